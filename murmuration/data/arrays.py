@@ -1,0 +1,126 @@
+"""Arrays: `.npz` files, tensors in memory, and torch datasets."""
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from murmuration.data.names import listed
+from murmuration.data.preparation import checked_array
+from murmuration.data.raw import Part, Raw, Request, as_array
+from murmuration.errors import Failure, Misuse
+
+
+def load_npz(path: Path, request: Request) -> Raw:
+    """The arrays `x`, `y` of a file, or `x_train`, `y_train`, `x_test` ... of one that is split already."""
+    try:
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            raise Misuse(f"'{path}' holds a single array: expected an npz archive with x and y")
+        with found as archive:
+            return Raw(npz_parts(archive, path, request.labelled))
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise Failure(f"cannot read '{path}': {error}".splitlines()[0]) from None
+    except ValueError as error:
+        if isinstance(error, Misuse):
+            raise
+        raise Failure(f"'{path}' is not an npz archive of arrays: {error}".splitlines()[0]) from None
+
+
+def npz_parts(archive: Any, path: Path, labelled: bool) -> dict[str, Part]:
+    """The parts of an open archive."""
+    found = {part: f"_{part}" for part in ("train", "val", "test") if f"x_{part}" in archive.files}
+    if "x" in archive.files and found:
+        raise Misuse(f"'{path}' holds x and also {listed('x' + s for s in found.values())}: expected one of both")
+    suffixes = {"all": ""} if "x" in archive.files else found
+    if not suffixes:
+        raise Misuse(f"'{path}' has no array x (or x_train): found {listed(archive.files) or 'nothing'}")
+    return {part: npz_part(archive, suffix, path, labelled) for part, suffix in suffixes.items()}
+
+
+def npz_part(archive: Any, suffix: str, path: Path, labelled: bool) -> Part:
+    """The arrays x and y with one suffix."""
+    if not labelled:
+        return checked_part(member(archive, f"x{suffix}", path), None, f"x{suffix}")
+    if f"y{suffix}" not in archive.files:
+        raise Misuse(f"'{path}' has no array y{suffix}: found {listed(archive.files)}")
+    x, y = (member(archive, name + suffix, path) for name in "xy")
+    return checked_part(x, y, f"x{suffix}")
+
+
+def member(archive: Any, name: str, path: Path) -> np.ndarray:
+    """One array of an archive; arrays of Python objects would have to be unpickled and are refused."""
+    try:
+        return archive[name]
+    except ValueError as error:
+        if "pickle" not in str(error).lower():
+            raise
+        raise Misuse(f"{name} in '{path}' holds Python objects: expected numbers or texts") from None
+
+
+def checked_part(x: Any, y: Any, name: str) -> Part:
+    """Inputs (N, ...) and targets (N,) or (N, K) as arrays of equal length."""
+    inputs = checked_array(x, name)
+    if not inputs.size:
+        raise Misuse(f"{name} has the shape {inputs.shape}: expected at least one row and one value a row")
+    if y is None:
+        return Part(inputs)
+    targets = as_array(y)
+    if targets.ndim not in (1, 2) or targets.dtype.kind not in "iufbUO":
+        raise Misuse(
+            f"targets have type {targets.dtype} and shape {targets.shape}: expected ({len(inputs)},)"
+            f" labels or numbers, or ({len(inputs)}, K) numbers"
+        )
+    if len(targets) != len(inputs):
+        raise Misuse(f"{name} has {len(inputs)} rows but its targets have {len(targets)}: expected as many")
+    return Part(inputs, targets)
+
+
+def is_array(source: Any) -> bool:
+    """Whether an object is a tensor or array of inputs."""
+    return isinstance(source, torch.Tensor | np.ndarray)
+
+
+def is_pair(source: Any) -> bool:
+    """Whether an object is a pair (inputs, targets)."""
+    return isinstance(source, tuple | list) and len(source) == 2
+
+
+def load_pair(source: Any, request: Request) -> Raw:
+    """A pair (x, y) of tensors or arrays."""
+    return Raw({"all": checked_part(source[0], source[1] if request.labelled else None, "x")})
+
+
+def load_array(source: Any, request: Request) -> Raw:
+    """Inputs alone; only for prediction."""
+    if request.labelled:
+        raise Misuse(f"one array of shape {tuple(source.shape)}: expected a pair (x, y) of inputs and targets")
+    return Raw({"all": checked_part(source, None, "x")})
+
+
+def load_dataset(source: Any, request: Request) -> Raw:
+    """A torch dataset of pairs (x, y), read once from the first to the last."""
+    if not hasattr(source, "__len__"):
+        raise Misuse(f"{type(source).__name__} has no length: expected a dataset with __len__ and __getitem__")
+    pairs = [source[i] for i in range(len(source))]
+    if not pairs:
+        raise Misuse(f"{type(source).__name__} is empty: expected pairs (x, y)")
+    if not is_pair(pairs[0]):
+        raise Misuse(f"{type(source).__name__} gives a {type(pairs[0]).__name__}: expected pairs (x, y)")
+    x, y = ([as_array(pair[i]) for pair in pairs] for i in (0, 1))
+    inputs = stacked(x, "x")
+    return Raw({"all": checked_part(inputs, stacked(y, "y") if request.labelled else None, "x")})
+
+
+def stacked(values: list[np.ndarray], name: str) -> np.ndarray:
+    """Examples (N, ...) of one shape in one array."""
+    for i, value in enumerate(values):
+        if value.shape != values[0].shape:
+            raise Misuse(
+                f"{name} of example {i} has the shape {value.shape} but that of example 0 {values[0].shape}:"
+                " expected one shape for all"
+            )
+    return np.stack(values)

@@ -1,0 +1,73 @@
+"""Random changes of prepared pictures (N, C, H, W) that leave their labels true."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from murmuration.errors import Misuse, unknown
+
+
+def check_pictures(x: Tensor) -> None:
+    """Refuse anything but pictures (N, C, H, W)."""
+    if x.ndim != 4:
+        raise Misuse(f"augmentation of inputs of shape {tuple(x.shape)}: expected pictures (N, C, H, W)")
+
+
+def padded(x: Tensor, padding: int, fill: Tensor | None = None, reflect: bool = False) -> Tensor:
+    """Pictures (N, C, H + 2p, W + 2p) with a border of their mirror image, or of the value fill (C,) or 0."""
+    if reflect and padding >= min(x.shape[2:]):
+        raise Misuse(f"padding {padding} of pictures {x.shape[2]}x{x.shape[3]}: expected less than a side")
+    if reflect:
+        return F.pad(x, (padding,) * 4, mode="reflect")
+    count, colours, height, width = x.shape
+    level = x.new_zeros(colours) if fill is None else fill.to(x)
+    out = level.view(1, -1, 1, 1).repeat(count, 1, height + 2 * padding, width + 2 * padding)
+    out[:, :, padding : padding + height, padding : padding + width] = x
+    return out
+
+
+def pad_crop(
+    x: Tensor,
+    generator: torch.Generator,
+    *,
+    padding: int = 4,
+    fill: Tensor | None = None,
+    reflect: bool = False,
+) -> Tensor:
+    """Pictures (N, C, H, W), each shifted by up to `padding` pixels: pad, then cut a random window.
+
+    `fill` (C,) is what a black pixel is after preparation (`ImagePreparation.black`); without it, and without
+    `reflect`, the border is 0, the mean colour of standardised pictures.
+    """
+    check_pictures(x)
+    count, _, height, width = x.shape
+    corners = torch.randint(2 * padding + 1, (2, count), generator=generator, device=generator.device)
+    top, left = corners.to(x.device)
+    windows = padded(x, padding, fill, reflect).unfold(2, height, 1).unfold(3, width, 1)  # (N, C, t, l, H, W)
+    return windows[torch.arange(count, device=x.device), :, top, left]
+
+
+def flip(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Pictures (N, C, H, W), each mirrored left to right with probability one half."""
+    check_pictures(x)
+    mirrored = torch.rand(len(x), generator=generator, device=generator.device).to(x.device) < 0.5
+    return torch.where(mirrored.view(-1, 1, 1, 1), x.flip(-1), x)
+
+
+Change = Callable[[Tensor, torch.Generator, Tensor | None], Tensor]
+
+AUGMENTATIONS: dict[str, Change] = {
+    "pad-crop": lambda x, generator, fill: pad_crop(x, generator, fill=fill),
+    "flip": lambda x, generator, fill: flip(x, generator),
+}
+
+
+def augment(x: Tensor, names: tuple[str, ...], generator: torch.Generator, *, fill: Tensor | None = None) -> Tensor:
+    """Pictures (N, C, H, W) after the named changes, one after the other."""
+    for name in names:
+        if name not in AUGMENTATIONS:
+            raise unknown("augmentation", name, AUGMENTATIONS)
+        x = AUGMENTATIONS[name](x, generator, fill)
+    return x

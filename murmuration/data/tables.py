@@ -1,0 +1,121 @@
+"""Tables: `.csv` and `.parquet` files and pandas tables, with the target named by its column."""
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from murmuration.data.columns import as_levels, as_numbers, holds_numbers
+from murmuration.data.names import is_number, listed
+from murmuration.data.raw import Part, Raw, Request
+from murmuration.errors import Failure, Misuse
+
+SEPARATORS = (",", ";", "\t")
+
+
+def load_table_file(path: Path, request: Request) -> Raw:
+    """The rows of a CSV or parquet file."""
+    readers = {".csv": read_csv, ".parquet": read_parquet}
+    return table_raw(readers[path.suffix.lower()](path), request, f"'{path}'")
+
+
+def load_frame(source: Any, request: Request) -> Raw:
+    """The rows of a pandas table."""
+    return table_raw(source, request, "the table")
+
+
+def read_csv(path: Path) -> Any:
+    """The pandas table in a CSV file with a header line, separated by commas, semicolons or tabs."""
+    import pandas as pd
+
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            header = lines.readline()
+        separator = max(SEPARATORS, key=header.count)
+        table = pd.read_csv(path, sep=separator, encoding="utf-8-sig", low_memory=False)
+    except pd.errors.EmptyDataError:
+        raise Misuse(f"'{path}' is empty: expected a header line and rows") from None
+    except UnicodeDecodeError:
+        raise Misuse(f"'{path}' is not text in UTF-8: expected a CSV file") from None
+    except pd.errors.ParserError as error:
+        raise Misuse(f"'{path}' is not a CSV file: {str(error).strip().splitlines()[-1]}") from None
+    except OSError as error:
+        raise Failure(f"cannot read '{path}': {error}") from None
+    if not isinstance(table.index, pd.RangeIndex):
+        raise Misuse(f"'{path}' is not a CSV file: its rows have more fields than its header has names")
+    if all(is_number(str(name)) for name in table.columns):
+        raise Misuse(f"the first line of '{path}' holds numbers: expected a header line with column names")
+    return table
+
+
+def read_parquet(path: Path) -> Any:
+    """The pandas table in a parquet file."""
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:  # pyarrow's errors for damaged files are ValueErrors
+        raise Failure(f"cannot read '{path}' as parquet: {error}".splitlines()[0]) from None
+
+
+def table_raw(table: Any, request: Request, place: str) -> Raw:
+    """Features and targets of a pandas table; the row index that a CSV may carry is left out."""
+    table = table.reset_index(drop=True)
+    table.columns = [str(name) for name in table.columns]
+    if not table.columns.is_unique:
+        twice = table.columns[table.columns.duplicated()][0]
+        raise Misuse(f"{place} has two columns '{twice}': expected every name once")
+    table = table.loc[:, [name for name in table.columns if not is_row_index(table[name])]]
+    if not len(table):
+        raise Misuse(f"{place} has no rows: expected a header line and rows")
+    if not request.labelled:
+        return Raw({"all": Part(table)})
+    names = target_columns(table, request.target, place)
+    features = table.drop(columns=list(names))
+    return Raw({"all": Part(features, target_values(table, names))}, targets=names)
+
+
+def is_row_index(values: Any) -> bool:
+    """Whether a column has no name and counts the rows, as `to_csv` writes it."""
+    if not str(values.name).startswith("Unnamed: "):
+        return False
+    return bool((values.astype(str) == values.index.astype(str)).all())
+
+
+def target_columns(table: Any, target: str | tuple[str, ...] | None, place: str) -> tuple[str, ...]:
+    """The names of the target columns: one name, several separated by commas, or a tuple of names."""
+    if not target:
+        raise Misuse(f"which column of {place} is the target? Write target=..., one of {listed(table.columns)}")
+    if isinstance(target, str):
+        whole = target in table.columns
+        target = (target,) if whole else tuple(name.strip() for name in target.split(","))
+    for name in target:
+        if name not in table.columns:
+            near = get_close_matches(name, list(table.columns), n=1, cutoff=0.5)
+            hint = f"did you mean '{near[0]}'? " if near else ""
+            raise Misuse(f"no column '{name}' in {place}: {hint}Columns: {listed(table.columns)}")
+    return tuple(dict.fromkeys(target))
+
+
+def target_values(table: Any, names: tuple[str, ...]) -> np.ndarray:
+    """Targets (N,) of one column, with their type, or numbers (N, K) of several."""
+    if len(names) == 1:
+        return one_target(table[names[0]])
+    texts = [name for name in names if not holds_numbers(table[name])]
+    if texts:
+        raise Misuse(f"target column '{texts[0]}' is not numeric: expected numbers where several are given")
+    return np.stack([as_numbers(table[name]) for name in names], axis=1)
+
+
+def one_target(values: Any) -> np.ndarray:
+    """One target column (N,): int64 or float64 for numbers, else texts, with None for missing."""
+    from pandas.api import types
+
+    if types.is_integer_dtype(values) and not values.isna().any():
+        return values.to_numpy(dtype=np.int64)
+    if types.is_float_dtype(values):
+        return as_numbers(values)
+    if types.is_numeric_dtype(values) and not types.is_bool_dtype(values) and holds_numbers(values):
+        return as_numbers(values)
+    return as_levels(values)

@@ -1,0 +1,160 @@
+"""Built-in data: toys drawn from a seed, and the small real sets that scikit-learn carries."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from murmuration.data.raw import Part, Raw, Request, Task
+
+GAPS = ((-7.2, -4.8, 115), (-1.2, 1.2, 136), (4.8, 7.2, 149))  # clusters of x: from, to, training points
+GAPS_NOISE = 0.1
+SINE_RANGES = ((1.5, 2.5, 45), (4.5, 6.0, 45))
+SINE_NOISE = 0.25
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """A data set that needs no file."""
+
+    description: str
+    load: Callable[[int], Raw]
+
+
+def generator(seed: int, toy: int) -> np.random.Generator:
+    """The random numbers of one toy: another toy with the same seed draws others."""
+    return np.random.default_rng(np.random.SeedSequence([seed, toy]))
+
+
+def two_moons(seed: int) -> Raw:
+    """Two interleaved half circles with noise 0.1, 1500 points to train and validate, 500 to test."""
+    from sklearn.datasets import make_moons
+
+    draws = generator(seed, 1).integers(2**31, size=2)
+    parts = {}
+    for name, count, state in zip(("train", "test"), (1500, 500), draws, strict=True):
+        x, y = make_moons(count, noise=0.1, random_state=int(state))
+        parts[name] = Part(x, y)
+    return Raw(parts, "classification", features=("x1", "x2"), as_is=True)
+
+
+def five_gaussians(seed: int) -> Raw:
+    """Five Gaussian classes of deviation 1, centred on a circle of radius 5 that starts at the angle pi/2.
+
+    40 points a class train, 10 validate, 20 test (D'Angelo & Fortuin 2021; the validation points are ours).
+    """
+    rng = generator(seed, 2)
+    angles = np.pi / 2 + 2 * np.pi * np.arange(5) / 5
+    centres = 5 * np.stack([np.cos(angles), np.sin(angles)], axis=1)  # (5, 2)
+
+    def draw(each: int) -> Part:
+        y = np.repeat(np.arange(5), each)
+        return Part(centres[y] + rng.standard_normal((len(y), 2)), y)
+
+    parts = {"train": draw(40), "val": draw(10), "test": draw(20)}
+    return Raw(parts, "classification", features=("x1", "x2"), as_is=True)
+
+
+def gaps_function(x: np.ndarray) -> np.ndarray:
+    """The noiseless target (N,) of `gaps-1d` at x (N,): a parabola with ripples.
+
+    The parabola's means over the three clusters are -0.48, 0.63 and 0.69; the ripples have periods that
+    divide the clusters' width 2.4, so they leave the means alone.
+    """
+    parabola = 0.637 + 0.0975 * x - 0.525 / 36 * x**2
+    turn = 2 * np.pi * x / 2.4
+    return parabola + 0.25 * np.sin(turn + 0.6) + 0.1 * np.sin(2 * turn + 2.1)
+
+
+def gaps_features(x: np.ndarray) -> np.ndarray:
+    """What the network sees of x (N,): [x/2, (x/2)^2], (N, 2)."""
+    return np.stack([x / 2, (x / 2) ** 2], axis=1)
+
+
+def uniform(rng: np.random.Generator, ranges: tuple[tuple[float, float, int], ...]) -> np.ndarray:
+    """Points (N,) uniform in each range (from, to, count)."""
+    return np.concatenate([rng.uniform(low, high, count) for low, high, count in ranges])
+
+
+def gaps_1d(seed: int) -> Raw:
+    """Regression with two gaps, in the manner of Izmailov et al. 2019: x in three clusters, noise 0.1.
+
+    115, 136 and 149 points train, a tenth as many validate and a third test, from the same clusters.
+    The inputs are the features [x/2, (x/2)^2], not standardised.
+    """
+    rng = generator(seed, 3)
+
+    def draw(share: float) -> Part:
+        x = uniform(rng, tuple((low, high, round(count * share)) for low, high, count in GAPS))
+        return Part(gaps_features(x), gaps_function(x) + GAPS_NOISE * rng.standard_normal(len(x)))
+
+    parts = {"train": draw(1), "val": draw(0.1), "test": draw(1 / 3)}
+    return Raw(parts, "regression", features=("x/2", "(x/2)^2"), as_is=True)
+
+
+def x_sin_x(seed: int) -> Raw:
+    """Regression y = x sin x + N(0, 0.25^2): 45 points in [1.5, 2.5] and 45 in [4.5, 6].
+
+    The regression of D'Angelo & Fortuin 2021; 20 more points from these ranges validate. The test inputs are
+    the grid of 100 points on [0, 7], gap and outside included, with noise like the rest.
+    """
+    rng = generator(seed, 4)
+    few = tuple((low, high, 10) for low, high, _ in SINE_RANGES)
+    inputs = {"train": uniform(rng, SINE_RANGES), "val": uniform(rng, few), "test": np.linspace(0, 7, 100)}
+    parts = {
+        name: Part(x[:, None], x * np.sin(x) + SINE_NOISE * rng.standard_normal(len(x))) for name, x in inputs.items()
+    }
+    return Raw(parts, "regression", features=("x",), as_is=True)
+
+
+def digits(seed: int) -> Raw:
+    """Handwritten digits, 1797 grey pictures of 8x8 pixels with 17 levels (scikit-learn's)."""
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    pictures = found.images.astype(np.uint8)[:, None]  # (1797, 1, 8, 8)
+    return Raw({"all": Part(pictures, found.target)}, "classification", peak=16.0)
+
+
+def bundled(name: str) -> Callable[[int], Raw]:
+    """The loader of one of scikit-learn's embedded tables: `load_<name>`."""
+
+    def load(seed: int) -> Raw:
+        from sklearn import datasets
+
+        found: Any = getattr(datasets, f"load_{name}")()
+        names = tuple(map(str, found.target_names)) if "target_names" in found else None
+        features = tuple(map(str, found.feature_names))
+        task: Task = "regression" if names is None else "classification"
+        return Raw({"all": Part(found.data, found.target)}, task, names, features)
+
+    return load
+
+
+BUILTINS = {
+    "digits": Builtin("handwritten digits, 1797 pictures of 8x8, 10 classes", digits),
+    "two-moons": Builtin("toy: two half circles in the plane, 2 classes, 2000 points", two_moons),
+    "five-gaussians": Builtin("toy: five Gaussian clusters on a circle, 5 classes, 350 points", five_gaussians),
+    "gaps-1d": Builtin("toy: regression with two gaps, features [x/2, (x/2)^2], 400 to train", gaps_1d),
+    "x-sin-x": Builtin("toy: regression y = x sin x with a gap, 90 points to train", x_sin_x),
+    "iris": Builtin("flowers, 150 rows, 4 measurements, 3 classes", bundled("iris")),
+    "wine": Builtin("wines, 178 rows, 13 measurements, 3 classes", bundled("wine")),
+    "breast-cancer": Builtin("tumours, 569 rows, 30 measurements, 2 classes", bundled("breast_cancer")),
+    "diabetes": Builtin("regression: progression of diabetes, 442 rows, 10 measurements", bundled("diabetes")),
+}
+
+
+def builtin_names() -> dict[str, str]:
+    """The built-in data sets: name -> one-line description."""
+    return {name: builtin.description for name, builtin in BUILTINS.items()}
+
+
+def is_builtin(source: Any) -> bool:
+    """Whether a source is the name of a built-in data set."""
+    return isinstance(source, str) and source in BUILTINS
+
+
+def load_builtin(source: str, request: Request) -> Raw:
+    """The built-in data set of that name."""
+    return BUILTINS[source].load(request.seed)

@@ -1,0 +1,88 @@
+"""Where members run: a team of workers, each with groups of members.
+
+An engine answers two questions: how many members run as one group (one alone, or many stacked), and how many workers
+run groups side by side (none: the caller itself, with all cores inside each operator; otherwise one core a worker).
+"""
+
+import copy
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from murmuration.engines.memory import keep_freed_memory
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How members are grouped and how many workers run the groups.
+
+    >>> Engine("threads-stacked", workers=2, stacked=True).groups(5)
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+
+    name: str
+    workers: int = 0  # 0: the caller's own thread
+    stacked: bool = False  # several members a group, in one batched computation
+    direct: bool = False  # stacked without vmap: every operator is known to take a member axis
+
+    def groups(self, members: int) -> list[slice]:
+        count = min(max(self.workers, 1), members) if self.stacked else members
+        edges = [-(-members * i // count) for i in range(count + 1)]
+        return [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+
+
+def engine(name: str, direct: bool = False) -> Engine:
+    """One of the four local engines by name."""
+    workers = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return {
+        "loop": Engine("loop"),
+        "stacked": Engine("stacked", stacked=True, direct=direct),
+        "threads": Engine("threads", workers=workers),
+        "threads-stacked": Engine("threads-stacked", workers=workers, stacked=True, direct=direct),
+    }[name]
+
+
+class Team:
+    """Workers at hand: `map` runs work for every group, and each thread has a module of its own.
+
+    Calling a module on other tensors swaps them into it while it runs, so two threads must never share one.
+    """
+
+    def __init__(self, engine: Engine, module: nn.Module, pool: ThreadPoolExecutor | None) -> None:
+        self.engine = engine
+        self._original = module
+        self._pool = pool
+        self._local = threading.local()
+
+    def module(self, training: bool) -> nn.Module:
+        """This thread's copy of the module's structure, in the wanted mode."""
+        if not hasattr(self._local, "module"):
+            self._local.module = copy.deepcopy(self._original)
+        module: nn.Module = self._local.module
+        return module if module.training == training else module.train(training)
+
+    def map(self, work: Callable[..., Item], *arguments: Sequence[Any]) -> list[Item]:
+        """`work` applied to corresponding arguments, results in order; side by side where there are workers."""
+        run = map if self._pool is None else self._pool.map
+        return list(run(work, *arguments))
+
+
+@contextmanager
+def assemble(engine: Engine, module: nn.Module) -> Iterator[Team]:
+    """A team for the time of a `with` block."""
+    keep_freed_memory()
+    if not engine.workers:
+        yield Team(engine, module, None)
+        return
+    # The number of threads inside an operator is a setting of each thread: workers get one core each.
+    with ThreadPoolExecutor(engine.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield Team(engine, module, pool)

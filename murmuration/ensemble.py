@@ -1,0 +1,101 @@
+"""What training leaves: members that can be drawn, and predictions with their uncertainty."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from murmuration.engines import Engine, assemble, engine, member_outputs
+from murmuration.errors import Misuse
+from murmuration.likelihoods import Categorical, Gaussian, Likelihood
+from murmuration.population import Population, populate
+from murmuration.predictive import Predictive
+from murmuration.recipe import Recipe
+from murmuration.runs import create_run, save_members
+from murmuration.weights import WEIGHTS
+
+STREAM = 4096  # inputs predicted at once when predictions are used up as they come
+
+
+@dataclass(frozen=True)
+class Flock:
+    """Members of one architecture."""
+
+    module: nn.Module  # the structure; its own weights are not used
+    population: Population
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Members, what their outputs mean, and how they run."""
+
+    flocks: tuple[Flock, ...]
+    likelihood: Likelihood | None  # None: classification over as many classes as there are outputs
+    engine: Engine
+    recipe: Recipe
+    manifest: dict[str, Any] = field(default_factory=dict)  # how it came to be
+    history: list[dict[str, Any]] = field(default_factory=list)  # one record an epoch
+
+    @staticmethod
+    def from_models(
+        models: Sequence[nn.Module], *, task: str = "classification", noise_std: float = 1.0
+    ) -> "Ensemble":
+        """An ensemble of networks trained elsewhere, of one architecture or several.
+
+        Outputs are logits, or for `task="regression"` means with noise of standard deviation `noise_std`.
+
+        >>> nets = [nn.Linear(4, 3) for _ in range(2)]
+        >>> tuple(Ensemble.from_models(nets).predict(torch.zeros(5, 4)).outputs.shape)
+        (2, 5, 3)
+        """
+        if not models:
+            raise Misuse("from_models got no models: give at least one nn.Module")
+        flocks = tuple(Flock(model, populate(lambda _, model=model: model, 1)) for model in models)
+        likelihood = None if task == "classification" else Gaussian(noise_std)
+        return Ensemble(flocks, likelihood, engine("threads"), Recipe("given"))
+
+    @property
+    def members(self) -> int:
+        return sum(flock.population.members for flock in self.flocks)
+
+    def member(self, index: int) -> nn.Module:
+        """One member as a plain network with its own copy of its weights."""
+        for flock in self.flocks:
+            if index < flock.population.members:
+                return _as_module(flock, index)
+            index -= flock.population.members
+        raise Misuse(f"member {index + self.members}: the ensemble has {self.members}")
+
+    def predict(self, x: Tensor | np.ndarray) -> Predictive:
+        """The predictive distribution for inputs (N, ...): outputs (S, N, K)."""
+        inputs = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x).float()
+        outputs = torch.cat([self._outputs(flock, inputs) for flock in self.flocks]).cpu()
+        return Predictive(outputs, self.likelihood or Categorical(outputs.shape[-1]))
+
+    def stream(self, x: Tensor, size: int = STREAM) -> Iterator[Predictive]:
+        """Predictions for a few inputs at a time: a million inputs never need all (S, N, K) at once."""
+        return (self.predict(part) for part in x.split(size))
+
+    def _outputs(self, flock: Flock, x: Tensor) -> Tensor:
+        with assemble(self.engine, flock.module) as team:
+            return member_outputs(team, WEIGHTS[self.recipe.weights], flock.population, x)
+
+    def save(self, path: str | Path) -> None:
+        """Write a run directory that `murmuration.load` reads back."""
+        if len(self.flocks) != 1:
+            raise Misuse("an ensemble of separate models cannot be saved: keep the models' own files")
+        create_run(Path(path), self.manifest)
+        save_members(Path(path), self.flocks[0].population, self.manifest, self.history)
+
+
+def _as_module(flock: Flock, index: int) -> nn.Module:
+    module = copy.deepcopy(flock.module)
+    population = flock.population
+    tensors = {name: tensor[index] for name, tensor in {**population.own, **population.buffers}.items()}
+    module.load_state_dict({**tensors, **population.shared}, strict=False)
+    return module.eval()

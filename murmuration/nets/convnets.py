@@ -1,0 +1,126 @@
+"""Plain convolutional networks: those of the loss-landscape study and of the Bayesian CNN study."""
+
+import math
+from itertools import pairwise
+
+from torch import nn
+
+from murmuration.nets.dense import activation_named, with_head
+
+NATIVE = 32  # pixels: what LeNet-5, AlexNet and 3Conv3FC were drawn for
+
+
+def plain_cnn(
+    input_shape: tuple[int, ...], outputs: int, *, channels: tuple[int, ...], dropout: float = 0.1
+) -> nn.Module:
+    """Blocks of conv 3x3, dropout, max-pool 2x2 and ReLU (not after the last), then one dense layer.
+
+    SmallCNN and MediumCNN of Fort, Hu and Lakshminarayanan (2019), as in the authors' notebook: dropout
+    stands before the pool, and weights and biases are both Glorot-uniform. A side of one pixel is not
+    pooled further.
+    """
+    count, height, width = input_shape
+    body: list[nn.Module] = []
+    for index, (before, after) in enumerate(pairwise((count, *channels))):
+        body += [nn.Conv2d(before, after, 3, padding=1), nn.Dropout(dropout)]
+        if min(height, width) > 1:
+            body.append(nn.MaxPool2d(2))
+            height, width = height // 2, width // 2
+        body += [nn.ReLU()] if index < len(channels) - 1 else []
+    body.append(nn.Flatten())
+    network = with_head(body, channels[-1] * height * width, outputs)
+    network.apply(glorot_uniform)
+    return network
+
+
+def glorot_uniform(layer: nn.Module) -> None:
+    """Fill a layer with U(-l, l), l = sqrt(6 / (fan_in + fan_out)); a bias of length c has fans 1 and c."""
+    if isinstance(layer, nn.Conv2d | nn.Linear):
+        nn.init.xavier_uniform_(layer.weight)
+        if layer.bias is not None:
+            limit = math.sqrt(6 / (1 + len(layer.bias)))
+            nn.init.uniform_(layer.bias, -limit, limit)
+
+
+def lenet5(input_shape: tuple[int, ...], outputs: int, *, activation: str = "relu") -> nn.Module:
+    """LeNet-5: two blocks of conv 5x5 and max-pool, then dense 120, 84 (after LeCun et al. 1998)."""
+
+    def act() -> nn.Module:
+        return activation_named(activation)
+
+    body = [
+        *entrance(input_shape),
+        *[nn.Conv2d(input_shape[0], 6, 5), act(), nn.MaxPool2d(2)],
+        *[nn.Conv2d(6, 16, 5), act(), nn.MaxPool2d(2)],
+        *exit_at(input_shape, 5),
+        *[nn.Linear(400, 120), act(), nn.Linear(120, 84), act()],
+    ]
+    return with_head(body, 84, outputs)
+
+
+def alexnet(
+    input_shape: tuple[int, ...],
+    outputs: int,
+    *,
+    widths: tuple[int, int, int, int, int] = (64, 192, 384, 256, 128),
+    activation: str = "relu",
+) -> nn.Module:
+    """The AlexNet of the Bayesian CNN study (Shridhar et al. 2019): five convs, for 32 pixels, and one dense.
+
+    Its half keeps half of each width, which quarters most kernels; it is not the same number of parameters
+    as a point network of full width once every weight has a mean and a spread.
+    """
+
+    def act() -> nn.Module:
+        return activation_named(activation)
+
+    a, b, c, d, e = widths
+    body = [
+        *entrance(input_shape),
+        *[nn.Conv2d(input_shape[0], a, 11, stride=4, padding=5), act(), nn.MaxPool2d(2)],
+        *[nn.Conv2d(a, b, 5, padding=2), act(), nn.MaxPool2d(2)],
+        *[nn.Conv2d(b, c, 3, padding=1), act()],
+        *[nn.Conv2d(c, d, 3, padding=1), act()],
+        *[nn.Conv2d(d, e, 3, padding=1), act(), nn.MaxPool2d(2)],
+        *exit_at(input_shape, 1),
+    ]
+    return with_head(body, e, outputs)
+
+
+def three_conv_three_fc(input_shape: tuple[int, ...], outputs: int, *, activation: str = "relu") -> nn.Module:
+    """3Conv3FC of the Bayesian CNN study: three blocks of conv 5x5 and max-pool 3/2, dense 1000, 1000."""
+
+    def act() -> nn.Module:
+        return activation_named(activation)
+
+    body = [
+        *entrance(input_shape),
+        *[nn.Conv2d(input_shape[0], 32, 5, padding=2), act(), nn.MaxPool2d(3, stride=2)],
+        *[nn.Conv2d(32, 64, 5, padding=2), act(), nn.MaxPool2d(3, stride=2)],
+        *[nn.Conv2d(64, 128, 5, padding=1), act(), nn.MaxPool2d(3, stride=2)],
+        *exit_at(input_shape, 2),
+        *[nn.Linear(512, 1000), act(), nn.Linear(1000, 1000), act()],
+    ]
+    return with_head(body, 1000, outputs)
+
+
+def entrance(input_shape: tuple[int, ...]) -> list[nn.Module]:
+    """Layers that bring an image smaller than 32 pixels to 32: a whole-number zoom, then a border of zeros.
+
+    8x8 digits are repeated 4 times; 28x28 MNIST keeps its pixels and gets a border of 2, as LeNet-5 had it.
+    Zero is the mean of standardised inputs. Nothing is interpolated: no pixel value appears that was not
+    given.
+    """
+    _, height, width = input_shape
+    factor = max(1, min(NATIVE // height, NATIVE // width))
+    down, across = (max(0, NATIVE - side * factor) for side in (height, width))
+    layers: list[nn.Module] = [nn.Upsample(scale_factor=factor, mode="nearest")] if factor > 1 else []
+    if down or across:
+        layers.append(nn.ZeroPad2d((across // 2, across - across // 2, down // 2, down - down // 2)))
+    return layers
+
+
+def exit_at(input_shape: tuple[int, ...], side: int) -> list[nn.Module]:
+    """The flattening of a map that is side x side for 32 pixels; maps of larger images are averaged to it."""
+    larger = max(input_shape[1:]) > NATIVE
+    return [*([nn.AdaptiveAvgPool2d(side)] if larger else []), nn.Flatten()]

@@ -1,0 +1,73 @@
+"""Any network as a source of fresh ones: a name of this package, a factory, or a module to be copied."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.errors import Misuse
+from murmuration.nets import build_net
+
+Net = str | nn.Module | Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class NetSource:
+    """A function that builds a network with fresh weights, and how a run writes it down."""
+
+    build: Callable[[], nn.Module]
+    record: dict[str, Any]
+
+
+def net_source(net: Net, input_shape: tuple[int, ...], width: int) -> NetSource:
+    """The source that a name, a factory or a module stands for; weights come from torch's global generator."""
+    if isinstance(net, str):
+        return NetSource(lambda: build_net(net, input_shape, width), {"name": net})
+    if isinstance(net, nn.Module):
+        return NetSource(lambda: freshly_initialised(net), {"module": type(net).__qualname__})
+    if not callable(net):
+        raise Misuse(f"net={net!r}: give a name such as 'small-cnn', an nn.Module, or a function that builds one")
+    return NetSource(lambda: _built_by(net), {"module": getattr(net, "__qualname__", type(net).__qualname__)})
+
+
+def _built_by(factory: Callable[[], nn.Module]) -> nn.Module:
+    module = factory()
+    if not isinstance(module, nn.Module):
+        raise Misuse(f"the net factory returned {type(module).__name__}: it must return an nn.Module")
+    return module
+
+
+def freshly_initialised(module: nn.Module) -> nn.Module:
+    """A copy of the module with new weights; an instance is an architecture, not a starting point for all members.
+
+    Every parameter must belong to a layer that can reset itself, or members would begin as equals in that parameter.
+    """
+    fresh = copy.deepcopy(module)
+    for name, layer in fresh.named_modules():
+        reset = getattr(layer, "reset_parameters", None)
+        if callable(reset):
+            reset()
+        elif any(True for _ in layer.parameters(recurse=False)):
+            where = f"'{name}' ({type(layer).__name__})" if name else type(layer).__name__
+            raise Misuse(
+                f"{where} has parameters but no reset_parameters(), so members would begin equal: "
+                "pass a function that builds the net instead of an instance"
+            )
+    return fresh
+
+
+def check_outputs(module: nn.Module, x: Tensor, width: int) -> None:
+    """Refuse a network whose outputs do not fit the data, before anything is trained."""
+    module.eval()
+    try:
+        with torch.no_grad():
+            outputs = module(x)
+    except Exception as error:  # a user's network may raise anything on an input of the wrong shape
+        first = str(error).strip().splitlines()[:1]
+        raise Misuse(f"the net cannot take inputs of shape {tuple(x.shape[1:])}: {''.join(first)}") from error
+    if not isinstance(outputs, Tensor) or tuple(outputs.shape) != (len(x), width):
+        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise Misuse(f"the net gives outputs {got} for {len(x)} inputs: the data needs ({len(x)}, {width})")

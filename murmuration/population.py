@@ -1,0 +1,137 @@
+"""The members of an ensemble, as named tensors in one storage.
+
+A parameter is *own* (each member has a copy, on a leading axis of length M) or *shared* (one copy that all use); which
+is which is the whole answer to the question what members share. Buffers, such as batch-norm statistics, are own. A
+member is a view into this storage, never a copy.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.errors import Failure, Misuse
+
+Named = dict[str, Tensor]
+KINDS = ("own", "shared", "buffers")
+
+
+@dataclass(frozen=True)
+class Population:
+    """M members: `own` and `buffers` have a leading member axis, `shared` has none."""
+
+    members: int
+    own: Named  # (M, ...) each
+    shared: Named  # (...) each
+    buffers: Named  # (M, ...) each
+
+    def group(self, members: slice) -> "Population":
+        """Views of some members: what happens to the group's tensors happens to the population's."""
+        own = {name: tensor[members] for name, tensor in self.own.items()}
+        buffers = {name: tensor[members] for name, tensor in self.buffers.items()}
+        return Population(len(range(*members.indices(self.members))), own, self.shared, buffers)
+
+    def clone(self) -> "Population":
+        return self.map(Tensor.clone)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Population":
+        """A population with every tensor changed by one function that keeps the member axis."""
+        own, shared, buffers = (
+            {name: change(tensor) for name, tensor in named.items()}
+            for named in (self.own, self.shared, self.buffers)
+        )
+        return Population(self.members, own, shared, buffers)
+
+    def copy_members(self, source: "Population", members: Tensor) -> None:
+        """Overwrite the own tensors of the members at these indices by the source's."""
+        for mine, theirs in ((self.own, source.own), (self.buffers, source.buffers)):
+            for name, tensor in mine.items():
+                tensor[members] = theirs[name][members]
+
+    def parameters_per_member(self) -> int:
+        """How many numbers one member uses, shared ones included."""
+        own = sum(tensor.numel() for tensor in self.own.values()) // max(self.members, 1)
+        return own + sum(tensor.numel() for tensor in self.shared.values())
+
+    def parameters_stored(self) -> int:
+        """How many numbers all members need together."""
+        return sum(tensor.numel() for named in (self.own, self.shared) for tensor in named.values())
+
+    def to_tensors(self) -> Named:
+        """One flat dict `own/weight`, `shared/…`, `buffers/…`: what a safetensors file holds."""
+        return {
+            f"{kind}/{name}": tensor for kind in KINDS for name, tensor in getattr(self, kind).items()
+        }
+
+
+def population_from_tensors(tensors: Mapping[str, Tensor]) -> Population:
+    """The population whose `to_tensors` this is; tensors of other kinds are left aside."""
+    found: dict[str, Named] = {kind: {} for kind in KINDS}
+    for key, tensor in tensors.items():
+        kind, _, name = key.partition("/")
+        if kind in found:
+            found[kind][name] = tensor
+    counts = {len(tensor) for kind in ("own", "buffers") for tensor in found[kind].values()}
+    if len(counts) != 1:
+        raise Failure(f"stored members disagree on their number: {sorted(counts)}; the file is damaged")
+    return Population(counts.pop(), **found)
+
+
+def populate(
+    build: Callable[[int], nn.Module], members: int, shared: Callable[[str], bool] | None = None
+) -> Population:
+    """M members, the i-th with the initial values of `build(i)`; parameters whose name is `shared` come from the first."""
+    if members < 1:
+        raise Misuse(f"members={members}: an ensemble needs at least 1")
+    is_shared = shared or (lambda name: False)
+    population = None
+    for index in range(members):
+        module = build(index)
+        if population is None:
+            population = _room_for(module, members, is_shared)
+        _seat(module, population, index)
+    assert population is not None
+    return population
+
+
+def _room_for(module: nn.Module, members: int, is_shared: Callable[[str], bool]) -> Population:
+    def room(tensor: Tensor) -> Tensor:
+        return tensor.detach().new_empty((members, *tensor.shape))
+
+    parameters = dict(module.named_parameters())
+    return Population(
+        members,
+        own={name: room(tensor) for name, tensor in parameters.items() if not is_shared(name)},
+        shared={name: tensor.detach().clone() for name, tensor in parameters.items() if is_shared(name)},
+        buffers={name: room(tensor) for name, tensor in module.named_buffers()},
+    )
+
+
+def _seat(module: nn.Module, population: Population, index: int) -> None:
+    for mine, theirs in (
+        (population.own, module.named_parameters()),
+        (population.buffers, module.named_buffers()),
+    ):
+        for name, tensor in theirs:
+            if name not in mine:
+                continue
+            if mine[name].shape[1:] != tensor.shape:
+                raise Misuse(
+                    f"member {index} has '{name}' of shape {tuple(tensor.shape)}, member 0 has "
+                    f"{tuple(mine[name].shape[1:])}: all members need one architecture"
+                )
+            mine[name][index] = tensor.detach()
+
+
+def concatenate(populations: list[Population]) -> Population:
+    """All members of several populations in one; shared tensors are taken from the last.
+
+    Kept points of a path become the draws of an ensemble this way, so they must not share tensors that moved.
+    """
+    first = populations[0]
+    if len(populations) > 1 and first.shared:
+        raise Misuse("points of a path with shared tensors cannot be stacked: their shared tensors differ")
+    own = {name: torch.cat([p.own[name] for p in populations]) for name in first.own}
+    buffers = {name: torch.cat([p.buffers[name] for p in populations]) for name in first.buffers}
+    return Population(sum(p.members for p in populations), own, first.shared, buffers)

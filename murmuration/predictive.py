@@ -1,0 +1,298 @@
+"""What an ensemble says about each input, and how far its members differ: all uncertainty is derived here.
+
+Axes are never folded: members (draws) first, then inputs, then classes or targets, `(S, N, K)`. The latent f
+is a member's own mean; the observed y is that mean plus the likelihood's noise. All results are float64: an
+uncertainty is often the small difference of two large numbers.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import NormalDist
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from murmuration.errors import Misuse
+from murmuration.likelihoods import HALF_LOG_TWO_PI, Categorical, Likelihood, MeanAndStd
+from murmuration.predictive_checks import (
+    check_alike,
+    check_outputs,
+    check_weights,
+    checked_labels,
+    checked_moments,
+    checked_probs,
+    checked_targets,
+)
+
+SMALLEST_PROBABILITY = 1e-12  # what log_prob takes for anything below: one sure mistake costs 27.6 nats
+SMALLEST_STORED = 1e-300  # a given probability of zero is stored as this, so that every logit stays finite
+HALVINGS = 40  # of the quantile's bracket: its width shrinks by 1e-12
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Predictive:
+    """The outputs (S, N, width) of S members for N inputs, and what they mean.
+
+    Properties of the other task raise `Misuse`. Weights (S,) say how much each member counts; without them
+    all count alike.
+    """
+
+    outputs: Tensor  # (S, N, width)
+    likelihood: Likelihood
+    weights: Tensor | None = None  # (S,), sums to one
+
+    def __post_init__(self) -> None:
+        check_outputs(self.outputs, self.likelihood)
+        check_weights(self.weights, members=len(self.outputs))
+
+    def __repr__(self) -> str:
+        members, inputs, _ = self.outputs.shape
+        return f"Predictive(members={members}, inputs={inputs}, likelihood={self.likelihood})"
+
+    @property
+    def task(self) -> str:
+        return self.likelihood.task
+
+    @cached_property
+    def member_weights(self) -> Tensor:
+        """The share (S,) of each member, summing to one."""
+        if self.weights is not None:
+            return self.weights.double()
+        return self.outputs.new_ones(len(self.outputs), dtype=torch.float64) / len(self.outputs)
+
+    def average(self, values: Tensor) -> Tensor:
+        """The mean (...) over members of values (S, ...), each counted by its weight."""
+        return torch.tensordot(self.member_weights, values.double(), dims=1)
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """The mean class probabilities, or the mean of y, (N, K)."""
+        return self.average(self.probs if self.task == "classification" else self.member_mean)
+
+    def member_log_prob(self, y: Any) -> Tensor:
+        """The log-likelihood (S, N) of each target under each member; probabilities are clipped at 1e-12."""
+        if self.task == "classification":
+            labels = self.labels(y).expand(len(self.outputs), -1)
+            return self.probs.gather(-1, labels[..., None]).squeeze(-1).clamp_min(SMALLEST_PROBABILITY).log()
+        squares = (self.targets(y) - self.member_mean).square() / self.member_var
+        return -(0.5 * squares + 0.5 * self.member_var.log() + HALF_LOG_TWO_PI).sum(-1)
+
+    def log_prob(self, y: Any) -> Tensor:
+        """The log-likelihood (N,) of each target under the mixture of members: log of the mean of exp.
+
+        The mean is over probabilities, never over logits. Members are clipped before they are averaged, so
+        the ensemble's loss is never above the mean of its members' losses (Jensen).
+        """
+        return (self.member_weights.log()[:, None] + self.member_log_prob(y)).logsumexp(0)
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """The class probabilities (S, N, K) of each member."""
+        if not isinstance(self.likelihood, Categorical):
+            raise Misuse(
+                "probabilities, entropies and confidence belong to classification, and this is a "
+                "regression: read mean, aleatoric_var, epistemic_var, total_var, quantile or interval"
+            )
+        return self.likelihood.probs(self.outputs.double())
+
+    @property
+    def predicted(self) -> Tensor:
+        """The class (N,) of the largest mean probability."""
+        return self.average(self.probs).argmax(-1)
+
+    @property
+    def confidence(self) -> Tensor:
+        """The largest mean probability (N,)."""
+        return self.average(self.probs).amax(-1)
+
+    @property
+    def entropy(self) -> Tensor:
+        """Total uncertainty (N,): the entropy of the mean probabilities, in nats."""
+        return entropy_of(self.average(self.probs))
+
+    @property
+    def expected_entropy(self) -> Tensor:
+        """Aleatoric uncertainty (N,): the mean entropy of the members, in nats."""
+        return self.average(entropy_of(self.probs))
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """Epistemic uncertainty (N,): entropy minus expected entropy, the members' Jensen-Shannon divergence.
+
+        It lies between 0 and log(min(S, K)) and grows with S about as 1 - 1/S: compare equal S only.
+        """
+        return (self.entropy - self.expected_entropy).clamp_min(0)
+
+    @property
+    def disagreement(self) -> Tensor:
+        """The share (N,) of pairs of distinct members that predict different classes; 0 for a single member.
+
+        With weights a pair counts by the product of its members' weights.
+        """
+        votes = torch.zeros_like(self.mean)  # (N, K): the weight behind each class
+        votes.scatter_add_(1, self.probs.argmax(-1).T, self.member_weights.expand(len(votes), -1))
+        pairs = 1 - self.member_weights.square().sum()
+        return (1 - votes.square().sum(-1)).clamp_min(0) / pairs.clamp_min(1e-12)
+
+    @property
+    def aleatoric_covariance(self) -> Tensor:
+        """E[diag(p) - p p^T] (N, K, K): the noise of the label that members agree on (Kwon et al. 2020)."""
+        return torch.diag_embed(self.mean) - self._second_moment(self.probs)
+
+    @property
+    def epistemic_covariance(self) -> Tensor:
+        """E[(p - mean)(p - mean)^T] (N, K, K): the spread of the members, divided by S and not S - 1."""
+        return self._second_moment(self.probs - self.mean)
+
+    @property
+    def total_covariance(self) -> Tensor:
+        """diag(mean) - mean mean^T (N, K, K): the covariance of a one-hot label; aleatoric plus epistemic."""
+        mean = self.average(self.probs)
+        return torch.diag_embed(mean) - mean[:, :, None] * mean[:, None, :]
+
+    def _second_moment(self, vectors: Tensor) -> Tensor:
+        """E[v v^T] (N, K, K) over members of vectors (S, N, K), one product per input."""
+        weighted = vectors * self.member_weights[:, None, None]
+        return weighted.permute(1, 2, 0) @ vectors.permute(1, 0, 2)
+
+    @cached_property
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        if isinstance(self.likelihood, Categorical):
+            raise Misuse(
+                "variances, quantiles and intervals of y belong to regression, and this is a classification: "
+                "read probs, entropy, mutual_information or aleatoric_covariance"
+            )
+        return self.likelihood.moments(self.outputs.double())
+
+    @property
+    def member_mean(self) -> Tensor:
+        """The latent mean f (S, N, K) of each member, in the target's units."""
+        return self._moments[0]
+
+    @property
+    def member_var(self) -> Tensor:
+        """The noise variance (S, N, K) each member expects around its mean."""
+        return self._moments[1]
+
+    @property
+    def aleatoric_var(self) -> Tensor:
+        """The mean noise variance (N, K) of the members."""
+        return self.average(self.member_var)
+
+    @property
+    def epistemic_var(self) -> Tensor:
+        """The variance (N, K) of the members' means, divided by S and not S - 1."""
+        return self.average((self.member_mean - self.average(self.member_mean)).square())
+
+    @property
+    def total_var(self) -> Tensor:
+        """The variance (N, K) of y: aleatoric plus epistemic, by the law of total variance."""
+        return self.aleatoric_var + self.epistemic_var
+
+    def cdf(self, y: Any) -> Tensor:
+        """P(Y <= y) (N, K) under the mixture of Gaussians, each target on its own."""
+        return self.average(normal_cdf((self.targets(y) - self.member_mean) / self.member_var.sqrt()))
+
+    def quantile(self, level: float) -> Tensor:
+        """The value (N, K) that y stays below with probability `level`.
+
+        Bisection between the smallest and the largest member quantile, which enclose the mixture's: the error
+        is at most 1e-12 of that bracket, or rounding.
+        """
+        if not 0 < level < 1:
+            raise Misuse(f"level {level} is outside (0, 1): write for example 0.9")
+        mean, std = self.member_mean, self.member_var.sqrt()
+        members = mean + NormalDist().inv_cdf(level) * std
+        low, high = members.amin(0), members.amax(0)
+        for _ in range(HALVINGS if len(members) > 1 else 0):
+            middle = (low + high) / 2
+            below = self.average(normal_cdf((middle - mean) / std)) < level
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
+
+    def interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """The central interval (low, high), each (N, K), that holds y with probability `level` in (0, 1)."""
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    @property
+    def _first(self) -> "Predictive":
+        """The first member on the first input: enough to know K, without unfolding the rest in memory."""
+        return replace(self, outputs=self.outputs[:1, :1], weights=None)
+
+    def labels(self, y: Any) -> Tensor:
+        """The labels y as checked class indices (N,)."""
+        classes = self._first.probs.shape[-1]
+        return checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
+
+    def targets(self, y: Any) -> Tensor:
+        """The targets y as checked numbers (N, K); (N,) is taken for one target."""
+        width = self._first.member_mean.shape[-1]
+        return checked_targets(y, inputs=self.outputs.shape[1], width=width).to(self.outputs.device)
+
+    def select(self, members: Sequence[int] | Tensor) -> "Predictive":
+        """The predictive of the chosen members, in that order; their weights are scaled to sum to one."""
+        chosen = torch.as_tensor(members, dtype=torch.long, device=self.outputs.device)
+        count = len(self.outputs)
+        if chosen.ndim != 1 or not len(chosen) or chosen.min() < -count or chosen.max() >= count:
+            raise Misuse(f"members {chosen.tolist()}: expected a list of indices 0..{count - 1}")
+        weights = None if self.weights is None else self.weights[chosen] / self.weights[chosen].sum()
+        return replace(self, outputs=self.outputs[chosen], weights=weights)
+
+    def batches(self, size: int) -> Iterator["Predictive"]:
+        """Predictives of at most `size` inputs each, in order: views, unfolded in memory one at a time."""
+        for outputs in self.outputs.split(size, dim=1):
+            yield replace(self, outputs=outputs)
+
+    @staticmethod
+    def concatenate(parts: Sequence["Predictive"]) -> "Predictive":
+        """The predictive of the same members for all inputs of the parts: the inverse of `batches`."""
+        check_alike([part.likelihood for part in parts])
+        return replace(parts[0], outputs=torch.cat([part.outputs for part in parts], dim=1))
+
+    @staticmethod
+    def pool(parts: Sequence["Predictive"]) -> "Predictive":
+        """The predictive of all members of the parts for the same inputs; each part counts alike."""
+        check_alike([part.likelihood for part in parts])
+        weights = torch.cat([part.member_weights for part in parts]) / len(parts)
+        return replace(parts[0], outputs=torch.cat([part.outputs for part in parts]), weights=weights)
+
+    @staticmethod
+    def from_probs(probs: Any, weights: Any = None) -> "Predictive":
+        """The predictive of class probabilities (S, N, K), or (N, K) for one model, made by anything.
+
+        >>> Predictive.from_probs([[0.7, 0.3], [0.0, 1.0]]).predicted.tolist()
+        [0, 1]
+        """
+        values = checked_probs(probs)
+        logits = values.clamp_min(SMALLEST_STORED).log()
+        return Predictive(logits, Categorical(values.shape[-1]), as_weights(weights))
+
+    @staticmethod
+    def from_moments(mean: Any, std: Any, weights: Any = None) -> "Predictive":
+        """The predictive of Gaussian means and standard deviations (S, N, K), in the target's units.
+
+        `std` is the noise each member expects around its mean, and may be one number for all.
+
+        >>> two = Predictive.from_moments([[[0.0]], [[2.0]]], 0.5)
+        >>> two.epistemic_var.item(), two.aleatoric_var.item()
+        (1.0, 0.25)
+        """
+        outputs = checked_moments(mean, std)
+        return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2), as_weights(weights))
+
+
+def entropy_of(probs: Tensor) -> Tensor:
+    """The entropy (...) in nats of probabilities (..., K), with 0 log 0 = 0."""
+    return -torch.special.xlogy(probs, probs).sum(-1)
+
+
+def normal_cdf(z: Tensor) -> Tensor:
+    """P(Z <= z) (...) of the standard normal, by erfc: as exact in the tails as ndtr and ten times faster."""
+    return 0.5 * torch.special.erfc(z * -math.sqrt(0.5))
+
+
+def as_weights(weights: Any) -> Tensor | None:
+    return None if weights is None else torch.as_tensor(weights, dtype=torch.float64)

@@ -1,0 +1,133 @@
+"""A recipe is one answer to each of the four questions; a plan says how it is carried out.
+
+Named methods are presets. Because the questions are independent, any answer of a preset can be replaced.
+"""
+
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from murmuration.coupling import COUPLINGS
+from murmuration.dynamics import KEEP, learning_rate_factor, make_optimiser
+from murmuration.dynamics.optimisers import Decay, Optimiser
+from murmuration.dynamics.schedules import Moment
+from murmuration.errors import Misuse, unknown
+from murmuration.weights import WEIGHTS
+
+SHARING = {"own": lambda name: False}  # answer -> which parameters, by name, all members share
+ANSWERS: dict[str, dict[str, Any]] = {
+    "sharing": SHARING,
+    "weights": WEIGHTS,
+    "coupling": COUPLINGS,
+    "dynamics": KEEP,
+}
+ENGINES = ("auto", "loop", "stacked", "threads", "threads-stacked")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One answer to each question.
+
+    >>> print(recipe("deep-ensemble"))
+    deep-ensemble: sharing own, weights point, coupling none, dynamics optimiser
+    """
+
+    name: str
+    sharing: str = "own"
+    weights: str = "point"
+    coupling: str = "none"
+    dynamics: str = "optimiser"
+    members: int | None = None  # a fixed number of members, where the method has one
+
+    def __post_init__(self) -> None:
+        for question, answers in ANSWERS.items():
+            if getattr(self, question) not in answers:
+                raise unknown(f"answer to --{question}", getattr(self, question), answers)
+
+    def __str__(self) -> str:
+        return f"{self.name}: " + ", ".join(f"{question} {answer}" for question, answer in self.answers().items())
+
+    def answers(self) -> dict[str, str]:
+        return {question: getattr(self, question) for question in ANSWERS}
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+PRESETS = {
+    "single": (Recipe("single", members=1), "one network, as most people train it"),
+    "deep-ensemble": (Recipe("deep-ensemble"), "M networks from M initialisations (Lakshminarayanan et al. 2017)"),
+}
+
+
+def recipe(name: "str | Recipe", **answers: str | None) -> Recipe:
+    """A preset by name, with some of its answers replaced; a recipe is taken as it is.
+
+    >>> recipe("deep-ensmble")
+    Traceback (most recent call last):
+    murmuration.errors.Misuse: unknown recipe 'deep-ensmble': did you mean 'deep-ensemble'? Known: deep-ensemble, single
+    """
+    if isinstance(name, str) and name not in PRESETS:
+        raise unknown("recipe", name, PRESETS)
+    base = PRESETS[name][0] if isinstance(name, str) else name
+    return replace(base, **{question: answer for question, answer in answers.items() if answer is not None})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a recipe is carried out: how many members, how long, how fast, from which seed, on which engine."""
+
+    members: int = 5
+    epochs: int = 30
+    seed: int = 0
+    batch_size: int = 64
+    lr: float = 1e-3
+    optimiser: str = "adam"
+    schedule: str = "cosine"
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    decay: Decay | None = None
+    batches: Literal["own", "same"] = "own"  # does each member see its own order of the examples?
+    augment: tuple[str, ...] = ()
+    patience: int | None = None  # stop a member after so many epochs without a better validation NLL
+    gamma: float = 1.0  # shared gradients are gamma / M times their sum over members
+    engine: str = "auto"
+    device: str = "cpu"
+    first_member: int = 0  # members draw the streams of first_member, first_member + 1, ...
+
+    def __post_init__(self) -> None:
+        _whole(self, "members", 1), _whole(self, "epochs", 1), _whole(self, "batch_size", 1)
+        _whole(self, "seed", 0), _whole(self, "first_member", 0)
+        if self.patience is not None:
+            _whole(self, "patience", 1)
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise Misuse(f"lr={self.lr}: need a positive number such as 0.001")
+        if self.batches not in ("own", "same"):
+            raise unknown("batches", self.batches, ("own", "same"))
+        if self.engine not in ENGINES:
+            raise unknown("engine", self.engine, ENGINES)
+        self.make_optimiser()
+        learning_rate_factor(self.schedule, Moment(0, 1, self.epochs))
+
+    def make_optimiser(self) -> Optimiser:
+        return make_optimiser(
+            self.optimiser, momentum=self.momentum, weight_decay=self.weight_decay, decay=self.decay
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _whole(plan: Plan, field: str, least: int) -> None:
+    value = getattr(plan, field)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise Misuse(f"{field}={value}: need a whole number, at least {least}")
+
+
+def recipe_from_json(record: dict[str, Any]) -> Recipe:
+    return Recipe(**{field.name: record[field.name] for field in fields(Recipe)})
+
+
+def plan_from_json(record: dict[str, Any]) -> Plan:
+    known = {field.name: record[field.name] for field in fields(Plan) if field.name in record}
+    return Plan(**{**known, "augment": tuple(known.get("augment", ()))})

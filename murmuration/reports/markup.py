@@ -1,0 +1,97 @@
+"""Pieces of HTML. Text becomes `Markup` only by being escaped: what a user wrote can never become a tag."""
+
+import base64
+import html
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any, NewType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmuration.errors import Misuse
+from murmuration.reports.canvas import Figure, to_json
+
+Markup = NewType("Markup", str)
+NOTHING = Markup("")
+
+
+def text(value: object) -> Markup:
+    """The value as text that a page shows letter by letter.
+
+    >>> text('<script>"x"')
+    '&lt;script&gt;&quot;x&quot;'
+    """
+    return Markup(html.escape(str(value), quote=True))
+
+
+def tag(name: str, inside: Markup, kind: str = "") -> Markup:
+    """An element around markup, with an optional class."""
+    return Markup(f'<{name} class="{text(kind)}">{inside}</{name}>' if kind else f"<{name}>{inside}</{name}>")
+
+
+def join(parts: Iterable[Markup]) -> Markup:
+    return Markup("\n".join(part for part in parts if part))
+
+
+def section(name: str, title: str, reading: str, body: Markup) -> Markup:
+    """A titled section that opens with how to read it, or nothing when its body is empty."""
+    if not body:
+        return NOTHING
+    head = f'<h2 id="{text(name)}-title">{text(title)}</h2>\n<p class="reading">{text(reading)}</p>'
+    return Markup(f'<section id="{text(name)}" aria-labelledby="{text(name)}-title">\n{head}\n{body}\n</section>')
+
+
+def table(caption: str, columns: Sequence[Markup], rows: Sequence[tuple[Markup, Sequence[Markup]]]) -> Markup:
+    """A table with a head for every column and row; it scrolls sideways in its own box on a narrow screen."""
+    head = "".join(f'<th scope="col">{column}</th>' for column in columns)
+    body = "\n".join(
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>' for first, cells in rows
+    )
+    inner = f"<caption>{text(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
+    return Markup(
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}"><table>{inner}</table></div>'
+    )
+
+
+def details(summary: str, inside: Markup) -> Markup:
+    """A part that opens on demand."""
+    return Markup(f"<details><summary>{text(summary)}</summary>\n{inside}\n</details>")
+
+
+def figure(drawing: Figure | None) -> Markup:
+    """A container for the figure, followed by its data; the page's script draws one into the other."""
+    if drawing is None:
+        return NOTHING
+    name = text(drawing.name)
+    title = f"<figcaption>{text(drawing.title)}</figcaption>" if drawing.title else ""
+    look = f'style="height:{drawing.height}px"'
+    box = f'<div class="plot" id="{name}" role="img" aria-label="{text(drawing.label)}" {look}>'
+    data = to_json({"data": drawing.data, "layout": drawing.layout})
+    return Markup(
+        f'<figure class="chart">{title}{box}</div>\n'
+        f'<script type="application/json" data-figure="{name}">{data}</script></figure>'
+    )
+
+
+def grid(parts: Iterable[Markup]) -> Markup:
+    """Pieces side by side where there is room, or nothing when there are none."""
+    inside = join(parts)
+    return tag("div", inside, "grid") if inside else NOTHING
+
+
+def png(pixels: NDArray[Any]) -> str:
+    """A data address that holds the image (H, W) or (H, W, C), every pixel as it was."""
+    from PIL import Image
+
+    array = np.asarray(pixels)
+    if array.ndim == 3 and array.shape[-1] == 1:
+        array = array[..., 0]
+    good = array.dtype == np.uint8 and (array.ndim == 2 or (array.ndim == 3 and array.shape[-1] in (3, 4)))
+    if not good:
+        raise Misuse(
+            f"image of shape {array.shape} and type {array.dtype}; give uint8 of shape (H, W), (H, W, 3) or (H, W, 4)"
+        )
+    held = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(array)).save(held, format="PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(held.getvalue()).decode("ascii")

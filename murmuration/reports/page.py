@@ -1,0 +1,149 @@
+"""One self-contained HTML file out of a report."""
+
+import base64
+import hashlib
+import os
+import re
+import tempfile
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from murmuration.errors import Failure
+from murmuration.reports import gallery, making, sections, summary
+from murmuration.reports.markup import Markup, join, text
+from murmuration.reports.records import Report
+
+SECTIONS = (
+    summary.opening,
+    sections.notes,
+    sections.scores,
+    sections.reliability,
+    sections.risk_coverage,
+    sections.histograms,
+    sections.parity,
+    sections.fields,
+    gallery.gallery,
+    sections.recipes,
+    making.members,
+    making.training,
+    making.costs,
+    making.provenance,
+)
+
+LOGO = Markup(
+    '<svg class="logo" viewBox="0 0 64 40" role="img" aria-label="A flock of birds">'
+    + "".join(
+        f'<path transform="translate({x} {y}) scale({size})" d="M-6-3Q-2-4 0 0Q2-4 6-3Q2-2 0 2Q-2-2-6-3Z"/>'
+        for x, y, size in (
+            *((8, 26, 0.7), (17, 19, 0.9), (20, 31, 0.6), (28, 12, 1.1), (30, 24, 1.2), (33, 34, 0.7)),
+            *((41, 17, 1.3), (43, 29, 0.9), (53, 10, 1.0), (55, 22, 0.8)),
+        )
+    )
+    + "</svg>"
+)
+
+
+NO_SCRIPT = (
+    '<noscript><p class="warning">Figures are drawn by a script, which is switched off here. '
+    "The tables hold the numbers.</p></noscript>"
+)
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+
+
+def render(report: Report) -> str:
+    """The whole page: style, sections and plotly's script inside, nothing fetched from anywhere.
+
+    A content security policy names the two scripts by their hash and forbids all requests, so that neither a
+    slip of ours nor a hostile class name can make a browser run or load anything else.
+    """
+    body = join(build(report) for build in SECTIONS)
+    theme, plotly = _resource("theme.js"), _plotly()
+    return f"""<!DOCTYPE html>
+<html lang="en" class="no-script">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy([theme, plotly])}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="generator" content="murmuration">
+<title>{text(report.title)}</title>
+<style>
+{_resource("style.css")}</style>
+<script>{theme}</script>
+</head>
+<body>
+<header>
+{LOGO}
+<div><h1>{text(report.title)}</h1><p>{_subtitle(report)}</p></div>
+<button type="button" id="theme" aria-label="Switch between light and dark">◐</button>
+</header>
+<nav aria-label="Sections"><ul>{_contents(body)}</ul></nav>
+<main>
+{NO_SCRIPT}
+{body}
+</main>
+<footer><p>Written by murmuration. The file is complete in itself and loads nothing.</p></footer>
+<script id="plotly">{plotly}</script>
+</body>
+</html>
+"""
+
+
+def write_report(path: str | os.PathLike[str], report: Report) -> None:
+    """Write the page to `path`, whole or not at all: a temporary file beside it, flushed, then renamed."""
+    target, content = Path(path), render(report).encode("utf-8")
+    held = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+            held = Path(file.name)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        held.chmod(0o666 & ~_umask())
+        held.replace(target)
+    except OSError as error:
+        if held is not None:
+            held.unlink(missing_ok=True)
+        raise Failure(
+            f"report '{target}' could not be written ({error.strerror or error}); give another path"
+        ) from None
+
+
+def policy(scripts: list[str]) -> str:
+    """The content security policy that runs these scripts alone and loads nothing."""
+    hashes = " ".join(f"'{script_hash(script)}'" for script in scripts)
+    return f"{POLICY}; script-src {hashes}"
+
+
+def script_hash(script: str) -> str:
+    """The hash of a script's text as a content security policy writes it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+def _subtitle(report: Report) -> Markup:
+    return text(" · ".join(part for part in (report.data.name, report.task, report.date) if part))
+
+
+def _contents(body: str) -> Markup:
+    titles = re.findall(r'<h2 id="([\w-]+)-title">(.*?)</h2>', body)
+    return Markup("".join(f'<li><a href="#{name}">{title}</a></li>' for name, title in titles))
+
+
+def _umask() -> int:
+    """The process's file mode mask; it can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _resource(name: str) -> str:
+    return files("murmuration.reports").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())

@@ -1,0 +1,57 @@
+"""Finding the engine for one network, batch and machine, without moving anything."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.engines import Choice, Engine, assemble, choose, engine
+from murmuration.engines.outputs import silence
+from murmuration.population import populate
+from murmuration.recipe import Plan
+from murmuration.training.batches import epoch_batches
+from murmuration.training.loop import Job, Progress, at_rest
+from murmuration.training.step import step
+from murmuration.weights import run_members
+
+HEAVY = 0.5  # seconds: when one step of all members takes longer, a few members are enough to compare engines
+
+
+def choose_engine(job: Job, progress: Progress) -> Choice:
+    """The engine that the plan asks for, or the fastest; steps are tried on copies of the members."""
+    plan, module = job.plan, job.member(0)
+    if draws_globally(module, job.data.train.x[:2]):
+        return Choice(engine("loop"), "the net draws random numbers outside dropout, so members take turns")
+    method, batch = job.method(), epoch_batches(job.data.train, plan, 0)(0)
+
+    @contextmanager
+    def trial(candidate: Engine, members: int) -> Iterator[Callable[[], object]]:
+        state = at_rest(progress.state.population.group(slice(members)).clone(), plan)
+        with assemble(candidate, module) as team:
+            yield lambda: step(team, method, state, batch)
+
+    some = _members_in_trial(plan, trial) if plan.engine == "auto" else plan.members
+    return choose(plan.engine, lambda candidate: trial(candidate, some), plan.members)
+
+
+def _members_in_trial(plan: Plan, trial: Callable) -> int:
+    """All members, or twice the workers when a step is long: then time grows in proportion to members anyway."""
+    with trial(engine("loop"), 1) as one_step:
+        one_step()
+        start = time.perf_counter()
+        one_step()
+    heavy = plan.members * (time.perf_counter() - start) > HEAVY
+    return min(plan.members, 2 * engine("threads").workers) if heavy else plan.members
+
+
+def draws_globally(module: nn.Module, x: Tensor) -> bool:
+    """Whether a training pass takes numbers from torch's global generator that dropout interception does not cover."""
+    population = populate(lambda _: module, 1)
+    tensors = {**population.own, **population.buffers}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        before = torch.get_rng_state()
+        run_members(module.train(), tensors, x.expand(1, *x.shape), [silence], False)
+        after = torch.get_rng_state()
+    return not torch.equal(before, after)

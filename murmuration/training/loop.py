@@ -1,0 +1,172 @@
+"""The only loop: epochs of steps, a look at the validation set after each, and a record of what was seen."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.coupling import COUPLINGS
+from murmuration.data import Data, Split
+from murmuration.dynamics import keeps, learning_rate_factor
+from murmuration.dynamics.schedules import Moment
+from murmuration.engines import Engine, Team, assemble, member_outputs
+from murmuration.likelihoods import Likelihood
+from murmuration.population import Population, concatenate, populate
+from murmuration.recipe import SHARING, Plan, Recipe
+from murmuration.streams import global_stream
+from murmuration.training.batches import epoch_batches, steps_per_epoch
+from murmuration.training.step import Method, State, step
+from murmuration.weights import WEIGHTS
+
+
+@dataclass
+class Progress:
+    """Where a run stands: everything that a checkpoint holds."""
+
+    state: State
+    kept: Population  # what a member returns to: its last sound epoch, or its best one when it may stop early
+    loss_sum: Tensor  # (M,) float64, of the running epoch
+    best: Tensor  # (M,) lowest validation NLL so far
+    waited: Tensor  # (M,) epochs since then
+    history: list[dict[str, Any]] = field(default_factory=list)
+    path: list[Population] = field(default_factory=list)  # points of the path that join the ensemble
+    seconds: float = 0.0
+
+
+class Watcher(Protocol):
+    """Somebody who looks on: shows a bar, writes checkpoints."""
+
+    def after_step(self, progress: Progress) -> None: ...
+
+    def after_epoch(self, progress: Progress) -> None: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained, on what, and how."""
+
+    build: Callable[[], nn.Module]  # a network with fresh weights
+    data: Data
+    likelihood: Likelihood
+    recipe: Recipe
+    plan: Plan
+
+    def method(self) -> Method:
+        """The recipe's answers and the plan's numbers, as a step needs them."""
+        return Method(
+            self.likelihood,
+            WEIGHTS[self.recipe.weights],
+            COUPLINGS[self.recipe.coupling],
+            self.plan.make_optimiser(),
+            gamma=self.plan.gamma,
+            seed=self.plan.seed,
+            first_member=self.plan.first_member,
+        )
+
+    def member(self, index: int) -> nn.Module:
+        """The network that member `index` begins as, from its own initialisation stream."""
+        with global_stream(self.plan.seed, "initialisation", self.plan.first_member + index):
+            return self.build()
+
+
+def begin(job: Job) -> Progress:
+    """Members as they are before the first step."""
+    plan = job.plan
+    population = populate(job.member, plan.members, SHARING[job.recipe.sharing]).map(lambda t: t.to(plan.device))
+    return Progress(
+        at_rest(population, plan),
+        kept=population.clone(),
+        loss_sum=torch.zeros(plan.members, dtype=torch.float64),
+        best=torch.full((plan.members,), math.inf),
+        waited=torch.zeros(plan.members, dtype=torch.int64),
+    )
+
+
+def at_rest(population: Population, plan: Plan) -> State:
+    """A population with no momentum, before any step."""
+    optimiser = plan.make_optimiser()
+    active = torch.ones(population.members, dtype=torch.bool)
+    return State(population, optimiser.moments(population.own), optimiser.moments(population.shared), active)
+
+
+def train(job: Job, engine: Engine, progress: Progress, watcher: Watcher) -> Population:
+    """Carry the job out from where `progress` stands; returns the members the ensemble is made of."""
+    data, plan, method = job.data, job.plan, job.method()
+    steps = steps_per_epoch(len(data.train), plan.batch_size)
+    with assemble(engine, job.member(0)) as team:
+        while progress.state.step < steps * plan.epochs and bool(progress.state.active.any()):
+            start = time.perf_counter()
+            run_epoch(team, method, data.train, plan, progress, watcher)
+            close_epoch(team, method, data.val, plan, progress)
+            if keeps(job.recipe.dynamics, len(progress.history), plan.epochs):
+                progress.path.append(progress.state.population.clone())
+            progress.seconds += time.perf_counter() - start
+            watcher.after_epoch(progress)
+    if plan.patience is not None:
+        progress.state.population.copy_members(progress.kept, torch.arange(plan.members))
+    return concatenate([*progress.path, progress.state.population])
+
+
+def run_epoch(
+    team: Team, method: Method, split: Split, plan: Plan, progress: Progress, watcher: Watcher
+) -> None:
+    """The steps of one epoch that are still to be done."""
+    steps = steps_per_epoch(len(split), plan.batch_size)
+    epoch, first = divmod(progress.state.step, steps)
+    batches = epoch_batches(split, plan, epoch)
+    for index in range(first, steps):
+        losses = step(team, method, progress.state, batches(index))
+        progress.loss_sum += losses.double().nan_to_num(0.0)
+        restore_fallen(progress)
+        if index < steps - 1:  # after the last step of an epoch the epoch is closed first
+            watcher.after_step(progress)
+
+
+def close_epoch(team: Team, method: Method, split: Split, plan: Plan, progress: Progress) -> None:
+    """Score every member on the validation split, remember sound or best states, and write the epoch's record."""
+    state = progress.state
+    outputs = member_outputs(team, method.weights, state.population, split.x)  # (M, N, K)
+    scores = method.likelihood.validate(outputs, split.y.to(outputs.device))
+    nll = torch.tensor(scores["val_nll"])
+    for member in (state.active & ~nll.isfinite()).nonzero().flatten().tolist():
+        state.trouble[member] = f"validation NLL {float(nll[member])} at step {state.step}"
+        state.active[member] = False
+    better = state.active & (nll < progress.best) if plan.patience is not None else state.active.clone()
+    progress.kept.copy_members(state.population, better.nonzero().flatten())
+    progress.best = torch.where(better, nll, progress.best)
+    progress.waited = torch.where(better, 0, progress.waited + 1)
+    if plan.patience is not None:
+        state.active &= progress.waited < plan.patience
+    restore_fallen(progress)
+    _write_record(plan, progress, scores)
+
+
+def restore_fallen(progress: Progress) -> None:
+    """Members in trouble go back to the last state that was sound."""
+    trouble, epoch = progress.state.trouble, len(progress.history)
+    fallen = [member for member, text in trouble.items() if "; kept" not in text]
+    if not fallen:
+        return
+    progress.state.population.copy_members(progress.kept, torch.tensor(fallen))
+    for member in fallen:
+        trouble[member] += f"; kept as it was after epoch {epoch}" if epoch else "; kept as initialised"
+
+
+def _write_record(plan: Plan, progress: Progress, scores: dict[str, Any]) -> None:
+    epoch, state = len(progress.history) + 1, progress.state
+    steps = state.step // epoch
+    factor = learning_rate_factor(plan.schedule, Moment(state.step - 1, steps, plan.epochs))
+    record = {
+        "epoch": epoch,
+        "lr": plan.lr * factor,
+        "train_loss": (progress.loss_sum / steps).tolist(),
+        **scores,
+        "active": state.active.tolist(),
+        "trouble": {str(member): text for member, text in state.trouble.items()},
+    }
+    progress.history.append(record)
+    progress.loss_sum.zero_()

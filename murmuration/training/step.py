@@ -1,0 +1,212 @@
+"""One training step, for every method.
+
+    local      each member, alone:   realise its weights -> outputs -> loss, and its signature
+    couple     all members, once:    signatures -> cotangents
+    pull back  each member, alone:   one backward pass from (loss, signature) with cotangents (1, c)
+    share      own gradients as they are; shared gradients gamma / M times their sum over members
+    move       an optimiser step
+
+Members meet only in `couple` and `share`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.utils import get_total_norm
+
+from murmuration.coupling import Coupling, Shown
+from murmuration.dynamics import Moments, Optimiser
+from murmuration.engines import Team
+from murmuration.likelihoods import Likelihood
+from murmuration.population import Named, Population
+from murmuration.streams import generator, global_stream
+from murmuration.weights import Weights, run_members
+
+
+@dataclass(frozen=True)
+class Method:
+    """What does not change from step to step."""
+
+    likelihood: Likelihood
+    weights: Weights
+    coupling: Coupling | None
+    optimiser: Optimiser
+    gamma: float = 1.0
+    seed: int = 0
+    first_member: int = 0
+
+
+@dataclass
+class State:
+    """What a step changes."""
+
+    population: Population
+    moments: Moments  # of the own tensors
+    shared_moments: Moments
+    active: Tensor  # (M,) bool: members that still move
+    step: int = 0
+    trouble: dict[int, str] = field(default_factory=dict)  # member -> what went wrong with it
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Where each member's examples are; a group fetches its own when it runs."""
+
+    fetch: Callable[[slice], tuple[Tensor, Tensor]]  # members -> x (m, B, ...), y (m, B, ...)
+    lr: float
+
+
+@dataclass(frozen=True)
+class Local:
+    """What one group of m members did alone."""
+
+    members: slice
+    own: Named  # leaves of the graph
+    shared: Named
+    losses: Tensor  # (m,)
+    signature: Tensor | None  # (m, ...)
+    buffers_before: Named  # as they were, in case the step must be undone
+
+
+class Noise:
+    """A member's noise stream at one step, made when something first draws from it."""
+
+    def __init__(self, seed: int, member: int, step: int) -> None:
+        self._address = (seed, member, step)
+        self._generator: torch.Generator | None = None
+
+    def __call__(self, device: torch.device) -> torch.Generator:
+        if self._generator is None:
+            seed, member, step = self._address
+            self._generator = generator(seed, "noise", member, step, device)
+        return self._generator
+
+
+def step(team: Team, method: Method, state: State, batch: Batch) -> Tensor:
+    """Move every active member once; returns the members' losses (M,), NaN where a member stands still."""
+    groups = team.engine.groups(state.population.members)
+
+    def alone(group: slice) -> Local:
+        return local(team, method, state, group, batch)
+
+    def finish(here: Local, cotangent: Tensor | None = None) -> list[Tensor]:
+        own, shared = pull_back(here, cotangent)
+        move(method, state, here, own, batch.lr)
+        return shared
+
+    if method.coupling is None:  # nobody waits for anybody: a group's graph is freed before the next is built
+        groups = [group for group in groups if state.active[group].any()]
+        done = team.map(lambda group: (here := alone(group), finish(here)), groups)
+        places, shared = [here for here, _ in done], [gradients for _, gradients in done]
+    else:
+        places = team.map(alone, groups)
+        cotangents = couple(method.coupling, places)
+        shared = team.map(finish, places, cotangents)
+    share(method, state, shared, batch.lr)
+    state.step += 1
+    return _gather_losses(state, places)
+
+
+def local(team: Team, method: Method, state: State, members: slice, batch: Batch) -> Local:
+    """The group's losses and signatures, with the graph that leads to them."""
+    group = state.population.group(members)
+    own, shared = _leaves(group.own), _leaves(group.shared)
+    before = {name: tensor.clone() for name, tensor in group.buffers.items()}
+    first = method.first_member + members.start
+    draws = [Noise(method.seed, first + i, state.step) for i in range(group.members)]
+    x, y = batch.fetch(members)
+    if method.coupling is not None:
+        x = x.detach().requires_grad_()
+    weights, complexity = method.weights.realise(own, shared, draws)
+    with global_stream(method.seed, "noise", first, state.step, redirect=team.engine.name == "loop"):
+        tensors = {**weights, **group.buffers}
+        outputs = run_members(team.module(training=True), tensors, x, draws, team.engine.direct)
+    losses = method.likelihood.loss(outputs, y).mean(-1)
+    if complexity is not None:
+        losses = losses + complexity
+    signature = method.coupling.signature(Shown(weights, x, y, outputs)) if method.coupling else None
+    return Local(members, own, shared, losses, signature, before)
+
+
+def couple(coupling: Coupling, places: list[Local]) -> list[Tensor]:
+    """Each group's cotangents, from the signatures of all; a member that shows nonsense is neither seen nor pushed."""
+    parts = [here.signature.detach() for here in places if here.signature is not None]
+    signatures = torch.cat(parts)
+    sound = signatures.flatten(1).isfinite().all(1)
+    cotangents = torch.zeros_like(signatures)
+    cotangents[sound] = coupling.couple(signatures[sound])
+    return list(cotangents.split([len(part) for part in parts]))
+
+
+def pull_back(here: Local, cotangent: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
+    """Gradients of the group's own tensors, (m, ...) each, and of the shared ones, summed over the group."""
+    leaves = [*here.own.values(), *here.shared.values()]
+    roots, weights = [here.losses.sum()], [torch.ones_like(here.losses[0])]
+    if here.signature is not None and cotangent is not None:
+        roots, weights = [*roots, here.signature], [*weights, cotangent]
+    gradients = torch.autograd.grad(roots, leaves, weights, materialize_grads=True)
+    return list(gradients[: len(here.own)]), list(gradients[len(here.own) :])
+
+
+def move(method: Method, state: State, here: Local, gradients: list[Tensor], lr: float) -> None:
+    """Update the group's own tensors in place; a member whose loss or gradient is not finite stays where it was."""
+    active = state.active[here.members]
+    steady = active & _finite(here.losses, gradients)
+    if not bool(steady.all()):
+        _undo_buffers(state, here, ~steady)
+        _report(state, here, active & ~steady)
+    rows = [here.members] if bool(steady.all()) else [here.members.start + int(i) for i in steady.nonzero()]
+    for row in rows:
+        mine = gradients if isinstance(row, slice) else [g[row - here.members.start] for g in gradients]
+        tensors = [tensor[row] for tensor in state.population.own.values()]
+        moments = [[tensor[row] for tensor in named.values()] for named in state.moments.values()]
+        if tensors:
+            method.optimiser.update(tensors, mine, moments, lr, state.step)
+
+
+def share(method: Method, state: State, gradients: list[list[Tensor]], lr: float) -> None:
+    """Move the shared tensors by gamma / M times the sum of all members' gradients."""
+    tensors = list(state.population.shared.values())
+    if not tensors or not gradients:
+        return
+    factor = method.gamma / state.population.members
+    total = [factor * torch.stack(parts).sum(0) for parts in zip(*gradients, strict=True)]
+    moments = [list(named.values()) for named in state.shared_moments.values()]
+    method.optimiser.update(tensors, total, moments, lr, state.step)
+
+
+def _leaves(named: Named) -> Named:
+    return {name: tensor.detach().requires_grad_() for name, tensor in named.items()}
+
+
+def _finite(losses: Tensor, gradients: list[Tensor]) -> Tensor:
+    """Which members' loss and gradient are finite, (m,); one number decides when all are."""
+    losses = losses.detach()
+    total = losses.sum() + (get_total_norm(gradients) if gradients else 0.0)
+    if bool(total.isfinite()):
+        return torch.ones_like(losses, dtype=torch.bool)
+    fine = losses.isfinite()
+    for gradient in gradients:
+        fine = fine & gradient.flatten(1).isfinite().all(1)
+    return fine
+
+
+def _undo_buffers(state: State, here: Local, still: Tensor) -> None:
+    for name, before in here.buffers_before.items():
+        state.population.buffers[name][here.members][still] = before[still]
+
+
+def _report(state: State, here: Local, fallen: Tensor) -> None:
+    for i in fallen.nonzero().flatten().tolist():
+        loss = float(here.losses[i])
+        state.trouble[here.members.start + i] = f"loss {loss} at step {state.step}"
+        state.active[here.members.start + i] = False
+
+
+def _gather_losses(state: State, places: list[Local]) -> Tensor:
+    losses = torch.full((state.population.members,), torch.nan)
+    for here in places:
+        losses[here.members] = here.losses.detach().to("cpu", losses.dtype)
+    return losses

@@ -1,0 +1,7 @@
+"""What a weight is, and how a network runs on weights that are not its own."""
+
+from murmuration.weights.families import WEIGHTS, Point, Weights
+from murmuration.weights.masks import Draw
+from murmuration.weights.operators import NotDirect, run_members
+
+__all__ = ["WEIGHTS", "Draw", "NotDirect", "Point", "Weights", "run_members"]

@@ -1,0 +1,65 @@
+"""Dropout masks from a member's own noise stream.
+
+Torch's dropout draws one floating-point number an element from the global generator; on a CPU that is most of the time
+of a small convolutional network. Here sixteen random bits decide an element, four elements to a 64-bit draw. The rate is
+then a multiple of 2^-16, and kept values are divided by that exact rate, so dropout stays unbiased.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Draw = Callable[[torch.device], torch.Generator]  # a member's noise stream, made when first needed
+STEPS = 1 << 16
+# How many trailing axes one decision covers: a whole channel is dropped by the dropoutNd family.
+COVERED: dict[Callable, int] = {F.dropout: 0, F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}
+
+
+def is_dropout(func: Callable) -> bool:
+    return func in COVERED
+
+
+def masked(
+    func: Callable,
+    draws: Sequence[Draw],
+    input: Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    stacked: bool = False,
+) -> Tensor:
+    """The input with each element (or channel) zeroed with probability p and the rest scaled up, by the members' streams.
+
+    `stacked` says that the input carries a leading member axis, one entry a stream.
+    """
+    if not training or p == 0:
+        return input
+    shape = list(input.shape[1:] if stacked else input.shape)
+    covered = COVERED[func]
+    if covered:
+        shape[-covered:] = [1] * covered
+    masks = [keep_mask(shape, 1 - p, draw(input.device), input.dtype) for draw in draws]
+    return input * (torch.stack(masks) if stacked else masks[0])
+
+
+def keep_mask(shape: list[int], keep: float, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+    """A mask of the given shape: 1/rate with probability `rate`, else 0; `rate` is `keep` rounded to a multiple of 2^-16.
+
+    Images (B, C, H, W) are drawn in the order B, H, W, C, the layout convolutions run in: the order is part of the
+    definition, so that engines with different memory layouts draw the same mask.
+    """
+    kept = round(keep * STEPS)
+    if kept == 0:
+        return torch.zeros(shape, dtype=dtype, device=generator.device)
+    size = shape if len(shape) != 4 else [shape[0], shape[2], shape[3], shape[1]]
+    count = 1
+    for length in size:
+        count *= length
+    words = torch.randint(-(2**63), 2**63 - 1, (-(-count // 4),), generator=generator, device=generator.device)
+    bits = words.view(torch.int16)[:count]
+    mask = (bits <= kept - STEPS // 2 - 1).to(dtype).mul_(STEPS / kept).view(size)
+    return mask.permute(0, 3, 1, 2) if len(shape) == 4 else mask
+
+

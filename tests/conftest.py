@@ -1,0 +1,43 @@
+"""What all tests share: one core inside an operator, so that tests side by side do not wait for each other's threads."""
+
+import pytest
+import torch
+from torch import nn
+
+from murmuration.data import Data, open_data
+
+
+@pytest.fixture(autouse=True)
+def _one_core():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def digits() -> Data:
+    return open_data("digits")
+
+
+@pytest.fixture(scope="session")
+def moons() -> Data:
+    return open_data("two-moons")
+
+
+class NormalisedNet(nn.Module):
+    """A convolutional net with batch normalisation, dropout and a functional flatten: what vmap must cope with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(1, 6, 3, padding=1)
+        self.norm = nn.BatchNorm2d(6)
+        self.drop = nn.Dropout(0.3)
+        self.head = nn.Linear(6 * 16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.relu(self.norm(self.convolution(x)))
+        h = torch.nn.functional.max_pool2d(self.drop(h), 2)
+        return self.head(h.flatten(1))
+
+
+@pytest.fixture
+def normalised_net() -> type[nn.Module]:
+    return NormalisedNet

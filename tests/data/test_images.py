@@ -1,0 +1,220 @@
+"""Picture folders, idx and CIFAR files written byte by byte and read back."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from murmuration.data import open_data, open_inputs, open_split
+from murmuration.errors import Failure, Misuse
+
+
+def bytes_like(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
+
+
+def write_classes(
+    folder: Path, count: int, names: tuple[str, ...], shape: tuple[int, ...], seed: int = 0
+) -> np.ndarray:
+    """Pictures (len(names) * count, *shape), written as folder/name/i.png."""
+    pixels = bytes_like(len(names) * count, *shape, seed=seed)
+    for i, picture in enumerate(pixels):
+        place = folder / names[i // count]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(place / f"{i:03d}.png")
+    return pixels
+
+
+def write_idx(path: Path, values: np.ndarray, packed: bool) -> None:
+    content = bytes((0, 0, 8, values.ndim)) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
+    path.with_name(path.name + ".gz" * packed).write_bytes(gzip.compress(content) if packed else content)
+
+
+def idx_folder(folder: Path, packed: bool = False) -> dict[str, np.ndarray]:
+    made = {}
+    for part, count in (("train", 50), ("t10k", 20)):
+        made[part] = bytes_like(count, 4, 5, seed=count)
+        write_idx(folder / f"{part}-images-idx3-ubyte", made[part], packed)
+        write_idx(folder / f"{part}-labels-idx1-ubyte", (np.arange(count) % 5).astype(np.uint8), packed)
+    return made
+
+
+def cifar_folder(folder: Path, hundred: bool = False) -> dict[str, np.ndarray]:
+    """CIFAR files with 12 pictures each; label k of picture i is i % 4, the coarse label is 0."""
+    names = {"train.bin": 1, "test.bin": 2} if hundred else {f"data_batch_{k}.bin": k for k in (1, 2)}
+    names |= {} if hundred else {"test_batch.bin": 3}
+    made = {}
+    for name, seed in names.items():
+        planes = bytes_like(12, 3072, seed=seed)
+        labels = (np.arange(12) % 4).astype(np.uint8)[:, None]
+        coarse = np.zeros((12, 1 if hundred else 0), np.uint8)
+        np.concatenate([coarse, labels, planes], axis=1).tofile(folder / name)
+        made[name] = planes.reshape(12, 3, 32, 32)
+    return made
+
+
+def test_colour_folders(tmp_path: Path) -> None:
+    pixels = write_classes(tmp_path, 10, ("cat", "ant"), (6, 5, 3))
+    data = open_data(str(tmp_path), pixels="raw")
+    assert data.classes == ("ant", "cat")
+    assert data.input_shape == (3, 6, 5)
+    assert [len(split) for split in (data.train, data.val, data.test)] == [14, 2, 4]
+    for split in (data.train, data.val, data.test):
+        for x, y in zip(split.x, split.y, strict=True):
+            i = next(i for i, p in enumerate(pixels) if np.array_equal(p, x.permute(1, 2, 0).numpy()))
+            assert data.classes[y] == ("cat" if i < 10 else "ant")
+
+
+def test_grey_folders_have_one_channel_and_numeric_classes_in_order(tmp_path: Path) -> None:
+    pixels = write_classes(tmp_path, 4, ("10", "9"), (6, 5))
+    data = open_data(tmp_path, pixels="raw")
+    assert data.input_shape == (1, 6, 5)
+    assert data.classes == ("9", "10")
+    assert data.train.x.sum() + data.val.x.sum() + data.test.x.sum() == pixels.sum()
+
+
+def test_one_colour_picture_makes_all_colour(tmp_path: Path) -> None:
+    write_classes(tmp_path, 4, ("a", "b"), (6, 5))
+    Image.fromarray(bytes_like(6, 5, 3)).save(tmp_path / "a" / "colour.png")
+    assert open_data(tmp_path).input_shape == (3, 6, 5)
+
+
+def test_sixteen_bit_greys_keep_their_upper_byte(tmp_path: Path) -> None:
+    deep = np.random.default_rng(0).integers(0, 2**16, (8, 4, 4)).astype(np.uint16)
+    for i, picture in enumerate(deep):
+        (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
+        Image.fromarray(picture).save(tmp_path / "ab"[i % 2] / f"{i}.png")
+    data = open_data(tmp_path, pixels="raw")
+    assert data.train.x.sum() + data.val.x.sum() + data.test.x.sum() == (deep >> 8).sum()
+
+
+def test_train_and_test_folders_are_kept(tmp_path: Path) -> None:
+    write_classes(tmp_path / "train", 10, ("a", "b"), (4, 4))
+    test = write_classes(tmp_path / "test", 3, ("a", "b"), (4, 4), seed=1)
+    data = open_data(tmp_path, pixels="raw")
+    assert [len(split) for split in (data.train, data.val, data.test)] == [18, 2, 6]
+    assert np.array_equal(data.test.x[:, 0].numpy(), test)
+    write_classes(tmp_path / "val", 2, ("a", "b"), (4, 4), seed=2)
+    assert len(open_data(tmp_path).val) == 4
+
+
+def test_flat_folders_serve_prediction_alone(tmp_path: Path) -> None:
+    write_classes(tmp_path / "train", 5, ("a", "b"), (4, 4))
+    data = open_data(tmp_path / "train")
+    flat = write_classes(tmp_path, 3, ("flat",), (4, 4), seed=5)
+    x = open_inputs(tmp_path / "flat", preparation=data.preparation)
+    assert torch.equal(x, data.preparation.apply(flat))
+    with pytest.raises(Misuse, match="holds pictures but no class folders: expected one folder for each class"):
+        open_data(tmp_path / "flat")
+
+
+def test_labels_of_another_folder_are_mapped_by_name(tmp_path: Path) -> None:
+    write_classes(tmp_path / "run", 5, ("ant", "bee", "cow"), (4, 4))
+    data = open_data(tmp_path / "run")
+    write_classes(tmp_path / "later", 2, ("cow", "bee"), (4, 4))
+    options = {"preparation": data.preparation, "task": data.task, "classes": data.classes}
+    assert open_split(tmp_path / "later", **options).y.tolist() == [1, 1, 2, 2]
+    write_classes(tmp_path / "later", 1, ("yak",), (4, 4))
+    with pytest.raises(Misuse, match=r"label 'yak' .* is not among the classes: expected ant, bee, cow"):
+        open_split(tmp_path / "later", **options)
+
+
+def test_bytes_for_a_run_with_another_white(tmp_path: Path) -> None:
+    digits = open_data("digits")
+    pixels = digits.preparation.pixels_of(digits.test.x[:3])[..., 0]
+    for i, picture in enumerate(pixels):
+        Image.fromarray(picture).save(tmp_path / f"{i}.png")
+    x = open_inputs(tmp_path, preparation=digits.preparation)
+    # a byte rounds a grey of 0..16 by at most half of 16/255
+    assert (x - digits.test.x[:3]).abs().max() <= 0.51 * 16 / 255 / digits.preparation.std[0]
+
+
+def test_bad_folders(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match=r"no pictures in .*: expected class folders of"):
+        open_data(tmp_path)
+    write_classes(tmp_path, 3, ("a", "b"), (4, 4))
+    Image.fromarray(bytes_like(5, 6)).save(tmp_path / "b" / "odd.png")
+    with pytest.raises(Misuse, match=r"000.png' has 4x4 pixels but '.*odd.png' has 6x5: expected one size"):
+        open_data(tmp_path)
+    (tmp_path / "b" / "odd.png").write_bytes(b"not a picture")
+    with pytest.raises(Failure, match=r"cannot read the picture '.*odd.png'"):
+        open_data(tmp_path)
+    whole = (tmp_path / "b" / "003.png").read_bytes()
+    (tmp_path / "b" / "odd.png").write_bytes(whole[: len(whole) // 2 + 8])
+    with pytest.raises(Failure, match=r"cannot read the picture '.*odd.png'"):
+        open_data(tmp_path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_files(tmp_path: Path, packed: bool) -> None:
+    made = idx_folder(tmp_path, packed)
+    data = open_data(tmp_path, pixels="raw")
+    assert np.array_equal(data.test.x[:, 0].numpy(), made["t10k"])
+    assert data.test.y.tolist() == [i % 5 for i in range(20)]
+    assert data.classes == tuple("01234")
+    assert [len(split) for split in (data.train, data.val, data.test)] == [45, 5, 20]
+    split = open_split(tmp_path, preparation=data.preparation, task=data.task, classes=data.classes)
+    assert torch.equal(split.x, data.test.x)
+    assert torch.equal(split.y, data.test.y)
+    assert torch.equal(open_inputs(tmp_path, preparation=data.preparation), data.test.x)
+
+
+def test_damaged_idx_files(tmp_path: Path) -> None:
+    idx_folder(tmp_path)
+    images = tmp_path / "train-images-idx3-ubyte"
+    whole = images.read_bytes()
+    images.write_bytes(whole[:-7])
+    with pytest.raises(Failure, match=r"train-images-idx3-ubyte' is damaged: expected 1016 bytes, got 1009"):
+        open_data(tmp_path)
+    images.write_bytes(b"\x00\x00\x0d\x03" + whole[4:])
+    with pytest.raises(Failure, match="is not an idx file of bytes with 3 axes: it begins 00 00 0d 03"):
+        open_data(tmp_path)
+    images.unlink()
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(whole)[:-20])
+    with pytest.raises(Failure, match=r"cannot read '.*train-images-idx3-ubyte.gz' \(\d+ bytes\)"):
+        open_data(tmp_path)
+    write_idx(images, bytes_like(49, 4, 5), packed=False)
+    with pytest.raises(Failure, match="has 49 images but 50 labels"):
+        open_data(tmp_path)
+    (tmp_path / "train-labels-idx1-ubyte").unlink()
+    with pytest.raises(Misuse, match="has no labels beside it"):
+        open_data(tmp_path)
+
+
+def test_cifar_10(tmp_path: Path) -> None:
+    made = cifar_folder(tmp_path)
+    data = open_data(tmp_path, pixels="raw")
+    assert data.classes == tuple("0123")
+    assert np.array_equal(data.test.x.numpy(), made["test_batch.bin"])
+    assert data.test.y.tolist() == [i % 4 for i in range(12)]
+    train = np.concatenate([made["data_batch_1.bin"], made["data_batch_2.bin"]])
+    assert data.train.x.sum() + data.val.x.sum() == train.sum(dtype=np.int64)
+    (tmp_path / "batches.meta.txt").write_text("plane\ncar\nbird\ncat\n\n")
+    assert open_data(tmp_path).classes == ("plane", "car", "bird", "cat")
+    (tmp_path / "batches.meta.txt").write_text("plane\ncar\n")
+    with pytest.raises(Misuse, match="label 2 has no name: expected 0 to 1"):
+        open_data(tmp_path)
+
+
+def test_cifar_100_takes_the_fine_label(tmp_path: Path) -> None:
+    made = cifar_folder(tmp_path, hundred=True)
+    (tmp_path / "fine_label_names.txt").write_text("apple\nbear\nbed\nbee\n")
+    data = open_data(tmp_path, pixels="raw")
+    assert data.classes == ("apple", "bear", "bed", "bee")
+    assert data.test.y.tolist() == [i % 4 for i in range(12)]
+    assert np.array_equal(data.test.x.numpy(), made["test.bin"])
+
+
+def test_damaged_cifar_file(tmp_path: Path) -> None:
+    cifar_folder(tmp_path)
+    path = tmp_path / "data_batch_2.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(Failure, match=r"expected 36876 bytes \(records of 3073\), got 36875"):
+        open_data(tmp_path)
+    (tmp_path / "train.bin").write_bytes(b"")
+    with pytest.raises(Misuse, match="mixes CIFAR-10 and CIFAR-100 files"):
+        open_data(tmp_path)

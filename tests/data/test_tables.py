@@ -1,0 +1,186 @@
+"""Tables: three rows by hand, parity with scikit-learn, and the same numbers from a later file."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from murmuration.data import open_data, open_inputs, open_split, preparation_from_json
+from murmuration.data.columns import LevelColumn, NumberColumn, fit_table
+from murmuration.errors import Misuse
+
+
+def mixed(rows: int = 60, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    age = rng.normal(50, 9, rows)
+    age[rng.random(rows) < 0.2] = np.nan
+    return pd.DataFrame(
+        {
+            "age": age,
+            "count": rng.integers(0, 99, rows),
+            "town": pd.Series(rng.choice(["Bonn", "Köln", "Trier"], rows)).where(rng.random(rows) < 0.8, None),
+            "member": rng.random(rows) < 0.5,
+            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 99, rows), unit="D"),
+            "kind": np.resize(["no", "yes", "maybe"], rows),
+            "cost": rng.normal(3.0, 1.0, rows),
+        }
+    )
+
+
+def test_three_rows_by_hand() -> None:
+    table = pd.DataFrame({"a": [1.0, np.nan, 4.0], "b": ["x", None, "y"]})
+    preparation = fit_table(table)
+    assert preparation.names == ("a", "a missing", "b=x", "b=y", "b missing", "b unseen")
+    # median 2.5, so 1, 2.5, 4: mean 2.5, deviation sqrt(1.5)
+    z = 1.5 / np.sqrt(1.5)
+    expected = [[-z, 0, 1, 0, 0, 0], [0, 1, 0, 0, 1, 0], [z, 0, 0, 1, 0, 0]]
+    assert torch.allclose(preparation.apply(table), torch.tensor(expected).float(), atol=1e-6)
+    later = pd.DataFrame({"b": ["z", "y"], "extra": [0, 0], "a": [2.5, np.nan]})
+    expected = [[0, 0, 0, 0, 0, 1], [0, 1, 0, 1, 0, 0]]
+    assert torch.allclose(preparation.apply(later), torch.tensor(expected).float(), atol=1e-6)
+
+
+def test_numbers_are_imputed_and_scaled_as_scikit_learn_does() -> None:
+    table = mixed()[["age", "count"]]
+    pipeline = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    theirs = pipeline.fit_transform(table.iloc[:40])
+    preparation = fit_table(table.iloc[:40])
+    columns = [preparation.names.index(name) for name in ("age", "count")]
+    assert np.allclose(preparation.apply(table.iloc[:40])[:, columns], theirs, atol=1e-5)
+    assert np.allclose(preparation.apply(table.iloc[40:])[:, columns], pipeline.transform(table.iloc[40:]), atol=1e-5)
+
+
+def test_constant_missing_and_never_missing_columns() -> None:
+    table = pd.DataFrame({"same": [7.0] * 4, "none": [np.nan] * 4, "full": [1, 2, 3, 4]})
+    preparation = fit_table(table)
+    assert preparation.names == ("same", "none", "none missing", "full")
+    out = preparation.apply(table)
+    assert out[:, :2].abs().max() == 0
+    assert out[:, 2].tolist() == [1.0] * 4
+    gap = pd.DataFrame({"same": [8.0], "none": [np.nan], "full": [None]})
+    assert preparation.apply(gap)[0].tolist() == [1.0, 0.0, 1.0, 0.0]  # the median of 1..4 is their mean
+
+
+def test_missing_level_that_training_never_saw_is_unseen() -> None:
+    column = LevelColumn("b", ("x", "y"), has_missing=False)
+    assert column.apply(pd.Series(["y", None], name="b")).tolist() == [[0, 1, 0], [0, 0, 1]]
+
+
+def test_dates_count_seconds_in_csv_and_parquet_alike(tmp_path: Path) -> None:
+    days = ["2024-01-01", "2024-01-02", "2024-01-05"]
+    as_text = fit_table(pd.DataFrame({"day": days})).columns[0]
+    as_time = fit_table(pd.DataFrame({"day": pd.to_datetime(days)})).columns[0]
+    zoned = fit_table(pd.DataFrame({"day": pd.to_datetime(days).tz_localize("UTC")})).columns[0]
+    assert as_text == as_time == zoned
+    assert isinstance(as_time, NumberColumn)
+    assert as_time.median == 1704067200 + 86400  # 2024-01-02 in UTC
+    assert as_time.std == pytest.approx(86400 * np.std([0, 1, 4]))
+
+
+def test_csv_and_parquet_give_the_same_data(tmp_path: Path) -> None:
+    table = mixed()
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.to_parquet(tmp_path / "t.parquet")
+    first, second = (open_data(tmp_path / name, target="kind") for name in ("t.csv", "t.parquet"))
+    assert first.fingerprint == second.fingerprint
+    assert first.preparation == second.preparation
+    assert torch.equal(first.test.x, second.test.x)
+    assert first.classes == ("maybe", "no", "yes")
+    third = open_data(table, target="kind")
+    assert torch.equal(first.train.x, third.train.x)
+    changed = table.assign(count=table["count"] + (table.index == 3))
+    assert open_data(changed, target="kind").fingerprint != first.fingerprint
+
+
+def test_statistics_and_levels_come_from_training_rows(tmp_path: Path) -> None:
+    data = open_data(mixed(), target="cost")
+    numbers = [i for i, name in enumerate(data.describe) if name in ("age", "count", "day")]
+    train = data.train.x[:, numbers].double()
+    assert train.mean(0).abs().max() < 1e-5
+    assert (train.std(0, unbiased=False) - 1).abs().max() < 1e-5
+    assert data.val.x[:, numbers].mean(0).abs().max() > 1e-3
+
+
+def test_a_later_file_is_prepared_by_the_runs_json(tmp_path: Path) -> None:
+    table = mixed()
+    data = open_data(table, target="kind")
+    preparation = preparation_from_json(json.loads(json.dumps(data.preparation.to_json())))
+    assert preparation == data.preparation
+    shuffled = table[["cost", "town", "kind", "day", "member", "age", "count"]]
+    shuffled.to_csv(tmp_path / "later.csv", index=False)
+    split = open_split(tmp_path / "later.csv", preparation=preparation, task="classification", classes=data.classes)
+    assert split.y.tolist() == [data.classes.index(kind) for kind in table["kind"]]
+    assert torch.equal(split.x, preparation.apply(table))
+    shuffled.drop(columns="kind").to_csv(tmp_path / "inputs.csv", index=False)
+    assert torch.equal(open_inputs(tmp_path / "inputs.csv", preparation=preparation), split.x)
+
+
+def test_several_targets() -> None:
+    table = mixed().drop(columns="age")
+    data = open_data(table, target="cost, count")
+    assert data.task == "regression"
+    total = torch.cat([data.train.y, data.val.y, data.test.y]).double().sum(0)
+    assert np.allclose(total, table[["cost", "count"]].sum(), rtol=1e-5)
+    assert data.preparation.targets == ("cost", "count")
+    assert not any(name.startswith(("cost", "count")) for name in data.describe)
+    comma = table.rename(columns={"cost": "cost, net"})
+    assert open_data(comma, target="cost, net").preparation.targets == ("cost, net",)
+
+
+def test_row_index_and_other_separators(tmp_path: Path) -> None:
+    table = pd.DataFrame({"a": np.arange(20.0), "y": np.arange(20) % 2})
+    table.to_csv(tmp_path / "indexed.csv")
+    assert open_data(tmp_path / "indexed.csv", target="y").describe == ("a",)
+    table.to_csv(tmp_path / "semi.csv", sep=";", index=False, encoding="utf-8-sig")
+    assert open_data(tmp_path / "semi.csv", target="y").describe == ("a",)
+
+
+def test_array_run_reads_a_table_by_its_names(tmp_path: Path) -> None:
+    data = open_data("iris")
+    raw = np.random.default_rng(0).random((4, 4))
+    pd.DataFrame(raw, columns=data.describe)[list(reversed(data.describe))].to_csv(tmp_path / "i.csv", index=False)
+    assert torch.equal(open_inputs(tmp_path / "i.csv", preparation=data.preparation), data.preparation.apply(raw))
+    with pytest.raises(Misuse, match="a table with the columns a for a run trained on an array: expected sepal"):
+        open_inputs(pd.DataFrame({"a": [1.0]}), preparation=data.preparation)
+
+
+def test_a_later_table_that_does_not_fit() -> None:
+    preparation = open_data(mixed(), target="kind").preparation
+    with pytest.raises(Misuse, match="no column 'town' in the table: expected it; found age, count"):
+        open_inputs(mixed().drop(columns="town"), preparation=preparation)
+    with pytest.raises(Misuse, match=r"column 'age' holds '\?' in row 2: expected a number"):
+        open_inputs(mixed(3).assign(age=["41", "?", None]), preparation=preparation)
+    with pytest.raises(Misuse, match=r"inputs of shape \(2, 3\) for a run trained on a table"):
+        open_inputs(np.zeros((2, 3)), preparation=preparation)
+    classes = ("maybe", "no", "yes")
+    frame = mixed(3).assign(kind="never")
+    with pytest.raises(Misuse, match=r"label 'never' \(row 1\) is not among the classes: expected maybe, no, yes"):
+        open_split(frame, preparation=preparation, task="classification", classes=classes)
+    assert open_inputs(mixed(3).assign(age=["41", "42", None]), preparation=preparation).isfinite().all()
+
+
+def test_columns_that_cannot_be_features() -> None:
+    rows = 1100
+    table = pd.DataFrame({"id": [f"n{i}" for i in range(rows)], "y": np.arange(rows) % 2})
+    with pytest.raises(Misuse, match=r"column 'id' has \d+ distinct texts .* expected at most 1000") as caught:
+        open_data(pd.concat([table, table.assign(id=table["id"] + "b")]), target="y")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(Misuse, match="column 'a' holds a list in row 1: expected text"):
+        open_data(pd.DataFrame({"a": [[1], [2]] * 5, "y": [0, 1] * 5}), target="y")
+    with pytest.raises(Misuse, match="the table has two columns 'a': expected every name once"):
+        open_data(pd.DataFrame([[1, 2, 0]] * 5, columns=["a", "a", "y"]), target="y")
+    with pytest.raises(Misuse, match="the table has no feature columns"):
+        open_data(pd.DataFrame({"y": [0, 1] * 5}), target="y")
+
+
+def test_tables_are_not_modified() -> None:
+    table = mixed()
+    before = table.copy(deep=True)
+    open_data(table, target="kind")
+    pd.testing.assert_frame_equal(table, before)

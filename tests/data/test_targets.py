@@ -1,0 +1,81 @@
+"""Targets: the task they suggest, the order of classes, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from murmuration.data.targets import (
+    class_list,
+    encode_labels,
+    encode_numbers,
+    infer_task,
+    refuse_constant,
+    refuse_free_text,
+    refuse_missing,
+)
+from murmuration.errors import Misuse
+
+
+@pytest.mark.parametrize(
+    ("targets", "pictures", "task"),
+    [
+        (np.array(["a", "b"] * 9, dtype=object), False, "classification"),
+        (np.array([True, False] * 9), False, "classification"),
+        (np.arange(30) % 2, False, "classification"),  # few integers, though more than 5 % of 30
+        (np.arange(400) % 20, False, "classification"),  # 20 levels, 5 % of the rows
+        (np.arange(400) % 21, False, "regression"),  # a level too many
+        (np.arange(300) % 16, False, "regression"),  # more than 5 % of the rows and more than 10
+        (np.arange(12), False, "regression"),  # every row its own value
+        (np.arange(3000) % 100, True, "classification"),  # integers beside pictures are labels
+        (np.array([0.0, 1.0] * 9), False, "regression"),  # floats are numbers
+        (np.zeros((8, 2), dtype=np.int64), False, "regression"),
+    ],
+)
+def test_inferred_task(targets: np.ndarray, pictures: bool, task: str) -> None:
+    assert infer_task(targets, pictures) == task
+
+
+def test_classes_are_sorted_by_value_or_alphabet() -> None:
+    assert class_list([np.array([10, 9, 9])], None) == ("9", "10")
+    assert class_list([np.array(["10", "9"], dtype=object)], None) == ("9", "10")
+    assert class_list([np.array(["b", "a"]), np.array(["c"])], None) == ("a", "b", "c")
+    assert class_list([np.array([1, 0])], ("z", "a", "never")) == ("z", "a", "never")
+    assert class_list([np.array([False, True])], None) == ("False", "True")
+
+
+def test_labels_become_places_among_the_classes() -> None:
+    y = encode_labels(np.array(["c", "a", "c"], dtype=object), None, ("a", "b", "c"))
+    assert y.dtype == torch.int64
+    assert y.tolist() == [2, 0, 2]
+    assert encode_labels(np.array([1.0, 2.0]), None, ("2", "1")).tolist() == [1, 0]
+    assert encode_labels(np.array([1, 0]), ("ant", "bee"), ("bee", "ant")).tolist() == [0, 1]
+    assert encode_labels(np.array([[1], [0]]), None, ("0", "1")).tolist() == [1, 0]
+
+
+def test_numbers_keep_their_units() -> None:
+    assert encode_numbers(np.array([1, 2]), "y").tolist() == [[1.0], [2.0]]
+    assert encode_numbers(np.array(["1.5", "-2"], dtype=object), "y").tolist() == [[1.5], [-2.0]]
+    assert encode_numbers(np.ones((3, 2)), "y").shape == (3, 2)
+
+
+def test_misuse() -> None:
+    with pytest.raises(Misuse, match=r"y is missing in 2 of 4 rows \(row 2, 4\): remove them"):
+        refuse_missing(np.array(["a", None, "b", float("nan")], dtype=object), "y")
+    with pytest.raises(Misuse, match=r"y is missing in 1 of 2 rows \(row 2\)"):
+        refuse_missing(np.array([[1.0, 2.0], [np.nan, 0.0]]), "y")
+    with pytest.raises(Misuse, match="every row has the label 'a': expected at least two classes"):
+        class_list([np.array(["a", "a"])], None)
+    with pytest.raises(Misuse, match=r"label 'zebra' \(row 2\) is not among the classes: expected ant, bee"):
+        encode_labels(np.array(["ant", "zebra"], dtype=object), None, ("ant", "bee"))
+    with pytest.raises(Misuse, match="label -1 has no name: expected 0 to 1"):
+        encode_labels(np.array([0, -1]), ("ant", "bee"), ("ant", "bee"))
+    with pytest.raises(Misuse, match=r"labels of shape \(2, 2\): expected one label a row"):
+        encode_labels(np.zeros((2, 2)), None, ("0", "1"))
+    with pytest.raises(Misuse, match="y holds 'tall': expected numbers for task 'regression'"):
+        encode_numbers(np.array(["1", "tall"], dtype=object), "y")
+    with pytest.raises(Misuse, match="y is infinite in row 2"):
+        encode_numbers(np.array([1.0, np.inf]), "y")
+    with pytest.raises(Misuse, match=r"40 distinct texts in 40 rows \(such as '\?'\)"):
+        refuse_free_text(np.array(["?", *map(str, range(39))], dtype=object), "y")
+    with pytest.raises(Misuse, match="y is 2 in every row"):
+        refuse_constant(torch.tensor([[1.0, 2.0], [3.0, 2.0]]), "y")

@@ -1,0 +1,129 @@
+import pytest
+import torch
+from torch import nn
+
+from murmuration.data import Data
+from murmuration.engines import Engine, assemble, choose, engine, member_outputs
+from murmuration.likelihoods import Categorical
+from murmuration.nets import build_net
+from murmuration.population import populate
+from murmuration.recipe import Plan, recipe
+from murmuration.training import Job, begin, choose_engine
+from murmuration.training.batches import epoch_batches
+from murmuration.training.choice import draws_globally
+from murmuration.training.step import step
+from murmuration.weights import Point
+
+STEPS = 20
+
+
+def steps_on(name: str, job: Job) -> dict[str, torch.Tensor]:
+    """The tensors of all members after twenty steps on one engine, and which way it took."""
+    job = Job(job.build, job.data, job.likelihood, job.recipe, Plan(**{**job.plan.to_json(), "engine": name}))
+    progress = begin(job)
+    choice = choose_engine(job, progress)
+    assert choice.engine.name == name
+    batches = epoch_batches(job.data.train, job.plan, 0)
+    with assemble(choice.engine, job.member(0)) as team:
+        for index in range(STEPS):
+            step(team, job.method(), progress.state, batches(index % 10))
+    return {**progress.state.population.own, **progress.state.population.buffers}
+
+
+NETS = {
+    "mlp": lambda: build_net("mlp", (1, 8, 8), 10),
+    "cnn": lambda: build_net("small-cnn", (1, 8, 8), 10),
+}
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "norm"])
+@pytest.mark.parametrize("other", ["stacked", "threads", "threads-stacked"])
+def test_every_engine_equals_the_loop(digits: Data, normalised_net, name, other):
+    """Twenty steps of SGD. Engines sum in different orders: float32 rounding, about 1e-7 of the terms, grows with the
+    steps but stays four orders below the distance members travel (about 1e-1), hence 2e-5."""
+    build = NETS.get(name, normalised_net)
+    plan = Plan(members=3, batch_size=32, optimiser="sgd", lr=0.02)
+    job = Job(build, digits, Categorical(10), recipe("deep-ensemble"), plan)
+    reference, found = steps_on("loop", job), steps_on(other, job)
+    start = begin(job).state.population
+    travelled = max((reference[k] - t).abs().max().item() for k, t in start.own.items())
+    assert travelled > 0.02
+    for key, tensor in reference.items():
+        torch.testing.assert_close(found[key], tensor, rtol=1e-4, atol=2e-5, msg=lambda m, key=key: f"{key}: {m}")
+
+
+@pytest.mark.parametrize("how", [engine("loop"), engine("threads"), engine("stacked"), engine("threads-stacked")])
+def test_outputs_are_each_member_s_in_evaluation_mode(normalised_net, how: Engine):
+    torch.manual_seed(0)
+    nets = [normalised_net().eval() for _ in range(3)]
+    for net in nets:
+        nn.init.normal_(net.norm.running_mean)
+    population = populate(lambda i: nets[i], 3)
+    x = torch.randn(7, 1, 8, 8)
+    with assemble(how, normalised_net()) as team:
+        outputs = member_outputs(team, Point(), population, x)
+    expected = torch.stack([net(x) for net in nets]).detach()
+    torch.testing.assert_close(outputs, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_net_that_vmap_refuses_falls_back_and_says_so(digits: Data):
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(64, 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = x.flatten(1)
+            return self.head(h if h.sum().item() > 0 else -h)  # .item() has no meaning under vmap
+
+    plan = Plan(members=3, batch_size=16, engine="stacked")
+    job = Job(Branching, digits, Categorical(10), recipe("deep-ensemble"), plan)
+    choice = choose_engine(job, begin(job))
+    assert choice.engine.name == "loop"
+    assert "stacked cannot run this net" in choice.reason
+    assert "members take turns" in choice.reason
+
+
+def test_a_net_with_noise_of_its_own_runs_member_by_member(digits: Data):
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(64, 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(x.flatten(1) + 0.1 * torch.randn(64))
+
+    job = Job(Noisy, digits, Categorical(10), recipe("deep-ensemble"), Plan(members=2, batch_size=16))
+    choice = choose_engine(job, begin(job))
+    assert choice.engine.name == "loop"
+    assert "outside dropout" in choice.reason
+    assert not draws_globally(build_net("small-cnn", (1, 8, 8), 10), digits.train.x[:2])
+
+
+def test_the_choice_moves_nothing(digits: Data):
+    job = Job(NETS["mlp"], digits, Categorical(10), recipe("deep-ensemble"), Plan(members=2, engine="auto"))
+    progress = begin(job)
+    before = progress.state.population.clone()
+    choice = choose_engine(job, progress)
+    assert "fastest of" in choice.reason
+    assert all(torch.equal(before.own[name], t) for name, t in progress.state.population.own.items())
+
+
+def test_auto_takes_the_fastest_and_skips_what_fails():
+    class Clock:
+        def __init__(self, how: Engine) -> None:
+            if how.name == "stacked":
+                raise RuntimeError("no batching rule")
+            self.pause = {"threads": 0.004, "loop": 0.008, "threads-stacked": 0.001}[how.name]
+
+        def __enter__(self):
+            import time
+
+            return lambda: time.sleep(self.pause)
+
+        def __exit__(self, *_):
+            return None
+
+    choice = choose("auto", Clock, members=4)
+    assert choice.engine.name == "threads-stacked"
+    assert "stacked cannot run this net (no batching rule)" in choice.reason

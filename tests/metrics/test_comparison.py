@@ -1,0 +1,98 @@
+"""Paired tests: silent under the null, loud under a known shift."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from murmuration.errors import Misuse
+from murmuration.metrics import Evaluation, compare_predictives, evaluate, paired_test
+from murmuration.metrics.comparison import mcnemar, swap_test
+from murmuration.metrics.scores import measure_of
+from murmuration.predictive import Predictive
+
+
+def pair(inputs: int = 400, noise: float = 0.5, seed: int = 0) -> tuple[Predictive, Predictive, np.ndarray]:
+    """Two models of one truth: a sees it, b sees it through more noise."""
+    rng = np.random.default_rng(seed)
+    truth = 2 * rng.normal(size=(inputs, 4))
+    y = (truth + rng.gumbel(size=truth.shape)).argmax(-1)
+
+    def model(std: float) -> Predictive:
+        logits = truth + std * rng.normal(size=truth.shape)
+        exp = np.exp(logits - logits.max(-1, keepdims=True))
+        return Predictive.from_probs(exp / exp.sum(-1, keepdims=True))
+
+    return model(0.5), model(0.5 + noise), y
+
+
+@pytest.mark.parametrize("name", ["nll", "accuracy", "ece", "aurc"])
+def test_a_model_does_not_differ_from_itself(name: str) -> None:
+    a, _, y = pair()
+    same = compare_predictives(a, a, y, name)
+    assert (same.difference, same.difference.low, same.difference.high, same.p_value) == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize("name", ["nll", "brier", "accuracy", "aurc"])
+def test_a_worse_model_is_found_out(name: str) -> None:
+    a, b, y = pair(inputs=1500, noise=2.0)
+    comparison = compare_predictives(a, b, y, name)
+    assert comparison.p_value < 1e-3
+    better = comparison.difference < 0 if name != "accuracy" else comparison.difference > 0
+    assert better
+    assert not comparison.difference.low <= 0 <= comparison.difference.high
+    mirrored = compare_predictives(b, a, y, name)
+    assert mirrored.difference == pytest.approx(-comparison.difference, abs=1e-14)
+    assert mirrored.p_value == pytest.approx(comparison.p_value, abs=1e-3)
+
+
+def test_sign_flips_by_enumeration() -> None:
+    """Six differences: the p-value is the share of the 64 sign patterns whose mean is at least as far from zero."""
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(6, 1)) + 0.8, rng.normal(size=(6, 1))
+    d = (a - b)[:, 0]
+    signs = np.array(np.meshgrid(*[[-1, 1]] * 6)).reshape(6, -1).T
+    exact = np.mean(np.abs(signs @ d) >= abs(d.sum()) - 1e-12)
+    ours = swap_test(measure_of("brier", "classification"), a, b, inputs=6, seed=0)
+    assert ours == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 9999))
+
+
+def test_p_values_are_uniform_under_the_null() -> None:
+    measure = measure_of("brier", "classification")
+    values = []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        a, b = rng.normal(size=(40, 1)), rng.normal(size=(40, 1))
+        values.append(swap_test(measure, a, b, inputs=40, seed=seed))
+    assert stats.kstest(values, "uniform").pvalue > 1e-3
+
+
+def test_mcnemar_by_hand() -> None:
+    """a alone is right 9 times, b alone once: twice the chance of at most 1 head in 10, 22 / 1024."""
+    a = np.array([True] * 9 + [False] + [True] * 5)
+    b = np.array([False] * 9 + [True] + [True] * 5)
+    assert mcnemar(a, b) == pytest.approx(22 / 1024, abs=1e-12)
+
+
+def test_root_of_squares_is_compared_on_its_own_scale() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=300)
+    good = evaluate(Predictive.from_moments((y + 0.1 * rng.normal(size=300))[None, :, None], 1.0), y)
+    poor = evaluate(Predictive.from_moments((y + 0.4 * rng.normal(size=300))[None, :, None], 1.0), y)
+    comparison = paired_test(good, poor, "rmse")
+    assert comparison.difference == pytest.approx(good.scores()["rmse"] - poor.scores()["rmse"], abs=1e-12)
+    assert comparison.p_value < 1e-3
+    assert comparison.to_json()["test"] == "paired permutation"
+
+
+def test_other_examples_are_refused() -> None:
+    a, b, y = pair()
+    left, right = evaluate(a, y), evaluate(b, np.roll(y, 1))
+    with pytest.raises(Misuse, match="differ in the target of example"):
+        paired_test(left, right, "nll")
+    short = Evaluation.from_chunks((part, y[:100]) for part in list(b.batches(100))[:1])
+    with pytest.raises(Misuse, match="classification on 400 inputs, b is classification on 100"):
+        paired_test(left, short, "nll")
+    with pytest.raises(Misuse, match="unknown classification score 'acuracy': did you mean 'accuracy'"):
+        paired_test(left, left, "acuracy")

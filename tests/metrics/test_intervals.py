@@ -1,0 +1,136 @@
+"""Intervals that hold the truth as often as they say, and curves that agree with the scores."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from murmuration.errors import Misuse
+from murmuration.likelihoods import Categorical
+from murmuration.metrics import columns, evaluate, pit_curve, reliability, risk_coverage, score
+from murmuration.metrics.intervals import (
+    GROUPS,
+    Feature,
+    bootstrap_means,
+    group_of,
+    group_sums,
+    percentile_interval,
+    wilson,
+)
+from murmuration.predictive import Predictive
+
+
+def calibrated(inputs: int, seed: int) -> tuple[Predictive, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    confidence = rng.uniform(0.5, 1, size=inputs)
+    right = rng.random(inputs) < confidence
+    return Predictive.from_probs(np.stack([confidence, 1 - confidence], -1)), np.where(right, 0, 1)
+
+
+def test_bootstrap_spread_is_the_standard_error() -> None:
+    values = np.random.default_rng(0).exponential(size=2000)
+    sums = group_sums([Feature(values)], group_of(2000, 0))
+    means = bootstrap_means(sums, np.ones(2000), resamples=2000, seed=0)
+    assert means.std() == pytest.approx(values.std() / math.sqrt(2000), rel=4 / math.sqrt(2 * 2000))
+    low, high = percentile_interval(values.mean(), means[:, 0])
+    theirs = stats.bootstrap((values,), np.mean, n_resamples=2000, method="percentile", random_state=1)
+    interval = theirs.confidence_interval
+    error = 4 * means.std() / math.sqrt(2000) * 2.7  # of a 2.5 % quantile: sqrt(pq/n) / density
+    assert (low, high) == pytest.approx((interval.low, interval.high), abs=1.5 * error)
+
+
+def test_bootstrap_intervals_cover_the_truth() -> None:
+    """Of 200 intervals of the mean confidence gap (true value 0) about 95 % hold it."""
+    hits = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        values = rng.normal(size=150)
+        sums = group_sums([Feature(values)], group_of(150, 0))
+        drawn = bootstrap_means(sums, np.ones(150), resamples=300, seed=seed)
+        low, high = percentile_interval(float(values.mean()), drawn[:, 0])
+        hits += low <= 0 <= high
+    assert abs(hits / 200 - 0.94) < 4 * math.sqrt(0.95 * 0.05 / 200)
+
+
+def test_bias_of_the_resamples_is_taken_off() -> None:
+    """Resamples of the ECE of a calibrated model are too large: the interval must still hold the value inside."""
+    ece = score(*calibrated(2000, 0))["ece"]
+    assert ece.low < ece < ece.high
+
+
+def test_groups_stand_in_for_inputs() -> None:
+    """More inputs than groups: every input is in one group, sizes differ by one, the spread is the same."""
+    count = 3 * GROUPS + 17
+    groups = group_of(count, seed=0)
+    sizes = np.bincount(groups)
+    assert (len(sizes), sizes.sum(), np.ptp(sizes)) == (GROUPS, count, 1)
+    values = np.sort(np.random.default_rng(0).normal(size=count))  # sorted: contiguous groups would be wrong
+    sums = group_sums([Feature(values)], groups)
+    drawn = bootstrap_means(sums, sizes.astype(float), resamples=400, seed=0)
+    assert drawn.std() == pytest.approx(1 / math.sqrt(count), rel=4 / math.sqrt(2 * 400))
+    assert sums.sum() == pytest.approx(values.sum(), abs=1e-9)
+
+
+def test_binned_sums() -> None:
+    feature = Feature(np.array([1.0, 2.0, 4.0, 8.0]), np.array([0, 1, 1, 2]), 3)
+    plain = Feature(np.array([1.0, 1.0, 1.0, 1.0]))
+    sums = group_sums([feature, plain], np.array([0, 0, 1, 1]))
+    np.testing.assert_array_equal(sums, [[1, 2, 0, 2], [0, 4, 8, 2]])
+
+
+def test_wilson_against_scipy() -> None:
+    low, high = wilson(np.array([0, 3, 10]), np.array([10, 10, 10]))
+    for i, successes in enumerate((0, 3, 10)):
+        theirs = stats.binomtest(successes, 10).proportion_ci(method="wilson")
+        assert (low[i], high[i]) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+    assert [float(end) for end in wilson(np.array(0), np.array(0))] == [0, 1]
+
+
+def test_reliability_curve_gives_the_ece_back() -> None:
+    pred, y = calibrated(1000, 1)
+    table = columns(pred, y)
+    curve = reliability(table)
+    assert curve.count.sum() == 1000
+    filled = curve.count > 0
+    gaps = np.abs(curve.confidence - curve.accuracy)[filled] * curve.count[filled] / 1000
+    assert gaps.sum() == pytest.approx(score(pred, y)["ece"], abs=1e-12)
+    assert (curve.low[filled] <= curve.accuracy[filled]).all()
+    assert (curve.accuracy[filled] <= curve.high[filled]).all()
+    assert np.isnan(curve.accuracy[~filled]).all()
+    assert len(reliability(table, bins=4).edges) == 5
+
+
+def test_risk_coverage_curve_by_hand() -> None:
+    confidence, right = np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, False, True, False])
+    pred = Predictive.from_probs(np.stack([confidence, 1 - confidence], -1))
+    curve = risk_coverage(columns(pred, np.where(right, 0, 1)))
+    np.testing.assert_allclose(curve.coverage, [0.25, 0.5, 0.75, 1])
+    np.testing.assert_allclose(curve.risk, [0, 1 / 2, 1 / 3, 1 / 2])
+
+
+def test_risk_coverage_is_thinned_and_ends_at_the_error_rate() -> None:
+    pred, y = calibrated(5000, 2)
+    curve, scores = risk_coverage(columns(pred, y)), score(pred, y)
+    assert len(curve.risk) == 200
+    assert (curve.coverage[-1], curve.risk[-1]) == (1, pytest.approx(1 - scores["accuracy"], abs=1e-12))
+    assert np.trapezoid(curve.risk, curve.coverage) == pytest.approx(scores["aurc"], abs=0.005)
+
+
+def test_curves_of_the_other_task_are_refused() -> None:
+    table = columns(*calibrated(10, 0))
+    with pytest.raises(Misuse, match="no 'pit': this curve is for regression"):
+        pit_curve(table)
+    with pytest.raises(Misuse, match="no 'confidence': this curve is for classification"):
+        reliability({"pit": np.zeros(3)})
+
+
+def test_all_intervals_of_ten_thousand_inputs_take_a_second_at_most() -> None:
+    generator = torch.Generator().manual_seed(0)
+    pred = Predictive(torch.randn(3, 10_000, 10, generator=generator), Categorical(10))
+    evaluation = evaluate(pred, torch.randint(10, (10_000,), generator=generator))
+    started = time.process_time()
+    evaluation.scores()
+    assert time.process_time() - started < 2  # half a second on a quiet core; the bound leaves room for a busy one

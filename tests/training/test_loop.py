@@ -1,0 +1,113 @@
+import pytest
+import torch
+from torch import nn
+
+import murmuration as mm
+from murmuration.data import Data
+from murmuration.recipe import Plan
+
+
+def tensors(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:
+    population = ensemble.flocks[0].population
+    return {**population.own, **population.buffers}
+
+
+def test_changing_one_stream_leaves_the_others(digits: Data):
+    from murmuration.training.batches import epoch_batches
+
+    def rows(plan: Plan, member: int) -> torch.Tensor:
+        return epoch_batches(digits.train, plan, 0)(0).fetch(slice(member, member + 1))[1]
+
+    own, same = Plan(members=3), Plan(members=3, batches="same")
+    assert not torch.equal(rows(own, 0), rows(own, 1))
+    assert torch.equal(rows(same, 0), rows(same, 1))
+    assert torch.equal(rows(own, 2), rows(Plan(members=1, first_member=2), 0))
+
+
+def test_same_initialisation_and_batches_give_the_same_bits(digits: Data):
+    plan = Plan(engine="loop", batch_size=128)
+    first, second = (mm.fit("mlp", digits, members=2, epochs=2, plan=plan) for _ in range(2))
+    assert all(torch.equal(tensors(second)[name], tensor) for name, tensor in tensors(first).items())
+
+
+def test_an_epoch_sees_every_example_once_up_to_the_last_whole_batch(digits: Data):
+    from murmuration.training.batches import epoch_batches, steps_per_epoch
+
+    plan = Plan(members=1, batch_size=100)
+    steps = steps_per_epoch(len(digits.train), 100)
+    assert steps == len(digits.train) // 100
+    marked = mm.Split(torch.arange(len(digits.train)).float().unsqueeze(1), digits.train.y)
+    batches = epoch_batches(marked, plan, 3)
+    seen = torch.cat([batches(i).fetch(slice(1))[0].flatten() for i in range(steps)])
+    assert len(seen.unique()) == len(seen) == steps * 100
+
+
+def test_a_member_that_diverges_goes_back_to_its_last_sound_epoch(digits: Data):
+    """Member 1 begins with weights so large that its first step overflows; the others go on."""
+    count = iter(range(100))
+
+    def build() -> nn.Module:
+        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        if next(count) == 3:  # the check of outputs, then members 0, 1, 2: the third built is member 1
+            nn.init.constant_(net[1].weight, 3e38)
+        return net
+
+    ensemble = mm.fit(build, digits, members=3, epochs=2, plan=Plan(engine="loop", batch_size=64, lr=0.01))
+    last = ensemble.history[-1]
+    assert last["active"].count(False) == 1
+    member = last["active"].index(False)
+    assert "kept as initialised" in last["trouble"][str(member)]
+    assert all(later < 0.5 for i, later in enumerate(last["val_nll"]) if i != member)
+
+
+def test_a_run_in_which_nobody_learns_is_a_failure(digits: Data):
+    with pytest.raises(mm.Failure, match="no member could be trained .* lower the learning rate"):
+        mm.fit("mlp", digits, members=2, epochs=1, plan=Plan(optimiser="sgd", lr=1e12, engine="loop"))
+
+
+def test_early_stopping_keeps_each_member_s_best_epoch(digits: Data):
+    plan = Plan(engine="loop", lr=0.05, schedule="constant", patience=2, batch_size=32)
+    ensemble = mm.fit("mlp", digits, members=2, epochs=25, plan=plan)
+    history = ensemble.history
+    assert len(history) < 25
+    outputs = ensemble.predict(digits.val.x)
+    for member in range(2):
+        best = min(record["val_nll"][member] for record in history)
+        found = -outputs.member_log_prob(digits.val.y)[member].mean().item()
+        assert found == pytest.approx(best, rel=1e-4)
+
+
+def test_history_tells_each_member_s_losses_and_scores(digits: Data):
+    ensemble = mm.fit("mlp", digits, members=2, epochs=3, plan=Plan(engine="loop", lr=3e-3))
+    assert [record["epoch"] for record in ensemble.history] == [1, 2, 3]
+    first, last = ensemble.history[0], ensemble.history[-1]
+    assert all(b < a for a, b in zip(first["train_loss"], last["train_loss"], strict=True))
+    predictive = ensemble.predict(digits.val.x)
+    assert last["ensemble"]["val_nll"] == pytest.approx(-predictive.log_prob(digits.val.y).mean().item(), rel=1e-5)
+    hits = (predictive.predicted == digits.val.y).double().mean().item()
+    assert last["ensemble"]["val_accuracy"] == pytest.approx(hits)
+
+
+def test_the_net_must_fit_the_data(digits: Data):
+    with pytest.raises(mm.Misuse, match=r"gives outputs \(2, 7\) for 2 inputs: the data needs \(2, 10\)"):
+        mm.fit(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 7)), digits, members=1, epochs=1)
+    with pytest.raises(mm.Misuse, match=r"cannot take inputs of shape \(1, 8, 8\)"):
+        mm.fit(nn.Linear(5, 10), digits, members=1, epochs=1)
+
+
+def test_a_module_is_an_architecture_and_members_begin_apart(digits: Data):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    ensemble = mm.fit(net, digits, members=3, epochs=1, plan=Plan(lr=1e-5))
+    weights = ensemble.flocks[0].population.own["1.weight"]
+    assert all((weights[i] - weights[j]).abs().max() > 0.05 for i in range(3) for j in range(i))
+
+    class Opaque(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.matrix = nn.Parameter(torch.zeros(64, 10))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.flatten(1) @ self.matrix
+
+    with pytest.raises(mm.Misuse, match="Opaque has parameters but no reset_parameters"):
+        mm.fit(Opaque(), digits, members=2, epochs=1)

@@ -1,0 +1,57 @@
+import torch
+import torch.nn.functional as F
+
+from murmuration.weights.masks import keep_mask, masked
+
+
+def source(seed: int):
+    shared = torch.Generator().manual_seed(seed)
+    return lambda device: shared
+
+
+def test_the_kept_share_and_the_mean_are_those_of_dropout():
+    mask = keep_mask([1000, 400], 0.9, torch.Generator().manual_seed(0), torch.float32)
+    kept = (mask > 0).double().mean()
+    bound = 4 * (0.9 * 0.1 / mask.numel()) ** 0.5  # four standard errors
+    assert abs(kept - 0.9) < bound
+    assert abs(mask.double().mean() - 1.0) < bound / 0.9
+    assert set(mask.unique().tolist()) == {0.0, mask.max().item()}
+
+
+def test_neighbours_are_uncorrelated():
+    mask = (keep_mask([1 << 20], 0.5, torch.Generator().manual_seed(1), torch.float64) > 0).double()
+    for lag in (1, 2, 3, 4):
+        together = (mask[lag:] * mask[:-lag]).mean()
+        assert abs(together - 0.25) < 4 * (0.25 * 0.75 / len(mask)) ** 0.5
+
+
+def test_extremes_keep_all_or_nothing():
+    generator = torch.Generator().manual_seed(0)
+    assert torch.equal(keep_mask([50], 1.0, generator, torch.float32), torch.ones(50))
+    assert torch.equal(keep_mask([50], 0.0, generator, torch.float32), torch.zeros(50))
+
+
+def test_memory_layout_does_not_change_the_mask():
+    x = torch.ones(2, 3, 4, 4)
+    plain = masked(F.dropout, [source(3)], x, 0.5)
+    last = masked(F.dropout, [source(3)], x.contiguous(memory_format=torch.channels_last), 0.5)
+    assert torch.equal(plain, last)
+
+
+def test_whole_channels_fall_together():
+    dropped = masked(F.dropout2d, [source(0)], torch.ones(8, 16, 3, 3), 0.5)
+    by_channel = dropped.flatten(2)
+    assert torch.equal(by_channel.amin(2), by_channel.amax(2))
+    assert 0 < (by_channel[..., 0] == 0).sum() < 8 * 16
+
+
+def test_evaluation_leaves_the_input_alone():
+    x = torch.randn(4, 5)
+    assert masked(F.dropout, [source(0)], x, 0.5, training=False) is x
+
+
+def test_members_draw_their_own_masks_wherever_they_run():
+    x = torch.ones(3, 6, 7)
+    together = masked(F.dropout, [source(i) for i in range(3)], x, 0.4, stacked=True)
+    for member in range(3):
+        assert torch.equal(together[member], masked(F.dropout, [source(member)], x[member], 0.4))

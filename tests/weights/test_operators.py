@@ -1,0 +1,101 @@
+import pytest
+import torch
+from torch import nn
+
+from murmuration.population import populate
+from murmuration.weights import NotDirect, run_members
+from murmuration.weights.operators import batched_linear, flatten_behind
+
+MLP = lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, 3))  # noqa: E731
+
+
+def noise(seed: int):
+    stream = torch.Generator().manual_seed(seed)
+    return lambda device: stream
+
+
+def members(build, count: int = 3):
+    torch.manual_seed(0)
+    population = populate(lambda _: build(), count)
+    return population, {**population.own, **population.buffers}
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_many_members_at_once_equal_each_alone(direct):
+    """Values and gradients; the batched product sums in another order: a few float32 roundings of numbers about one."""
+    _, tensors = members(MLP)
+    module, x = MLP(), torch.randn(3, 5, 3, 4)
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in tensors.items()}
+    together = run_members(module, leaves, x, [noise(i) for i in range(3)], direct)
+    alone = torch.cat(
+        [
+            run_members(module, {k: v[i : i + 1] for k, v in leaves.items()}, x[i : i + 1], [noise(i)], False)
+            for i in range(3)
+        ]
+    )
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)
+    weights = torch.randn(3, 5, 3)
+    for mine, theirs in zip(
+        torch.autograd.grad((weights * together).sum(), list(leaves.values())),
+        torch.autograd.grad((weights * alone).sum(), list(leaves.values())),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_the_direct_way_refuses_operators_it_does_not_know():
+    _, tensors = members(lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))
+    with pytest.raises(NotDirect, match="layer_norm"):
+        run_members(
+            nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), tensors, torch.randn(3, 2, 4), [noise(0)] * 3, True
+        )
+
+
+def test_the_direct_way_refuses_shape_arithmetic():
+    class Reshaping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(x.view(x.shape[0], -1))  # would fold members into features
+
+    _, tensors = members(Reshaping)
+    with pytest.raises(NotDirect):
+        run_members(Reshaping(), tensors, torch.randn(3, 5, 2, 2), [noise(0)] * 3, True)
+    outputs = run_members(Reshaping(), tensors, torch.randn(3, 5, 2, 2), [noise(0)] * 3, False)
+    assert outputs.shape == (3, 5, 2)
+
+
+def test_batched_linear_is_a_product_a_member():
+    x, weight, bias = torch.randn(2, 5, 3).double(), torch.randn(2, 4, 3).double(), torch.randn(2, 4).double()
+    expected = torch.stack([nn.functional.linear(x[i], weight[i], bias[i]) for i in range(2)])
+    torch.testing.assert_close(batched_linear(x, weight, bias), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        batched_linear(x, weight), expected - bias.unsqueeze(1), rtol=1e-12, atol=1e-12
+    )
+
+
+def test_flatten_leaves_members_and_examples_apart():
+    x = torch.arange(2 * 3 * 4 * 5).view(2, 3, 4, 5)
+    assert torch.equal(flatten_behind(x, 1), x.view(2, 3, 20))
+    with pytest.raises(NotDirect, match="flatten from axis 0"):
+        flatten_behind(x)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_normalisation_keeps_each_member_s_own_statistics(normalised_net, training):
+    population, tensors = members(normalised_net)
+    module, x = normalised_net().train(training), torch.randn(3, 6, 1, 8, 8)
+    before = {name: buffer.clone() for name, buffer in population.buffers.items()}
+    together = run_members(module, tensors, x, [noise(i) for i in range(3)], False)
+    after = {name: buffer.clone() for name, buffer in population.buffers.items()}
+    for name, buffer in before.items():
+        population.buffers[name].copy_(buffer)
+    for i in range(3):
+        alone = run_members(module, {k: v[i : i + 1] for k, v in tensors.items()}, x[i : i + 1], [noise(i)], False)
+        torch.testing.assert_close(together[i], alone[0], rtol=1e-4, atol=1e-5)
+    for name, buffer in after.items():
+        torch.testing.assert_close(population.buffers[name], buffer, rtol=1e-5, atol=1e-6)
+    moved = not torch.equal(after["norm.running_mean"], before["norm.running_mean"])
+    assert moved == training
