@@ -6,20 +6,29 @@
     ensemble = mm.fit("small-cnn", data, members=5)
     predictive = ensemble.predict(data.test.x)
     print(mm.score(predictive, data.test.y))
+
+Names are imported when they are first used: torch takes seconds to load, and `murmur --help` does not need it.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from murmuration.data import Data, Split, open_data
+    from murmuration.ensemble import Ensemble
+    from murmuration.errors import Failure, Misuse
+    from murmuration.evaluation import Assessment, assess
+    from murmuration.fitting import fit, load, resume
+    from murmuration.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
+    from murmuration.metrics import Evaluation, Score, score
+    from murmuration.predictive import Predictive
+    from murmuration.recipe import Plan, Recipe
+    from murmuration.reports.bridge import report
 
 __version__ = "0.1.0"
 
-from murmuration.data import Data, Split, open_data
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Failure, Misuse
-from murmuration.fitting import fit, load, resume
-from murmuration.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
-from murmuration.metrics import Evaluation, Score, score
-from murmuration.predictive import Predictive
-from murmuration.recipe import Plan, Recipe
-
 __all__ = [
+    "Assessment",
     "Categorical",
     "Data",
     "Ensemble",
@@ -33,9 +42,38 @@ __all__ = [
     "Recipe",
     "Score",
     "Split",
+    "assess",
     "fit",
     "load",
     "open_data",
+    "report",
     "resume",
     "score",
 ]
+
+_HOMES = {
+    "data": ("Data", "Split", "open_data"),
+    "ensemble": ("Ensemble",),
+    "errors": ("Failure", "Misuse"),
+    "evaluation": ("Assessment", "assess"),
+    "fitting": ("fit", "load", "resume"),
+    "likelihoods": ("Categorical", "Gaussian", "HeteroscedasticGaussian"),
+    "metrics": ("Evaluation", "Score", "score"),
+    "predictive": ("Predictive",),
+    "recipe": ("Plan", "Recipe"),
+    "reports.bridge": ("report",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public name, imported from its home and kept."""
+    for home, names in _HOMES.items():
+        if name in names:
+            value = getattr(import_module(f"murmuration.{home}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'murmuration' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

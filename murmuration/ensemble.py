@@ -55,7 +55,9 @@ class Ensemble:
         """
         if not models:
             raise Misuse("from_models got no models: give at least one nn.Module")
-        flocks = tuple(Flock(model, populate(lambda _, model=model: model, 1)) for model in models)
+        alike = all(_same_structure(models[0], model) for model in models)
+        kinds = [list(models)] if alike else [[model] for model in models]
+        flocks = tuple(Flock(kind[0], populate(kind.__getitem__, len(kind))) for kind in kinds)
         likelihood = None if task == "classification" else Gaussian(noise_std)
         return Ensemble(flocks, likelihood, engine("threads"), Recipe("given"))
 
@@ -99,3 +101,18 @@ def _as_module(flock: Flock, index: int) -> nn.Module:
     tensors = {name: tensor[index] for name, tensor in {**population.own, **population.buffers}.items()}
     module.load_state_dict({**tensors, **population.shared}, strict=False)
     return module.eval()
+
+
+def _same_structure(a: nn.Module, b: nn.Module) -> bool:
+    """Whether two networks differ in nothing but their weights, as far as their attributes tell."""
+
+    def outline(module: nn.Module) -> list[tuple]:
+        return [
+            (name, type(part), repr(part), {k: repr(v) for k, v in vars(part).items() if not k.startswith("_")})
+            for name, part in module.named_modules()
+        ]
+
+    def shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+
+    return outline(a) == outline(b) and shapes(a) == shapes(b)

@@ -29,6 +29,7 @@ from murmuration.runs import (
     require_free,
     save_checkpoint,
     save_members,
+    sweep,
 )
 from murmuration.training import Job, Progress, begin, choose_engine, train
 from murmuration.training.batches import steps_per_epoch
@@ -100,6 +101,7 @@ def resume(
     manifest = read_run(path)
     if manifest["status"] == "complete":
         return load(path, net=net)
+    sweep(path)
     opened = reopen(manifest, data)
     likelihood = likelihood_from_json(manifest["likelihood"])
     source = _source(_net_again(manifest, net), opened, likelihood)
@@ -226,7 +228,8 @@ def _carry_out(job: Job, engine: Engine, progress: Progress, manifest: dict[str,
     desk.saved = time.monotonic()
     population = train(job, engine, progress, desk)
     _require_someone(progress)
-    complete = {**manifest, "seconds": progress.seconds}
+    trouble = {str(member): text for member, text in progress.state.trouble.items()}
+    complete = {**manifest, "seconds": progress.seconds, "trouble": trouble}
     flock = Flock(job.member(0), population)
     ensemble = Ensemble((flock,), job.likelihood, engine, job.recipe, complete, progress.history)
     if desk.out is not None:
@@ -242,7 +245,8 @@ def _require_someone(progress: Progress) -> None:
 
 
 def _settings(plan: Plan, recipe: Recipe, given: dict[str, int | None]) -> Plan:
-    settings = replace(plan, **{key: value for key, value in given.items() if value is not None})
+    changed: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    settings = replace(plan, **changed)
     return settings if recipe.members is None else replace(settings, members=recipe.members)
 
 

@@ -37,8 +37,8 @@ class Categorical:
         return losses.view(y.shape)
 
     def validate(self, outputs: Tensor, y: Tensor) -> dict[str, Any]:
-        """Each member's validation NLL and accuracy from logits (M, N, K), and the ensemble's."""
-        mean = self.probs(outputs).mean(0)
+        """Each member's validation NLL and accuracy from logits (M, N, K), and those of all sound members together."""
+        mean = self.probs(outputs[_sound(outputs)]).mean(0)
         hits = [(guess.argmax(-1) == y).double().mean(-1) for guess in (outputs, mean)]
         return _validation(self.loss(outputs, y.expand(len(outputs), *y.shape)), "val_accuracy", hits)
 
@@ -132,6 +132,9 @@ class MeanAndStd:
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         return gaussian_loss(*self.moments(outputs), y)
 
+    def validate(self, outputs: Tensor, y: Tensor) -> dict[str, Any]:
+        return validate_moments(*self.moments(outputs), y)
+
     def to_json(self) -> dict[str, Any]:
         return {"kind": "mean-and-std", **asdict(self)}
 
@@ -145,20 +148,26 @@ def gaussian_loss(mean: Tensor, var: Tensor, y: Tensor) -> Tensor:
 
 
 def validate_moments(mean: Tensor, var: Tensor, y: Tensor) -> dict[str, Any]:
-    """Each member's validation NLL and RMSE from its moments (M, N, K), and the ensemble's."""
-    errors = [(guess - y).square().mean((-2, -1)).sqrt() for guess in (mean, mean.mean(0))]
+    """Each member's validation NLL and RMSE from its moments (M, N, K), and those of all sound members together."""
+    errors = [(guess - y).square().mean((-2, -1)).sqrt() for guess in (mean, mean[_sound(mean)].mean(0))]
     return _validation(gaussian_loss(mean, var, y.expand_as(mean)), "val_rmse", errors)
 
 
 def _validation(losses: Tensor, name: str, scores: list[Tensor]) -> dict[str, Any]:
     """From losses (M, N): means by member, and of the mixture's loss -log mean_m exp(-loss_m)."""
     members, ensemble = scores
-    mixture = math.log(len(losses)) - (-losses).logsumexp(0)
+    sound = losses[_sound(losses)]
+    mixture = math.log(max(len(sound), 1)) - (-sound).logsumexp(0)
     return {
         "val_nll": losses.mean(-1).tolist(),
         name: members.tolist(),
         "ensemble": {"val_nll": float(mixture.mean()), name: float(ensemble)},
     }
+
+
+def _sound(values: Tensor) -> Tensor:
+    """Which members (M,) have nothing but finite values (M, ...)."""
+    return values.flatten(1).isfinite().all(1)
 
 
 def likelihood_for(task: str, y: Tensor, classes: int, noise_std: float | None = None) -> Likelihood:

@@ -32,6 +32,12 @@ class Population:
         buffers = {name: tensor[members] for name, tensor in self.buffers.items()}
         return Population(len(range(*members.indices(self.members))), own, self.shared, buffers)
 
+    def take(self, members: Tensor) -> "Population":
+        """Copies of the members at these indices."""
+        own = {name: tensor[members] for name, tensor in self.own.items()}
+        buffers = {name: tensor[members] for name, tensor in self.buffers.items()}
+        return Population(len(members), own, self.shared, buffers)
+
     def clone(self) -> "Population":
         return self.map(Tensor.clone)
 

@@ -70,7 +70,8 @@ def recipe(name: "str | Recipe", **answers: str | None) -> Recipe:
     if isinstance(name, str) and name not in PRESETS:
         raise unknown("recipe", name, PRESETS)
     base = PRESETS[name][0] if isinstance(name, str) else name
-    return replace(base, **{question: answer for question, answer in answers.items() if answer is not None})
+    changed: dict[str, Any] = {question: answer for question, answer in answers.items() if answer is not None}
+    return replace(base, **changed)
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,10 @@ class Plan:
     first_member: int = 0  # members draw the streams of first_member, first_member + 1, ...
 
     def __post_init__(self) -> None:
-        _whole(self, "members", 1), _whole(self, "epochs", 1), _whole(self, "batch_size", 1)
-        _whole(self, "seed", 0), _whole(self, "first_member", 0)
+        for field, least in (("members", 1), ("epochs", 1), ("batch_size", 1), ("seed", 0), ("first_member", 0)):
+            _whole(field, getattr(self, field), least)
         if self.patience is not None:
-            _whole(self, "patience", 1)
+            _whole("patience", self.patience, 1)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise Misuse(f"lr={self.lr}: need a positive number such as 0.001")
         if self.batches not in ("own", "same"):
@@ -118,8 +119,7 @@ class Plan:
         return asdict(self)
 
 
-def _whole(plan: Plan, field: str, least: int) -> None:
-    value = getattr(plan, field)
+def _whole(field: str, value: object, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise Misuse(f"{field}={value}: need a whole number, at least {least}")
 

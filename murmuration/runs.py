@@ -38,14 +38,19 @@ MANIFEST, MEMBERS, HISTORY, CHECKPOINTS, LATEST = (
 
 
 def create_run(path: Path, manifest: dict[str, Any]) -> None:
-    """A new run directory with its manifest; nothing is left behind if it cannot be made."""
+    """A new run directory that appears with its manifest in it; nothing is left behind if it cannot be made."""
     require_free(path)
-    missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+    missing = [parent for parent in path.parents if not parent.exists()]
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        write_json(path / MANIFEST, {"format": FORMAT, "status": "training", **manifest})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for stale in path.parent.glob(f".{path.name}.*.partial"):
+            shutil.rmtree(stale, ignore_errors=True)
+        temporary.mkdir()
+        write_json(temporary / MANIFEST, {"format": FORMAT, "status": "training", **manifest})
+        os.rename(temporary, path)
     except (OSError, Failure) as error:
-        for directory in missing:
+        for directory in (temporary, *missing):
             shutil.rmtree(directory, ignore_errors=True)
         raise _cannot_write(path, error) from error
 
@@ -56,6 +61,12 @@ def require_free(path: Path) -> None:
         raise Misuse(f"{path} already holds a run: choose another --out, or continue it with murmur resume {path}")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise Misuse(f"{path} exists and is not an empty directory: choose another --out")
+
+
+def sweep(path: Path) -> None:
+    """Remove what a killed process was in the middle of writing."""
+    for stale in [*path.glob(".*.partial"), *(path / CHECKPOINTS).glob(".*.partial")]:
+        stale.unlink(missing_ok=True)
 
 
 def read_run(path: Path) -> dict[str, Any]:

@@ -51,7 +51,8 @@ class Optimiser:
         adam(
             parameters,
             gradients,
-            *moments,
+            moments[0],
+            moments[1],
             [],
             [torch.tensor(float(taken)) for _ in parameters],
             fused=parameters[0].device.type in ("cpu", "cuda"),

@@ -108,7 +108,15 @@ def train(job: Job, engine: Engine, progress: Progress, watcher: Watcher) -> Pop
             watcher.after_epoch(progress)
     if plan.patience is not None:
         progress.state.population.copy_members(progress.kept, torch.arange(plan.members))
-    return concatenate([*progress.path, progress.state.population])
+    return concatenate([*progress.path, progress.state.population]).take(_usable(progress))
+
+
+def _usable(progress: Progress) -> Tensor:
+    """Indices of the draws that predict anything: a member that never was sound is left out, in every point kept."""
+    sound = torch.tensor(progress.history[-1]["val_nll"]).isfinite()
+    for member in (~sound).nonzero().flatten().tolist():
+        progress.state.trouble[member] += "; left out of the ensemble"
+    return sound.repeat(len(progress.path) + 1).nonzero().flatten()
 
 
 def run_epoch(

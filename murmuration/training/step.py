@@ -200,7 +200,7 @@ def _undo_buffers(state: State, here: Local, still: Tensor) -> None:
 
 def _report(state: State, here: Local, fallen: Tensor) -> None:
     for i in fallen.nonzero().flatten().tolist():
-        loss = float(here.losses[i])
+        loss = float(here.losses[i].detach())
         state.trouble[here.members.start + i] = f"loss {loss} at step {state.step}"
         state.active[here.members.start + i] = False
 

@@ -6,6 +6,7 @@ then a multiple of 2^-16, and kept values are divided by that exact rate, so dro
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,27 +22,26 @@ def is_dropout(func: Callable) -> bool:
     return func in COVERED
 
 
-def masked(
-    func: Callable,
-    draws: Sequence[Draw],
-    input: Tensor,
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,
-    stacked: bool = False,
-) -> Tensor:
+def masked(func: Callable, draws: Sequence[Draw], arguments: dict[str, Any], stacked: bool = False) -> Tensor:
     """The input with each element (or channel) zeroed with probability p and the rest scaled up, by the members' streams.
 
-    `stacked` says that the input carries a leading member axis, one entry a stream.
+    `arguments` are those of the dropout function. `stacked` says that the input carries a leading member axis, one
+    entry a stream.
     """
-    if not training or p == 0:
-        return input
-    shape = list(input.shape[1:] if stacked else input.shape)
+    x, rate = arguments["input"], arguments.get("p", 0.5)
+    if not arguments.get("training", True) or rate == 0:
+        return x
+    shape = list(x.shape[1:] if stacked else x.shape)
     covered = COVERED[func]
     if covered:
         shape[-covered:] = [1] * covered
-    masks = [keep_mask(shape, 1 - p, draw(input.device), input.dtype) for draw in draws]
-    return input * (torch.stack(masks) if stacked else masks[0])
+    masks = [keep_mask(shape, 1 - rate, draw(x.device), x.dtype) for draw in draws]
+    return x * (torch.stack(masks) if stacked else masks[0])
+
+
+def arguments_of(args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a dropout function by name, however it was called."""
+    return {**dict(zip(("input", "p", "training", "inplace"), args, strict=False)), **kwargs}
 
 
 def keep_mask(shape: list[int], keep: float, generator: torch.Generator, dtype: torch.dtype) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from murmuration.weights.masks import Draw, is_dropout, masked
+from murmuration.weights.masks import Draw, arguments_of, is_dropout, masked
 
 POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leaky_relu, F.elu, F.selu, F.mish}
 POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh, torch.sin, torch.cos, torch.erf}
@@ -66,7 +66,7 @@ class Intercept(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if is_dropout(func):
-            return masked(func, self.draws, *args, **(kwargs or {}))
+            return masked(func, self.draws, arguments_of(args, kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
@@ -80,7 +80,7 @@ class InterceptDirect(Intercept):
         if func in POINTWISE:
             return func(*args, **kwargs)
         if is_dropout(func):
-            return masked(func, self.draws, *args, stacked=True, **kwargs)
+            return masked(func, self.draws, arguments_of(args, kwargs), stacked=True)
         if func in (torch.flatten, Tensor.flatten):
             return flatten_behind(*args, **kwargs)
         raise NotDirect(resolve_name(func) or str(func))
@@ -94,7 +94,8 @@ class InterceptMapped(Intercept):
         if func is F.linear and args[0].dim() == 2:
             return MappedLinear.apply(*args, *kwargs.values())
         if is_dropout(func):
-            return MappedDropout.apply(args[0], func, self.draws, args[1:], kwargs)
+            arguments = arguments_of(args, kwargs)
+            return MappedDropout.apply(arguments["input"], func, self.draws, arguments)
         return func(*args, **kwargs)
 
 
@@ -141,17 +142,17 @@ class MappedDropout(torch.autograd.Function):
     """Dropout with one noise stream a member."""
 
     @staticmethod
-    def forward(x: Tensor, func: Callable, draws: Any, args: Any, kwargs: Any) -> Tensor:
-        return masked(func, draws, x, *args, **kwargs)
+    def forward(x: Tensor, func: Callable, draws: Sequence[Draw], arguments: dict[str, Any]) -> Tensor:
+        return masked(func, draws, {**arguments, "input": x})
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, func: Callable, draws: Any, args: Any, kwargs: Any) -> Any:
+    def vmap(info: Any, in_dims: Any, x: Tensor, func: Callable, draws: Sequence[Draw], arguments: dict) -> Any:
         lead = _lead(x, in_dims[0], info.batch_size)
-        return masked(func, draws, lead, *args, stacked=True, **kwargs), 0
+        return masked(func, draws, {**arguments, "input": lead}, stacked=True), 0
 
 
 def _lead(tensor: Tensor, dim: int | None, members: int) -> Tensor:

@@ -57,7 +57,20 @@ def test_a_member_that_diverges_goes_back_to_its_last_sound_epoch(digits: Data):
     assert last["active"].count(False) == 1
     member = last["active"].index(False)
     assert "kept as initialised" in last["trouble"][str(member)]
-    assert all(later < 0.5 for i, later in enumerate(last["val_nll"]) if i != member)
+    assert all(later < 0.8 for i, later in enumerate(last["val_nll"]) if i != member)
+    assert last["ensemble"]["val_nll"] < 0.8  # of the two that are left
+    assert ensemble.members == 2
+    assert "left out of the ensemble" in ensemble.manifest["trouble"][str(member)]
+
+
+def test_a_member_that_diverges_late_goes_back_to_its_last_sound_epoch(digits: Data):
+    """From the fourth epoch on the learning rate is absurd."""
+    plan = Plan(engine="loop", optimiser="sgd", lr=0.05, schedule="steps:3=1e30", batch_size=64)
+    ensemble = mm.fit("mlp", digits, members=2, epochs=5, plan=plan)
+    sound = mm.fit("mlp", digits, members=2, epochs=3, plan=Plan(**{**plan.to_json(), "schedule": "constant"}))
+    assert all("kept as it was after epoch 3" in text for text in ensemble.manifest["trouble"].values())
+    assert len(ensemble.manifest["trouble"]) == 2
+    assert all(torch.equal(tensors(sound)[name], tensor) for name, tensor in tensors(ensemble).items())
 
 
 def test_a_run_in_which_nobody_learns_is_a_failure(digits: Data):

@@ -1,0 +1,134 @@
+"""The laws that every preset obeys. A new preset joins by being in the table."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import murmuration as mm
+from murmuration.data import Data
+from murmuration.recipe import PRESETS, Plan
+
+PLAN = Plan(members=3, epochs=2, batch_size=64, engine="loop", lr=3e-3)
+EVERY = pytest.mark.parametrize("preset", PRESETS)
+
+
+def fit(preset: str, data: Data, net: str = "mlp", **settings) -> mm.Ensemble:
+    out = settings.pop("out", None)
+    return mm.fit(net, data, recipe=preset, plan=Plan(**{**PLAN.to_json(), **settings}), out=out)
+
+
+def bits(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:
+    return ensemble.flocks[0].population.to_tensors()
+
+
+def assert_same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+@EVERY
+@pytest.mark.parametrize("engine", ["loop", "stacked", "threads", "threads-stacked"])
+def test_same_seed_same_bits(preset, engine, digits: Data):
+    first, second = (fit(preset, digits, engine=engine) for _ in range(2))
+    assert_same_bits(bits(first), bits(second))
+    other = fit(preset, digits, engine=engine, seed=1)
+    assert any(not torch.equal(tensor, bits(other)[key]) for key, tensor in bits(first).items())
+
+
+@EVERY
+@pytest.mark.parametrize("engine", ["stacked", "threads", "threads-stacked"])
+def test_every_engine_gives_the_loop_s_answer(preset, engine, digits: Data):
+    """Probabilities after two epochs; 1e-3 is a thousand roundings, a hundredth of what members differ by."""
+    reference, found = fit(preset, digits), fit(preset, digits, engine=engine)
+    difference = reference.predict(digits.test.x).probs - found.predict(digits.test.x).probs
+    assert difference.abs().max() < 1e-3
+
+
+@EVERY
+def test_one_member_is_the_single_net(preset, digits: Data):
+    assert_same_bits(bits(fit(preset, digits, members=1)), bits(fit("single", digits)))
+
+
+@pytest.mark.parametrize("net", ["mlp", "small-cnn"])
+def test_threads_with_own_batches_are_separate_runs(net, digits: Data):
+    together = bits(fit("deep-ensemble", digits, net, engine="threads"))
+    for member in range(3):
+        alone = bits(fit("single", digits, net, engine="threads", first_member=member))
+        assert_same_bits({key: tensor[member : member + 1] for key, tensor in together.items()}, alone)
+
+
+@EVERY
+def test_saving_and_loading_change_nothing(preset, digits: Data, tmp_path: Path):
+    ensemble = fit(preset, digits, out=tmp_path / "run")
+    again = mm.load(tmp_path / "run")
+    assert_same_bits(bits(ensemble), bits(again))
+    assert again.recipe == ensemble.recipe
+    assert torch.equal(again.predict(digits.test.x).outputs, ensemble.predict(digits.test.x).outputs)
+
+
+@EVERY
+def test_killing_and_resuming_change_nothing(preset, digits: Data, tmp_path: Path):
+    undisturbed = fit(preset, digits)
+
+    def stop(text, done, total, record):
+        if done == 25:
+            raise InterruptedError
+
+    plan = Plan(**PLAN.to_json())
+    with pytest.raises(InterruptedError):
+        mm.fit("mlp", digits, recipe=preset, plan=plan, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
+    assert_same_bits(bits(undisturbed), bits(mm.resume(tmp_path / "run")))
+
+
+@EVERY
+def test_inputs_are_not_modified(preset, digits: Data):
+    before = {part: (getattr(digits, part).x.clone(), getattr(digits, part).y.clone()) for part in ("train", "val")}
+    ensemble = fit(preset, digits)
+    x = digits.test.x.clone()
+    ensemble.predict(x)
+    assert torch.equal(x, digits.test.x)
+    for part, (inputs, targets) in before.items():
+        assert torch.equal(getattr(digits, part).x, inputs)
+        assert torch.equal(getattr(digits, part).y, targets)
+
+
+@EVERY
+def test_total_is_aleatoric_plus_epistemic(preset, digits: Data):
+    predictive = fit(preset, digits).predict(digits.test.x[:50])
+    parts = predictive.aleatoric_covariance + predictive.epistemic_covariance
+    torch.testing.assert_close(parts, predictive.total_covariance, rtol=0, atol=1e-12)
+    entropies = predictive.expected_entropy + predictive.mutual_information
+    torch.testing.assert_close(entropies, predictive.entropy, rtol=0, atol=1e-12)
+
+
+@EVERY
+def test_members_are_plain_networks(preset, digits: Data):
+    ensemble = fit(preset, digits)
+    outputs = ensemble.predict(digits.test.x[:20]).outputs
+    for index in range(ensemble.members):
+        with torch.no_grad():
+            alone = ensemble.member(index)(digits.test.x[:20])
+        torch.testing.assert_close(alone, outputs[index], rtol=1e-5, atol=1e-5)
+
+
+@EVERY
+def test_regression_works_as_classification_does(preset):
+    data = mm.open_data("x-sin-x")
+    ensemble = fit(preset, data, epochs=60, batch_size=32, lr=0.01)
+    predictive = ensemble.predict(data.test.x)
+    torch.testing.assert_close(
+        predictive.aleatoric_var + predictive.epistemic_var, predictive.total_var, rtol=1e-12, atol=1e-12
+    )
+    spread = data.train.y.std().item()
+    inside = ensemble.predict(data.train.x)
+    assert mm.score(inside, data.train.y)["rmse"] < 0.5 * spread  # it learned something
+
+
+@EVERY
+def test_a_recipe_survives_json_and_reads_well(preset):
+    from murmuration.recipe import recipe, recipe_from_json
+
+    chosen = recipe(preset)
+    assert recipe_from_json(chosen.to_json()) == chosen
+    assert str(chosen).startswith(f"{preset}: sharing ")

@@ -1,0 +1,159 @@
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import murmuration as mm
+from murmuration.data import Data
+from murmuration.recipe import Plan
+from murmuration.runs import read_tensors, write_bytes, write_tensors
+
+PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop", lr=3e-3)
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_after(steps: int):
+    """A show that stops the run as abruptly as Python allows."""
+
+    def show(text, done, total, record):
+        if done >= steps:
+            raise Killed
+
+    return show
+
+
+def bits(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:
+    return ensemble.flocks[0].population.to_tensors()
+
+
+def same(a: mm.Ensemble, b: mm.Ensemble) -> bool:
+    mine, theirs = bits(a), bits(b)
+    return mine.keys() == theirs.keys() and all(torch.equal(theirs[key], tensor) for key, tensor in mine.items())
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path, digits: Data):
+    ensemble = mm.fit("small-cnn", digits, plan=PLAN, out=tmp_path / "run", epochs=1)
+    again = mm.load(tmp_path / "run")
+    assert same(ensemble, again)
+    assert torch.equal(again.predict(digits.test.x).outputs, ensemble.predict(digits.test.x).outputs)
+    assert again.history == ensemble.history
+    assert not list((tmp_path / "run").rglob("*.partial"))
+    again.save(tmp_path / "copy")
+    assert same(ensemble, mm.load(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("steps", [1, 18, 19, 20, 40])
+@pytest.mark.parametrize("engine", ["loop", "stacked", "threads"])
+def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path, digits: Data, steps, engine, normalised_net):
+    plan = Plan(**{**PLAN.to_json(), "engine": engine, "patience": 2, "epochs": 3})
+    undisturbed = mm.fit(normalised_net, digits, plan=plan)
+    with pytest.raises(Killed):
+        mm.fit(
+            normalised_net, digits, plan=plan, out=tmp_path / "run", show=killed_after(steps), checkpoint_seconds=0
+        )
+    resumed = mm.resume(tmp_path / "run", net=normalised_net, checkpoint_seconds=0)
+    assert same(undisturbed, resumed)
+    assert resumed.history == undisturbed.history
+    assert same(undisturbed, mm.load(tmp_path / "run", net=normalised_net))
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path, moons: Data):
+    ensemble = mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "run", epochs=1)
+    before = (tmp_path / "run" / "members.safetensors").stat().st_mtime_ns
+    assert same(ensemble, mm.resume(tmp_path / "run"))
+    assert (tmp_path / "run" / "members.safetensors").stat().st_mtime_ns == before
+
+
+def test_changed_data_is_noticed(tmp_path: Path):
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0).long()
+    with pytest.raises(Killed):
+        mm.fit("mlp", (x, y), plan=PLAN, out=tmp_path / "run", show=killed_after(1))
+    with pytest.raises(mm.Misuse, match="give them again as data="):
+        mm.resume(tmp_path / "run")
+    with pytest.raises(mm.Failure, match="has changed since the run was trained"):
+        mm.resume(tmp_path / "run", data=(x + 1e-3, y))
+    assert mm.resume(tmp_path / "run", data=(x, y)).members == 2
+
+
+@pytest.fixture
+def run(tmp_path: Path, moons: Data) -> Path:
+    mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "run", epochs=1)
+    return tmp_path / "run"
+
+
+def test_a_directory_that_holds_a_run_is_left_alone(run: Path, moons: Data):
+    before = sorted((file.name, file.stat().st_mtime_ns) for file in run.iterdir())
+    with pytest.raises(mm.Misuse, match="already holds a run: choose another --out"):
+        mm.fit("mlp", moons, plan=PLAN, out=run)
+    assert sorted((file.name, file.stat().st_mtime_ns) for file in run.iterdir()) == before
+
+
+DAMAGE = {
+    "members cut short": (
+        lambda run: (run / "members.safetensors").write_bytes(b"x" * 20),
+        "members.safetensors has changed since it was written",
+    ),
+    "members missing": (lambda run: (run / "members.safetensors").unlink(), "members.safetensors is missing"),
+    "manifest broken": (lambda run: (run / "run.json").write_text("{"), "run.json cannot be read"),
+    "manifest of another format": (
+        lambda run: (run / "run.json").write_text('{"format": 99}'),
+        "format 99, expected 1",
+    ),
+    "no manifest": (lambda run: (run / "run.json").unlink(), "it holds no run.json"),
+    "nothing at all": (lambda run: shutil.rmtree(run), "the directory does not exist"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_named(run: Path, kind):
+    harm, message = DAMAGE[kind]
+    harm(run)
+    with pytest.raises((mm.Failure, mm.Misuse), match=message):
+        mm.load(run)
+
+
+def test_members_of_another_architecture_are_refused(run: Path):
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["net"] = {"module": "MyNet"}
+    (run / "run.json").write_text(json.dumps(manifest))
+    with pytest.raises(mm.Misuse, match="a module of your own: give it again as net="):
+        mm.load(run)
+    with pytest.raises(mm.Misuse, match="holds members of another architecture"):
+        mm.load(run, net=torch.nn.Linear(2, 2))
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch):
+    write_bytes(tmp_path / "file", b"old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(mm.Failure, match="the disk is full"):
+        write_bytes(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_leaves_no_run_behind(tmp_path: Path, moons: Data, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(mm.Failure, match="the disk is full"):
+        mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "deep" / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_tensors_come_back_as_they_were(tmp_path: Path):
+    tensors = {"a": torch.randn(3, 4).t(), "b": torch.tensor([True, False]), "c": torch.zeros(0)}
+    write_tensors(tmp_path / "t.safetensors", tensors)
+    again = read_tensors(tmp_path / "t.safetensors")
+    assert all(torch.equal(again[key], tensor) for key, tensor in tensors.items())
