@@ -54,7 +54,7 @@ class Optimiser:
             moments[0],
             moments[1],
             [],
-            [torch.tensor(float(taken)) for _ in parameters],
+            list(torch.full((len(parameters),), float(taken)).unbind()),
             fused=parameters[0].device.type in ("cpu", "cuda"),
             amsgrad=False,
             beta1=self.betas[0],

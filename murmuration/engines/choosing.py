@@ -2,15 +2,15 @@
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
 from murmuration.engines.team import Engine, engine
 from murmuration.weights import NotDirect
 
-TIMED = 4  # steps of a trial after the first, which warms caches up
-ENOUGH = 2.0  # seconds after which a trial has seen enough
-HOPELESS = 2.5  # a candidate whose first step is this much slower than the best so far is not tried further
+ROUNDS = 5  # interleaved rounds of one step each, after a first step that warms caches up
+ENOUGH = 4.0  # seconds after which the rounds end
+HOPELESS = 2.5  # a candidate whose first step is this much slower than the best first step leaves the race
 
 
 @dataclass(frozen=True)
@@ -21,52 +21,72 @@ class Choice:
     reason: str
 
 
-Trial = Callable[[Engine], AbstractContextManager[Callable[[], object]]]  # an engine -> a function that makes one step
+Step = Callable[[], object]
+Trial = Callable[[Engine], AbstractContextManager[Step]]  # an engine -> a function that makes one step on it
 
 
 def choose(requested: str, trial: Trial, members: int) -> Choice:
-    """The requested engine if the network allows it, or for `auto` the fastest one in a short trial."""
+    """The requested engine if the network allows it, or for `auto` the fastest one in a short race."""
     if requested == "loop" or (requested == "auto" and members == 1):
         return Choice(engine("loop"), "as requested" if requested == "loop" else "there is one member")
     candidates = ["threads", "loop", "stacked", "threads-stacked"] if requested == "auto" else [requested]
-    seconds: dict[Engine, float] = {}
-    refused = []
-    for name in candidates:
-        try:
-            timed = TIMED if requested == "auto" else 0
-            candidate, time_taken = _try_out(name, trial, timed, min(seconds.values(), default=None))
-            seconds[candidate] = time_taken
-        except Exception as error:  # whatever a network raises when it is run this way is a reason not to
-            refused.append(f"{name} cannot run this net ({_one_line(error)})")
-    if not seconds:
-        return Choice(engine("loop"), f"{refused[0]}; members take turns instead")
-    best = min(seconds, key=lambda candidate: seconds[candidate])
-    if requested != "auto":
-        return Choice(best, "as requested")
+    with ExitStack() as stack:
+        runners, refused = _line_up(candidates, trial, stack)
+        if not runners:
+            return Choice(engine("loop"), f"{refused[0]}; members take turns instead")
+        if requested != "auto":
+            return Choice(next(iter(runners)), "as requested")
+        seconds = _race(runners)
+    best = min(seconds, key=lambda runner: seconds[runner])
     measured = ", ".join(f"{e.name} {1e3 * s:.1f}" for e, s in sorted(seconds.items(), key=lambda pair: pair[1]))
     return Choice(best, "; ".join([f"fastest of (ms a step) {measured}", *refused]))
 
 
-def _try_out(name: str, trial: Trial, timed: int, best: float | None) -> tuple[Engine, float]:
-    """The engine and its seconds a step; a stacked one runs directly where the network allows it, else under vmap."""
+def _line_up(candidates: list[str], trial: Trial, stack: ExitStack) -> tuple[dict[Engine, Step], list[str]]:
+    """The candidates that can make a step, and why the others cannot."""
+    runners: dict[Engine, Step] = {}
+    refused = []
+    for name in candidates:
+        try:
+            runner, step = _first_step(name, trial, stack)
+            runners[runner] = step
+        except Exception as error:  # whatever a network raises when it is run this way is a reason not to
+            refused.append(f"{name} cannot run this net ({_one_line(error)})")
+    return runners, refused
+
+
+def _first_step(name: str, trial: Trial, stack: ExitStack) -> tuple[Engine, Step]:
+    """The engine after one step; a stacked one runs directly where the network allows it, else under vmap."""
     if engine(name).stacked:
         try:
-            return _time(engine(name, direct=True), trial, timed, best)
+            step = stack.enter_context(trial(engine(name, direct=True)))
+            step()
+            return engine(name, direct=True), step
         except NotDirect:
             pass
-    return _time(engine(name), trial, timed, best)
+    step = stack.enter_context(trial(engine(name)))
+    step()
+    return engine(name), step
 
 
-def _time(candidate: Engine, trial: Trial, timed: int, best: float | None) -> tuple[Engine, float]:
-    times: list[float] = []
-    with trial(candidate) as step:
-        while len(times) <= timed and sum(times) < ENOUGH:
-            start = time.perf_counter()
-            step()
-            times.append(time.perf_counter() - start)
-            if best is not None and times[0] > HOPELESS * best:
-                break
-    return candidate, min(times)
+def _race(runners: dict[Engine, Step]) -> dict[Engine, float]:
+    """The shortest step of each, taking turns so that a disturbance of the machine meets all alike."""
+    start = time.perf_counter()
+    times = {runner: [_seconds(step)] for runner, step in runners.items()}
+    best = min(first[0] for first in times.values())
+    for _ in range(ROUNDS):
+        if time.perf_counter() - start > ENOUGH:
+            break
+        for runner, step in runners.items():
+            if times[runner][0] < HOPELESS * best:
+                times[runner].append(_seconds(step))
+    return {runner: min(found) for runner, found in times.items()}
+
+
+def _seconds(step: Step) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
 
 
 def _one_line(error: Exception) -> str:

@@ -1,5 +1,7 @@
 """The prediction over the whole input space, for inputs of one or two numbers."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -27,7 +29,7 @@ def field_of(assessment: Assessment) -> Field1D | Field2D | None:
         return None
     train = exam.train.x.double().numpy() * units[1] + units[0]  # (N, D) in the source's units
     if exam.preparation.names == CURVE:
-        return line(assessment, 2 * train[:, 0], lambda x: gaps_features(x))
+        return line(assessment, 2 * train[:, 0], gaps_features)
     if train.shape[1] == 1 and exam.task == "regression":
         return line(assessment, train[:, 0], lambda x: (x[:, None] - units[0]) / units[1])
     return plane(assessment, train, units) if train.shape[1] == 2 else None
@@ -39,13 +41,15 @@ def units_of(preparation: Preparation) -> tuple[np.ndarray, np.ndarray] | None:
         return np.array(preparation.mean), np.array(preparation.std)
     if not isinstance(preparation, TablePreparation):
         return None
-    columns = [column for column in preparation.columns if isinstance(column, NumberColumn) and not column.flags_missing]
+    columns = [
+        column for column in preparation.columns if isinstance(column, NumberColumn) and not column.flags_missing
+    ]
     if len(columns) < len(preparation.columns):
         return None
     return np.array([column.mean for column in columns]), np.array([column.std for column in columns])
 
 
-def line(assessment: Assessment, train_x: np.ndarray, prepare: "Prepare") -> Field1D:
+def line(assessment: Assessment, train_x: np.ndarray, prepare: Callable[[np.ndarray], np.ndarray]) -> Field1D:
     """Mean and spreads along the line, with the training points."""
     assert assessment.exam.train is not None
     x = np.linspace(*widened(train_x), LINE)

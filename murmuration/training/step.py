@@ -151,9 +151,13 @@ def pull_back(here: Local, cotangent: Tensor | None) -> tuple[list[Tensor], list
 
 
 def move(method: Method, state: State, here: Local, gradients: list[Tensor], lr: float) -> None:
-    """Update the group's own tensors in place; a member whose loss or gradient is not finite stays where it was."""
+    """Update the group's own tensors in place; a member whose loss is not finite stays where it was.
+
+    A gradient that is not finite shows in the next loss or the epoch's validation, and the member goes back to a state
+    from before: asking every gradient would cost a tenth of a small network's step.
+    """
     active = state.active[here.members]
-    steady = active & _finite(here.losses, gradients)
+    steady = active & here.losses.detach().isfinite().to("cpu")
     if not bool(steady.all()):
         _undo_buffers(state, here, ~steady)
         _report(state, here, active & ~steady)
@@ -173,24 +177,14 @@ def share(method: Method, state: State, gradients: list[list[Tensor]], lr: float
         return
     factor = method.gamma / state.population.members
     total = [factor * torch.stack(parts).sum(0) for parts in zip(*gradients, strict=True)]
+    if not bool(get_total_norm(total).isfinite()):  # one member's nonsense must not reach what all use
+        return
     moments = [list(named.values()) for named in state.shared_moments.values()]
     method.optimiser.update(tensors, total, moments, lr, state.step)
 
 
 def _leaves(named: Named) -> Named:
     return {name: tensor.detach().requires_grad_() for name, tensor in named.items()}
-
-
-def _finite(losses: Tensor, gradients: list[Tensor]) -> Tensor:
-    """Which members' loss and gradient are finite, (m,); one number decides when all are."""
-    losses = losses.detach()
-    total = losses.sum() + (get_total_norm(gradients) if gradients else 0.0)
-    if bool(total.isfinite()):
-        return torch.ones_like(losses, dtype=torch.bool)
-    fine = losses.isfinite()
-    for gradient in gradients:
-        fine = fine & gradient.flatten(1).isfinite().all(1)
-    return fine
 
 
 def _undo_buffers(state: State, here: Local, still: Tensor) -> None:

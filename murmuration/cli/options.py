@@ -1,0 +1,167 @@
+"""Options that several commands share, in records, and what they must mean together."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from murmuration.errors import Misuse, unknown
+
+if TYPE_CHECKING:
+    from murmuration.data import Data
+    from murmuration.recipe import Plan, Recipe
+
+
+def option(help_text: str, panel: str, metavar: str, *names: str) -> Any:
+    """An option with its help, the panel of the help page it stands in, and what to write after it."""
+    return typer.Option(*names, help=help_text, rich_help_panel=panel, metavar=metavar, show_default=True)
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")]
+RunPath = Annotated[str, typer.Argument(help="A run directory, as `murmur train` makes them.", metavar="RUN")]
+DATA_HELP = (
+    "A built-in name (see `murmur list data`), a .csv or .parquet with --target, a .npz with x and y, a folder of class "
+    "folders of pictures, an idx or CIFAR folder, or hf:NAME."
+)
+DataSource = Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")]
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """How the data is read."""
+
+    target: Annotated[list[str] | None, option("Column of a table to predict; again for more.", "Data", "NAME")] = None
+    task: Annotated[str | None, option("classification or regression, if it cannot be told.", "Data", "TASK")] = None
+    pixels: Annotated[str, option("standardise, unit (0 to 1) or raw.", "Data", "WAY")] = "standardise"
+
+    def open(self, source: str) -> "Data":
+        """The data of the source, split and prepared."""
+        from murmuration.data import open_data
+
+        chosen: Any = {"task": self.task, "pixels": self.pixels}
+        return open_data(source, target=named_targets(self.target), **chosen)
+
+
+def named_targets(names: list[str] | None) -> str | tuple[str, ...] | None:
+    """The target columns as `open_data` takes them: none, one, or several."""
+    return (names[0] if len(names) == 1 else tuple(names)) if names else None
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """Answers that replace the recipe's own."""
+
+    sharing: Annotated[str | None, option("What members share.", "Recipe", "ANSWER")] = None
+    weights: Annotated[str | None, option("What a weight is.", "Recipe", "ANSWER")] = None
+    coupling: Annotated[str | None, option("What members say to each other.", "Recipe", "ANSWER")] = None
+    dynamics: Annotated[str | None, option("How weights move, and what is kept.", "Recipe", "ANSWER")] = None
+
+    def recipe(self, name: str) -> "Recipe":
+        """The recipe of that name with these answers."""
+        from murmuration.recipe import recipe
+
+        return recipe(name, sharing=self.sharing, weights=self.weights, coupling=self.coupling, dynamics=self.dynamics)
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """How a recipe is carried out; the fields of `Plan` that a command line can set, with its values."""
+
+    members: Annotated[int, option("How many networks.", "Training", "N")] = 5
+    epochs: Annotated[int, option("Passes over the training examples.", "Training", "N")] = 30
+    seed: Annotated[int, option("From it follow all random numbers.", "Training", "N")] = 0
+    batch_size: Annotated[int, option("Examples a step.", "Training", "N")] = 64
+    lr: Annotated[float, option("Learning rate.", "Training", "X")] = 1e-3
+    optimiser: Annotated[str, option("See `murmur list optimisers`.", "Training", "NAME")] = "adam"
+    schedule: Annotated[str, option("Of the learning rate; see `murmur list schedules`.", "Training", "NAME")] = "cosine"
+    momentum: Annotated[float, option("Of sgd and nesterov.", "Training", "X")] = 0.9
+    weight_decay: Annotated[float, option("Pull of the weights towards 0; needs --decay.", "Training", "X")] = 0.0
+    decay: Annotated[str | None, option("coupled (L2) or decoupled (AdamW).", "Training", "WAY")] = None
+    batches: Annotated[str, option("own or same order of the examples for each member.", "Training", "WAY")] = "own"
+    augment: Annotated[str | None, option("Changes of pictures: pad-crop, flip or both.", "Training", "LIST")] = None
+    patience: Annotated[
+        int | None, option("Stop a member after so many epochs without a better validation NLL.", "Training", "N")
+    ] = None
+    engine: Annotated[str, option("auto measures; see `murmur list engines`.", "Machine", "NAME")] = "auto"
+    device: Annotated[str, option("cpu, cuda, cuda:1, mps.", "Machine", "NAME")] = "cpu"
+
+    def plan(self) -> "Plan":
+        """The plan, checked as far as it can be without data."""
+        from murmuration.recipe import Plan
+
+        check_device(self.device)
+        settings: dict[str, Any] = {**asdict(self), "augment": tuple(listed(self.augment))}
+        return Plan(**settings)
+
+
+def listed(text: str | None) -> list[str]:
+    """The names in a list with commas.
+
+    >>> listed("single, deep-ensemble")
+    ['single', 'deep-ensemble']
+    """
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that torch does not know or this machine does not have."""
+    import torch
+
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = (str(error).strip().splitlines() or ["not there"])[0]
+        raise Misuse(f"--device {name} cannot be used ({reason[:120]}): write cpu") from None
+
+
+def check_fits(data: "Data", plan: "Plan", noise_std: float | None) -> None:
+    """Refuse settings that this data cannot have, before anything is written."""
+    from murmuration.data import AUGMENTATIONS
+
+    for name in plan.augment:
+        if name not in AUGMENTATIONS:
+            raise unknown("augmentation", name, AUGMENTATIONS)
+    if plan.augment and len(data.input_shape) != 3:
+        raise Misuse(f"--augment {','.join(plan.augment)} changes pictures, and {data.name} has none: leave it out")
+    if noise_std is not None and data.task == "classification":
+        raise Misuse(f"--noise-std {noise_std:g} belongs to regression, and {data.name} has classes: leave it out")
+    if noise_std is not None and not 0 < noise_std < float("inf"):
+        raise Misuse(f"--noise-std {noise_std:g}: need a positive number such as 0.1, in the target's units")
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with every parameter that is a record replaced by options for the record's fields."""
+    given = inspect.signature(command)
+    hints = get_type_hints(command, include_extras=True)
+    records = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters = [
+        parameter
+        for name in given.parameters
+        for parameter in (_of_record(records[name]) if name in records else [_keyword(given.parameters[name], hints[name])])
+    ]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        made = {
+            name: record(**{field.name: values.pop(field.name) for field in fields(record)})
+            for name, record in records.items()
+        }
+        command(**values, **made)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _of_record(record: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(record, include_extras=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name]) for f in fields(record)]
+
+
+def _keyword(parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint)

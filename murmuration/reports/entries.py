@@ -1,0 +1,108 @@
+"""An assessment as the record a report shows of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from murmuration import metrics
+from murmuration.evaluation import Assessment
+from murmuration.metrics.per_example import Columns
+from murmuration.reports.landscape import field_of, some
+from murmuration.reports.records import Cost, Entry, Histogram, Parity, Reliability, RiskCoverage
+
+BINS = 20  # of a histogram
+SHOWN = {  # the others are in metrics.json
+    "classification": (
+        "accuracy",
+        "nll",
+        "brier",
+        "ece",
+        "ece_debiased",
+        "aurc",
+        "mutual_information",
+        "member_accuracy",
+        "member_nll",
+    ),
+    "regression": (
+        "rmse",
+        "mae",
+        "nll",
+        "crps",
+        "coverage_50",
+        "coverage_90",
+        "sharpness",
+        "aleatoric_std",
+        "epistemic_std",
+        "member_rmse",
+        "member_nll",
+    ),
+}
+CURVES = ("epoch", "train_loss", "val_nll", "val_accuracy", "val_rmse", "ensemble")
+
+
+def entry_of(assessment: Assessment) -> Entry:
+    """The entry of one ensemble."""
+    columns, task = assessment.evaluation.columns, assessment.exam.task
+    classes = task == "classification"
+    members = len(assessment.evaluation.agreement)
+    scores = {name: assessment.scores[name] for name in SHOWN[task] if members > 1 or not name.startswith("member_")}
+    return Entry(
+        name=assessment.name,
+        answers=assessment.ensemble.recipe.answers(),
+        scores={name: (float(score), score.low, score.high) for name, score in scores.items()},
+        reliability=confidence(columns) if classes else quantiles(columns),
+        risk_coverage=declining(columns) if classes else None,
+        histograms=tuple(histogram(columns, name, task) for name in spread_names(task, members)),
+        cost=Cost(**assessment.cost),
+        history=curves(assessment.ensemble.history),
+        agreement=assessment.evaluation.agreement if members > 1 else None,
+        members=assessment.members if members > 1 else (),
+        frozen=assessment.trouble,
+        parity=None if classes or columns["target"].ndim > 1 else parity(columns),
+        field=field_of(assessment),
+    )
+
+
+def confidence(columns: Columns) -> Reliability:
+    """Confidence against accuracy."""
+    found = metrics.reliability(columns)
+    return Reliability(found.confidence, found.accuracy, found.low, found.high, found.count)
+
+
+def quantiles(columns: Columns) -> Reliability:
+    """Predicted quantiles against the share of truths below them."""
+    found = metrics.pit_curve(columns)
+    return Reliability(found.nominal, found.observed, found.low, found.high, kind="quantile")
+
+
+def declining(columns: Columns) -> RiskCoverage:
+    found = metrics.risk_coverage(columns)
+    return RiskCoverage(found.coverage, found.risk)
+
+
+def spread_names(task: str, members: int) -> tuple[str, ...]:
+    """The uncertainties whose distribution is shown; one member has no disagreement."""
+    names = ("entropy", "mutual_information") if task == "classification" else ("total_std", "epistemic_std")
+    return names if members > 1 else names[:1]
+
+
+def histogram(columns: Columns, name: str, task: str) -> Histogram:
+    """An uncertainty among good and among bad predictions."""
+    values = columns[name]
+    good = columns["correct"] if task == "classification" else columns["inside_90"] >= 1
+    words = ("right", "wrong") if task == "classification" else ("truth inside the 90 % interval", "outside")
+    edges = np.linspace(0, float(values.max()) or 1.0, BINS + 1)
+    groups = dict(zip(words, (values[good], values[~good]), strict=True))
+    return Histogram(name, edges, {word: np.histogram(group, edges)[0] for word, group in groups.items()})
+
+
+def parity(columns: Columns) -> Parity:
+    """Some of the predictions against their targets."""
+    kept = some(len(columns["target"]))
+    return Parity(columns["target"][kept], columns["predicted"][kept], columns["total_std"][kept])
+
+
+def curves(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What a reader wants to see of the history of training."""
+    return [{key: record[key] for key in CURVES if key in record} for record in history]

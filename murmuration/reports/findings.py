@@ -1,0 +1,120 @@
+"""What the numbers amount to, in plain sentences."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from murmuration.evaluation import Assessment
+from murmuration.metrics import Comparison, paired_test
+from murmuration.metrics.scores import measure_of
+from murmuration.reports.wording import meaning, number, percent
+
+COMPARED = {"classification": ("accuracy", "nll"), "regression": ("rmse", "nll")}
+DOUBT = 0.05  # a p-value from here on says that chance may explain a difference
+PROMISE = 0.9
+ALIKE = 0.999  # members that agree on this share of the examples hardly differ
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One score of two ensembles on the same examples: a - b, and whether chance may explain it."""
+
+    a: str
+    b: str
+    better: str  # "higher" or "lower"
+    test: Comparison
+
+    @property
+    def by_chance(self) -> bool:
+        return not self.test.p_value < DOUBT
+
+    @property
+    def sentence(self) -> str:
+        label, value = meaning(self.test.name).label, self.test.difference
+        size = number(abs(float(value)))
+        chance = "p < 0.001" if self.test.p_value < 0.001 else f"p = {self.test.p_value:.2g}"
+        if self.by_chance:
+            return f"{self.a} and {self.b} differ in {label} by {size}: within noise ({chance})."
+        ahead, behind = (self.a, self.b) if (value > 0) == (self.better == "higher") else (self.b, self.a)
+        return (
+            f"{ahead} has the better {label}: {size} {self.better} than {behind}, more than chance explains ({chance})."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"a": self.a, "b": self.b, **self.test.to_json(), "by_chance": self.by_chance, "sentence": self.sentence}
+
+
+def differences(assessments: Sequence[Assessment]) -> list[Difference]:
+    """The paired tests of every two ensembles that sat the same exam."""
+    task = assessments[0].exam.task
+    return [
+        Difference(a.name, b.name, measure_of(score, task).better, paired_test(a.evaluation, b.evaluation, score))
+        for a, b in combinations(assessments, 2)
+        for score in COMPARED[task]
+    ]
+
+
+def leading(assessments: Sequence[Assessment], tests: Sequence[Difference]) -> list[Difference]:
+    """The tests in which the ensemble with the lowest NLL takes part: enough to judge its lead."""
+    first = min(assessments, key=lambda each: float(each.scores["nll"])).name
+    return [test for test in tests if first in (test.a, test.b)]
+
+
+def findings(assessments: Sequence[Assessment], tests: Sequence[Difference] = ()) -> tuple[str, ...]:
+    """Sentences on every ensemble, then on the differences between them."""
+    alone = [text for each in assessments for text in about(each, named=len(assessments) > 1)]
+    return (*alone, *(difference.sentence for difference in leading(assessments, tests)))
+
+
+def about(assessment: Assessment, named: bool) -> list[str]:
+    """Sentences on one ensemble: whether to trust its confidence, what its members add, which of them fell."""
+    who = assessment.name if named else "the ensemble"
+    trust = about_confidence if assessment.exam.task == "classification" else about_intervals
+    texts = [trust(assessment, who), about_members(assessment, who), *about_trouble(assessment)]
+    return [text[:1].upper() + text[1:] if not named else text for text in texts if text]
+
+
+def about_confidence(assessment: Assessment, who: str) -> str:
+    """Whether confidence is higher or lower than accuracy by more than the noise of so many examples."""
+    columns = assessment.evaluation.columns
+    gaps = columns["confidence"] - columns["correct"]
+    gap, noise = float(gaps.mean()), 1.96 * float(gaps.std()) / math.sqrt(len(gaps))
+    if abs(gap) <= noise:
+        return f"{who} is about as often right as it is confident: any difference is within noise."
+    sure, right = (percent(float(columns[name].mean())) for name in ("confidence", "correct"))
+    manner, often = ("over", "less") if gap > 0 else ("under", "more")
+    points = f"{100 * abs(gap):.1f} percentage points"
+    return f"{who} is {manner}confident by {points}: {sure} sure on average, {right} right, {often} often than it says."
+
+
+def about_intervals(assessment: Assessment, who: str) -> str:
+    """Whether the 90 % intervals hold what they promise."""
+    held = assessment.scores["coverage_90"]
+    told = f"the 90 % intervals of {who} held {percent(float(held))} of the truths"
+    if held.low <= PROMISE <= held.high:
+        return f"{told}, as promised within noise."
+    return f"{told}: they are too {'narrow' if held < PROMISE else 'wide'}."
+
+
+def about_members(assessment: Assessment, who: str) -> str:
+    """What averaging the members gains, or that they are too alike to gain anything."""
+    members = len(assessment.evaluation.agreement)
+    if members == 1:
+        return ""
+    apart = assessment.evaluation.agreement[~np.eye(members, dtype=bool)]
+    if np.nanmin(apart) >= ALIKE:
+        return f"the members of {who} are nearly equal: together they say little more than one alone."
+    alone, together = (number(float(assessment.scores[name])) for name in ("member_nll", "nll"))
+    if alone == together:
+        return f"averaging {members} members leaves the NLL of {who} at {together}: they add little to one alone."
+    return f"averaging {members} members lowers the NLL of {who} from {alone} (a member alone) to {together}."
+
+
+def about_trouble(assessment: Assessment) -> list[str]:
+    return [
+        f"member {member} of {assessment.name} stopped early: {text}." for member, text in assessment.trouble.items()
+    ]
