@@ -34,8 +34,9 @@ from murmuration.training.step import Batch, step
 MEMBERS, BATCH, CLASSES, SEED = 10, 128, 10, 0
 WORKLOADS = {"mlp": (1, 8, 8), "small-cnn": (3, 32, 32), "medium-cnn": (3, 32, 32)}  # net -> shape of an input
 ENGINES = ("loop", "stacked", "threads", "threads-stacked")
-STEPS = {"mlp": 20, "small-cnn": 2, "medium-cnn": 1}  # steps a timing, so that one is long enough to measure
+STEPS = {"mlp": 50, "small-cnn": 2, "medium-cnn": 1}  # steps a timing, so that one is long enough to measure
 HOPELESS = 2.0  # an engine this many times slower than the plain loop is timed once only
+PAUSE = 0.3  # seconds; idle OpenMP threads spin for a while after their last work
 GEMM = 2048
 
 
@@ -80,6 +81,9 @@ def engine_step(net: str, engine: str) -> Iterator[tuple[Engine, Callable[[], No
 
 
 def seconds(all_members: Callable[[], object], steps: int) -> float:
+    """Seconds a step, after a pause in which the last contender's threads go to sleep and a step that wakes ours."""
+    time.sleep(PAUSE)
+    all_members()
     start = time.perf_counter()
     for _ in range(steps):
         all_members()

@@ -79,10 +79,10 @@ class Plan:
     """How a recipe is carried out: how many members, how long, how fast, from which seed, on which engine."""
 
     members: int = 5
-    epochs: int = 30
+    epochs: int = 40
     seed: int = 0
     batch_size: int = 64
-    lr: float = 1e-3
+    lr: float = 5e-3
     optimiser: str = "adam"
     schedule: str = "cosine"
     momentum: float = 0.9

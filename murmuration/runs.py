@@ -203,14 +203,14 @@ def read_json(path: Path) -> Any:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
-    _replace(path, lambda temporary: temporary.write_bytes(content))
+    write_whole(path, lambda temporary: temporary.write_bytes(content))
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     from safetensors.torch import save_file
 
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
-    _replace(path, lambda temporary: save_file(plain, str(temporary)))
+    write_whole(path, lambda temporary: save_file(plain, str(temporary)))
 
 
 def read_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
@@ -228,7 +228,8 @@ def read_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
         raise Failure(f"{path} is not a readable safetensors file: {error}") from error
 
 
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file by a function that gets a temporary path beside it; it takes its place whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         write(temporary)
@@ -236,9 +237,11 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
         _sync_directory(path.parent)
-    except Exception as error:
+    except BaseException as error:  # Ctrl-C too leaves nothing behind
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+        if isinstance(error, Misuse) or not isinstance(error, Exception):
+            raise
         raise _cannot_write(path, error) from error
 
 

@@ -24,8 +24,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")]
 RunPath = Annotated[str, typer.Argument(help="A run directory, as `murmur train` makes them.", metavar="RUN")]
 DATA_HELP = (
-    "A built-in name (see `murmur list data`), a .csv or .parquet with --target, a .npz with x and y, a folder of class "
-    "folders of pictures, an idx or CIFAR folder, or hf:NAME."
+    "A built-in name (see `murmur list data`), a .csv or .parquet with --target, a .npz with x and y, a folder of "
+    "class folders of pictures, an idx or CIFAR folder, or hf:NAME."
 )
 DataSource = Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")]
 
@@ -77,7 +77,9 @@ class PlanOptions:
     batch_size: Annotated[int, option("Examples a step.", "Training", "N")] = 64
     lr: Annotated[float, option("Learning rate.", "Training", "X")] = 1e-3
     optimiser: Annotated[str, option("See `murmur list optimisers`.", "Training", "NAME")] = "adam"
-    schedule: Annotated[str, option("Of the learning rate; see `murmur list schedules`.", "Training", "NAME")] = "cosine"
+    schedule: Annotated[str, option("Of the learning rate; see `murmur list schedules`.", "Training", "NAME")] = (
+        "cosine"
+    )
     momentum: Annotated[float, option("Of sgd and nesterov.", "Training", "X")] = 0.9
     weight_decay: Annotated[float, option("Pull of the weights towards 0; needs --decay.", "Training", "X")] = 0.0
     decay: Annotated[str | None, option("coupled (L2) or decoupled (AdamW).", "Training", "WAY")] = None
@@ -137,11 +139,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """The command with every parameter that is a record replaced by options for the record's fields."""
     given = inspect.signature(command)
     hints = get_type_hints(command, include_extras=True)
-    records = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    records: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters = [
         parameter
         for name in given.parameters
-        for parameter in (_of_record(records[name]) if name in records else [_keyword(given.parameters[name], hints[name])])
+        for parameter in (
+            _of_record(records[name]) if name in records else [_keyword(given.parameters[name], hints[name])]
+        )
     ]
 
     @functools.wraps(command)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+NOTHING_WRITTEN = "nothing was written"
 WIDTH = 100  # of tables that do not go to a terminal
 
 Show = Callable[[str, int, int, dict[str, Any] | None], None]
@@ -20,8 +21,8 @@ class Interrupted(Exception):  # noqa: N818 - the user's wish, not an error
 
 def help_text(about: str, *examples: str) -> str:
     """The help of a command: lines to copy first, then what it does."""
-    lines = "\n".join(f"  {example}" for example in examples)
-    return f"[bold]Examples[/bold]\n\n\b\n{lines}\n\n{about}"
+    lines = "\n".join(examples)
+    return f"Examples:\n\n[cyan]{lines}[/cyan]\n\n{about}"
 
 
 def console() -> "Console":
@@ -52,7 +53,8 @@ def say_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: s
 
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for place, column in enumerate(columns):
-        table.add_column(Text(column), justify="right" if right and place else "left", overflow="fold")
+        justify: Any = "right" if right and place else "left"
+        table.add_column(Text(column), justify=justify, overflow="fold", no_wrap=place == 0)
     for row in rows:
         table.add_row(*map(Text, row))  # Text: names of classes and files may hold brackets
     console().print(table)
@@ -67,19 +69,18 @@ def training_bar(epochs: int, quiet: bool, name: str = "") -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    steps, note = MofNCompleteColumn(), TextColumn("{task.fields[note]}")
-    label = TextColumn("{task.description}")
+    words = TextColumn("{task.description}"), TextColumn("steps,"), TextColumn("{task.fields[note]}")
+    columns = words[0], BarColumn(), MofNCompleteColumn(), words[1], TimeRemainingColumn(), words[2]
     screen = Console(stderr=True, highlight=False)
-    with Progress(label, BarColumn(), steps, TextColumn("steps,"), TimeRemainingColumn(), note, console=screen) as bar:
-        task = bar.add_task(f"{name} epoch 1/{epochs}".strip(), total=None, note="")
+    with Progress(*columns, console=screen, redirect_stdout=sys.stdout.isatty()) as bar:
+        task = bar.add_task(f"{name} getting ready".strip(), total=None, note="")
 
         def show(text: str, done: int, total: int, record: dict[str, Any] | None) -> None:
             if text:
                 return say(text)
-            bar.update(task, completed=done, total=total)
+            epoch = min(done * epochs // total + 1, epochs)
+            bar.update(task, completed=done, total=total, description=f"{name} epoch {epoch}/{epochs}".strip())
             if record is not None:
-                epoch = min(record["epoch"] + 1, epochs)
-                note = f"left, val NLL {record['ensemble']['val_nll']:.4g}"
-                bar.update(task, description=f"{name} epoch {epoch}/{epochs}".strip(), note=note)
+                bar.update(task, note=f"left, val NLL {record['ensemble']['val_nll']:.4g}")
 
         yield show

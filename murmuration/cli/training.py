@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from murmuration.cli.screen import Interrupted, training_bar
+from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, training_bar
 from murmuration.errors import Failure
 
 if TYPE_CHECKING:
     from murmuration.data import Data
     from murmuration.ensemble import Ensemble
     from murmuration.recipe import Plan, Recipe
+
+PARTS = {"status": str, "recipe": dict, "plan": dict, "net": dict, "data": dict, "likelihood": dict, "engine": dict}
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ def train_run(order: Order, recipe: "Recipe", path: Path, *, quiet: bool) -> "En
     """The ensemble of a new run in `path`."""
     from murmuration.fitting import fit
 
-    with resumable(path), training_bar(order.plan.epochs, quiet, recipe.name) as show:
+    with training_bar(order.plan.epochs, quiet, recipe.name) as show:
         return fit(
             order.net, order.data, recipe=recipe, plan=order.plan, noise_std=order.noise_std, out=path, show=show
         )
@@ -39,35 +41,28 @@ def train_run(order: Order, recipe: "Recipe", path: Path, *, quiet: bool) -> "En
 def resume_run(path: Path, data: "Data", *, quiet: bool) -> "Ensemble":
     """The ensemble of a run that is there, finished first if it is not."""
     from murmuration.fitting import resume
-    from murmuration.runs import read_run
 
-    manifest = read_run(path)
-    with whole(path), resumable(path), training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
+    manifest = manifest_of(path)
+    with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
         return resume(path, data=data, show=show)
 
 
 def manifest_of(path: Path) -> dict[str, Any]:
-    """The manifest of a run."""
+    """The manifest of a run, refused if a part of it is gone."""
     from murmuration.runs import read_run
 
-    return read_run(path)
+    manifest = read_run(path)
+    missing = [part for part in PARTS if not isinstance(manifest.get(part), PARTS[part])]
+    if missing:
+        raise Failure(f"{path / 'run.json'} has no '{missing[0]}': the run is damaged")
+    return manifest
 
 
 def reopened(path: Path) -> "Data":
     """The data that a run was trained on."""
     from murmuration.fitting import reopen
 
-    with whole(path):
-        return reopen(manifest_of(path))
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[None]:
-    """A manifest that lacks a part is a damaged run, whichever part is missed first."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError) as error:
-        raise Failure(f"{path / 'run.json'} is damaged: {type(error).__name__} at {error}") from error
+    return reopen(manifest_of(path))
 
 
 @contextmanager
@@ -77,8 +72,7 @@ def resumable(path: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         begun = (path / "run.json").exists()
-        how = f"continue with murmur resume {path}" if begun else "nothing was written"
-        raise Interrupted(how) from None
+        raise Interrupted(f"continue with murmur resume {path}" if begun else NOTHING_WRITTEN) from None
 
 
 def free_path(data: str, recipe: str) -> Path:

@@ -38,6 +38,7 @@ SHOWN = {  # the others are in metrics.json
         "member_nll",
     ),
 }
+OF_SEVERAL = ("mutual_information", "epistemic_std", "member_accuracy", "member_nll", "member_rmse")
 CURVES = ("epoch", "train_loss", "val_nll", "val_accuracy", "val_rmse", "ensemble")
 
 
@@ -46,7 +47,8 @@ def entry_of(assessment: Assessment) -> Entry:
     columns, task = assessment.evaluation.columns, assessment.exam.task
     classes = task == "classification"
     members = len(assessment.evaluation.agreement)
-    scores = {name: assessment.scores[name] for name in SHOWN[task] if members > 1 or not name.startswith("member_")}
+    shown = [name for name in SHOWN[task] if members > 1 or name not in OF_SEVERAL]
+    scores = {name: assessment.scores[name] for name in shown}
     return Entry(
         name=assessment.name,
         answers=assessment.ensemble.recipe.answers(),
@@ -92,7 +94,8 @@ def histogram(columns: Columns, name: str, task: str) -> Histogram:
     values = columns[name]
     good = columns["correct"] if task == "classification" else columns["inside_90"] >= 1
     words = ("right", "wrong") if task == "classification" else ("truth inside the 90 % interval", "outside")
-    edges = np.linspace(0, float(values.max()) or 1.0, BINS + 1)
+    low, high = float(values.min()), float(values.max()) or 1.0
+    edges = np.linspace(low if low > high / 2 else 0.0, high if high > low else low + 1.0, BINS + 1)
     groups = dict(zip(words, (values[good], values[~good]), strict=True))
     return Histogram(name, edges, {word: np.histogram(group, edges)[0] for word, group in groups.items()})
 

@@ -75,7 +75,7 @@ def about(assessment: Assessment, named: bool) -> list[str]:
     who = assessment.name if named else "the ensemble"
     trust = about_confidence if assessment.exam.task == "classification" else about_intervals
     texts = [trust(assessment, who), about_members(assessment, who), *about_trouble(assessment)]
-    return [text[:1].upper() + text[1:] if not named else text for text in texts if text]
+    return [text if named and text.startswith(who) else text[:1].upper() + text[1:] for text in texts if text]
 
 
 def about_confidence(assessment: Assessment, who: str) -> str:
@@ -86,9 +86,9 @@ def about_confidence(assessment: Assessment, who: str) -> str:
     if abs(gap) <= noise:
         return f"{who} is about as often right as it is confident: any difference is within noise."
     sure, right = (percent(float(columns[name].mean())) for name in ("confidence", "correct"))
-    manner, often = ("over", "less") if gap > 0 else ("under", "more")
+    manner = "over" if gap > 0 else "under"
     points = f"{100 * abs(gap):.1f} percentage points"
-    return f"{who} is {manner}confident by {points}: {sure} sure on average, {right} right, {often} often than it says."
+    return f"{who} is {manner}confident by {points}: {sure} sure on average, and right {right} of the time."
 
 
 def about_intervals(assessment: Assessment, who: str) -> str:

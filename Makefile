@@ -1,0 +1,42 @@
+# make demo    set up, then train and compare on embedded data; ends in a report one can open
+# make test    set up, then style, types, doctests and tests
+# Needs Python 3.11 or newer with pip and venv, nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := runs/demo
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test bench report-check docs clean
+
+demo: $(VENV)/installed
+	$(BIN)/murmur compare digits --recipes single,deep-ensemble --members 5 --seed 0 --out $(DEMO)
+
+test: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+bench: $(VENV)/installed
+	$(BIN)/python benchmarks/members.py --json
+
+report-check: demo
+	$(BIN)/python -m murmuration.reports $(DEMO)/report.html
+
+docs: $(VENV)/installed-dev
+	$(BIN)/python docs/make_cli_page.py
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) --editable .
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(INSTALL) --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(DEMO)

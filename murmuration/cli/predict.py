@@ -1,0 +1,63 @@
+"""`murmur predict`: predictions with their uncertainty, in a file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from murmuration.cli.options import DATA_HELP, Force, Json, RunPath
+from murmuration.cli.screen import help_text, say, say_json
+from murmuration.errors import Misuse
+
+if TYPE_CHECKING:
+    from murmuration.cli.writers import Predictions
+
+HELP = help_text(
+    "Predict the inputs of a file or folder, one row each in their order; labels are not needed. Classes come with "
+    "confidence, entropy, mutual information (what members disagree on) and a probability each; numbers with their "
+    "mean, aleatoric, epistemic and total standard deviation, and the 90 % interval.",
+    "murmur predict runs/x new.csv --out predictions.csv",
+    "murmur predict runs/x pictures --out predictions.parquet",
+    "murmur predict runs/x digits --out predictions.npz --members",
+)
+
+
+def predict(
+    run: RunPath,
+    data: Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")],
+    out: Annotated[str, typer.Option(help="A .csv, .parquet or .npz file.", metavar="FILE")],
+    members: Annotated[bool, typer.Option("--members", help="Also what each member says (.npz).")] = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Predict inputs, with uncertainty, into a file."""
+    from murmuration.cli.training import manifest_of
+    from murmuration.cli.writers import WRITERS, writable, write_predictions
+
+    path = writable(out, tuple(WRITERS), force)
+    if members and path.suffix.lower() != ".npz":
+        raise Misuse(f"--members with {path.name}: a table has no room for them; write --out {path.stem}.npz")
+    found = predictions(Path(run), manifest_of(Path(run)), data, members)
+    write_predictions(path, found)
+    if as_json:
+        return say_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})
+    say(f"{found.rows} predictions of {found.members} members: {path}")
+
+
+def predictions(path: Path, manifest: dict[str, Any], source: str, with_members: bool) -> "Predictions":
+    """The predictions of a run for a source, made as they are asked for."""
+    from murmuration.cli.writers import Predictions
+    from murmuration.data import open_inputs, preparation_from_json
+    from murmuration.fitting import load
+
+    record = manifest["data"]
+    ensemble = load(path)
+    x = open_inputs(source, preparation=preparation_from_json(record["preparation"]))
+    names = tuple(record["classes"]) or target_names(manifest)
+    return Predictions(ensemble.stream(x), len(x), names, ensemble.members, with_members)
+
+
+def target_names(manifest: dict[str, Any]) -> tuple[str, ...]:
+    """The names of a regression's targets; numbers where they have none."""
+    names = manifest["data"]["preparation"].get("targets")
+    return tuple(names or map(str, range(len(manifest["likelihood"]["shift"]))))

@@ -1,0 +1,44 @@
+"""`murmur selftest`: does the library compute what it should on this machine?"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from murmuration.cli.options import Json
+from murmuration.cli.screen import help_text, say, say_json, say_table
+
+HELP = help_text(
+    "Check known answers on this machine in less than a minute: scores worked out by hand, members against single "
+    "networks bit for bit, saving, killing and resuming, and a report.",
+    "murmur selftest",
+    "murmur selftest --json",
+)
+
+
+def selftest(as_json: Json = False) -> None:
+    """Check known answers on this machine."""
+    from murmuration.cli.checks import CHECKS
+    from murmuration.fitting import versions
+
+    found = [checked(name, check) for name, check in CHECKS.items()]
+    passed = all(each["passed"] for each in found)
+    if as_json:
+        say_json({"passed": passed, "checks": found, "versions": versions()})
+    else:
+        rows = [["✓" if e["passed"] else "✗", e["name"], e["detail"], f"{e['seconds']:.1f} s"] for e in found]
+        say_table(["", "check", "found", "time"], rows, right=False)
+        say("all is well" if passed else "something is wrong: the rows with ✗ say what")
+    if not passed:
+        raise typer.Exit(1)
+
+
+def checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
+    """The outcome of one check; whatever it raises is what was found."""
+    start = time.perf_counter()
+    try:
+        detail, passed = check(), True
+    except Exception as error:  # a broken installation may raise anything
+        detail, passed = f"{type(error).__name__}: {error}", False
+    return {"name": name, "passed": passed, "detail": detail, "seconds": time.perf_counter() - start}

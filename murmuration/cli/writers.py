@@ -1,0 +1,175 @@
+"""Predictions as files, a few rows at a time: memory does not grow with the number of inputs."""
+
+import contextlib
+import csv
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from murmuration.errors import Misuse
+from murmuration.predictive import Predictive
+from murmuration.runs import write_whole
+
+Columns = dict[str, np.ndarray]
+LEVEL = 0.9  # of the interval of a regression
+
+
+def writable(out: str, suffixes: tuple[str, ...], force: bool) -> Path:
+    """The path of a file that may be written: of a known kind, in a folder that is there, replacing nothing unasked."""
+    path = Path(out)
+    if path.suffix.lower() not in suffixes:
+        raise Misuse(f"--out {out} has the suffix '{path.suffix}': write a name that ends in {' or '.join(suffixes)}")
+    if not path.parent.is_dir():
+        raise Misuse(f"--out {out}: the folder {path.parent} does not exist; make it first")
+    if path.is_dir() or (path.exists() and not force):
+        raise Misuse(f"--out {out} exists already: choose another name, or add --force")
+    return path
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictives of successive inputs, and the names of what they predict."""
+
+    parts: Iterator[Predictive]
+    rows: int
+    names: tuple[str, ...]  # of the classes, or of the targets of a regression
+    members: int
+    with_members: bool = False
+
+
+def flat_columns(part: Predictive, names: tuple[str, ...]) -> Columns:
+    """Columns (n,) of one predictive, for a table."""
+    if part.task == "classification":
+        probs = {f"prob_{name}": part.mean[:, k].numpy() for k, name in enumerate(names)}
+        return {"predicted": np.array(names)[part.predicted.numpy()], **uncertainties(part), **probs}
+    table = number_arrays(part)
+    if len(names) == 1:
+        return {key: values[:, 0] for key, values in table.items()}
+    return {f"{key}_{name}": values[:, k] for k, name in enumerate(names) for key, values in table.items()}
+
+
+def uncertainties(part: Predictive) -> Columns:
+    """How sure a classification is: columns (n,)."""
+    found = {"confidence": part.confidence, "entropy": part.entropy, "mutual_information": part.mutual_information}
+    return {name: values.numpy() for name, values in found.items()}
+
+
+def number_arrays(part: Predictive) -> Columns:
+    """What a regression predicts: arrays (n, K)."""
+    low, high = part.interval(LEVEL)
+    found = {
+        "mean": part.mean,
+        "aleatoric_std": part.aleatoric_var.sqrt(),
+        "epistemic_std": part.epistemic_var.sqrt(),
+        "total_std": part.total_var.sqrt(),
+        "low_90": low,
+        "high_90": high,
+    }
+    return {name: values.numpy() for name, values in found.items()}
+
+
+def arrays(part: Predictive, with_members: bool) -> Columns:
+    """Arrays (n, ...) of one predictive, for an npz; those of members (S, n, K) are named member_..."""
+    if part.task == "classification":
+        members = {"member_probs": part.probs.numpy()} if with_members else {}
+        return {"predicted": part.predicted.numpy(), **uncertainties(part), "probs": part.mean.numpy(), **members}
+    members = {"member_mean": part.member_mean.numpy(), "member_std": part.member_var.sqrt().numpy()}
+    return {**number_arrays(part), **(members if with_members else {})}
+
+
+def write_csv(path: Path, predictions: Predictions) -> None:
+    """A table with a header; numbers in nine significant digits."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        for turn, part in enumerate(predictions.parts):
+            columns = flat_columns(part, predictions.names)
+            if turn == 0:
+                writer.writerow(columns)
+            texts = [[v if isinstance(v, str) else f"{v:.9g}" for v in values.tolist()] for values in columns.values()]
+            writer.writerows(zip(*texts, strict=True))
+
+
+def write_parquet(path: Path, predictions: Predictions) -> None:
+    """A parquet table, one row group for every few rows."""
+    import pyarrow
+    import pyarrow.parquet
+
+    writer: Any = None
+    try:
+        for part in predictions.parts:
+            table = pyarrow.table(flat_columns(part, predictions.names))
+            writer = writer or pyarrow.parquet.ParquetWriter(str(path), table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def write_npz(path: Path, predictions: Predictions) -> None:
+    """Arrays of all inputs; they grow in files beside the result, which then go into it and away."""
+    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=".predictions-"))
+    try:
+        with contextlib.ExitStack() as open_files:
+            growing: dict[str, Growing] = {}
+            start = 0
+            for part in predictions.parts:
+                found = arrays(part, predictions.with_members)
+                if not growing:
+                    growing = {key: begin(folder / f"{key}.npy", found[key], predictions.rows) for key in found}
+                    for each in growing.values():
+                        open_files.enter_context(each.file)
+                for key, values in found.items():
+                    put(growing[key], values, start)
+                start += part.outputs.shape[1]
+        np.save(folder / "names.npy", np.array(predictions.names))
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in sorted(folder.iterdir()):
+                archive.write(file, file.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Growing:
+    """An .npy file that is filled from front to back; written plainly, since a full disk kills a memory map."""
+
+    file: IO[bytes]
+    origin: int  # where the values begin
+    rows: int
+    axis: int  # of the rows: 1 where members come first
+
+
+def begin(path: Path, values: np.ndarray, rows: int) -> Growing:
+    """An .npy file with room for all rows of an array whose first ones are given."""
+    axis = 1 if path.name.startswith("member_") else 0
+    shape = (*values.shape[:axis], rows, *values.shape[axis + 1 :])
+    file = open(path, "w+b")  # noqa: SIM115 - closed by the caller's stack
+    descr = np.lib.format.dtype_to_descr(values.dtype)
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    return Growing(file, file.tell(), rows, axis)
+
+
+def put(growing: Growing, values: np.ndarray, start: int) -> None:
+    """Write values (n, ...) or (S, n, ...) as the rows from `start` on."""
+    for turn, block in enumerate(values if growing.axis else values[None]):
+        size = block.itemsize * int(np.prod(block.shape[1:]))  # of one row
+        growing.file.seek(growing.origin + (turn * growing.rows + start) * size)
+        growing.file.write(np.ascontiguousarray(block).tobytes())
+
+
+WRITERS: dict[str, Callable[[Path, Predictions], None]] = {
+    ".csv": write_csv,
+    ".parquet": write_parquet,
+    ".npz": write_npz,
+}
+
+
+def write_predictions(path: Path, predictions: Predictions) -> None:
+    """Write the file, whole or not at all."""
+    write_whole(path, lambda temporary: WRITERS[path.suffix.lower()](temporary, predictions))

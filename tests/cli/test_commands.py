@@ -1,0 +1,281 @@
+"""Commands do what the library does, and write it down where they say."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from cli_words import SMALL
+
+import murmuration as mm
+from murmuration import cli
+from murmuration.cli import compare, lists, options
+from murmuration.cli.checks import CHECKS
+from murmuration.recipe import ENGINES, Plan
+from murmuration.reports import report_check
+
+ROOT = Path(__file__).parents[2]
+
+
+def predicted(path: Path) -> mm.Predictive:
+    return mm.load(path).predict(mm.open_data("two-moons").test.x)
+
+
+def test_train_leaves_what_the_library_computes(moons_run):
+    data = mm.open_data("two-moons")
+    expected = mm.fit("mlp", data, plan=mm.Plan(members=2, epochs=1, engine="loop"))
+    assert torch.equal(predicted(moons_run).outputs, expected.predict(data.test.x).outputs)
+    stored = json.loads((moons_run / "metrics.json").read_text())
+    scores = mm.score(expected.predict(data.test.x), data.test.y)
+    assert stored["metrics"] == {name: score.to_json() for name, score in scores.items()}
+    assert stored["cost"]["members"] == 2
+    assert stored["cost"]["parameters"] == 2 * (2 * 128 + 128 + 128 * 128 + 128 + 128 * 2 + 2)
+    assert report_check(moons_run / "report.html") == []
+
+
+def test_train_shows_the_ensemble_beside_a_member_alone(murmur, tmp_path):
+    ended = murmur("train", "two-moons", *SMALL, "--out", tmp_path / "run")
+    scores = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]
+    row = next(line for line in ended.out.splitlines() if line.startswith(" Accuracy"))
+    assert (ended.code, ended.err) == (0, "")
+    assert "engine loop: as requested" in ended.out
+    assert row.split()[1] == f"{scores['accuracy']['value']:.3f}"
+    assert f"{scores['member_accuracy']['value']:.3f}" in row.split()
+    assert str(tmp_path / "run" / "report.html") in ended.out.splitlines()[-1]
+
+
+def test_default_directories_are_numbered(murmur, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for n in (1, 2):
+        ended = murmur("train", "two-moons", *SMALL[:-2], "--recipe", "single", "--json")
+        assert json.loads(ended.out)["run"] == f"runs/two-moons-single-{n}"
+
+
+def test_evaluate_on_the_same_examples_from_a_file(murmur, moons_run, tmp_path):
+    test = mm.open_data("two-moons").test
+    np.savez(tmp_path / "same.npz", x=test.x.numpy(), y=test.y.numpy())
+    before = {file.name: file.stat().st_mtime_ns for file in moons_run.iterdir()}
+    ended = murmur("evaluate", moons_run, "--on", tmp_path / "same.npz", "--json", "--out", tmp_path / "found.html")
+    own = json.loads((moons_run / "metrics.json").read_text())
+    assert json.loads(ended.out)["metrics"] == own["metrics"]
+    assert {file.name: file.stat().st_mtime_ns for file in moons_run.iterdir()} == before
+    assert report_check(tmp_path / "found.html") == []
+
+
+def test_evaluate_writes_its_own_files_again(murmur, moons_run):
+    before = json.loads((moons_run / "metrics.json").read_text())
+    (moons_run / "metrics.json").unlink()
+    ended = murmur("evaluate", moons_run, "--json")
+    after = json.loads((moons_run / "metrics.json").read_text())
+    assert json.loads(ended.out) == after
+    assert after["metrics"] == before["metrics"]
+
+
+def test_resume_goes_on_where_ctrl_c_stopped(murmur, moons_run, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("murmuration.fitting.Desk.after_step", interrupt)
+        ended = murmur("train", "two-moons", *SMALL, "--out", tmp_path / "run")
+    assert ended.code == 130
+    assert ended.err == f"interrupted: continue with murmur resume {tmp_path / 'run'}\n"
+    resumed = murmur("resume", tmp_path / "run", "--json")
+    assert resumed.code == 0
+    assert torch.equal(predicted(tmp_path / "run").outputs, predicted(moons_run).outputs)
+
+
+def interrupt(*anything: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_tables_hold_the_predictions_in_order(murmur, moons_run, tmp_path):
+    pred = predicted(moons_run)
+    for name in ("p.csv", "p.parquet"):
+        assert murmur("predict", moons_run, "two-moons", "--out", tmp_path / name).code == 0
+    table, same = pd.read_csv(tmp_path / "p.csv", dtype={"predicted": str}), pd.read_parquet(tmp_path / "p.parquet")
+    assert list(table) == ["predicted", "confidence", "entropy", "mutual_information", "prob_0", "prob_1"]
+    assert table["predicted"].tolist() == same["predicted"].tolist() == [str(k) for k in pred.predicted.tolist()]
+    for column, values in {
+        "confidence": pred.confidence,
+        "entropy": pred.entropy,
+        "mutual_information": pred.mutual_information,
+        "prob_1": pred.mean[:, 1],
+    }.items():
+        np.testing.assert_array_equal(same[column], values)
+        np.testing.assert_allclose(table[column], values, rtol=1e-8)  # nine digits
+
+
+def test_npz_streams_members(murmur, moons_run, tmp_path, monkeypatch):
+    monkeypatch.setattr("murmuration.ensemble.Ensemble.stream", lambda self, x: map(self.predict, x.split(77)))
+    ended = murmur("predict", moons_run, "two-moons", "--out", tmp_path / "p.npz", "--members", "--json")
+    found, pred = np.load(tmp_path / "p.npz"), predicted(moons_run)
+    assert json.loads(ended.out)["rows"] == 500
+    assert found["names"].tolist() == ["0", "1"]
+    np.testing.assert_array_equal(found["predicted"], pred.predicted)
+    np.testing.assert_allclose(found["probs"], pred.mean, atol=1e-6)  # float32 outputs of other batch sizes
+    np.testing.assert_allclose(found["member_probs"], pred.probs, atol=1e-6)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.npz"]
+
+
+def test_numbers_come_with_their_spreads(murmur, tmp_path):
+    assert murmur("train", "x-sin-x", *SMALL, "--out", tmp_path / "run").code == 0
+    assert murmur("predict", tmp_path / "run", "x-sin-x", "--out", tmp_path / "p.csv").code == 0
+    table = pd.read_csv(tmp_path / "p.csv")
+    pred = mm.load(tmp_path / "run").predict(mm.open_data("x-sin-x").test.x)
+    assert list(table) == ["mean", "aleatoric_std", "epistemic_std", "total_std", "low_90", "high_90"]
+    np.testing.assert_allclose(table["mean"], pred.mean[:, 0], rtol=1e-7)
+    np.testing.assert_allclose(table["total_std"] ** 2, table["aleatoric_std"] ** 2 + table["epistemic_std"] ** 2, 1e-7)
+    inside = pred.cdf(table[["high_90"]].to_numpy()) - pred.cdf(table[["low_90"]].to_numpy())
+    np.testing.assert_allclose(inside, 0.9, atol=1e-6)
+    assert "Over the input space" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_predictions_are_not_overwritten_unasked(murmur, moons_run, tmp_path):
+    (tmp_path / "p.csv").write_text("mine")
+    refused = murmur("predict", moons_run, "two-moons", "--out", tmp_path / "p.csv")
+    assert (refused.code, (tmp_path / "p.csv").read_text()) == (2, "mine")
+    assert "--force" in refused.err
+    assert murmur("predict", moons_run, "two-moons", "--out", tmp_path / "p.csv", "--force").code == 0
+    assert (tmp_path / "p.csv").read_text().startswith("predicted,")
+
+
+COMPARE = ("compare", "two-moons", "--recipes", "single,deep-ensemble", *SMALL)
+
+
+def test_compare_survives_being_killed(murmur, tmp_path, monkeypatch):
+    out = tmp_path / "cmp"
+    whole = compare.run_of
+
+    def second_is_killed(order, recipe, path, *, quiet):
+        if recipe.name == "deep-ensemble":
+            monkeypatch.setattr("murmuration.fitting.Desk.after_step", interrupt)
+        return whole(order, recipe, path, quiet=quiet)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compare, "run_of", second_is_killed)
+        killed = murmur(*COMPARE, "--out", out)
+    monkeypatch.undo()
+    assert killed.code == 130
+    assert killed.err == "interrupted: the same command goes on where it stood\n"
+    finished = (out / "single" / "members.safetensors").stat().st_mtime_ns
+    ended = murmur(*COMPARE, "--out", out, "--json")
+    assert (out / "single" / "members.safetensors").stat().st_mtime_ns == finished
+    assert ended.out == (out / "results.json").read_text()
+    data, record = mm.open_data("two-moons"), json.loads(ended.out)
+    for name, settings in (("single", {"recipe": "single"}), ("deep-ensemble", {"members": 2})):
+        again = mm.fit("mlp", data, epochs=1, **settings)
+        found = record["results"][name]["metrics"]["nll"]["value"]
+        assert found == pytest.approx(float(mm.score(again.predict(data.test.x), data.test.y)["nll"]), abs=1e-5)
+    assert {test["name"] for test in record["tests"]} == {"accuracy", "nll"}
+    assert all(test["sentence"] in record["notes"] for test in record["tests"])
+    assert report_check(out / "report.html") == []
+
+
+def test_compare_refuses_other_settings(murmur, tmp_path):
+    out = tmp_path / "cmp"
+    assert murmur(*COMPARE, "--out", out).code == 0
+    before = (out / "results.json").read_bytes()
+    refused = murmur(*COMPARE, "--seed", "7", "--out", out)
+    assert refused.code == 2
+    assert "seed differs" in refused.err
+    assert (out / "results.json").read_bytes() == before
+
+
+def test_small_differences_are_called_noise(tmp_path):
+    from murmuration.evaluation import assess
+    from murmuration.reports.findings import differences
+
+    data = mm.open_data("two-moons")
+    ensemble = mm.fit("mlp", data, members=1, epochs=1)
+    accuracy, nll = differences([assess(ensemble, data, "a"), assess(ensemble, data, "b")])
+    assert accuracy.sentence == "a and b differ in Accuracy by 0: within noise (p = 1)."
+    assert nll.by_chance
+    far = mm.fit("mlp", data, members=1, epochs=12)
+    better = differences([assess(ensemble, data, "short"), assess(far, data, "long")])[1]
+    assert better.sentence.startswith("long has the better NLL: ")
+    assert better.sentence.endswith("lower than short, more than chance explains (p < 0.001).")
+
+
+@pytest.mark.parametrize("what", lists.LISTS)
+def test_list(murmur, what):
+    entries = json.loads(murmur("list", what, "--json").out)
+    printed = murmur("list", what).out
+    assert entries
+    assert all(name.split()[0] in printed for name in entries)
+
+
+def test_lists_are_complete():
+    assert set(lists.ENGINES) == set(ENGINES)
+    assert lists.recipes()["single"]["sharing"] == "own"
+    assert {"cosine", "halve:10"} <= set(lists.schedules())
+
+
+def test_options_have_the_values_of_a_plan():
+    assert options.PlanOptions().plan() == Plan()
+
+
+def test_selftest(murmur, monkeypatch):
+    ended = murmur("selftest", "--json")
+    found = json.loads(ended.out)
+    assert (ended.code, found["passed"]) == (0, True)
+    assert [check["name"] for check in found["checks"]] == list(CHECKS)
+    for name in CHECKS:
+        monkeypatch.setitem(CHECKS, name, lambda: "as before")
+    monkeypatch.setitem(CHECKS, "report", lambda: 1 / 0)
+    broken = murmur("selftest")
+    assert broken.code == 1
+    assert "✗" in next(line for line in broken.out.splitlines() if "ZeroDivisionError" in line)
+
+
+def test_version_and_help(murmur):
+    assert murmur("--version").out == f"murmur {mm.__version__}\n"
+    for words in ([], ["--help"], *([name, "--help"] for name in ("train", "predict", "compare"))):
+        ended = murmur(*words)
+        assert (ended.code, ended.err) == (0, "")
+        assert ended.out.split("Examples:")[1].strip().startswith("murmur ")
+
+
+def test_help_needs_no_torch():
+    code = "import sys; from murmuration.cli import main; main(['--help']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True).returncode == 0
+
+
+def test_page_is_current():
+    code = "import make_cli_page as m, sys; sys.exit(m.page() != m.PAGE.read_text(encoding='utf-8'))"
+    search = {"PYTHONPATH": f"{ROOT}:{ROOT / 'docs'}", "PYTHONIOENCODING": "utf-8", "PATH": ""}
+    ended = subprocess.run([sys.executable, "-c", code], env=search, capture_output=True, text=True)
+    assert ended.returncode == 0, f"run python docs/make_cli_page.py {ended.stderr}"
+
+
+def test_broken_pipe_is_silent():
+    command = [sys.executable, "-m", "murmuration.cli", "list", "nets"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_bars_say_epoch_and_nll(monkeypatch, capsys):
+    from murmuration.cli import screen
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with screen.training_bar(4, quiet=False, name="single") as show:
+        show("engine loop: there is one member", 0, 0, None)
+        show("", 10, 40, {"epoch": 1, "ensemble": {"val_nll": 0.5}})
+    printed = capsys.readouterr()
+    assert printed.out == "engine loop: there is one member\n"
+    assert "single epoch 2/4" in printed.err
+    assert "10/40" in printed.err
+    assert "val NLL 0.5" in printed.err
+
+
+def test_unexpected_errors_are_one_line(murmur, monkeypatch):
+    monkeypatch.setattr(lists, "LISTS", {"nets": lambda: 1 / 0})
+    ended = murmur("list", "nets")
+    assert ended.code == 1
+    assert ended.err == "error: ZeroDivisionError: division by zero (run again with MURMUR_DEBUG=1 for the traceback)\n"
+    monkeypatch.setenv("MURMUR_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["list", "nets"])

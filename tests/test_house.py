@@ -1,0 +1,104 @@
+"""The house itself: imports point backwards, rooms stay small, nothing from outside is run."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import murmuration
+
+ROOT = Path(murmuration.__file__).parent
+ORDER = [
+    "errors",
+    "streams",
+    "data",
+    "likelihoods",
+    "nets",
+    "population",
+    "weights",
+    "coupling",
+    "dynamics",
+    "recipe",
+    "engines",
+    "training",
+    "runs",
+    "predictive_checks",
+    "predictive",
+    "ensemble",
+    "fitting",
+    "metrics",
+    "evaluation",
+    "reports",
+    "cli",
+]
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported_rooms(tree: ast.AST) -> set[str]:
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("murmuration."):
+            names.add(node.module.split(".")[1])
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("murmuration.")}
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_backwards(path: Path):
+    if room(path) == "__init__":
+        return
+    here = ORDER.index(room(path))
+    ahead = [name for name in imported_rooms(ast.parse(path.read_text())) if ORDER.index(name) > here]
+    assert not ahead, f"{path.name} imports {ahead}, which come after it"
+
+
+def test_the_map_names_every_room():
+    text = (ROOT / "README.md").read_text()
+    rooms = {room(path) for path in FILES} - {"__init__"}
+    assert {name for name in rooms if f"`{name}/`" not in text and f"`{name}.py`" not in text} == set()
+
+
+def lines_of(node: ast.FunctionDef) -> int:
+    body = node.body[1:] if ast.get_docstring(node) else node.body
+    return (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_functions_and_files_stay_readable():
+    long_files = [path.name for path in FILES if len(path.read_text().splitlines()) > 300]
+    long_functions = [
+        f"{path.name}:{node.name}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and lines_of(node) > 40
+    ]
+    assert long_files == []
+    assert long_functions == []
+
+
+def test_nothing_from_outside_is_run_as_code():
+    suspicious = re.compile(r"pickle\.loads?\(|torch\.load\(|allow_pickle=True|\beval\(|\bexec\(|weights_only=False")
+    hits = [f"{path.name}:{i}" for path in FILES for i, line in enumerate(path.read_text().splitlines(), 1)
+            if suspicious.search(line) and ".eval()" not in line]
+    assert hits == []
+
+
+def test_folders_with_more_than_three_files_say_what_they_are():
+    folders = {path.parent for path in FILES if path.parent != ROOT}
+    silent = [f.name for f in folders if len(list(f.glob("*.py"))) > 3 and not (f / "README.md").exists()]
+    assert silent == []
+
+
+def test_importing_the_package_stays_light():
+    import subprocess
+    import sys
+
+    heavy = "pandas pyarrow sklearn scipy plotly PIL typer rich torchvision"
+    code = f"import sys, murmuration; print([m for m in '{heavy}'.split() if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
