@@ -72,10 +72,10 @@ class PlanOptions:
     """How a recipe is carried out; the fields of `Plan` that a command line can set, with its values."""
 
     members: Annotated[int, option("How many networks.", "Training", "N")] = 5
-    epochs: Annotated[int, option("Passes over the training examples.", "Training", "N")] = 30
+    epochs: Annotated[int, option("Passes over the training examples.", "Training", "N")] = 40
     seed: Annotated[int, option("From it follow all random numbers.", "Training", "N")] = 0
     batch_size: Annotated[int, option("Examples a step.", "Training", "N")] = 64
-    lr: Annotated[float, option("Learning rate.", "Training", "X")] = 1e-3
+    lr: Annotated[float, option("Learning rate.", "Training", "X")] = 5e-3
     optimiser: Annotated[str, option("See `murmur list optimisers`.", "Training", "NAME")] = "adam"
     schedule: Annotated[str, option("Of the learning rate; see `murmur list schedules`.", "Training", "NAME")] = (
         "cosine"

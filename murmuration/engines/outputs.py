@@ -24,9 +24,9 @@ def member_outputs(
         realised, _ = weights.realise(some.own, some.shared, mine)
         tensors = {**realised, **some.buffers}
         device = next(iter(tensors.values())).device
-        module, direct = team.module(training=False), team.engine.direct
+        structure, direct = team.structure(training=False), team.engine.direct
         parts = (part.to(device).expand(some.members, *part.shape) for part in x.split(CHUNK))
-        return torch.cat([run_members(module, tensors, part, mine, direct) for part in parts], dim=1)
+        return torch.cat([run_members(structure, tensors, part, mine, direct) for part in parts], dim=1)
 
     return torch.cat(team.map(run, team.engine.groups(population.members)))
 

@@ -4,7 +4,6 @@ An engine answers two questions: how many members run as one group (one alone, o
 run groups side by side (none: the caller itself, with all cores inside each operator; otherwise one core a worker).
 """
 
-import copy
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ import torch
 from torch import nn
 
 from murmuration.engines.memory import keep_freed_memory
+from murmuration.weights import Structure
 
 Item = TypeVar("Item")
 
@@ -52,10 +52,7 @@ def engine(name: str, direct: bool = False) -> Engine:
 
 
 class Team:
-    """Workers at hand: `map` runs work for every group, and each thread has a module of its own.
-
-    Calling a module on other tensors swaps them into it while it runs, so two threads must never share one.
-    """
+    """Workers at hand: `map` runs work for every group, and each thread has a structure of its own."""
 
     def __init__(self, engine: Engine, module: nn.Module, pool: ThreadPoolExecutor | None) -> None:
         self.engine = engine
@@ -63,12 +60,12 @@ class Team:
         self._pool = pool
         self._local = threading.local()
 
-    def module(self, training: bool) -> nn.Module:
-        """This thread's copy of the module's structure, in the wanted mode."""
-        if not hasattr(self._local, "module"):
-            self._local.module = copy.deepcopy(self._original)
-        module: nn.Module = self._local.module
-        return module if module.training == training else module.train(training)
+    def structure(self, training: bool) -> Structure:
+        """This thread's copy of the network's structure, in the wanted mode."""
+        if not hasattr(self._local, "structure"):
+            self._local.structure = Structure(self._original)
+        structure: Structure = self._local.structure
+        return structure.train(training)
 
     def map(self, work: Callable[..., Item], *arguments: Sequence[Any]) -> list[Item]:
         """`work` applied to corresponding arguments, results in order; side by side where there are workers."""

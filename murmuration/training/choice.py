@@ -14,7 +14,7 @@ from murmuration.recipe import Plan
 from murmuration.training.batches import epoch_batches
 from murmuration.training.loop import Job, Progress, at_rest
 from murmuration.training.step import step
-from murmuration.weights import run_members
+from murmuration.weights import Structure, run_members
 
 HEAVY = 0.5  # seconds: when one step of all members takes longer, a few members are enough to compare engines
 
@@ -52,6 +52,6 @@ def draws_globally(module: nn.Module, x: Tensor) -> bool:
     tensors = {**population.own, **population.buffers}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         before = torch.get_rng_state()
-        run_members(module.train(), tensors, x.expand(1, *x.shape), [silence], False)
+        run_members(Structure(module).train(True), tensors, x.expand(1, *x.shape), [silence], False)
         after = torch.get_rng_state()
     return not torch.equal(before, after)

@@ -122,7 +122,7 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
     weights, complexity = method.weights.realise(own, shared, draws)
     with global_stream(method.seed, "noise", first, state.step, redirect=team.engine.name == "loop"):
         tensors = {**weights, **group.buffers}
-        outputs = run_members(team.module(training=True), tensors, x, draws, team.engine.direct)
+        outputs = run_members(team.structure(training=True), tensors, x, draws, team.engine.direct)
     losses = method.likelihood.loss(outputs, y).mean(-1)
     if complexity is not None:
         losses = losses + complexity

@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch import Tensor
+from torch.func import vmap
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from murmuration.weights.masks import Draw, arguments_of, is_dropout, masked
+from murmuration.weights.structure import Structure
 
 POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leaky_relu, F.elu, F.selu, F.mish}
 POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh, torch.sin, torch.cos, torch.erf}
@@ -31,7 +32,7 @@ class NotDirect(Exception):  # noqa: N818 - a finding, not a mistake
 
 
 def run_members(
-    module: nn.Module, tensors: Mapping[str, Tensor], x: Tensor, draws: Sequence[Draw], direct: bool
+    structure: Structure, tensors: Mapping[str, Tensor], x: Tensor, draws: Sequence[Draw], direct: bool
 ) -> Tensor:
     """Outputs (m, B, K) of m members: tensors with a leading axis m on inputs (m, B, ...).
 
@@ -40,14 +41,14 @@ def run_members(
     if len(draws) == 1:
         alone = {name: tensor[0] for name, tensor in tensors.items()}
         with Intercept(draws):
-            return functional_call(module, alone, (_fast_layout(x[0]),)).unsqueeze(0)
+            return structure(alone, _fast_layout(x[0])).unsqueeze(0)
     if direct:
         with InterceptDirect(draws):
-            return functional_call(module, dict(tensors), (x,))
+            return structure(tensors, x)
 
     def one(alone: dict[str, Tensor], inputs: Tensor) -> Tensor:
         with InterceptMapped(draws):
-            return functional_call(module, alone, (inputs,))
+            return structure(alone, inputs)
 
     return vmap(one)(dict(tensors), x)
 

@@ -14,6 +14,8 @@ from torch import nn
 
 import murmuration as mm
 
+pytest_plugins = ["cli_words"]
+
 
 def table(folder: Path, text: str) -> str:
     (folder / "given.csv").write_text(text)

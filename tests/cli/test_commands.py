@@ -18,6 +18,7 @@ from murmuration.cli.checks import CHECKS
 from murmuration.recipe import ENGINES, Plan
 from murmuration.reports import report_check
 
+pytest_plugins = ["cli_words"]
 ROOT = Path(__file__).parents[2]
 
 

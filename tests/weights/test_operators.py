@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from murmuration.population import populate
-from murmuration.weights import NotDirect, run_members
+from murmuration.weights import NotDirect, Structure, run_members
 from murmuration.weights.operators import batched_linear, flatten_behind
 
 MLP = lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, 3))  # noqa: E731
@@ -24,7 +24,7 @@ def members(build, count: int = 3):
 def test_many_members_at_once_equal_each_alone(direct):
     """Values and gradients; the batched product sums in another order: a few float32 roundings of numbers about one."""
     _, tensors = members(MLP)
-    module, x = MLP(), torch.randn(3, 5, 3, 4)
+    module, x = Structure(MLP()), torch.randn(3, 5, 3, 4)
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in tensors.items()}
     together = run_members(module, leaves, x, [noise(i) for i in range(3)], direct)
     alone = torch.cat(
@@ -47,7 +47,7 @@ def test_the_direct_way_refuses_operators_it_does_not_know():
     _, tensors = members(lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))
     with pytest.raises(NotDirect, match="layer_norm"):
         run_members(
-            nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), tensors, torch.randn(3, 2, 4), [noise(0)] * 3, True
+            Structure(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))), tensors, torch.randn(3, 2, 4), [noise(0)] * 3, True
         )
 
 
@@ -62,8 +62,8 @@ def test_the_direct_way_refuses_shape_arithmetic():
 
     _, tensors = members(Reshaping)
     with pytest.raises(NotDirect):
-        run_members(Reshaping(), tensors, torch.randn(3, 5, 2, 2), [noise(0)] * 3, True)
-    outputs = run_members(Reshaping(), tensors, torch.randn(3, 5, 2, 2), [noise(0)] * 3, False)
+        run_members(Structure(Reshaping()), tensors, torch.randn(3, 5, 2, 2), [noise(0)] * 3, True)
+    outputs = run_members(Structure(Reshaping()), tensors, torch.randn(3, 5, 2, 2), [noise(0)] * 3, False)
     assert outputs.shape == (3, 5, 2)
 
 
@@ -86,7 +86,7 @@ def test_flatten_leaves_members_and_examples_apart():
 @pytest.mark.parametrize("training", [True, False])
 def test_batch_normalisation_keeps_each_member_s_own_statistics(normalised_net, training):
     population, tensors = members(normalised_net)
-    module, x = normalised_net().train(training), torch.randn(3, 6, 1, 8, 8)
+    module, x = Structure(normalised_net()).train(training), torch.randn(3, 6, 1, 8, 8)
     before = {name: buffer.clone() for name, buffer in population.buffers.items()}
     together = run_members(module, tensors, x, [noise(i) for i in range(3)], False)
     after = {name: buffer.clone() for name, buffer in population.buffers.items()}
@@ -99,3 +99,23 @@ def test_batch_normalisation_keeps_each_member_s_own_statistics(normalised_net, 
         torch.testing.assert_close(population.buffers[name], buffer, rtol=1e-5, atol=1e-6)
     moved = not torch.equal(after["norm.running_mean"], before["norm.running_mean"])
     assert moved == training
+
+
+def test_a_structure_gives_what_functional_call_gives():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 4, bias=False)
+            self.second = nn.Linear(4, 4)
+            self.second.weight = self.first.weight
+            self.register_buffer("shift", torch.zeros(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(torch.tanh(self.first(x))) + self.shift
+
+    module, x = Tied(), torch.randn(3, 4)
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    tensors = {"first.weight": torch.randn(4, 4), "second.bias": torch.randn(4), "shift": torch.randn(4)}
+    outputs = Structure(module)(tensors, x)
+    assert torch.equal(outputs, torch.func.functional_call(module, tensors, (x,)))
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
