@@ -6,8 +6,8 @@
 One step = forward, backward and Adam for all ten members on the same batch of 128. The plain loop is what one writes by
 hand: contiguous tensors, one torch.optim.Adam a network, torch's default settings. It lives in a process of its own,
 because the engines change how the process keeps freed memory. Repeats alternate between the contenders, medians are
-reported, and ratios are what counts: absolute times on a shared machine are noise. The GEMM peak is measured in the same
-run; a workload's floating-point operations are those of its convolutions and products, counted by torch.
+reported, and ratios are what counts: absolute times on a shared machine are noise. The GEMM peak is measured in the
+same run; a workload's floating-point operations are those of its convolutions and products, counted by torch.
 """
 
 import argparse
@@ -65,7 +65,9 @@ def job_for(net: str, engine: str) -> Job:
     x, y = inputs(net)
     data = open_data((x.repeat(2, 1, 1, 1), y.repeat(2)), task="classification")
     plan = Plan(members=MEMBERS, batch_size=BATCH, engine=engine, batches="same", schedule="constant")
-    return Job(lambda: build_net(net, WORKLOADS[net], CLASSES), data, Categorical(CLASSES), recipe("deep-ensemble"), plan)
+    return Job(
+        lambda: build_net(net, WORKLOADS[net], CLASSES), data, Categorical(CLASSES), recipe("deep-ensemble"), plan
+    )
 
 
 @contextmanager
@@ -102,7 +104,8 @@ def serve_plain(net: str) -> None:
 def plain_process(net: str) -> Iterator[Callable[[], float]]:
     command = [sys.executable, __file__, "--serve-plain", net]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
-        assert process.stdin and process.stdout
+        assert process.stdin
+        assert process.stdout
 
         def ask() -> float:
             process.stdin.write("go\n")
@@ -141,7 +144,9 @@ def measure(net: str, repeats: int) -> tuple[dict[str, object], float]:
             for name, ask in contenders.items():
                 if not times[name] or times[name][0] < HOPELESS * times["plain_loop"][0]:
                     times[name].append(ask())
-    return record(net, {name: statistics.median(t) for name, t in times.items()}, chosen["auto"], max(rates)), max(rates)
+    return record(net, {name: statistics.median(t) for name, t in times.items()}, chosen["auto"], max(rates)), max(
+        rates
+    )
 
 
 def record(net: str, median: dict[str, float], auto: Engine, gemm: float) -> dict[str, object]:

@@ -42,9 +42,7 @@ class Ensemble:
     history: list[dict[str, Any]] = field(default_factory=list)  # one record an epoch
 
     @staticmethod
-    def from_models(
-        models: Sequence[nn.Module], *, task: str = "classification", noise_std: float = 1.0
-    ) -> "Ensemble":
+    def from_models(models: Sequence[nn.Module], *, task: str = "classification", noise_std: float = 1.0) -> "Ensemble":
         """An ensemble of networks trained elsewhere, of one architecture or several.
 
         Outputs are logits, or for `task="regression"` means with noise of standard deviation `noise_std`.

@@ -73,6 +73,8 @@ def fit(
     if out is not None:
         require_free(Path(out))
     opened = open_data(data)
+    if settings.augment and len(opened.input_shape) != 3:
+        raise Misuse(f"augment={','.join(settings.augment)} changes pictures, and {opened.name} has none: leave it out")
     likelihood = likelihood_for(opened.task, opened.train.y, len(opened.classes), noise_std)
     source = _source(net or default_net(opened), opened, likelihood)
     job = Job(source.build, opened, likelihood, chosen, settings)
@@ -105,9 +107,7 @@ def resume(
     opened = reopen(manifest, data)
     likelihood = likelihood_from_json(manifest["likelihood"])
     source = _source(_net_again(manifest, net), opened, likelihood)
-    job = Job(
-        source.build, opened, likelihood, recipe_from_json(manifest["recipe"]), plan_from_json(manifest["plan"])
-    )
+    job = Job(source.build, opened, likelihood, recipe_from_json(manifest["recipe"]), plan_from_json(manifest["plan"]))
     progress = load_checkpoint(path)
     engine = engine_from(manifest)
     show(f"engine {engine.name}: as before", 0, 0, None)
@@ -272,4 +272,6 @@ def _require_same_tensors(module: torch.nn.Module, population: Population, path:
     stored |= {name: tuple(tensor.shape) for name, tensor in population.shared.items()}
     if shapes != stored:
         differing = sorted(set(shapes.items()) ^ set(stored.items()))[0]
-        raise Misuse(f"{path} holds members of another architecture: '{differing[0]}' differs; give the net= it was made of")
+        raise Misuse(
+            f"{path} holds members of another architecture: '{differing[0]}' differs; give the net= it was made of"
+        )

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from murmuration.errors import unknown
+from murmuration.errors import Misuse, unknown
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 SMALLEST_STD = 1e-3  # in units of the target's spread: keeps one memorised example from an infinite density
@@ -172,6 +172,10 @@ def _sound(values: Tensor) -> Tensor:
 
 def likelihood_for(task: str, y: Tensor, classes: int, noise_std: float | None = None) -> Likelihood:
     """The likelihood of a task from its training targets: classes, or a Gaussian whose noise is learned or known."""
+    if noise_std is not None and task == "classification":
+        raise Misuse(f"noise_std={noise_std:g} belongs to regression, and this data has classes: leave it out")
+    if noise_std is not None and not 0 < noise_std < math.inf:
+        raise Misuse(f"noise_std={noise_std:g}: need a positive number such as 0.1, in the target's units")
     if task == "classification":
         return Categorical(classes)
     shift, spread = y.double().mean(0), y.double().std(0, correction=0)

@@ -44,8 +44,7 @@ class Population:
     def map(self, change: Callable[[Tensor], Tensor]) -> "Population":
         """A population with every tensor changed by one function that keeps the member axis."""
         own, shared, buffers = (
-            {name: change(tensor) for name, tensor in named.items()}
-            for named in (self.own, self.shared, self.buffers)
+            {name: change(tensor) for name, tensor in named.items()} for named in (self.own, self.shared, self.buffers)
         )
         return Population(self.members, own, shared, buffers)
 
@@ -66,9 +65,7 @@ class Population:
 
     def to_tensors(self) -> Named:
         """One flat dict `own/weight`, `shared/…`, `buffers/…`: what a safetensors file holds."""
-        return {
-            f"{kind}/{name}": tensor for kind in KINDS for name, tensor in getattr(self, kind).items()
-        }
+        return {f"{kind}/{name}": tensor for kind in KINDS for name, tensor in getattr(self, kind).items()}
 
 
 def population_from_tensors(tensors: Mapping[str, Tensor]) -> Population:
@@ -87,7 +84,7 @@ def population_from_tensors(tensors: Mapping[str, Tensor]) -> Population:
 def populate(
     build: Callable[[int], nn.Module], members: int, shared: Callable[[str], bool] | None = None
 ) -> Population:
-    """M members, the i-th with the initial values of `build(i)`; parameters whose name is `shared` come from the first."""
+    """M members, the i-th with the initial values of `build(i)`; `shared` parameters come from the first."""
     if members < 1:
         raise Misuse(f"members={members}: an ensemble needs at least 1")
     is_shared = shared or (lambda name: False)

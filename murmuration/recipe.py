@@ -7,7 +7,10 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
+import torch
+
 from murmuration.coupling import COUPLINGS
+from murmuration.data import AUGMENTATIONS
 from murmuration.dynamics import KEEP, learning_rate_factor, make_optimiser
 from murmuration.dynamics.optimisers import Decay, Optimiser
 from murmuration.dynamics.schedules import Moment
@@ -89,7 +92,7 @@ class Plan:
     weight_decay: float = 0.0
     decay: Decay | None = None
     batches: Literal["own", "same"] = "own"  # does each member see its own order of the examples?
-    augment: tuple[str, ...] = ()
+    augment: tuple[str, ...] = ()  # of pictures: pad-crop (with a border of the mean colour), flip
     patience: int | None = None  # stop a member after so many epochs without a better validation NLL
     gamma: float = 1.0  # shared gradients are gamma / M times their sum over members
     engine: str = "auto"
@@ -107,16 +110,25 @@ class Plan:
             raise unknown("batches", self.batches, ("own", "same"))
         if self.engine not in ENGINES:
             raise unknown("engine", self.engine, ENGINES)
+        for name in self.augment:
+            if name not in AUGMENTATIONS:
+                raise unknown("augmentation", name, AUGMENTATIONS)
+        _require_device(self.device)
         self.make_optimiser()
         learning_rate_factor(self.schedule, Moment(0, 1, self.epochs))
 
     def make_optimiser(self) -> Optimiser:
-        return make_optimiser(
-            self.optimiser, momentum=self.momentum, weight_decay=self.weight_decay, decay=self.decay
-        )
+        return make_optimiser(self.optimiser, momentum=self.momentum, weight_decay=self.weight_decay, decay=self.decay)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _require_device(name: str) -> None:
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # torch raises either, depending on what is missing
+        raise Misuse(f"device='{name}' is not available here: write device='cpu'") from error
 
 
 def _whole(field: str, value: object, least: int) -> None:

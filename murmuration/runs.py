@@ -263,4 +263,3 @@ def _cannot_write(path: Path, error: Exception) -> Failure:
 def _digest(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-

@@ -41,9 +41,7 @@ def generator(
 
 
 @contextmanager
-def global_stream(
-    seed: int, stream: Stream, member: int, moment: int = 0, redirect: bool = True
-) -> Iterator[None]:
+def global_stream(seed: int, stream: Stream, member: int, moment: int = 0, redirect: bool = True) -> Iterator[None]:
     """Code that knows only torch's global generator (module constructors) draws from one stream inside this block.
 
     The global generator belongs to the whole process: with several threads at work nothing may be redirected.

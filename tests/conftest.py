@@ -1,4 +1,4 @@
-"""What all tests share: one core inside an operator, so that tests side by side do not wait for each other's threads."""
+"""What all tests share: one core inside an operator, so that tests side by side do not wait for each other."""
 
 import pytest
 import torch

@@ -83,8 +83,12 @@ def test_functions_and_files_stay_readable():
 
 def test_nothing_from_outside_is_run_as_code():
     suspicious = re.compile(r"pickle\.loads?\(|torch\.load\(|allow_pickle=True|\beval\(|\bexec\(|weights_only=False")
-    hits = [f"{path.name}:{i}" for path in FILES for i, line in enumerate(path.read_text().splitlines(), 1)
-            if suspicious.search(line) and ".eval()" not in line]
+    hits = [
+        f"{path.name}:{i}"
+        for path in FILES
+        for i, line in enumerate(path.read_text().splitlines(), 1)
+        if suspicious.search(line) and ".eval()" not in line
+    ]
     assert hits == []
 
 

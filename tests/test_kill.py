@@ -9,7 +9,9 @@ import pytest
 @pytest.mark.slow
 def test_twenty_kills_change_no_bit(tmp_path: Path):
     script = Path(__file__).with_name("kill_and_resume.py")
-    done = subprocess.run([sys.executable, str(script), str(tmp_path), "20"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), "20"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["kills"] == 20

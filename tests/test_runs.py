@@ -14,7 +14,7 @@ from murmuration.runs import read_tensors, write_bytes, write_tensors
 PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop", lr=3e-3)
 
 
-class Killed(Exception):
+class Killed(Exception):  # noqa: N818
     pass
 
 
@@ -54,9 +54,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path, digits: Da
     plan = Plan(**{**PLAN.to_json(), "engine": engine, "patience": 2, "epochs": 3})
     undisturbed = mm.fit(normalised_net, digits, plan=plan)
     with pytest.raises(Killed):
-        mm.fit(
-            normalised_net, digits, plan=plan, out=tmp_path / "run", show=killed_after(steps), checkpoint_seconds=0
-        )
+        mm.fit(normalised_net, digits, plan=plan, out=tmp_path / "run", show=killed_after(steps), checkpoint_seconds=0)
     resumed = mm.resume(tmp_path / "run", net=normalised_net, checkpoint_seconds=0)
     assert same(undisturbed, resumed)
     assert resumed.history == undisturbed.history

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from murmuration.cli.options import DataOptions, DataSource, Json, PlanOptions, check_fits, grouped, listed, option
+from murmuration.cli.options import DataOptions, DataSource, Json, PlanOptions, grouped, listed, option
 from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, help_text, say, say_json, say_table
 from murmuration.cli.train import NetName, NoiseStd
 from murmuration.errors import Misuse
@@ -50,7 +50,6 @@ def compare(
     chosen, settings = chosen_recipes(recipes), plan.plan()
     path = Path(out) if out else free_path(data, "compare")
     opened = reading.open(data)
-    check_fits(opened, settings, noise_std)
     order = Order(opened, settings, net, noise_std)
     with taken(path, request_of(order, chosen)):
         ensembles = {each.name: run_of(order, each, path / each.name, quiet=as_json) for each in chosen}

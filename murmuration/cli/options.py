@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from murmuration.errors import Misuse, unknown
-
 if TYPE_CHECKING:
     from murmuration.data import Data
     from murmuration.recipe import Plan, Recipe
@@ -95,7 +93,6 @@ class PlanOptions:
         """The plan, checked as far as it can be without data."""
         from murmuration.recipe import Plan
 
-        check_device(self.device)
         settings: dict[str, Any] = {**asdict(self), "augment": tuple(listed(self.augment))}
         return Plan(**settings)
 
@@ -107,32 +104,6 @@ def listed(text: str | None) -> list[str]:
     ['single', 'deep-ensemble']
     """
     return [name.strip() for name in (text or "").split(",") if name.strip()]
-
-
-def check_device(name: str) -> None:
-    """Refuse a device that torch does not know or this machine does not have."""
-    import torch
-
-    try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = (str(error).strip().splitlines() or ["not there"])[0]
-        raise Misuse(f"--device {name} cannot be used ({reason[:120]}): write cpu") from None
-
-
-def check_fits(data: "Data", plan: "Plan", noise_std: float | None) -> None:
-    """Refuse settings that this data cannot have, before anything is written."""
-    from murmuration.data import AUGMENTATIONS
-
-    for name in plan.augment:
-        if name not in AUGMENTATIONS:
-            raise unknown("augmentation", name, AUGMENTATIONS)
-    if plan.augment and len(data.input_shape) != 3:
-        raise Misuse(f"--augment {','.join(plan.augment)} changes pictures, and {data.name} has none: leave it out")
-    if noise_std is not None and data.task == "classification":
-        raise Misuse(f"--noise-std {noise_std:g} belongs to regression, and {data.name} has classes: leave it out")
-    if noise_std is not None and not 0 < noise_std < float("inf"):
-        raise Misuse(f"--noise-std {noise_std:g}: need a positive number such as 0.1, in the target's units")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -11,7 +11,6 @@ from murmuration.cli.options import (
     DataSource,
     Json,
     PlanOptions,
-    check_fits,
     grouped,
     option,
 )
@@ -56,7 +55,6 @@ def train(
     path = Path(out) if out else free_path(data, chosen.name)
     require_free(path)
     opened = reading.open(data)
-    check_fits(opened, settings, noise_std)
     with resumable(path):
         ensemble = train_run(Order(opened, settings, net, noise_std), chosen, path, quiet=as_json)
         close_run(path, ensemble, opened, as_json=as_json)

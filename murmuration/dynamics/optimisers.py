@@ -1,7 +1,7 @@
 """Optimisers as functions on lists of tensors: SGD with momentum or Nesterov, Adam.
 
-They call the functional forms that `torch.optim` itself is made of, fused where the device has it. A list may hold whole
-stacks (M, ...) or one member's views: the update is element by element, so the member axis needs no care.
+They call the functional forms that `torch.optim` itself is made of, fused where the device has it. A list may hold
+whole stacks (M, ...) or one member's views: the update is element by element, so the member axis needs no care.
 """
 
 from dataclasses import dataclass
@@ -66,9 +66,7 @@ class Optimiser:
             decoupled_weight_decay=self.decay == "decoupled",
         )
 
-    def _sgd(
-        self, parameters: list[Tensor], gradients: list[Tensor], moments: list[list[Tensor]], lr: float
-    ) -> None:
+    def _sgd(self, parameters: list[Tensor], gradients: list[Tensor], moments: list[list[Tensor]], lr: float) -> None:
         coupled = self.decay == "coupled"
         if not coupled and self.weight_decay:
             torch._foreach_mul_(parameters, 1 - lr * self.weight_decay)

@@ -32,5 +32,5 @@ def member_outputs(
 
 
 def silence(device: torch.device) -> torch.Generator:
-    """The noise of a member that draws none; a net that insists on dropout when predicting gets the same mask always."""
+    """The noise of a member that draws none; a net that insists on dropout gets the same mask always."""
     return torch.Generator(device).manual_seed(0)

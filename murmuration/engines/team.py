@@ -4,6 +4,7 @@ An engine answers two questions: how many members run as one group (one alone, o
 run groups side by side (none: the caller itself, with all cores inside each operator; otherwise one core a worker).
 """
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +38,7 @@ class Engine:
     def groups(self, members: int) -> list[slice]:
         count = min(max(self.workers, 1), members) if self.stacked else members
         edges = [-(-members * i // count) for i in range(count + 1)]
-        return [slice(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+        return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
 def engine(name: str, direct: bool = False) -> Engine:

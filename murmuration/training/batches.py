@@ -14,7 +14,7 @@ from murmuration.training.step import Batch
 
 
 def steps_per_epoch(examples: int, batch_size: int) -> int:
-    """Whole batches only: a last batch of one example would upset batch normalisation, and orders change every epoch."""
+    """Whole batches only: a last batch of one would upset batch normalisation, and orders change every epoch."""
     return max(1, examples // batch_size)
 
 

@@ -119,9 +119,7 @@ def _usable(progress: Progress) -> Tensor:
     return sound.repeat(len(progress.path) + 1).nonzero().flatten()
 
 
-def run_epoch(
-    team: Team, method: Method, split: Split, plan: Plan, progress: Progress, watcher: Watcher
-) -> None:
+def run_epoch(team: Team, method: Method, split: Split, plan: Plan, progress: Progress, watcher: Watcher) -> None:
     """The steps of one epoch that are still to be done."""
     steps = steps_per_epoch(len(split), plan.batch_size)
     epoch, first = divmod(progress.state.step, steps)

@@ -1,8 +1,8 @@
 """Dropout masks from a member's own noise stream.
 
 Torch's dropout draws one floating-point number an element from the global generator; on a CPU that is most of the time
-of a small convolutional network. Here sixteen random bits decide an element, four elements to a 64-bit draw. The rate is
-then a multiple of 2^-16, and kept values are divided by that exact rate, so dropout stays unbiased.
+of a small convolutional network. Here sixteen random bits decide an element, four elements to a 64-bit draw. The rate
+is then a multiple of 2^-16, and kept values are divided by that exact rate, so dropout stays unbiased.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ def is_dropout(func: Callable) -> bool:
 
 
 def masked(func: Callable, draws: Sequence[Draw], arguments: dict[str, Any], stacked: bool = False) -> Tensor:
-    """The input with each element (or channel) zeroed with probability p and the rest scaled up, by the members' streams.
+    """The input with each element (or channel) zeroed with probability p, the rest scaled up, by members' streams.
 
     `arguments` are those of the dropout function. `stacked` says that the input carries a leading member axis, one
     entry a stream.
@@ -45,7 +45,7 @@ def arguments_of(args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def keep_mask(shape: list[int], keep: float, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    """A mask of the given shape: 1/rate with probability `rate`, else 0; `rate` is `keep` rounded to a multiple of 2^-16.
+    """A mask of this shape: 1/rate with probability `rate`, else 0; `rate` is `keep` rounded to a multiple of 2^-16.
 
     Images (B, C, H, W) are drawn in the order B, H, W, C, the layout convolutions run in: the order is part of the
     definition, so that engines with different memory layouts draw the same mask.
@@ -61,5 +61,3 @@ def keep_mask(shape: list[int], keep: float, generator: torch.Generator, dtype: 
     bits = words.view(torch.int16)[:count]
     mask = (bits <= kept - STEPS // 2 - 1).to(dtype).mul_(STEPS / kept).view(size)
     return mask.permute(0, 3, 1, 2) if len(shape) == 4 else mask
-
-

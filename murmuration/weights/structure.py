@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -10,14 +11,14 @@ class Structure:
     """A private copy of a module that runs on whatever tensors it is given.
 
     `torch.func.functional_call` does the same and puts the old tensors back after every call; a private copy need not,
-    which is most of the cost for a small network. Private means one thread: the tensors are in the module while it runs.
+    which saves a small network much time. Private means one thread: the tensors are in the module while it runs.
     A tensor that the module uses in several places is given once, under its first name.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = copy.deepcopy(module)
         names = {id(t): name for name, t in (*self.module.named_parameters(), *self.module.named_buffers())}
-        self._slots: list[tuple[dict[str, Tensor | None], str, str]] = [
+        self._slots: list[tuple[dict[str, Any], str, str]] = [
             (holder, attribute, names[id(tensor)])
             for part in self.module.modules()
             for holder in (part._parameters, part._buffers)

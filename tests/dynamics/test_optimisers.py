@@ -5,22 +5,22 @@ from murmuration.dynamics import make_optimiser
 from murmuration.errors import Misuse
 
 PARITY = {
-    "adam": (dict(name="adam"), lambda p: torch.optim.Adam(p, lr=0.05)),
+    "adam": ({"name": "adam"}, lambda p: torch.optim.Adam(p, lr=0.05)),
     "adam, coupled decay": (
-        dict(name="adam", weight_decay=0.1, decay="coupled"),
+        {"name": "adam", "weight_decay": 0.1, "decay": "coupled"},
         lambda p: torch.optim.Adam(p, lr=0.05, weight_decay=0.1),
     ),
     "adam, decoupled decay": (
-        dict(name="adam", weight_decay=0.1, decay="decoupled"),
+        {"name": "adam", "weight_decay": 0.1, "decay": "decoupled"},
         lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.1),
     ),
-    "sgd": (dict(name="sgd", momentum=0.9), lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
+    "sgd": ({"name": "sgd", "momentum": 0.9}, lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
     "sgd, coupled decay": (
-        dict(name="sgd", momentum=0.5, weight_decay=0.1, decay="coupled"),
+        {"name": "sgd", "momentum": 0.5, "weight_decay": 0.1, "decay": "coupled"},
         lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.5, weight_decay=0.1),
     ),
     "nesterov": (
-        dict(name="nesterov", momentum=0.9),
+        {"name": "nesterov", "momentum": 0.9},
         lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
     ),
 }
@@ -69,8 +69,8 @@ def test_a_gradient_in_another_memory_layout_moves_the_right_elements():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(name="adma"), "unknown optimiser 'adma': did you mean 'adam'"),
-        (dict(name="sgd", weight_decay=0.1), "weight_decay=0.1 without decay"),
+        ({"name": "adma"}, "unknown optimiser 'adma': did you mean 'adam'"),
+        ({"name": "sgd", "weight_decay": 0.1}, "weight_decay=0.1 without decay"),
     ],
 )
 def test_bad_requests_say_what_to_write(options, message):

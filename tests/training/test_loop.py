@@ -74,7 +74,7 @@ def test_a_member_that_diverges_late_goes_back_to_its_last_sound_epoch(digits: D
 
 
 def test_a_run_in_which_nobody_learns_is_a_failure(digits: Data):
-    with pytest.raises(mm.Failure, match="no member could be trained .* lower the learning rate"):
+    with pytest.raises(mm.Failure, match=r"no member could be trained .* lower the learning rate"):
         mm.fit("mlp", digits, members=2, epochs=1, plan=Plan(optimiser="sgd", lr=1e12, engine="loop"))
 
 

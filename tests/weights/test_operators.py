@@ -47,7 +47,11 @@ def test_the_direct_way_refuses_operators_it_does_not_know():
     _, tensors = members(lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))
     with pytest.raises(NotDirect, match="layer_norm"):
         run_members(
-            Structure(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))), tensors, torch.randn(3, 2, 4), [noise(0)] * 3, True
+            Structure(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))),
+            tensors,
+            torch.randn(3, 2, 4),
+            [noise(0)] * 3,
+            True,
         )
 
 
@@ -71,9 +75,7 @@ def test_batched_linear_is_a_product_a_member():
     x, weight, bias = torch.randn(2, 5, 3).double(), torch.randn(2, 4, 3).double(), torch.randn(2, 4).double()
     expected = torch.stack([nn.functional.linear(x[i], weight[i], bias[i]) for i in range(2)])
     torch.testing.assert_close(batched_linear(x, weight, bias), expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(
-        batched_linear(x, weight), expected - bias.unsqueeze(1), rtol=1e-12, atol=1e-12
-    )
+    torch.testing.assert_close(batched_linear(x, weight), expected - bias.unsqueeze(1), rtol=1e-12, atol=1e-12)
 
 
 def test_flatten_leaves_members_and_examples_apart():
