@@ -12,13 +12,13 @@ from typing import Literal
 import numpy as np
 import torch
 
-Stream = Literal["initialisation", "batches", "augmentation", "noise", "prediction"]
+Stream = Literal["initialisation", "batches", "augmentation", "noise", "bits"]
 ORDER: dict[Stream, int] = {
     "initialisation": 0,
     "batches": 1,
     "augmentation": 2,
     "noise": 3,
-    "prediction": 4,
+    "bits": 4,
 }
 EVERYONE = -1  # in place of a member: all members draw the same
 
@@ -56,3 +56,35 @@ def global_stream(seed: int, stream: Stream, member: int, moment: int = 0, redir
         yield
     finally:
         torch.set_rng_state(before)
+
+
+class Noise:
+    """A member's noise at one moment of training or prediction; nothing is made before it is drawn."""
+
+    def __init__(self, seed: int, member: int, moment: int = 0) -> None:
+        self._address = (seed, member, moment)
+        self._words: np.random.BitGenerator | None = None
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def generator(self, device: torch.device) -> torch.Generator:
+        """The stream as a torch generator."""
+        if device not in self._generators:
+            seed, member, moment = self._address
+            self._generators[device] = generator(seed, "noise", member, moment, device)
+        return self._generators[device]
+
+    def bits(self, count: int, device: torch.device) -> torch.Tensor:
+        """Random 16-bit integers (count,) of the whole range, four to a 64-bit word.
+
+        On a CPU they come from numpy's SFC64, several times faster than torch's Mersenne Twister.
+        """
+        words = -(-count // 4)
+        if device.type != "cpu":
+            whole = (-(2**63), 2**63 - 1)
+            drawn = torch.randint(*whole, (words,), generator=self.generator(device), device=device)
+            return drawn.view(torch.int16)[:count]
+        if self._words is None:
+            seed, member, moment = self._address
+            self._words = np.random.SFC64(stream_seed(seed, "bits", member, moment))
+        raw: np.ndarray = self._words.random_raw(words)
+        return torch.from_numpy(raw.view(np.int16))[:count]

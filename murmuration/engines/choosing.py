@@ -1,5 +1,6 @@
 """Choosing an engine by measuring: no strategy is fastest for every network, batch and machine."""
 
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -8,7 +9,8 @@ from dataclasses import dataclass
 from murmuration.engines.team import Engine, engine
 from murmuration.weights import NotDirect
 
-ROUNDS = 5  # interleaved rounds of one step each, after a first step that warms caches up
+ROUNDS = 5  # interleaved rounds, after a first step that warms caches up
+TURN = 0.03  # seconds a turn lasts at least: threads of the engine before go on spinning for a few milliseconds
 ENOUGH = 4.0  # seconds after which the rounds end
 HOPELESS = 2.5  # a candidate whose first step is this much slower than the best first step leaves the race
 
@@ -70,7 +72,7 @@ def _first_step(name: str, trial: Trial, stack: ExitStack) -> tuple[Engine, Step
 
 
 def _race(runners: dict[Engine, Step]) -> dict[Engine, float]:
-    """The shortest step of each, taking turns so that a disturbance of the machine meets all alike."""
+    """The usual seconds a step of each, taking turns so that a disturbance of the machine meets all alike."""
     start = time.perf_counter()
     times = {runner: [_seconds(step)] for runner, step in runners.items()}
     best = min(first[0] for first in times.values())
@@ -80,13 +82,16 @@ def _race(runners: dict[Engine, Step]) -> dict[Engine, float]:
         for runner, step in runners.items():
             if times[runner][0] < HOPELESS * best:
                 times[runner].append(_seconds(step))
-    return {runner: min(found) for runner, found in times.items()}
+    return {runner: statistics.median(found) for runner, found in times.items()}
 
 
 def _seconds(step: Step) -> float:
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
+    """Seconds a step in one turn."""
+    start, steps = time.perf_counter(), 0
+    while not steps or time.perf_counter() - start < TURN:
+        step()
+        steps += 1
+    return (time.perf_counter() - start) / steps
 
 
 def _one_line(error: Exception) -> str:

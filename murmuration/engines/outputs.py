@@ -7,20 +7,22 @@ from torch import Tensor
 
 from murmuration.engines.team import Team
 from murmuration.population import Population
-from murmuration.weights import Draw, Weights, run_members
+from murmuration.streams import Noise
+from murmuration.weights import Weights, run_members
 
 CHUNK = 512  # inputs a member sees at once: bounds memory, keeps operators large
 
 
 def member_outputs(
-    team: Team, weights: Weights, population: Population, x: Tensor, draws: Sequence[Draw] | None = None
+    team: Team, weights: Weights, population: Population, x: Tensor, noise: Sequence[Noise] | None = None
 ) -> Tensor:
     """Every member's outputs (M, N, K) on inputs (N, ...), with the network in evaluation mode."""
-    noise = draws or [silence] * population.members
+    # A net that insists on dropout when predicting gets the same mask always.
+    given = noise or [Noise(0, member) for member in range(population.members)]
 
     @torch.no_grad()
     def run(group: slice) -> Tensor:
-        some, mine = population.group(group), noise[group]
+        some, mine = population.group(group), given[group]
         realised, _ = weights.realise(some.own, some.shared, mine)
         tensors = {**realised, **some.buffers}
         device = next(iter(tensors.values())).device
@@ -29,8 +31,3 @@ def member_outputs(
         return torch.cat([run_members(structure, tensors, part, mine, direct) for part in parts], dim=1)
 
     return torch.cat(team.map(run, team.engine.groups(population.members)))
-
-
-def silence(device: torch.device) -> torch.Generator:
-    """The noise of a member that draws none; a net that insists on dropout gets the same mask always."""
-    return torch.Generator(device).manual_seed(0)

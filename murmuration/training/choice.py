@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.engines import Choice, Engine, assemble, choose, engine
-from murmuration.engines.outputs import silence
 from murmuration.population import populate
 from murmuration.recipe import Plan
+from murmuration.streams import Noise
 from murmuration.training.batches import epoch_batches
 from murmuration.training.loop import Job, Progress, at_rest
 from murmuration.training.step import step
@@ -52,6 +52,6 @@ def draws_globally(module: nn.Module, x: Tensor) -> bool:
     tensors = {**population.own, **population.buffers}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         before = torch.get_rng_state()
-        run_members(Structure(module).train(True), tensors, x.expand(1, *x.shape), [silence], False)
+        run_members(Structure(module).train(True), tensors, x.expand(1, *x.shape), [Noise(0, 0)], False)
         after = torch.get_rng_state()
     return not torch.equal(before, after)

@@ -21,7 +21,7 @@ from murmuration.dynamics import Moments, Optimiser
 from murmuration.engines import Team
 from murmuration.likelihoods import Likelihood
 from murmuration.population import Named, Population
-from murmuration.streams import generator, global_stream
+from murmuration.streams import Noise, global_stream
 from murmuration.weights import Weights, run_members
 
 
@@ -70,20 +70,6 @@ class Local:
     buffers_before: Named  # as they were, in case the step must be undone
 
 
-class Noise:
-    """A member's noise stream at one step, made when something first draws from it."""
-
-    def __init__(self, seed: int, member: int, step: int) -> None:
-        self._address = (seed, member, step)
-        self._generator: torch.Generator | None = None
-
-    def __call__(self, device: torch.device) -> torch.Generator:
-        if self._generator is None:
-            seed, member, step = self._address
-            self._generator = generator(seed, "noise", member, step, device)
-        return self._generator
-
-
 def step(team: Team, method: Method, state: State, batch: Batch) -> Tensor:
     """Move every active member once; returns the members' losses (M,), NaN where a member stands still."""
     groups = team.engine.groups(state.population.members)
@@ -115,14 +101,14 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
     own, shared = _leaves(group.own), _leaves(group.shared)
     before = {name: tensor.clone() for name, tensor in group.buffers.items()}
     first = method.first_member + members.start
-    draws = [Noise(method.seed, first + i, state.step) for i in range(group.members)]
+    noise = [Noise(method.seed, first + i, state.step) for i in range(group.members)]
     x, y = batch.fetch(members)
     if method.coupling is not None:
         x = x.detach().requires_grad_()
-    weights, complexity = method.weights.realise(own, shared, draws)
+    weights, complexity = method.weights.realise(own, shared, noise)
     with global_stream(method.seed, "noise", first, state.step, redirect=team.engine.name == "loop"):
         tensors = {**weights, **group.buffers}
-        outputs = run_members(team.structure(training=True), tensors, x, draws, team.engine.direct)
+        outputs = run_members(team.structure(training=True), tensors, x, noise, team.engine.direct)
     losses = method.likelihood.loss(outputs, y).mean(-1)
     if complexity is not None:
         losses = losses + complexity

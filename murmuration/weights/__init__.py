@@ -1,8 +1,7 @@
 """What a weight is, and how a network runs on weights that are not its own."""
 
 from murmuration.weights.families import WEIGHTS, Point, Weights
-from murmuration.weights.masks import Draw
 from murmuration.weights.operators import NotDirect, run_members
 from murmuration.weights.structure import Structure
 
-__all__ = ["WEIGHTS", "Draw", "NotDirect", "Point", "Structure", "Weights", "run_members"]
+__all__ = ["WEIGHTS", "NotDirect", "Point", "Structure", "Weights", "run_members"]

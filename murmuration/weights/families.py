@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from murmuration.weights.masks import Draw
+from murmuration.streams import Noise
 
 Named = dict[str, Tensor]
 
@@ -18,7 +18,7 @@ Named = dict[str, Tensor]
 class Weights(Protocol):
     """A family of weights."""
 
-    def realise(self, own: Named, shared: Named, draws: Sequence[Draw]) -> tuple[Named, Tensor | None]:
+    def realise(self, own: Named, shared: Named, noise: Sequence[Noise]) -> tuple[Named, Tensor | None]:
         """Weights with a leading axis m for the m members at hand, and their complexity (m,) or None."""
 
 
@@ -26,8 +26,8 @@ class Weights(Protocol):
 class Point:
     """A weight is a number."""
 
-    def realise(self, own: Named, shared: Named, draws: Sequence[Draw]) -> tuple[Named, Tensor | None]:
-        spread = {name: tensor.expand(len(draws), *tensor.shape) for name, tensor in shared.items()}
+    def realise(self, own: Named, shared: Named, noise: Sequence[Noise]) -> tuple[Named, Tensor | None]:
+        spread = {name: tensor.expand(len(noise), *tensor.shape) for name, tensor in shared.items()}
         return {**own, **spread}, None
 
 

@@ -5,6 +5,7 @@ of a small convolutional network. Here sixteen random bits decide an element, fo
 is then a multiple of 2^-16, and kept values are divided by that exact rate, so dropout stays unbiased.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Draw = Callable[[torch.device], torch.Generator]  # a member's noise stream, made when first needed
+from murmuration.streams import Noise
+
 STEPS = 1 << 16
 # How many trailing axes one decision covers: a whole channel is dropped by the dropoutNd family.
 COVERED: dict[Callable, int] = {F.dropout: 0, F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}
@@ -22,7 +24,7 @@ def is_dropout(func: Callable) -> bool:
     return func in COVERED
 
 
-def masked(func: Callable, draws: Sequence[Draw], arguments: dict[str, Any], stacked: bool = False) -> Tensor:
+def masked(func: Callable, noise: Sequence[Noise], arguments: dict[str, Any], stacked: bool = False) -> Tensor:
     """The input with each element (or channel) zeroed with probability p, the rest scaled up, by members' streams.
 
     `arguments` are those of the dropout function. `stacked` says that the input carries a leading member axis, one
@@ -35,7 +37,7 @@ def masked(func: Callable, draws: Sequence[Draw], arguments: dict[str, Any], sta
     covered = COVERED[func]
     if covered:
         shape[-covered:] = [1] * covered
-    masks = [keep_mask(shape, 1 - rate, draw(x.device), x.dtype) for draw in draws]
+    masks = [keep_mask(shape, 1 - rate, each, x) for each in noise]
     return x * (torch.stack(masks) if stacked else masks[0])
 
 
@@ -44,20 +46,17 @@ def arguments_of(args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**dict(zip(("input", "p", "training", "inplace"), args, strict=False)), **kwargs}
 
 
-def keep_mask(shape: list[int], keep: float, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+def keep_mask(shape: list[int], keep: float, noise: Noise, like: Tensor) -> Tensor:
     """A mask of this shape: 1/rate with probability `rate`, else 0; `rate` is `keep` rounded to a multiple of 2^-16.
 
     Images (B, C, H, W) are drawn in the order B, H, W, C, the layout convolutions run in: the order is part of the
-    definition, so that engines with different memory layouts draw the same mask.
+    definition, so that engines with different memory layouts draw the same mask. `like` gives dtype and device.
     """
     kept = round(keep * STEPS)
     if kept == 0:
-        return torch.zeros(shape, dtype=dtype, device=generator.device)
+        return like.new_zeros(shape)
     size = shape if len(shape) != 4 else [shape[0], shape[2], shape[3], shape[1]]
-    count = 1
-    for length in size:
-        count *= length
-    words = torch.randint(-(2**63), 2**63 - 1, (-(-count // 4),), generator=generator, device=generator.device)
-    bits = words.view(torch.int16)[:count]
-    mask = (bits <= kept - STEPS // 2 - 1).to(dtype).mul_(STEPS / kept).view(size)
+    mask = like.new_empty(math.prod(size))
+    torch.le(noise.bits(len(mask), like.device), kept - STEPS // 2 - 1, out=mask)
+    mask = mask.mul_(STEPS / kept).view(size)
     return mask.permute(0, 3, 1, 2) if len(shape) == 4 else mask

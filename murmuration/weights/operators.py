@@ -3,7 +3,7 @@
 A network stays any `nn.Module`. It is called with the members' tensors in place of its own, and while it runs a few of
 its operators are intercepted:
 
-- dropout draws its masks from each member's own noise stream, so that a mask does not depend on which engine ran it;
+- dropout noise its masks from each member's own noise stream, so that a mask does not depend on which engine ran it;
 - with many members at once, a linear layer is one batched product.
 
 Two ways lead to many members at once. The *direct* way runs the module once on tensors with a leading member axis; it
@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.func import vmap
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from murmuration.weights.masks import Draw, arguments_of, is_dropout, masked
+from murmuration.streams import Noise
+from murmuration.weights.masks import arguments_of, is_dropout, masked
 from murmuration.weights.structure import Structure
 
 POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leaky_relu, F.elu, F.selu, F.mish}
@@ -32,22 +33,22 @@ class NotDirect(Exception):  # noqa: N818 - a finding, not a mistake
 
 
 def run_members(
-    structure: Structure, tensors: Mapping[str, Tensor], x: Tensor, draws: Sequence[Draw], direct: bool
+    structure: Structure, tensors: Mapping[str, Tensor], x: Tensor, noise: Sequence[Noise], direct: bool
 ) -> Tensor:
     """Outputs (m, B, K) of m members: tensors with a leading axis m on inputs (m, B, ...).
 
-    `draws` holds one noise stream a member. One member alone runs as the plain module it is.
+    `noise` holds one stream a member. One member alone runs as the plain module it is.
     """
-    if len(draws) == 1:
+    if len(noise) == 1:
         alone = {name: tensor[0] for name, tensor in tensors.items()}
-        with Intercept(draws):
+        with Intercept(noise):
             return structure(alone, _fast_layout(x[0])).unsqueeze(0)
     if direct:
-        with InterceptDirect(draws):
+        with InterceptDirect(noise):
             return structure(tensors, x)
 
     def one(alone: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        with InterceptMapped(draws):
+        with InterceptMapped(noise):
             return structure(alone, inputs)
 
     return vmap(one)(dict(tensors), x)
@@ -61,13 +62,13 @@ def _fast_layout(x: Tensor) -> Tensor:
 class Intercept(TorchFunctionMode):
     """One member: only dropout is intercepted."""
 
-    def __init__(self, draws: Sequence[Draw]) -> None:
+    def __init__(self, noise: Sequence[Noise]) -> None:
         super().__init__()
-        self.draws = draws
+        self.noise = noise
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if is_dropout(func):
-            return masked(func, self.draws, arguments_of(args, kwargs or {}))
+            return masked(func, self.noise, arguments_of(args, kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
@@ -81,14 +82,14 @@ class InterceptDirect(Intercept):
         if func in POINTWISE:
             return func(*args, **kwargs)
         if is_dropout(func):
-            return masked(func, self.draws, arguments_of(args, kwargs), stacked=True)
+            return masked(func, self.noise, arguments_of(args, kwargs), stacked=True)
         if func in (torch.flatten, Tensor.flatten):
             return flatten_behind(*args, **kwargs)
         raise NotDirect(resolve_name(func) or str(func))
 
 
 class InterceptMapped(Intercept):
-    """Many members under vmap: linear layers become one batched product, dropout draws a mask a member."""
+    """Many members under vmap: linear layers become one batched product, dropout noise a mask a member."""
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -96,7 +97,7 @@ class InterceptMapped(Intercept):
             return MappedLinear.apply(*args, *kwargs.values())
         if is_dropout(func):
             arguments = arguments_of(args, kwargs)
-            return MappedDropout.apply(arguments["input"], func, self.draws, arguments)
+            return MappedDropout.apply(arguments["input"], func, self.noise, arguments)
         return func(*args, **kwargs)
 
 
@@ -143,17 +144,17 @@ class MappedDropout(torch.autograd.Function):
     """Dropout with one noise stream a member."""
 
     @staticmethod
-    def forward(x: Tensor, func: Callable, draws: Sequence[Draw], arguments: dict[str, Any]) -> Tensor:
-        return masked(func, draws, {**arguments, "input": x})
+    def forward(x: Tensor, func: Callable, noise: Sequence[Noise], arguments: dict[str, Any]) -> Tensor:
+        return masked(func, noise, {**arguments, "input": x})
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, func: Callable, draws: Sequence[Draw], arguments: dict) -> Any:
+    def vmap(info: Any, in_dims: Any, x: Tensor, func: Callable, noise: Sequence[Noise], arguments: dict) -> Any:
         lead = _lead(x, in_dims[0], info.batch_size)
-        return masked(func, draws, {**arguments, "input": lead}, stacked=True), 0
+        return masked(func, noise, {**arguments, "input": lead}, stacked=True), 0
 
 
 def _lead(tensor: Tensor, dim: int | None, members: int) -> Tensor:

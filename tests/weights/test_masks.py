@@ -1,16 +1,16 @@
 import torch
 import torch.nn.functional as F
 
+from murmuration.streams import Noise
 from murmuration.weights.masks import keep_mask, masked
 
 
-def source(seed: int):
-    shared = torch.Generator().manual_seed(seed)
-    return lambda device: shared
+def source(seed: int) -> Noise:
+    return Noise(seed, 0)
 
 
 def test_the_kept_share_and_the_mean_are_those_of_dropout():
-    mask = keep_mask([1000, 400], 0.9, torch.Generator().manual_seed(0), torch.float32)
+    mask = keep_mask([1000, 400], 0.9, source(0), torch.empty(0))
     kept = (mask > 0).double().mean()
     bound = 4 * (0.9 * 0.1 / mask.numel()) ** 0.5  # four standard errors
     assert abs(kept - 0.9) < bound
@@ -19,16 +19,16 @@ def test_the_kept_share_and_the_mean_are_those_of_dropout():
 
 
 def test_neighbours_are_uncorrelated():
-    mask = (keep_mask([1 << 20], 0.5, torch.Generator().manual_seed(1), torch.float64) > 0).double()
+    mask = (keep_mask([1 << 20], 0.5, source(1), torch.empty(0, dtype=torch.float64)) > 0).double()
     for lag in (1, 2, 3, 4):
         together = (mask[lag:] * mask[:-lag]).mean()
         assert abs(together - 0.25) < 4 * (0.25 * 0.75 / len(mask)) ** 0.5
 
 
 def test_extremes_keep_all_or_nothing():
-    generator = torch.Generator().manual_seed(0)
-    assert torch.equal(keep_mask([50], 1.0, generator, torch.float32), torch.ones(50))
-    assert torch.equal(keep_mask([50], 0.0, generator, torch.float32), torch.zeros(50))
+    like = torch.empty(0)
+    assert torch.equal(keep_mask([50], 1.0, source(0), like), torch.ones(50))
+    assert torch.equal(keep_mask([50], 0.0, source(0), like), torch.zeros(50))
 
 
 def test_memory_layout_does_not_change_the_mask():

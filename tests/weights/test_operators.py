@@ -3,15 +3,15 @@ import torch
 from torch import nn
 
 from murmuration.population import populate
+from murmuration.streams import Noise
 from murmuration.weights import NotDirect, Structure, run_members
 from murmuration.weights.operators import batched_linear, flatten_behind
 
 MLP = lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, 3))  # noqa: E731
 
 
-def noise(seed: int):
-    stream = torch.Generator().manual_seed(seed)
-    return lambda device: stream
+def noise(seed: int) -> Noise:
+    return Noise(seed, 0)
 
 
 def members(build, count: int = 3):
