@@ -96,6 +96,7 @@ def serve_plain(net: str) -> None:
     """The plain loop's own process: a line in, seconds a step out."""
     all_members = plain_step(net)
     all_members()
+    print("ready", flush=True)
     for _ in sys.stdin:
         print(seconds(all_members, STEPS[net]), flush=True)
 
@@ -106,6 +107,8 @@ def plain_process(net: str) -> Iterator[Callable[[], float]]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         assert process.stdin
         assert process.stdout
+
+        process.stdout.readline()  # its imports must not disturb the race behind `auto`
 
         def ask() -> float:
             process.stdin.write("go\n")

@@ -82,9 +82,9 @@ class Plan:
     """How a recipe is carried out: how many members, how long, how fast, from which seed, on which engine."""
 
     members: int = 5
-    epochs: int = 40
+    epochs: int = 50
     seed: int = 0
-    batch_size: int = 64
+    batch_size: int = 32
     lr: float = 5e-3
     optimiser: str = "adam"
     schedule: str = "cosine"

@@ -70,9 +70,9 @@ class PlanOptions:
     """How a recipe is carried out; the fields of `Plan` that a command line can set, with its values."""
 
     members: Annotated[int, option("How many networks.", "Training", "N")] = 5
-    epochs: Annotated[int, option("Passes over the training examples.", "Training", "N")] = 40
+    epochs: Annotated[int, option("Passes over the training examples.", "Training", "N")] = 50
     seed: Annotated[int, option("From it follow all random numbers.", "Training", "N")] = 0
-    batch_size: Annotated[int, option("Examples a step.", "Training", "N")] = 64
+    batch_size: Annotated[int, option("Examples a step.", "Training", "N")] = 32
     lr: Annotated[float, option("Learning rate.", "Training", "X")] = 5e-3
     optimiser: Annotated[str, option("See `murmur list optimisers`.", "Training", "NAME")] = "adam"
     schedule: Annotated[str, option("Of the learning rate; see `murmur list schedules`.", "Training", "NAME")] = (

@@ -1,0 +1,32 @@
+import importlib.util
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str) -> dict[str, float]:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main(quick=True)
+
+
+def test_certain_answers_are_more_often_right(capsys):
+    found = run("01_first_ensemble")
+    assert found["accuracy"] > 0.8
+    assert found["accuracy_when_certain"] >= found["accuracy"]
+    assert 0 < found["share_certain"] < 1
+    assert capsys.readouterr().out.count("test digit") == 5
+
+
+def test_doubt_grows_where_there_was_no_data_and_noise_is_found():
+    found = run("02_own_network")
+    assert abs(found["noise"] - 0.2) < 0.05  # standard error of a standard deviation from 280 examples is 0.01
+    assert found["doubt_outside"] > 2 * found["doubt_inside"]
+
+
+def test_every_example_is_run_here():
+    text = Path(__file__).read_text()
+    assert all(f'"{path.stem}"' in text for path in EXAMPLES.glob("*.py"))
