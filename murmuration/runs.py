@@ -232,7 +232,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file by a function that gets a temporary path beside it; it takes its place whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
+        temporary.touch()
+        usual = temporary.stat().st_mode  # some writers would narrow the permissions
         write(temporary)
+        temporary.chmod(usual)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -10,7 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from murmuration.data import arrays, hub, images, tables, toys
+import murmuration.data.arrays as arrays
+import murmuration.data.hub as hub
+import murmuration.data.images as images
+import murmuration.data.tables as tables
+import murmuration.data.toys as toys
 from murmuration.data.preparation import (
     ImagePreparation,
     Pixels,

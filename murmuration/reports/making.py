@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping
 
-from murmuration.reports import figures, pictures
+import murmuration.reports.figures as figures
+import murmuration.reports.pictures as pictures
 from murmuration.reports.markup import NOTHING, Markup, details, figure, grid, join, section, table, tag, text
 from murmuration.reports.records import Cost, Entry, Report
 from murmuration.reports.summary import number_of

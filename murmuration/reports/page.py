@@ -4,15 +4,18 @@ import base64
 import hashlib
 import os
 import re
-import tempfile
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+import murmuration.reports.gallery as gallery
+import murmuration.reports.making as making
+import murmuration.reports.sections as sections
+import murmuration.reports.summary as summary
 from murmuration.errors import Failure
-from murmuration.reports import gallery, making, sections, summary
 from murmuration.reports.markup import Markup, join, text
 from murmuration.reports.records import Report
+from murmuration.runs import write_bytes
 
 SECTIONS = (
     summary.opening,
@@ -91,24 +94,13 @@ def render(report: Report) -> str:
 
 
 def write_report(path: str | os.PathLike[str], report: Report) -> None:
-    """Write the page to `path`, whole or not at all: a temporary file beside it, flushed, then renamed."""
+    """Write the page to `path`, whole or not at all."""
     target, content = Path(path), render(report).encode("utf-8")
-    held = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
-            held = Path(file.name)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        held.chmod(0o666 & ~_umask())
-        held.replace(target)
     except OSError as error:
-        if held is not None:
-            held.unlink(missing_ok=True)
-        raise Failure(
-            f"report '{target}' could not be written ({error.strerror or error}); give another path"
-        ) from None
+        raise Failure(f"report '{target}' could not be written ({error.strerror}); give another path") from None
+    write_bytes(target, content)
 
 
 def policy(scripts: list[str]) -> str:
@@ -129,13 +121,6 @@ def _subtitle(report: Report) -> Markup:
 def _contents(body: str) -> Markup:
     titles = re.findall(r'<h2 id="([\w-]+)-title">(.*?)</h2>', body)
     return Markup("".join(f'<li><a href="#{name}">{title}</a></li>' for name, title in titles))
-
-
-def _umask() -> int:
-    """The process's file mode mask; it can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _resource(name: str) -> str:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from murmuration.reports import figures, pictures
+import murmuration.reports.figures as figures
+import murmuration.reports.pictures as pictures
 from murmuration.reports.canvas import Figure
 from murmuration.reports.markup import NOTHING, Markup, details, figure, grid, join, section, table, tag, text
 from murmuration.reports.records import Entry, Field1D, Report, Score

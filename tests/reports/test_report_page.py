@@ -249,11 +249,11 @@ def test_a_failed_rename_keeps_the_old_file_and_no_temporary_one(
     path = tmp_path / "report.html"
     path.write_text("old")
 
-    def full(self: Path, target: Path) -> None:
+    def full(source: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(Failure, match="No space left on device"):
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(Failure, match="the disk is full"):
         write_report(path, report_samples.moons())
     assert os.listdir(tmp_path) == ["report.html"]
     assert path.read_text() == "old"
