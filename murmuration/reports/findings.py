@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-import numpy as np
-
 from murmuration.evaluation import Assessment
 from murmuration.metrics import Comparison, paired_test
 from murmuration.metrics.scores import measure_of
@@ -16,7 +14,6 @@ from murmuration.reports.wording import meaning, number, percent
 COMPARED = {"classification": ("accuracy", "nll"), "regression": ("rmse", "nll")}
 DOUBT = 0.05  # a p-value from here on says that chance may explain a difference
 PROMISE = 0.9
-ALIKE = 0.999  # members that agree on this share of the examples hardly differ
 
 
 @dataclass(frozen=True)
@@ -101,13 +98,10 @@ def about_intervals(assessment: Assessment, who: str) -> str:
 
 
 def about_members(assessment: Assessment, who: str) -> str:
-    """What averaging the members gains, or that they are too alike to gain anything."""
+    """What averaging the members gains, if anything."""
     members = len(assessment.evaluation.agreement)
     if members == 1:
         return ""
-    apart = assessment.evaluation.agreement[~np.eye(members, dtype=bool)]
-    if np.nanmin(apart) >= ALIKE:
-        return f"the members of {who} are nearly equal: together they say little more than one alone."
     alone, together = (number(float(assessment.scores[name])) for name in ("member_nll", "nll"))
     if alone == together:
         return f"averaging {members} members leaves the NLL of {who} at {together}: they add little to one alone."

@@ -1,0 +1,106 @@
+"""Tables for the README and the docs, made from the committed records so that they cannot drift.
+
+python benchmarks/pages.py                    rewrite the tables
+python benchmarks/pages.py --add RUN NAME     first add the record of a finished run
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+SCORES = {"classification": ("accuracy", "nll", "ece"), "regression": ("rmse", "nll", "coverage_90")}
+
+
+def speed_table(record: dict[str, Any]) -> str:
+    """Speed-ups over the plain loop, a row a workload."""
+    heads = ["ten members, batch 128", "plain loop", "`loop`", "`stacked`", "`threads`", "`threads-stacked`"]
+    lines = _head([*heads, "`auto` took", "of GEMM peak"])
+    for net, entry in record["workloads"].items():
+        ratios = " | ".join(f"{entry['engines'][name]['speedup']:.2f}x" for name in entry["engines"])
+        plain = f"{1e3 * entry['plain_loop_s']:.0f} ms"
+        auto = f"`{entry['auto_engine']}`, {entry['auto_speedup']:.2f}x"
+        lines.append(f"| {net} | {plain} | {ratios} | {auto} | {entry['fraction_of_peak']:.2f} |")
+    return "\n".join(lines)
+
+
+def runs_table(records: dict[str, dict[str, Any]]) -> str:
+    """What runs on real data reached, a row a run; intervals are 95 % over test examples."""
+    lines = _head(["run", "net", "members", "epochs", "scores of the ensemble", "a member alone", "trained in"])
+    for name, record in records.items():
+        scores = ", ".join(f"{key} {_score(record['metrics'][key])}" for key in SCORES[record["task"]])
+        alone = _alone(record)
+        minutes = f"{record['cost']['seconds'] / 60:.1f} min"
+        lines.append(
+            f"| {name} | {record['net']} | {record['cost']['members']} | {record['plan']['epochs']} "
+            f"| {scores} | {alone} | {minutes} |"
+        )
+    return "\n".join(lines)
+
+
+def _head(names: list[str]) -> list[str]:
+    return ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+
+
+def _score(score: dict[str, float]) -> str:
+    return f"{score['value']:.3g} ({score['low']:.3g} to {score['high']:.3g})"
+
+
+def _alone(record: dict[str, Any]) -> str:
+    key = "accuracy" if record["task"] == "classification" else "rmse"
+    values = [member[key] for member in record["members"]]
+    return f"{key} {sum(values) / len(values):.3g}"
+
+
+def run_record(run: Path) -> dict[str, Any]:
+    """What is kept of a finished run: settings and scores, no paths."""
+    manifest, metrics = (json.loads((run / file).read_text()) for file in ("run.json", "metrics.json"))
+    return {
+        "task": manifest["data"]["task"],
+        "fingerprint": manifest["data"]["fingerprint"],
+        "examples": manifest["data"]["examples"],
+        "net": manifest["net"]["name"],
+        "recipe": manifest["recipe"],
+        "plan": manifest["plan"],
+        "engine": manifest["engine"]["name"],
+        "versions": manifest["versions"],
+        **{key: metrics[key] for key in ("metrics", "members", "cost")},
+    }
+
+
+def tables() -> dict[str, str]:
+    """Every generated table by the name of its place."""
+    runs = sorted(path for path in RESULTS.glob("run-*.json"))
+    return {
+        "speed": speed_table(json.loads((RESULTS / "members.json").read_text())),
+        "runs": runs_table({path.stem.removeprefix("run-"): json.loads(path.read_text()) for path in runs}),
+    }
+
+
+def with_tables(text: str) -> str:
+    """The page with every `<!-- table NAME -->` place filled anew."""
+    for name, table in tables().items():
+        place = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text = place.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
+    return text
+
+
+PAGES = (ROOT / "README.md", ROOT / "docs" / "real-data.md")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--add", nargs=2, metavar=("RUN", "NAME"), help="a run directory, and what to call it")
+    options = parser.parse_args()
+    if options.add:
+        run, name = options.add
+        (RESULTS / f"run-{name}.json").write_text(json.dumps(run_record(Path(run)), indent=2) + "\n")
+    for page in PAGES:
+        page.write_text(with_tables(page.read_text()))
+
+
+if __name__ == "__main__":
+    main()
