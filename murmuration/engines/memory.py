@@ -9,8 +9,13 @@ import ctypes
 import functools
 import sys
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # names of glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # names of glibc's malloc.h
 LARGEST = 2**31 - 1  # bytes; the settings are C ints
+SETTINGS = {
+    M_MMAP_THRESHOLD: 1 << 30,  # blocks of less come from the heap,
+    M_TRIM_THRESHOLD: LARGEST,  # which is not given back,
+    M_ARENA_MAX: 1,  # and which all threads share: heaps of their own would be unmapped whenever they run empty
+}
 
 
 @functools.cache
@@ -21,4 +26,4 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    return bool(mallopt(M_MMAP_THRESHOLD, 1 << 30)) and bool(mallopt(M_TRIM_THRESHOLD, LARGEST))
+    return all([mallopt(setting, value) for setting, value in SETTINGS.items()])

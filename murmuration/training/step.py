@@ -129,9 +129,11 @@ def couple(coupling: Coupling, places: list[Local]) -> list[Tensor]:
 def pull_back(here: Local, cotangent: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
     """Gradients of the group's own tensors, (m, ...) each, and of the shared ones, summed over the group."""
     leaves = [*here.own.values(), *here.shared.values()]
-    roots, weights = [here.losses.sum()], [torch.ones_like(here.losses[0])]
-    if here.signature is not None and cotangent is not None:
-        roots, weights = [*roots, here.signature], [*weights, cotangent]
+    roots = [here.losses.sum()]
+    weights: list[Tensor | None] = [None]  # one, as for any scalar
+    if here.signature is not None:
+        roots.append(here.signature)
+        weights.append(cotangent)
     gradients = torch.autograd.grad(roots, leaves, weights, materialize_grads=True)
     return list(gradients[: len(here.own)]), list(gradients[len(here.own) :])
 
@@ -144,10 +146,11 @@ def move(method: Method, state: State, here: Local, gradients: list[Tensor], lr:
     """
     active = state.active[here.members]
     steady = active & here.losses.detach().isfinite().to("cpu")
+    rows: list[slice | int] = [here.members]
     if not bool(steady.all()):
         _undo_buffers(state, here, ~steady)
         _report(state, here, active & ~steady)
-    rows = [here.members] if bool(steady.all()) else [here.members.start + int(i) for i in steady.nonzero()]
+        rows = [here.members.start + int(i) for i in steady.nonzero()]
     for row in rows:
         mine = gradients if isinstance(row, slice) else [g[row - here.members.start] for g in gradients]
         tensors = [tensor[row] for tensor in state.population.own.values()]

@@ -105,4 +105,6 @@ def test_findings_on_confidence():
         "The ensemble is overconfident by 80.0 percentage points: "
         "100.0 % sure on average, and right 20.0 % of the time."
     )
-    assert report.notes[1] == "Averaging 2 members leaves the NLL of the ensemble at 22.1: they add little to one alone."
+    assert (
+        report.notes[1] == "Averaging 2 members leaves the NLL of the ensemble at 22.1: they add little to one alone."
+    )
