@@ -33,8 +33,7 @@ class Categorical:
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Negative log-likelihood (..., N) of labels y (..., N) under logits (..., N, K)."""
-        losses = F.cross_entropy(outputs.reshape(-1, self.classes), y.reshape(-1), reduction="none")
-        return losses.view(y.shape)
+        return F.cross_entropy(outputs.movedim(-1, 1), y, reduction="none")
 
     def validate(self, outputs: Tensor, y: Tensor) -> dict[str, Any]:
         """Each member's validation NLL and accuracy from logits (M, N, K), and those of all sound members together."""

@@ -26,4 +26,4 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    return all([mallopt(setting, value) for setting, value in SETTINGS.items()])
+    return sum(bool(mallopt(setting, value)) for setting, value in SETTINGS.items()) == len(SETTINGS)
