@@ -31,7 +31,9 @@ def pair(inputs: int = 400, noise: float = 0.5, seed: int = 0) -> tuple[Predicti
 def test_a_model_does_not_differ_from_itself(name: str) -> None:
     a, _, y = pair()
     same = compare_predictives(a, a, y, name)
-    assert (same.difference, same.difference.low, same.difference.high, same.p_value) == (0, 0, 0, 1)
+    assert (same.difference, same.p_value) == (0, 1)
+    # Two columns of one matrix product may be rounded differently: a few units of 1e-16, far below any score.
+    assert max(abs(same.difference.low), abs(same.difference.high)) < 1e-15
 
 
 @pytest.mark.parametrize("name", ["nll", "brier", "accuracy", "aurc"])
