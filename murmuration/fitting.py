@@ -22,6 +22,7 @@ from murmuration.recipe import Plan, Recipe, plan_from_json, recipe_from_json
 from murmuration.recipe import recipe as recipe_named
 from murmuration.runs import (
     create_run,
+    forget,
     load_checkpoint,
     load_members,
     read_history,
@@ -82,9 +83,8 @@ def fit(
     choice = choose_engine(job, progress)
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
     manifest = describe(job, source, choice.engine, choice.reason)
-    if out is not None:
-        create_run(Path(out), manifest)
-    return _carry_out(job, choice.engine, progress, manifest, Desk(out, show, checkpoint_seconds))
+    made = create_run(Path(out), manifest) if out is not None else None
+    return _carry_out(job, choice.engine, progress, manifest, Desk(out, show, checkpoint_seconds, made))
 
 
 def resume(
@@ -206,6 +206,7 @@ class Desk:
     out: str | Path | None
     show: Show
     checkpoint_seconds: float
+    made: Path | None = None  # the topmost directory that was made for the run
     total: int = 0
     saved: float = 0.0
 
@@ -233,7 +234,11 @@ def _carry_out(job: Job, engine: Engine, progress: Progress, manifest: dict[str,
     flock = Flock(job.member(0), population)
     ensemble = Ensemble((flock,), job.likelihood, engine, job.recipe, complete, progress.history)
     if desk.out is not None:
-        save_members(Path(desk.out), population, complete, progress.history)
+        try:
+            save_members(Path(desk.out), population, complete, progress.history)
+        except Failure:  # a full disk, say: what cannot be continued is not left behind
+            forget(Path(desk.out), desk.made or Path(desk.out))
+            raise
     return ensemble
 
 

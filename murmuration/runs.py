@@ -37,8 +37,8 @@ MANIFEST, MEMBERS, HISTORY, CHECKPOINTS, LATEST = (
 )
 
 
-def create_run(path: Path, manifest: dict[str, Any]) -> None:
-    """A new run directory that appears with its manifest in it; nothing is left behind if it cannot be made."""
+def create_run(path: Path, manifest: dict[str, Any]) -> Path:
+    """Make a run directory that appears with its manifest in it, or nothing; returns the topmost directory made."""
     require_free(path)
     missing = [parent for parent in path.parents if not parent.exists()]
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -53,6 +53,7 @@ def create_run(path: Path, manifest: dict[str, Any]) -> None:
         for directory in (temporary, *missing):
             shutil.rmtree(directory, ignore_errors=True)
         raise _cannot_write(path, error) from error
+    return missing[-1] if missing else path
 
 
 def require_free(path: Path) -> None:
@@ -61,6 +62,12 @@ def require_free(path: Path) -> None:
         raise Misuse(f"{path} already holds a run: choose another --out, or continue it with murmur resume {path}")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise Misuse(f"{path} exists and is not an empty directory: choose another --out")
+
+
+def forget(path: Path, made: Path) -> None:
+    """Remove a run that holds nothing to go on from, with the directories that were made for it."""
+    if not (path / CHECKPOINTS / LATEST).exists():
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def sweep(path: Path) -> None:

@@ -150,6 +150,26 @@ def test_a_full_disk_leaves_no_run_behind(tmp_path: Path, moons: Data, monkeypat
     assert not list(tmp_path.iterdir())
 
 
+def test_a_disk_that_fills_at_the_end_leaves_what_can_be_continued_or_nothing(tmp_path: Path, moons: Data, monkeypatch):
+    import murmuration.runs as runs
+
+    write = runs.write_tensors
+
+    def full(path, tensors):
+        if path.name == "members.safetensors":
+            raise mm.Failure(f"cannot write {path}: the disk is full")
+        write(path, tensors)
+
+    monkeypatch.setattr(runs, "write_tensors", full)
+    with pytest.raises(mm.Failure, match="the disk is full"):
+        mm.fit("mlp", moons, plan=PLAN, epochs=1, out=tmp_path / "deep" / "run")
+    assert not (tmp_path / "deep").exists()
+    with pytest.raises(mm.Failure, match="the disk is full"):
+        mm.fit("mlp", moons, plan=PLAN, epochs=1, out=tmp_path / "run", checkpoint_seconds=0)
+    monkeypatch.setattr(runs, "write_tensors", write)
+    assert mm.resume(tmp_path / "run").members == 2
+
+
 def test_tensors_come_back_as_they_were(tmp_path: Path):
     tensors = {"a": torch.randn(3, 4).t(), "b": torch.tensor([True, False]), "c": torch.zeros(0)}
     write_tensors(tmp_path / "t.safetensors", tensors)
