@@ -5,17 +5,14 @@ Missing numbers are NaN, an empty tuple, or None for a whole record: a section w
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from murmuration.errors import Misuse, unknown
-
-Numbers: TypeAlias = Sequence[float] | NDArray[Any]
-Score: TypeAlias = tuple[float, float, float]  # value, low and high end of its interval (NaN where there is none)
-
-KINDS = {"classification": ("confidence",), "regression": ("interval", "quantile")}  # of reliability, by task
+from murmuration.reports.measured import KINDS, Histogram, Numbers, Reliability, RiskCoverage, Score, same_length
+from murmuration.reports.trust_records import Trust
 
 
 @dataclass(frozen=True)
@@ -27,60 +24,6 @@ class DataCard:
     sizes: Mapping[str, int] = field(default_factory=dict)  # split -> number of examples
     classes: tuple[str, ...] = ()  # empty for regression
     target: str = ""  # what a regression predicts, with its unit
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """What was promised against what happened, bin by bin (all (B,)); bins that are NaN are left out.
-
-    Of a classification ("confidence"): mean confidence of a bin and its accuracy. Of a regression: nominal
-    and observed share of truths inside central intervals ("interval") or below quantiles ("quantile").
-    The two are read differently: too narrow intervals lie below the diagonal, too narrow quantiles above it
-    on the left and below it on the right.
-    """
-
-    promised: Numbers
-    observed: Numbers
-    low: Numbers = ()
-    high: Numbers = ()
-    count: Numbers = ()
-    kind: Literal["confidence", "interval", "quantile"] = "confidence"
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS["classification"] + KINDS["regression"]:
-            raise unknown("kind of reliability", str(self.kind), KINDS["classification"] + KINDS["regression"])
-        _same_length("reliability", promised=self.promised, observed=self.observed)
-        optional = {"low": self.low, "high": self.high, "count": self.count}
-        given = {name: values for name, values in optional.items() if len(values)}
-        _same_length("reliability", promised=self.promised, **given)
-
-
-@dataclass(frozen=True)
-class RiskCoverage:
-    """Error among the most certain share of the examples, for growing shares (both (C,))."""
-
-    coverage: Numbers
-    risk: Numbers
-
-    def __post_init__(self) -> None:
-        _same_length("risk_coverage", coverage=self.coverage, risk=self.risk)
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """Counts of an uncertainty in bins, one row a group of predictions: {"right": (B,), "wrong": (B,)}."""
-
-    name: str  # "entropy", "mutual_information", "total_std"
-    edges: Numbers  # (B + 1,)
-    groups: Mapping[str, Numbers]
-
-    def __post_init__(self) -> None:
-        for group, counts in self.groups.items():
-            if len(counts) != len(self.edges) - 1:
-                raise Misuse(
-                    f"histogram '{self.name}': group '{group}' has {len(counts)} counts for "
-                    f"{len(self.edges)} edges; give one edge more than counts"
-                )
 
 
 @dataclass(frozen=True)
@@ -102,7 +45,7 @@ class Parity:
     std: Numbers = ()
 
     def __post_init__(self) -> None:
-        _same_length("parity", truth=self.truth, mean=self.mean, **({"std": self.std} if len(self.std) else {}))
+        same_length("parity", truth=self.truth, mean=self.mean, **({"std": self.std} if len(self.std) else {}))
 
 
 @dataclass(frozen=True)
@@ -118,8 +61,8 @@ class Field1D:
 
     def __post_init__(self) -> None:
         stds = {"aleatoric_std": self.aleatoric_std, "epistemic_std": self.epistemic_std}
-        _same_length("field", x=self.x, mean=self.mean, **stds)
-        _same_length("field", train_x=self.train_x, train_y=self.train_y)
+        same_length("field", x=self.x, mean=self.mean, **stds)
+        same_length("field", train_x=self.train_x, train_y=self.train_y)
 
 
 @dataclass(frozen=True)
@@ -140,7 +83,7 @@ class Field2D:
                 f"y by {len(self.x)} x; give values of shape (len(y), len(x))"
             )
         if self.points is not None:
-            _same_length("field", points=self.points, **({"labels": self.labels} if len(self.labels) else {}))
+            same_length("field", points=self.points, **({"labels": self.labels} if len(self.labels) else {}))
 
 
 @dataclass(frozen=True)
@@ -160,6 +103,7 @@ class Entry:
     frozen: Mapping[int, str] = field(default_factory=dict)  # member that stopped early -> why
     parity: Parity | None = None
     field: Field1D | Field2D | None = None
+    trust: Trust | None = None
 
     def __post_init__(self) -> None:
         for name, score in self.scores.items():
@@ -221,8 +165,19 @@ class Report:
                 )
 
 
-def _same_length(what: str, **columns: Numbers) -> None:
-    lengths = {name: len(values) for name, values in columns.items()}
-    if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise Misuse(f"{what}: columns of different lengths ({told}); give one value a row in each")
+__all__ = [
+    "Cost",
+    "DataCard",
+    "Entry",
+    "Example",
+    "Field1D",
+    "Field2D",
+    "Histogram",
+    "Numbers",
+    "Parity",
+    "Reliability",
+    "Report",
+    "RiskCoverage",
+    "Score",
+    "Trust",
+]
