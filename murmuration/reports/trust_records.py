@@ -1,4 +1,4 @@
-"""What a report says of trust: under shift, on foreign inputs, after calibration, with sets, with a right to decline."""
+"""What a report says of trust: under shift, on foreign inputs, calibrated, with sets, with a right to decline."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
