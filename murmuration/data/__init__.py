@@ -1,6 +1,7 @@
 """Where examples come from: names, files, folders, tensors; their splits, preparation and augmentation."""
 
 from murmuration.data.augmentation import AUGMENTATIONS, augment, flip, pad_crop
+from murmuration.data.foreign import open_foreign
 from murmuration.data.opening import open_data, open_inputs, open_split
 from murmuration.data.preparation import (
     ArrayPreparation,
@@ -25,6 +26,7 @@ __all__ = [
     "builtin_names",
     "flip",
     "open_data",
+    "open_foreign",
     "open_inputs",
     "open_split",
     "pad_crop",

@@ -33,7 +33,7 @@ def load_hub(source: str, request: Request) -> Raw:
         tables = {key: table_raw(part.to_pandas(), asked, f"'{source}'") for key, part in parts.items()}
         raws = {key: raw.parts["all"] for key, raw in tables.items()}
         return Raw(raws, names=tuple(names) if names else None, targets=(target,) if target else ())
-    read = {key: picture_part(part, pictures[0], target) for key, part in parts.items()}
+    read = {key: picture_part(part, pictures[0], target, request.size) for key, part in parts.items()}
     return Raw(read, "classification", tuple(names) if names else None, peak=255.0)
 
 
@@ -62,8 +62,8 @@ def label_column(features: Any, target: str | tuple[str, ...] | None) -> str:
     raise Misuse(f"no column {listed(wanted)}: write target=..., one of {listed(features)}")
 
 
-def picture_part(rows: Any, picture: str, target: str | None) -> Part:
+def picture_part(rows: Any, picture: str, target: str | None, size: tuple[int, int] | None) -> Part:
     """Pictures (N, C, H, W) and labels of one part."""
     names = [f"row {i}" for i in range(len(rows))]
-    planes = stack_pictures(names, lambda i: rows[i][picture])
+    planes = stack_pictures(names, lambda i: rows[i][picture], size)
     return Part(planes, None if target is None else np.asarray(rows[target]))

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
 from murmuration.data.names import in_order, listed
 from murmuration.data.raw import Part, Raw, Request
@@ -52,7 +54,7 @@ def load_picture_folder(folder: Path, request: Request) -> Raw:
     paths = [path for found in files.values() for path, _ in found]
     if not paths:
         raise Misuse(f"no pictures in '{folder}': expected class folders of {listed(sorted(PICTURE_SUFFIXES))}")
-    planes = stack_pictures([str(path) for path in paths], lambda i: open_picture(paths[i]))
+    planes = stack_pictures([str(path) for path in paths], lambda i: open_picture(paths[i]), request.size)
     parts, start = {}, 0
     for part, found in files.items():
         labels = np.array([label for _, label in found], dtype=object) if request.labelled else None
@@ -98,27 +100,44 @@ def one_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def stack_pictures(names: Sequence[str], opened: Callable[[int], Any]) -> np.ndarray:
+def stack_pictures(
+    names: Sequence[str], opened: Callable[[int], Any], size: tuple[int, int] | None = None
+) -> np.ndarray:
     """Pictures (N, C, H, W) uint8, C = 1 if all are grey and 3 otherwise; `opened(i)` gives the PIL image i.
 
-    Sizes and modes are looked at first, so that the pixels are decoded straight into one array.
+    Sizes and modes are looked at first, so that the pixels are decoded straight into one array. All must have one
+    size, unless `size` (H, W) says to which they are to be resized.
     """
-    grey, size = True, None
+    grey, found = True, None
     for i, name in enumerate(names):
         with opened(i) as picture:
-            size = size or picture.size
+            found = found or picture.size
             grey = grey and picture.mode in GREY_MODES
-            if picture.size != size:
+            if size is None and picture.size != found:
                 raise Misuse(
-                    f"'{names[0]}' has {size[0]}x{size[1]} pixels but '{name}' has"
+                    f"'{names[0]}' has {found[0]}x{found[1]} pixels but '{name}' has"
                     f" {picture.size[0]}x{picture.size[1]}: expected one size for all"
                 )
-    width, height = size or (0, 0)
-    out = np.empty((len(names), 1 if grey else 3, height, width), dtype=np.uint8)
+    width, height = found or (0, 0)
+    size = size or (height, width)
+    out = np.empty((len(names), 1 if grey else 3, *size), dtype=np.uint8)
     for i, name in enumerate(names):
         with opened(i) as picture:
-            out[i] = decoded(picture, grey, name)
+            out[i] = resized(decoded(picture, grey, name)[None], size)[0]
     return out
+
+
+def resized(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Pictures (N, C, *size) from ones (N, C, H, W), bilinear and smoothed where they shrink; bytes stay bytes.
+
+    Pictures of that size already are returned as they are; others are stretched to it.
+    """
+    if planes.shape[2:] == size:
+        return planes
+    whole = planes.dtype == np.uint8
+    values = torch.from_numpy(planes.astype(np.float32 if whole else np.float64))
+    out = F.interpolate(values, size, mode="bilinear", antialias=True)
+    return (out.round().clamp(0, 255).to(torch.uint8) if whole else out).numpy()
 
 
 def decoded(picture: Any, grey: bool, name: str) -> np.ndarray:

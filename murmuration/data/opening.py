@@ -24,6 +24,7 @@ from murmuration.data.preparation import (
     fit_array,
     fit_images,
     fit_table,
+    known_white,
     picture_shape,
     pixel_peak,
 )
@@ -286,8 +287,7 @@ def prepared(raw: Raw, name: str, preparation: Preparation) -> Tensor:
         return preparation.apply(inputs)
     if is_table(inputs):
         raise Misuse(f"a table for a run trained on pictures: expected pictures of shape {preparation.shape}")
-    unit = inputs.dtype.kind == "f" and pixel_peak(inputs) == 1.0
-    return preparation.apply(inputs, peak=1.0 if unit else raw.peak)
+    return preparation.apply(inputs, peak=known_white(inputs, raw.peak))
 
 
 def same_preparation(data: Data, preparation: Preparation, classes: tuple[str, ...] | None) -> Data:

@@ -121,9 +121,9 @@ def checked_array(raw: Any, name: str) -> np.ndarray:
     return values
 
 
-def wrong_shape(values: np.ndarray, shape: tuple[int, ...]) -> Misuse:
+def wrong_shape(values: np.ndarray | Tensor, shape: tuple[int, ...]) -> Misuse:
     """The error for examples of another shape than training's."""
-    return Misuse(f"examples have the shape {values.shape[1:]}: expected {shape}, as in training")
+    return Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
 
 
 def planes_like(values: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
@@ -166,6 +166,11 @@ def pixel_peak(values: np.ndarray) -> float | None:
     return 1.0 if values.max() <= 1 else 255.0
 
 
+def known_white(values: np.ndarray, stated: float | None) -> float | None:
+    """The value of white in an array of pictures: 1 for fractions in 0..1, else what its source states, if it does."""
+    return 1.0 if values.dtype.kind == "f" and pixel_peak(values) == 1.0 else stated
+
+
 def fit_images(values: np.ndarray, peak: float, pixels: Pixels) -> ImagePreparation:
     """The preparation of training pictures: standardised, over white (`unit`), or as they are (`raw`)."""
     shape = picture_shape(values)
@@ -202,6 +207,7 @@ __all__ = [
     "fit_array",
     "fit_images",
     "fit_table",
+    "known_white",
     "picture_shape",
     "pixel_peak",
     "preparation_from_json",

@@ -46,6 +46,7 @@ class Request:
     target: str | tuple[str, ...] | None = None
     seed: int = 0
     labelled: bool = True  # False: inputs only, targets need not be there
+    size: tuple[int, int] | None = None  # (H, W) to which picture files are resized; None: all must have one size
 
 
 def fields_of(record: dict[str, Any]) -> dict[str, Any]:

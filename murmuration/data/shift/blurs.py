@@ -1,0 +1,177 @@
+"""Blurs: every pixel becomes a mean of its neighbours, so that a picture of one colour stays what it is."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from murmuration.data.shift.randomness import Draws
+
+NEGLIGIBLE = 1e-6  # a weight that moves no number by a visible amount
+
+
+def smoothed(x: np.ndarray, deviation: float) -> np.ndarray:
+    """x (N, H, W, ...) under a Gaussian of the given standard deviation in pixels, cut at 4 of it, edges repeated."""
+    from scipy.ndimage import gaussian_filter
+
+    spread = (0.0, deviation, deviation) + (0.0,) * (x.ndim - 3)
+    return gaussian_filter(x, spread, mode="nearest", truncate=4)
+
+
+def gaussian_blur(x: np.ndarray, deviation: float, draws: Draws) -> np.ndarray:
+    """x (N, H, W, C) under a Gaussian filter of standard deviation c pixels."""
+    return smoothed(x, deviation)
+
+
+def glass_blur(x: np.ndarray, how: tuple[float, int], draws: Draws) -> np.ndarray:
+    """x (N, H, W, C) smoothed, stored in 8 bits, its pixels scattered n times, smoothed again.
+
+    CIFAR-10-C goes over rows and columns from the last to the third and exchanges each pixel with one up to a
+    step above or to the left. The exchange there is a copy from pixels not yet visited, so one pass takes every
+    pixel from the picture as it was before the pass.
+    """
+    deviation, passes = how
+    x = np.floor(smoothed(x, deviation) * np.float32(255) + np.float32(2e-4))
+    count, height, width, _ = x.shape
+    picture = np.arange(count)[:, None, None]
+    rows, columns = np.arange(2, height)[:, None], np.arange(2, width)
+    words = draws.words((passes, height - 2, width - 2))
+    for step in range(passes):
+        up, left = ((words[:, step] >> np.uint32(bit)) & np.uint32(1) for bit in (0, 1))
+        x[:, 2:, 2:] = x[picture, rows - up.astype(np.intp), columns - left.astype(np.intp)]
+    return smoothed(x / np.float32(255), deviation)
+
+
+def mapped(x: np.ndarray, pixels: Any) -> np.ndarray:
+    """x (N, H, W, C) with all its pixels under a sparse linear map (H W, H W)."""
+    count, height, width, colours = x.shape
+    columns = np.ascontiguousarray(x.transpose(1, 2, 0, 3)).reshape(height * width, count * colours)
+    out = (pixels @ columns).reshape(height, width, count, colours)
+    return np.ascontiguousarray(out.transpose(2, 0, 1, 3))
+
+
+def defocus_blur(x: np.ndarray, how: tuple[float, float], draws: Draws) -> np.ndarray:
+    """x (N, H, W, C) filtered with a disk, mirrored at the border pixel."""
+    return mapped(x, defocus_map(x.shape[1], x.shape[2], how))
+
+
+def disk(radius: float, softness: float) -> np.ndarray:
+    """The kernel (5, 5) of a disk of radius r < 2 pixels, under a 3 x 3 Gaussian of standard deviation b.
+
+    >>> round(float(disk(0.3, 0.4).sum()), 12), int((disk(1.0, 0.2) > 1e-3).sum())
+    (1.0, 5)
+    """
+    from scipy.ndimage import convolve1d
+
+    steps = np.arange(-2, 3)
+    inside = (steps[:, None] ** 2 + steps**2 <= radius**2).astype(np.float64)
+    weights = np.exp(-(np.arange(-1, 2) ** 2) / (2 * softness**2))
+    weights /= weights.sum()
+    for axis in (0, 1):
+        inside = convolve1d(inside, weights, axis=axis, mode="constant")
+    return inside / inside.sum()
+
+
+@lru_cache(maxsize=32)
+def defocus_map(height: int, width: int, how: tuple[float, float]) -> Any:
+    """The filter with a soft disk as a sparse map (H W, H W) of pixels."""
+    from scipy.sparse import csr_array, kron
+
+    kernel = disk(*how)
+    total = csr_array((height * width, height * width))
+    for row, weights in zip(range(-2, 3), kernel, strict=True):
+        across = sum(weight * mirrored_shift(width, step) for step, weight in zip(range(-2, 3), weights, strict=True))
+        total = total + kron(mirrored_shift(height, row), across)
+    return single_precision(total)
+
+
+def mirrored_shift(size: int, step: int) -> np.ndarray:
+    """The matrix (size, size) that takes entry i from i + step, mirrored at the first and last entry."""
+    source = np.abs(np.arange(size) + step)
+    return np.eye(size)[np.minimum(source, 2 * (size - 1) - source)]
+
+
+def single_precision(total: Any) -> Any:
+    """A sparse map in the form that multiplies pictures fastest."""
+    from scipy.sparse import csr_array
+
+    result = csr_array(total.astype(np.float32))
+    result.eliminate_zeros()
+    return result
+
+
+def zoom_blur(x: np.ndarray, end: float, draws: Draws) -> np.ndarray:
+    """The mean (N, H, W, C) of x and its enlargements by 1, 1.01, 1.02, ... up to the given end."""
+    return mapped(x, zoom_map(x.shape[1], x.shape[2], tuple(np.arange(1, end, 0.01).tolist()), keep=1))
+
+
+@lru_cache(maxsize=32)
+def zoom_map(height: int, width: int, factors: tuple[float, ...], keep: int = 0) -> Any:
+    """The mean of enlargements by the factors, and of `keep` copies of the picture, as a sparse map (H W, H W)."""
+    from scipy.sparse import csr_array, eye_array, kron
+
+    total = keep * csr_array(eye_array(height * width))
+    for factor in factors:
+        total = total + kron(csr_array(enlarging(height, factor)), csr_array(enlarging(width, factor)))
+    return single_precision(total / (len(factors) + keep))
+
+
+def enlarging(side: int, factor: float) -> np.ndarray:
+    """The matrix (side, side) that enlarges the middle of a line by a factor, bilinear.
+
+    The middle ceil(side / z) entries are stretched to round(ceil(side / z) z) and the middle of those kept.
+    """
+    from scipy.ndimage import zoom
+
+    kept = int(np.ceil(side / factor))
+    start = (side - kept) // 2
+    stretched = zoom(np.eye(kept), (factor, 1), order=1)
+    trim = (len(stretched) - side) // 2
+    out = np.zeros((side, side))
+    out[:, start : start + kept] = stretched[trim : trim + side]
+    return out
+
+
+def motion_blur(x: np.ndarray, how: tuple[int, float], draws: Draws) -> np.ndarray:
+    """x (N, H, W, C) smeared along a direction of its own, up to 45 degrees from the horizontal."""
+    return smeared(x, how, 90 * draws.uniforms(()) - 45)
+
+
+def smeared(x: np.ndarray, how: tuple[int, float], degrees: np.ndarray) -> np.ndarray:
+    """x (N, H, W, C) as a weighted sum of copies shifted by 0 .. 2 r pixels along the angles (N,), edges repeated.
+
+    The weights are proportional to exp(-i² / 2σ²) and shifts are rounded to whole pixels, as in ImageMagick's motion
+    blur, whose other rounding is not reproduced.
+    """
+    radius, deviation = how
+    weights = np.exp(-(np.arange(2 * radius + 1) ** 2) / (2 * deviation**2))
+    weights = weights[weights >= NEGLIGIBLE * weights.sum()]
+    weights /= weights.sum()
+    shifted = shifting(x, len(weights) - 1)
+    angle = np.deg2rad(degrees.astype(np.float64))
+    out = np.zeros_like(x)
+    for i, weight in enumerate(weights):
+        copy = shifted(rounded(i * np.sin(angle)), rounded(i * np.cos(angle)))
+        copy *= np.float32(weight)
+        out += copy
+    return out
+
+
+def rounded(value: np.ndarray) -> np.ndarray:
+    """The nearest integers (N,), halves down."""
+    return np.ceil(value - 0.5).astype(np.intp)
+
+
+def shifting(x: np.ndarray, reach: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """A function of rows and columns (N,) within ±reach that gives x (N, H, W, C) read so far down and to the right."""
+    count, height, width, colours = x.shape
+    border = ((0, 0), (reach, reach), (reach, reach), (0, 0))
+    lines = np.pad(x, border, mode="edge").reshape(count, height + 2 * reach, -1)  # (N, H', W' C)
+    windows = np.lib.stride_tricks.sliding_window_view(lines, (height, width * colours), axis=(1, 2))
+    everyone = np.arange(count)
+
+    def shifted(down: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return windows[everyone, reach + down, colours * (reach + right)].reshape(x.shape)
+
+    return shifted

@@ -1,0 +1,179 @@
+"""What processing does to a picture: light and colour, compression, coarse pixels, stretching."""
+
+from functools import lru_cache
+from io import BytesIO
+
+import numpy as np
+
+from murmuration.data.shift.randomness import Draws
+
+
+def brightness(x: np.ndarray, more: float, draws: Draws) -> np.ndarray:
+    """x (N, H, W, C) with V + c in the HSV colour space: hue and saturation stay.
+
+    V is the largest channel; the others keep their ratio to it. Black has no ratio and becomes grey. A grey picture
+    is its own V.
+    """
+    value = largest(x)
+    brighter = np.minimum(value + np.float32(more), 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(value > 0, x * (brighter / value), brighter)
+
+
+def saturate(x: np.ndarray, scale: tuple[float, float], draws: Draws) -> np.ndarray:
+    """x (N, H, W, C) with the saturation S c0 + c1 in the HSV colour space: hue and V stay.
+
+    With V the largest and m the smallest channel, S = (V - m) / V, and every channel's distance below V grows by the
+    same ratio. A grey pixel has no hue; HSV calls it red, so that c1 > 0 colours it red, as in CIFAR-10-C. Pictures
+    of one channel have no colour and stay as they are.
+    """
+    if x.shape[3] == 1:
+        return x
+    value = largest(x)
+    below = value - x
+    chroma = largest(below)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        saturation = np.where(value > 0, chroma / value, 0)
+        wanted = np.clip(saturation * np.float32(scale[0]) + np.float32(scale[1]), 0, 1)
+        below *= np.where(chroma > 0, wanted / saturation, 0)
+    grey = (chroma == 0) * wanted * value
+    below[..., 1:] += grey
+    return value - below
+
+
+def largest(x: np.ndarray) -> np.ndarray:
+    """The largest channel (N, H, W, 1) of pictures (N, H, W, C)."""
+    value = x[..., :1]
+    for channel in range(1, x.shape[3]):
+        value = np.maximum(value, x[..., channel : channel + 1])
+    return value
+
+
+def contrast(x: np.ndarray, kept: float, draws: Draws) -> np.ndarray:
+    """(x - m) c + m, (N, H, W, C), with m the mean of the picture's channel."""
+    mean = x.mean(axis=(1, 2), keepdims=True, dtype=np.float64).astype(np.float32)
+    x -= mean
+    x *= kept
+    x += mean
+    return x
+
+
+def levels_of(x: np.ndarray) -> np.ndarray:
+    """The nearest grey levels (...) uint8 of numbers in 0..1."""
+    return np.rint(x * np.float32(255)).astype(np.uint8)
+
+
+def pixelate(x: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
+    """x (N, H, W, C) shrunk to (int(H c), int(W c)) and enlarged again, both with Pillow's box filter, 8 bits a number.
+
+    Shrinking by up to two, the box filter averages one or two pixels and rounds halves up; enlarging repeats pixels.
+    """
+    levels: np.ndarray = levels_of(x).astype(np.uint16)
+    for axis in (2, 1):  # columns first, as Pillow does: the rounding in between is seen
+        low, high = box_pairs(x.shape[axis], int(x.shape[axis] * scale))
+        levels = (levels.take(low, axis) + levels.take(high, axis) + 1) >> 1
+    return levels / np.float32(255)
+
+
+@lru_cache(maxsize=64)
+def box_pairs(side: int, small: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each of `side` pixels, the first and the last pixel (side,) whose mean it becomes by way of `small` pixels.
+
+    A pixel belongs to a cell if its centre lies in the cell, the right edge included.
+
+    >>> [pair.tolist() for pair in box_pairs(6, 4)]
+    [[0, 2, 2, 3, 5, 5], [1, 2, 2, 4, 5, 5]]
+    """
+    step = side / small
+    cell = ((np.arange(side) + 0.5) * (small / side)).astype(int)  # the cell a pixel is repeated from
+    centre = (cell + 0.5) * step
+    low, end = ((centre + sign * (0.5 * step) + 0.5).astype(int) for sign in (-1, 1))
+    # Pillow decides ties by this very arithmetic, rounding errors included.
+    first, last = ((pixel - centre + 0.5) * (1 / step) for pixel in (low, end - 1))
+    return low + (first <= -0.5), end - 1 - (last > 0.5)
+
+
+def jpeg_compression(x: np.ndarray, quality: int, draws: Draws) -> np.ndarray:
+    """x (N, H, W, C) as JPEG of the given quality shows it, 8 bits a number, by Pillow with its other settings."""
+    from PIL import Image
+
+    out = np.empty(x.shape, dtype=np.uint8)
+    for picture, result in zip(levels_of(x), out, strict=True):
+        file = BytesIO()
+        Image.fromarray(picture if picture.shape[2] == 3 else picture[..., 0]).save(file, "JPEG", quality=quality)
+        result[:] = np.asarray(Image.open(file, formats=["JPEG"])).reshape(result.shape)
+    return out / np.float32(255)
+
+
+def elastic_transform(x: np.ndarray, amounts: tuple[float, float, float], draws: Draws) -> np.ndarray:
+    """x (N, H, W, C) under a random affine map, then stretched locally.
+
+    Three points around the centre are jittered by U(-f, f) and the affine map that moves them so is applied
+    (bilinear, mirrored at the border pixel). Then each pixel is taken from a place α G_σ(U(-1, 1)) away (bilinear,
+    mirrored at the border). The amounts (α, σ, f) are fractions of the shorter side. Positions of the affine map are
+    rounded to 1/32 of a pixel, as OpenCV's warp did until its version 4.
+    """
+    from scipy.ndimage import gaussian_filter
+
+    height, width = x.shape[1:3]
+    strength, spread, jitter = (amount * min(height, width) for amount in amounts)
+    rows, columns = affine_positions(height, width, jitter * (2 * draws.uniforms((3, 2)) - 1))
+    x = sampled(x, rows, columns, edge_twice=False)
+    if strength == 0:
+        return x
+    moves = 2 * draws.uniforms((2, height, width), purpose=1) - 1
+    moves = strength * gaussian_filter(moves, (0, 0, spread, spread), mode="reflect", truncate=3)
+    y, z = np.arange(height, dtype=np.float32)[:, None], np.arange(width, dtype=np.float32)
+    return sampled(x, y + moves[:, 0], z + moves[:, 1], edge_twice=True)
+
+
+def affine_positions(height: int, width: int, jitter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns (N, H, W) from which an affine map takes its pixels, given the shifts (N, 3, 2) of (x, y).
+
+    The points are centre + (s, s), centre + (s, -s), centre - (s, s), with s a third of the shorter side: two sides of
+    a square, so that the map's columns are differences of the moved points over 2 s.
+    """
+    third = min(height, width) // 3
+    centre = np.array([width // 2, height // 2], dtype=np.float64)
+    moved = jitter.astype(np.float64) + centre + third * np.array([[1, 1], [1, -1], [-1, -1]])  # (N, 3, 2)
+    along_x = (moved[:, 1] - moved[:, 2]) / (2 * third)  # (N, 2): where a step to the right leads
+    along_y = (moved[:, 0] - moved[:, 1]) / (2 * third)
+    origin = moved[:, 0] - (centre[0] + third) * along_x - (centre[1] + third) * along_y
+    turn = along_x[:, 0] * along_y[:, 1] - along_x[:, 1] * along_y[:, 0]
+
+    def place(for_x: np.ndarray, for_y: np.ndarray) -> np.ndarray:
+        """One row (for_x, for_y) / determinant of the inverse map, applied to every pixel and rounded."""
+        a, b = ((v / turn)[:, None, None] for v in (for_x, for_y))
+        columns, rows = np.arange(width), np.arange(height)[:, None]
+        start = a * origin[:, :1, None] + b * origin[:, 1:, None]
+        exact = np.rint(1024 * (b * rows - start)) + np.rint(1024 * a * columns)
+        return (np.floor(exact / 32 + 0.5) / 32).astype(np.float32)
+
+    return place(-along_x[:, 1], along_x[:, 0]), place(along_y[:, 1], -along_y[:, 0])
+
+
+def folded(index: np.ndarray, size: int, edge_twice: bool) -> np.ndarray:
+    """Indices mirrored into 0..size-1, at the border pixel or (`edge_twice`) at the border behind it.
+
+    >>> outside = np.array([-2, -1, 0, 3, 4])
+    >>> folded(outside, 4, edge_twice=False), folded(outside, 4, edge_twice=True)
+    (array([2, 1, 0, 3, 2]), array([1, 0, 0, 3, 3]))
+    """
+    period = 2 * size if edge_twice else 2 * size - 2
+    index = index % period
+    return np.minimum(index, period - int(edge_twice) - index)
+
+
+def sampled(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, *, edge_twice: bool) -> np.ndarray:
+    """x (N, H, W, C) read at fractional rows and columns (N, H, W), bilinear."""
+    count, height, width, colours = x.shape
+    top, left = np.floor(rows), np.floor(columns)
+    down, right = (rows - top)[..., None], (columns - left)[..., None]
+    top, left = top.astype(np.intp), left.astype(np.intp)
+    pixels = x.reshape(-1, colours)
+    start = np.arange(count)[:, None, None] * (height * width)
+    above, below = (start + folded(top + i, height, edge_twice) * width for i in (0, 1))
+    west, east = (folded(left + i, width, edge_twice) for i in (0, 1))
+    upper = pixels.take(above + west, 0) * (1 - right) + pixels.take(above + east, 0) * right
+    lower = pixels.take(below + west, 0) * (1 - right) + pixels.take(below + east, 0) * right
+    return upper * (1 - down) + lower * down

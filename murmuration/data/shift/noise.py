@@ -1,0 +1,106 @@
+"""Noise: every number of a picture is changed on its own.
+
+Here and in the other files of corruptions, pictures are x (N, H, W, C) float32 in 0..1, a private copy that may be
+overwritten; what is returned has the same shape and is clipped and stored by `corrupt`. The constants are those
+with which CIFAR-10-C was made (Hendrycks and Dietterich 2019).
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from murmuration.data.shift.randomness import Draws
+
+Alias = tuple[np.ndarray, np.ndarray, np.ndarray]  # thresholds (256, K), other columns (256, K), first counts (256,)
+WHOLE = 1e-3  # of a grey level: closer to an integer than this is that integer
+
+
+def gaussian_noise(x: np.ndarray, deviation: float, draws: Draws) -> np.ndarray:
+    """x + N(0, c²), (N, H, W, C)."""
+    noise = draws.normals(x.shape[1:])
+    noise *= deviation
+    x += noise
+    return x
+
+
+def speckle_noise(x: np.ndarray, deviation: float, draws: Draws) -> np.ndarray:
+    """x + x N(0, c²), (N, H, W, C): black stays black."""
+    noise = draws.normals(x.shape[1:])
+    noise *= deviation
+    noise *= x
+    x += noise
+    return x
+
+
+def impulse_noise(x: np.ndarray, share: float, draws: Draws) -> np.ndarray:
+    """x (N, H, W, C) with a share c of its numbers replaced, half by 1 (salt), half by 0 (pepper)."""
+    words = draws.words(x.shape[1:])
+    hit = words < np.uint32(round(share * 2**32))
+    x[hit] = words[hit] & np.uint32(1)  # the lowest bit says nothing about the size of the word
+    return x
+
+
+def shot_noise(x: np.ndarray, photons: float, draws: Draws) -> np.ndarray:
+    """Poisson(c x) / c, (N, H, W, C): what a sensor counts when white is c photons.
+
+    The 256 grey levels have prepared tables (Walker's alias method). What a number of a float picture has above its
+    grey level adds an independent Poisson count of that small mean, which is exact because Poisson counts add up.
+    """
+    levels = x * np.float32(255)
+    whole = np.floor(levels + np.float32(WHOLE))
+    counts = poisson(whole.astype(np.intp), draws.words(x.shape[1:]), alias_tables(photons))
+    rest = levels - whole
+    if (rest > WHOLE).any():
+        for count, mean, generator in zip(counts, rest, draws.generators(1), strict=True):
+            count += generator.poisson(np.where(mean > WHOLE, mean, 0) * (photons / 255)).astype(count.dtype)
+    return np.divide(counts, np.float32(photons), dtype=np.float32)
+
+
+def poisson(levels: np.ndarray, words: np.ndarray, tables: Alias) -> np.ndarray:
+    """Poisson counts (...) int32 for grey levels (...) in 0..255, each from one random 32-bit word (...)."""
+    thresholds, others, starts = tables
+    columns = thresholds.shape[1]
+    low = 32 - (columns.bit_length() - 1)  # the high bits of a word choose a column, the low ones compare
+    column = (words >> np.uint32(low)).astype(np.intp)
+    cell = levels * columns
+    cell += column
+    kept = (words & np.uint32((1 << low) - 1)) < thresholds.ravel()[cell]
+    count = np.where(kept, column, others.ravel()[cell])
+    count += starts[levels]
+    return count.astype(np.int32)
+
+
+@lru_cache(maxsize=8)
+def alias_tables(photons: float) -> Alias:
+    """Tables of Poisson(c k / 255) for the grey levels k = 0..255 (Walker 1977).
+
+    Each level has a window of K counts around its mean, wide enough that less than 1e-8 lies outside. A column
+    holds its own count up to a threshold, another count above it; all columns are equally likely.
+    """
+    from scipy.special import gammaln, xlogy
+
+    mean = photons * np.arange(256)[:, None] / 255
+    columns = 1 << int(np.ceil(np.log2(12 * np.sqrt(photons) + 20)))
+    starts = np.maximum(np.rint(mean).astype(np.int64) - columns // 2, 0)  # (256, 1)
+    counts = starts + np.arange(columns)
+    mass = np.exp(xlogy(counts, mean) - mean - gammaln(counts + 1))
+    thresholds, others = robbed(mass * (columns / mass.sum(1, keepdims=True)))
+    low = 32 - (columns.bit_length() - 1)
+    return np.rint(thresholds * 2.0**low).astype(np.uint32), others, starts[:, 0]
+
+
+def robbed(mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Thresholds and other columns (L, K) of columns of mass (L, K), mean 1: the fullest fills up the emptiest."""
+    mass = mass.copy()
+    thresholds, others = np.ones_like(mass), np.tile(np.arange(mass.shape[1]), (len(mass), 1))
+    rows = np.arange(len(mass))
+    for _ in range(mass.shape[1]):
+        poor, rich = mass.argmin(1), mass.argmax(1)
+        need = mass[rows, poor] < 1 - 1e-12
+        if not need.any():
+            break
+        here, poor, rich = rows[need], poor[need], rich[need]
+        thresholds[here, poor], others[here, poor] = mass[here, poor], rich
+        mass[here, rich] -= 1 - mass[here, poor]
+        mass[here, poor] = 1
+    return thresholds, others
