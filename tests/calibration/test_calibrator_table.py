@@ -1,0 +1,216 @@
+"""What every method keeps, what is refused, and what a file may say."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from calibration_samples import gaussian_mixture, mean_loss, overconfident
+from torch import Tensor
+
+from murmuration.calibration import (
+    CALIBRATORS,
+    Isotonic,
+    MemberTemperature,
+    Stretch,
+    Temperature,
+    Vector,
+    calibrator_from_json,
+    calibrator_names,
+    fit_calibrator,
+)
+from murmuration.errors import Failure, Misuse
+from murmuration.predictive import Predictive
+
+PAIRS = [(name, task) for task in ("classification", "regression") for name in calibrator_names(task)]
+GUARANTEED = [pair for pair in PAIRS if pair[0] in ("temperature", "pool_temperature", "vector")]
+LINE = ((0.0, 1.0), (0.0, 1.0))
+
+
+def sample(task: str) -> tuple[Predictive, Tensor]:
+    if task == "regression":
+        return gaussian_mixture(factor=1.5, inputs=300)
+    return overconfident(inputs=300, weights=[0.4, 0.3, 0.2, 0.1])
+
+
+@pytest.mark.parametrize(("name", "task"), PAIRS)
+def test_a_calibrator_survives_its_file_bit_for_bit(name: str, task: str) -> None:
+    pred, y = sample(task)
+    fitted = fit_calibrator(name, pred, y)
+    again = calibrator_from_json(json.loads(json.dumps(fitted.to_json())))
+    assert again == fitted
+    assert torch.equal(again(pred).outputs, fitted(pred).outputs)
+    assert (fitted.name, fitted.task) == (name, task)
+
+
+@pytest.mark.parametrize(("name", "task"), PAIRS)
+def test_what_goes_in_is_not_modified_and_shapes_and_weights_stay(name: str, task: str) -> None:
+    pred, y = sample(task)
+    outputs, targets = pred.outputs.clone(), y.clone()
+    calibrated = fit_calibrator(name, pred, y)(pred)
+    assert torch.equal(pred.outputs, outputs)
+    assert torch.equal(y, targets)
+    assert calibrated.mean.shape == pred.mean.shape
+    assert torch.equal(calibrated.member_weights, pred.member_weights)
+    assert not torch.equal(calibrated.mean if task == "classification" else calibrated.total_var, pred.mean)
+
+
+@pytest.mark.parametrize(("name", "task"), PAIRS)
+def test_total_uncertainty_is_still_aleatoric_plus_epistemic(name: str, task: str) -> None:
+    pred, y = sample(task)
+    calibrated = fit_calibrator(name, pred, y)(pred)
+    if task == "classification":
+        parts = calibrated.aleatoric_covariance + calibrated.epistemic_covariance
+        torch.testing.assert_close(parts, calibrated.total_covariance, atol=1e-14, rtol=0)
+        assert (calibrated.entropy >= calibrated.expected_entropy - 1e-12).all()
+    else:
+        second = calibrated.average(calibrated.member_mean.square() + calibrated.member_var)
+        torch.testing.assert_close(calibrated.total_var, second - calibrated.mean.square(), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "task"), GUARANTEED)
+@pytest.mark.parametrize("inputs", [2, 5, 300])
+def test_the_loss_on_the_fitting_examples_is_never_worse(name: str, task: str, inputs: int) -> None:
+    pred, y = sample(task)
+    few, y = next(pred.batches(inputs)), y[:inputs]
+    assert mean_loss(fit_calibrator(name, few, y)(few), y) <= mean_loss(few, y)
+
+
+@pytest.mark.parametrize(("name", "task"), GUARANTEED)
+def test_what_is_calibrated_already_is_hardly_touched(name: str, task: str) -> None:
+    pred, y = sample(task)
+    once = fit_calibrator(name, pred, y)(pred)
+    twice = fit_calibrator(name, once, y)(once)
+    worth = mean_loss(pred, y) - mean_loss(once, y)
+    assert worth > 0.01
+    assert mean_loss(once, y) - mean_loss(twice, y) < 0.02 * worth
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "words"),
+    [
+        (Temperature(1.3712), "every logit divided by 1.37"),
+        (MemberTemperature((1.1, 1.5)), "the logits of each member divided by a temperature of its own, 1.1 to 1.5"),
+        (Stretch((1.2,)), "the predictive distribution stretched 1.2 times around its mean"),
+        (
+            Vector((0.5, 2.0), (0.0, 0.0)),
+            "the logit of each class multiplied by a factor of its own (0.5 to 2) and shifted (0)",
+        ),
+        (
+            Isotonic((LINE, LINE)),
+            "the mean probability of each class replaced by its observed frequency, read off 2 knots",
+        ),
+    ],
+)
+def test_each_says_what_it_does(calibrator: Any, words: str) -> None:
+    assert calibrator.about == words
+
+
+def test_the_table_names_what_serves_a_task() -> None:
+    assert calibrator_names("classification") == list(CALIBRATORS)
+    assert calibrator_names("regression") == ["temperature", "member_temperature"]
+    with pytest.raises(Misuse, match="unknown task 'regresion': did you mean 'regression'"):
+        calibrator_names("regresion")
+
+
+def test_an_unknown_method_gets_the_nearest_name() -> None:
+    pred, y = sample("classification")
+    with pytest.raises(Misuse, match="unknown calibrator 'temprature': did you mean 'temperature'"):
+        fit_calibrator("temprature", pred, y)
+
+
+@pytest.mark.parametrize("name", ["vector", "isotonic", "pool_temperature"])
+def test_methods_of_classes_refuse_numbers(name: str) -> None:
+    pred, y = sample("regression")
+    words = f"calibrator '{name}' belongs to classification, and this is a regression: write 'temperature' instead"
+    with pytest.raises(Misuse, match=words):
+        fit_calibrator(name, pred, y)
+
+
+@pytest.mark.parametrize(("name", "task"), PAIRS)
+def test_one_example_and_outputs_that_are_not_numbers_are_refused(name: str, task: str) -> None:
+    pred, y = sample(task)
+    with pytest.raises(Misuse, match=f"^1 example to fit calibrator '{name}' on: expected at least 2"):
+        fit_calibrator(name, next(pred.batches(1)), y[:1])
+    broken = pred.outputs.clone()
+    broken[1, 7, 0] = torch.nan
+    with pytest.raises(Misuse, match=r"^outputs of member 1 for input 7 are not finite: expected numbers"):
+        fit_calibrator(name, Predictive(broken, pred.likelihood), y)
+
+
+def test_targets_that_are_not_numbers_or_too_few_are_refused() -> None:
+    pred, y = sample("regression")
+    holed = y.clone()
+    holed[3, 1] = torch.nan
+    with pytest.raises(Misuse, match=r"target nan at \[3, 1\]"):
+        fit_calibrator("temperature", pred, holed)
+    classes, labels = sample("classification")
+    with pytest.raises(Misuse, match=r"labels of shape \(299,\) for 300 inputs"):
+        fit_calibrator("temperature", classes, labels[:-1])
+    with pytest.raises(Misuse, match=r"label nan at \[0\]"):
+        fit_calibrator("temperature", classes, labels.double() * torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "words"),
+    [
+        ("vector", "classification", "calibrator 'vector' was fitted on 3 classes, got 2"),
+        ("isotonic", "classification", "calibrator 'isotonic' was fitted on 3 classes, got 2"),
+        ("temperature", "regression", "calibrator 'temperature' was fitted on 2 targets, got 1"),
+        ("member_temperature", "regression", "calibrator 'member_temperature' was fitted on 3 members, got 1"),
+        ("member_temperature", "classification", "calibrator 'member_temperature' was fitted on 4 members, got 1"),
+    ],
+)
+def test_a_predictive_that_does_not_fit_is_refused(name: str, task: str, words: str) -> None:
+    pred, y = sample(task)
+    small = Predictive.from_moments([[[0.0]]], 1.0) if task == "regression" else Predictive.from_probs([[0.5, 0.5]])
+    with pytest.raises(Misuse, match=words):
+        fit_calibrator(name, pred, y)(small)
+
+
+@pytest.mark.parametrize(("name", "task"), PAIRS)
+def test_a_predictive_of_the_other_task_is_refused(name: str, task: str) -> None:
+    other = "regression" if task == "classification" else "classification"
+    with pytest.raises(Misuse, match=f"calibrator '{name}' was fitted for {task}, and this is a {other}"):
+        fit_calibrator(name, *sample(task))(sample(other)[0])
+
+
+CLASSES, NUMBERS = {"task": "classification"}, {"task": "regression"}
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ([1, 2], r"the record is \[1, 2\], expected an object with name and task"),
+        ({"name": "temprature", **CLASSES}, "name is 'temprature', expected one of temperature, "),
+        ({"name": ["temperature"], **CLASSES}, r"name is \['temperature'\]"),
+        ({"name": "vector", **NUMBERS}, "task is 'regression', expected classification for 'vector'"),
+        ({"name": "temperature", "task": {}}, "task is {}, expected classification or regression"),
+        ({"name": "temperature", **CLASSES}, "temperature is None, expected a number from 1e-09"),
+        ({"name": "temperature", **CLASSES, "temperature": "1.5"}, "temperature is '1.5'"),
+        ({"name": "temperature", **CLASSES, "temperature": True}, "temperature is True"),
+        ({"name": "temperature", **CLASSES, "temperature": float("nan")}, "temperature is nan"),
+        ({"name": "temperature", **CLASSES, "temperature": 10**400}, r"temperature is 10+\.\.\., expected"),
+        ({"name": "pool_temperature", **CLASSES, "temperature": -1}, "temperature is -1"),
+        ({"name": "member_temperature", **CLASSES, "temperatures": []}, r"temperatures is \[\], expected a list"),
+        ({"name": "member_temperature", **CLASSES, "temperatures": [1, None]}, r"temperatures\[1\] is None"),
+        ({"name": "vector", **CLASSES, "factors": [1, 1], "shifts": [0]}, r"shifts is \[0\], expected 2 numbers"),
+        ({"name": "isotonic", **CLASSES, "knots": {}}, "knots is {}"),
+        ({"name": "isotonic", **CLASSES, "knots": [[[0, 1]]]}, r"knots\[0\] is .* expected two lists"),
+        ({"name": "isotonic", **CLASSES, "knots": [[[0, 1], [0, 2]]]}, r"knots\[0\]\[1\]\[1\] is 2"),
+        ({"name": "isotonic", **CLASSES, "knots": [[[0, 1], [0]]]}, r"knots\[0\] is .* as many frequencies"),
+        ({"name": "isotonic", **CLASSES, "knots": [[[0, 0], [0, 1]]]}, r"knots\[0\] is .* expected rising"),
+        ({"name": "isotonic", **CLASSES, "knots": [[[0, 1], [1, 0]]]}, r"knots\[0\] is .* that never fall"),
+        ({"name": "temperature", **NUMBERS, "factors": 2.0}, "factors is 2.0, expected a list of numbers"),
+        ({"name": "member_temperature", **NUMBERS, "factors": None}, "factors is None"),
+        ({"name": "member_temperature", **NUMBERS, "factors": [[1, 2], [1]]}, "as many numbers for each member"),
+    ],
+)
+def test_a_damaged_record_is_refused_in_one_line(record: Any, words: str) -> None:
+    with pytest.raises(Failure, match=words) as refused:
+        calibrator_from_json(record)
+    message = str(refused.value)
+    assert message.startswith("damaged calibrator: ")
+    assert message.endswith("fit it again with fit_calibrator")
+    assert "\n" not in message
+    assert len(message) < 240
