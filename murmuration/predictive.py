@@ -5,11 +5,9 @@ is a member's own mean; the observed y is that mean plus the likelihood's noise.
 uncertainty is often the small difference of two large numbers.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -17,19 +15,29 @@ from torch import Tensor
 
 from murmuration.errors import Misuse
 from murmuration.likelihoods import HALF_LOG_TWO_PI, Categorical, Likelihood, MeanAndStd
+from murmuration.mixtures import (
+    centred_logits,
+    disagreement_of,
+    entropy_of,
+    mixture_cdf,
+    mixture_quantile,
+    second_moment,
+    weighted_mean,
+    weighted_variance,
+)
 from murmuration.predictive_checks import (
+    as_weights,
     check_alike,
     check_outputs,
     check_weights,
     checked_labels,
+    checked_logits,
+    checked_members,
     checked_moments,
-    checked_probs,
     checked_targets,
 )
 
 SMALLEST_PROBABILITY = 1e-12  # what log_prob takes for anything below: one sure mistake costs 27.6 nats
-SMALLEST_STORED = 1e-300  # a given probability of zero is stored as this, so that every logit stays finite
-HALVINGS = 40  # of the quantile's bracket: its width shrinks by 1e-12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,12 +73,12 @@ class Predictive:
 
     def average(self, values: Tensor) -> Tensor:
         """The mean (...) over members of values (S, ...), each counted by its weight."""
-        return torch.tensordot(self.member_weights, values.double(), dims=1)
+        return weighted_mean(values, self.member_weights)
 
     @cached_property
     def mean(self) -> Tensor:
         """The mean class probabilities, or the mean of y, (N, K)."""
-        return self.average(self.probs if self.task == "classification" else self.member_mean)
+        return self.mean_probs if self.task == "classification" else self.average(self.member_mean)
 
     def member_log_prob(self, y: Any) -> Tensor:
         """The log-likelihood (S, N) of each target under each member; probabilities are clipped at 1e-12."""
@@ -88,32 +96,47 @@ class Predictive:
         """
         return (self.member_weights.log()[:, None] + self.member_log_prob(y)).logsumexp(0)
 
-    @cached_property
-    def probs(self) -> Tensor:
-        """The class probabilities (S, N, K) of each member."""
+    @property
+    def logits(self) -> Tensor:
+        """The logits (S, N, K) of each member; made of probabilities, they are their logarithms."""
         if not isinstance(self.likelihood, Categorical):
             raise Misuse(
                 "probabilities, entropies and confidence belong to classification, and this is a "
                 "regression: read mean, aleatoric_var, epistemic_var, total_var, quantile or interval"
             )
-        return self.likelihood.probs(self.outputs.double())
+        return self.outputs.double()
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """The class probabilities (S, N, K) of each member."""
+        return self.logits.softmax(-1)
+
+    @cached_property
+    def mean_probs(self) -> Tensor:
+        """The mean class probabilities (N, K)."""
+        return self.average(self.probs)
+
+    @cached_property
+    def votes(self) -> Tensor:
+        """The class (S, N) of each member's largest probability, the first of equals."""
+        return self.probs.max(-1).indices  # what argmax says, in two thirds of its time
 
     @property
     def predicted(self) -> Tensor:
         """The class (N,) of the largest mean probability."""
-        return self.average(self.probs).argmax(-1)
+        return self.mean_probs.argmax(-1)
 
     @property
     def confidence(self) -> Tensor:
         """The largest mean probability (N,)."""
-        return self.average(self.probs).amax(-1)
+        return self.mean_probs.amax(-1)
 
-    @property
+    @cached_property
     def entropy(self) -> Tensor:
         """Total uncertainty (N,): the entropy of the mean probabilities, in nats."""
-        return entropy_of(self.average(self.probs))
+        return entropy_of(self.mean_probs)
 
-    @property
+    @cached_property
     def expected_entropy(self) -> Tensor:
         """Aleatoric uncertainty (N,): the mean entropy of the members, in nats."""
         return self.average(entropy_of(self.probs))
@@ -128,35 +151,45 @@ class Predictive:
 
     @property
     def disagreement(self) -> Tensor:
-        """The share (N,) of pairs of distinct members that predict different classes; 0 for a single member.
+        """The share (N,) of pairs of distinct members that predict different classes; 0 for a single member."""
+        return disagreement_of(self.votes, self.member_weights, self.probs.shape[-1])
 
-        With weights a pair counts by the product of its members' weights.
+    @property
+    def energy(self) -> Tensor:
+        """The mean energy (N,) of the members, minus the logsumexp of their logits (Liu et al. 2020): low is familiar.
+
+        It reads the size of the logits, which probabilities have lost: a predictive made by `from_probs` has
+        energy 0, up to rounding, for every input.
+
+        >>> round(Predictive(torch.zeros(1, 1, 4), Categorical(4)).energy.item(), 6)  # -log 4
+        -1.386294
         """
-        votes = torch.zeros_like(self.mean)  # (N, K): the weight behind each class
-        votes.scatter_add_(1, self.probs.argmax(-1).T, self.member_weights.expand(len(votes), -1))
-        pairs = 1 - self.member_weights.square().sum()
-        return (1 - votes.square().sum(-1)).clamp_min(0) / pairs.clamp_min(1e-12)
+        return -self.average(self.logits.logsumexp(-1))
+
+    @property
+    def logit_variance(self) -> Tensor:
+        """The variance (N,) over members of their logits, divided by S, mean over classes; 0 for a single member.
+
+        Each member's logits are centred over classes first: softmax does not see a shift, so it is no
+        disagreement. A given probability of zero counts as 1e-300, and makes the variance huge.
+        """
+        return weighted_variance(centred_logits(self.logits), self.member_weights).mean(-1)
 
     @property
     def aleatoric_covariance(self) -> Tensor:
         """E[diag(p) - p p^T] (N, K, K): the noise of the label that members agree on (Kwon et al. 2020)."""
-        return torch.diag_embed(self.mean) - self._second_moment(self.probs)
+        return torch.diag_embed(self.mean) - second_moment(self.probs, self.member_weights)
 
     @property
     def epistemic_covariance(self) -> Tensor:
         """E[(p - mean)(p - mean)^T] (N, K, K): the spread of the members, divided by S and not S - 1."""
-        return self._second_moment(self.probs - self.mean)
+        return second_moment(self.probs - self.mean, self.member_weights)
 
     @property
     def total_covariance(self) -> Tensor:
         """diag(mean) - mean mean^T (N, K, K): the covariance of a one-hot label; aleatoric plus epistemic."""
-        mean = self.average(self.probs)
+        mean = self.mean_probs
         return torch.diag_embed(mean) - mean[:, :, None] * mean[:, None, :]
-
-    def _second_moment(self, vectors: Tensor) -> Tensor:
-        """E[v v^T] (N, K, K) over members of vectors (S, N, K), one product per input."""
-        weighted = vectors * self.member_weights[:, None, None]
-        return weighted.permute(1, 2, 0) @ vectors.permute(1, 0, 2)
 
     @cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
@@ -185,7 +218,7 @@ class Predictive:
     @property
     def epistemic_var(self) -> Tensor:
         """The variance (N, K) of the members' means, divided by S and not S - 1."""
-        return self.average((self.member_mean - self.average(self.member_mean)).square())
+        return weighted_variance(self.member_mean, self.member_weights)
 
     @property
     def total_var(self) -> Tensor:
@@ -194,24 +227,11 @@ class Predictive:
 
     def cdf(self, y: Any) -> Tensor:
         """P(Y <= y) (N, K) under the mixture of Gaussians, each target on its own."""
-        return self.average(normal_cdf((self.targets(y) - self.member_mean) / self.member_var.sqrt()))
+        return mixture_cdf(self.targets(y), self.member_mean, self.member_var.sqrt(), self.member_weights)
 
     def quantile(self, level: float) -> Tensor:
-        """The value (N, K) that y stays below with probability `level`.
-
-        Bisection between the smallest and the largest member quantile, which enclose the mixture's: the error
-        is at most 1e-12 of that bracket, or rounding.
-        """
-        if not 0 < level < 1:
-            raise Misuse(f"level {level} is outside (0, 1): write for example 0.9")
-        mean, std = self.member_mean, self.member_var.sqrt()
-        members = mean + NormalDist().inv_cdf(level) * std
-        low, high = members.amin(0), members.amax(0)
-        for _ in range(HALVINGS if len(members) > 1 else 0):
-            middle = (low + high) / 2
-            below = self.average(normal_cdf((middle - mean) / std)) < level
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return (low + high) / 2
+        """The value (N, K) that y stays below with probability `level`, to 1e-12 of the spread of members."""
+        return mixture_quantile(level, self.member_mean, self.member_var.sqrt(), self.member_weights)
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """The central interval (low, high), each (N, K), that holds y with probability `level` in (0, 1)."""
@@ -234,10 +254,7 @@ class Predictive:
 
     def select(self, members: Sequence[int] | Tensor) -> "Predictive":
         """The predictive of the chosen members, in that order; their weights are scaled to sum to one."""
-        chosen = torch.as_tensor(members, dtype=torch.long, device=self.outputs.device)
-        count = len(self.outputs)
-        if chosen.ndim != 1 or not len(chosen) or chosen.min() < -count or chosen.max() >= count:
-            raise Misuse(f"members {chosen.tolist()}: expected a list of indices 0..{count - 1}")
+        chosen = checked_members(members, count=len(self.outputs)).to(self.outputs.device)
         weights = None if self.weights is None else self.weights[chosen] / self.weights[chosen].sum()
         return replace(self, outputs=self.outputs[chosen], weights=weights)
 
@@ -266,9 +283,8 @@ class Predictive:
         >>> Predictive.from_probs([[0.7, 0.3], [0.0, 1.0]]).predicted.tolist()
         [0, 1]
         """
-        values = checked_probs(probs)
-        logits = values.clamp_min(SMALLEST_STORED).log()
-        return Predictive(logits, Categorical(values.shape[-1]), as_weights(weights))
+        logits = checked_logits(probs)
+        return Predictive(logits, Categorical(logits.shape[-1]), as_weights(weights))
 
     @staticmethod
     def from_moments(mean: Any, std: Any, weights: Any = None) -> "Predictive":
@@ -282,17 +298,3 @@ class Predictive:
         """
         outputs = checked_moments(mean, std)
         return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2), as_weights(weights))
-
-
-def entropy_of(probs: Tensor) -> Tensor:
-    """The entropy (...) in nats of probabilities (..., K), with 0 log 0 = 0."""
-    return -torch.special.xlogy(probs, probs).sum(-1)
-
-
-def normal_cdf(z: Tensor) -> Tensor:
-    """P(Z <= z) (...) of the standard normal, by erfc: as exact in the tails as ndtr and ten times faster."""
-    return 0.5 * torch.special.erfc(z * -math.sqrt(0.5))
-
-
-def as_weights(weights: Any) -> Tensor | None:
-    return None if weights is None else torch.as_tensor(weights, dtype=torch.float64)

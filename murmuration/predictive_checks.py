@@ -4,13 +4,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
+from murmuration.workers import side_by_side
 
 SUM_TOLERANCE = 1e-3  # how far from one probabilities may sum: float16 and rounded files pass
+SMALLEST_STORED = 1e-300  # a given probability of zero is stored as this, so that every logit stays finite
+ELEMENTS = 2**18  # of (S, N, K) worked on at once: 2 MB, which a core keeps in its cache
 
 
 def check_outputs(outputs: Tensor, likelihood: Likelihood) -> None:
@@ -32,6 +36,19 @@ def check_weights(weights: Tensor | None, *, members: int) -> None:
         )
 
 
+def as_weights(weights: Any) -> Tensor | None:
+    """Weights as a tensor (S,), float64, if there are any."""
+    return None if weights is None else torch.as_tensor(weights, dtype=torch.float64)
+
+
+def checked_members(members: Any, *, count: int) -> Tensor:
+    """Chosen members as indices (C,), int64; negative ones count from the end."""
+    chosen = torch.as_tensor(members, dtype=torch.long)
+    if chosen.ndim != 1 or not len(chosen) or chosen.min() < -count or chosen.max() >= count:
+        raise Misuse(f"members {chosen.tolist()}: expected a list of indices 0..{count - 1}")
+    return chosen
+
+
 def check_alike(likelihoods: Sequence[Likelihood]) -> None:
     """Nothing, if there is at least one likelihood and all are the same."""
     kinds = sorted({str(likelihood) for likelihood in likelihoods})
@@ -39,25 +56,48 @@ def check_alike(likelihoods: Sequence[Likelihood]) -> None:
         raise Misuse(f"{len(likelihoods)} predictives with likelihoods {kinds}: expected one or more, all alike")
 
 
-def checked_probs(probs: Any) -> Tensor:
-    """Class probabilities as a tensor (S, N, K) whose rows sum to exactly one, up to rounding."""
-    values = torch.as_tensor(probs, dtype=torch.float64)
+def checked_logits(probs: Any) -> Tensor:
+    """The logarithms (S, N, K) of class probabilities whose rows sum to one, up to rounding; zero counts as 1e-300.
+
+    A few inputs at a time: no second copy of a large array is made, and the work stays in the cache.
+    """
+    values = probs if isinstance(probs, Tensor) else torch.as_tensor(np.asarray(probs))
     if values.ndim not in (2, 3):
         raise Misuse(
             f"probabilities of shape {tuple(values.shape)}: expected (S, N, K) or (N, K); "
             "for one probability p per input write np.stack([1 - p, p], -1)"
         )
     values = values[None] if values.ndim == 2 else values
-    sums = values.sum(-1)
-    bad = ~(values.isfinite() & (values >= 0)).all(-1) | ((sums - 1).abs() > SUM_TOLERANCE)
+    logits = torch.empty_like(values, dtype=torch.float64, memory_format=torch.contiguous_format)
+    size = inputs_at_once(values)
+
+    def fill(first: int) -> None:
+        rows = values[:, first : first + size].double()
+        sums = rows.sum(-1)
+        check_rows(rows, sums, first)
+        logits[:, first : first + size] = (rows / sums[..., None]).clamp_min_(SMALLEST_STORED).log_()
+
+    for _ in side_by_side(fill, range(0, values.shape[1], size)):
+        pass
+    return logits
+
+
+def check_rows(rows: Tensor, sums: Tensor, first: int) -> None:
+    """Nothing, if rows (S, n, K) with those sums (S, n), the first of which is input `first`, are probabilities."""
+    bad = ~((rows.amin(-1) >= 0) & ((sums - 1).abs() <= SUM_TOLERANCE))  # NaN is neither
     if bad.any():
         member, row = bad.nonzero()[0].tolist()
-        total, smallest = sums[member, row].item(), values[member, row].min().item()
+        total, smallest = sums[member, row].item(), rows[member, row].min().item()
         raise Misuse(
-            f"probabilities at [{member}, {row}] sum to {total:.6g}, smallest {smallest:.6g}: "
+            f"probabilities at [{member}, {first + row}] sum to {total:.6g}, smallest {smallest:.6g}: "
             "expected none negative and a sum of 1; give probabilities, not logits"
         )
-    return values / sums[..., None]
+
+
+def inputs_at_once(outputs: Tensor) -> int:
+    """How many inputs of outputs (S, N, K) are worth unfolding in memory at once."""
+    members, _, width = outputs.shape
+    return max(1, ELEMENTS // max(1, members * width))
 
 
 def checked_moments(mean: Any, std: Any) -> Tensor:

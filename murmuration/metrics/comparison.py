@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from murmuration.errors import Misuse
-from murmuration.metrics.evaluation import Evaluation, Score, evaluate, overall_means
+from murmuration.metrics.evaluation import Evaluation, Score, evaluate
 from murmuration.metrics.intervals import CHUNK, bootstrap_means, group_of, group_sums, percentile_interval
 from murmuration.metrics.scores import Measure, measure_of
 from murmuration.predictive import Predictive
 
 PERMUTATIONS = 9_999
+PERMUTED = "paired permutation"
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,70 @@ def paired_test(a: Evaluation, b: Evaluation, name: str, *, seed: int = 0, resam
     random halves of the examples, which for a mean is the sign-flip test: exact if the examples are
     independent, whatever their distribution. Its smallest value is 1/10,000.
     """
+    measure, (sums_a, sums_b), sizes = sums_of_both(a, b, name, seed)
+    found = paired_difference(measure, sums_a, sums_b, sizes=sizes, seed=seed, resamples=resamples)
+    if name == "accuracy":
+        return Comparison(name, found, mcnemar(a.columns["correct"], b.columns["correct"]), "McNemar, exact")
+    return Comparison(name, found, swap_test(measure, sums_a, sums_b, inputs=a.inputs, seed=seed), PERMUTED)
+
+
+def paired_sums(name: str, measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, seed: int = 0) -> Comparison:
+    """The comparison by sums (G, F) of a measure's features over the same groups of equally many of all inputs."""
+    sizes = np.full(len(a), inputs / len(a))
+    found = paired_difference(measure, a, b, sizes=sizes, seed=seed, resamples=1000)
+    return Comparison(name, found, swap_test(measure, a, b, inputs=inputs, seed=seed), PERMUTED)
+
+
+def smallest_difference(a: Evaluation, b: Evaluation, name: str, *, seed: int = 0, resamples: int = 1000) -> float:
+    """The difference of a score that so many examples can tell from noise: half the width of the paired interval.
+
+    It falls as 1 / sqrt(N), and depends on how alike a and b are: two that err on the same examples are told
+    apart by fewer.
+    """
+    measure, sums, sizes = sums_of_both(a, b, name, seed)
+    found = paired_difference(measure, *sums, sizes=sizes, seed=seed, resamples=resamples)
+    return (found.high - found.low) / 2
+
+
+def holm(p_values: Any) -> np.ndarray:
+    """The p-values (T,) of T tests, each raised so that the chance of any false alarm stays what it says (Holm 1979).
+
+    The smallest is multiplied by T, the next by T - 1, and so on; none falls below a smaller one's. Tests need
+    not be independent.
+
+    >>> holm([0.01, 0.04, 0.03]).round(6).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    given = np.asarray(p_values, dtype=float)
+    order = np.argsort(given, kind="stable")
+    raised = np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1))
+    adjusted = np.empty(len(given))
+    adjusted[order] = raised.clip(max=1)
+    return adjusted
+
+
+def sums_of_both(
+    a: Evaluation, b: Evaluation, name: str, seed: int
+) -> tuple[Measure, tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """The measure, its sums (G, F) for a and for b over the same random groups, and the groups' sizes (G,)."""
     check_same_examples(a, b)
     measure, groups = measure_of(name, a.task), group_of(a.inputs, seed)
-    pair = [group_sums(measure.features(each.columns), groups) for each in (a, b)]
-    sizes = np.bincount(groups).astype(float)
-    value = difference(measure, *(overall_means(measure.features(each.columns)) for each in (a, b)))
-    drawn = bootstrap_means(np.concatenate(pair, axis=1), sizes, resamples=resamples, seed=seed)
-    low, high = percentile_interval(value, difference(measure, *np.split(drawn, 2, axis=1)))
-    if name == "accuracy":
-        p_value, test = mcnemar(a.columns["correct"], b.columns["correct"]), "McNemar, exact"
-    else:
-        p_value, test = swap_test(measure, pair[0], pair[1], inputs=a.inputs, seed=seed), "paired permutation"
-    return Comparison(name, Score(value, low, high), p_value, test)
+    for label, each in (("a", a), ("b", b)):
+        if not measure.exists(each.columns):
+            raise Misuse(
+                f"{name} does not exist for {label}, {each!r}: a fair score needs two members, a ranking errors"
+            )
+    sums_a, sums_b = (group_sums(measure.features(each.columns), groups) for each in (a, b))
+    return measure, (sums_a, sums_b), np.bincount(groups).astype(float)
+
+
+def paired_difference(
+    measure: Measure, a: np.ndarray, b: np.ndarray, *, sizes: np.ndarray, seed: int, resamples: int
+) -> Score:
+    """The difference a - b of a score from sums (G, F) over groups of those sizes, with its bootstrap interval."""
+    value = float(difference(measure, *(each.sum(0) / sizes.sum() for each in (a, b))))
+    drawn = bootstrap_means(np.concatenate([a, b], axis=1), sizes, resamples=resamples, seed=seed)
+    return Score(value, *percentile_interval(value, difference(measure, *np.split(drawn, 2, axis=1))))
 
 
 def difference(measure: Measure, a: np.ndarray, b: np.ndarray) -> Any:

@@ -7,7 +7,8 @@ import numpy as np
 from murmuration.errors import Misuse
 from murmuration.metrics.intervals import wilson
 from murmuration.metrics.per_example import Columns
-from murmuration.metrics.scores import BINS, confidence_bins, risks
+from murmuration.metrics.ranking import risks
+from murmuration.metrics.scores import BINS, confidence_bins
 
 POINTS = 200  # of a risk-coverage curve, at most
 
@@ -26,7 +27,7 @@ class Reliability:
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """The error rate among the most confident share of inputs."""
+    """The mean loss of the most certain share of inputs: their error rate, or for a regression their absolute error."""
 
     coverage: np.ndarray  # (P,) increasing, ends at 1
     risk: np.ndarray  # (P,)
@@ -57,7 +58,6 @@ def reliability(columns: Columns, bins: int = BINS) -> Reliability:
 
 def risk_coverage(columns: Columns, points: int = POINTS) -> RiskCoverage:
     """The risk-coverage curve of the columns at `points` coverages or fewer; its area is the score aurc."""
-    need(columns, "confidence", "classification")
     risk = risks(columns)
     places = np.unique(np.ceil(np.linspace(0, 1, points + 1)[1:] * len(risk)).astype(int)) - 1
     return RiskCoverage((places + 1) / len(risk), risk[places])

@@ -1,7 +1,7 @@
 """An evaluation: the columns of all inputs, gathered in chunks, and the scores with their intervals."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import Misuse
+from murmuration.likelihoods import Likelihood
 from murmuration.metrics.intervals import (
     Feature,
     bootstrap_means,
@@ -20,8 +21,8 @@ from murmuration.metrics.intervals import (
 from murmuration.metrics.per_example import Columns, columns
 from murmuration.metrics.scores import SCORES, Measure, Task
 from murmuration.predictive import Predictive
-
-ELEMENTS = 2**21  # of (S, N, K) unfolded at once: 16 MB
+from murmuration.predictive_checks import inputs_at_once
+from murmuration.workers import side_by_side
 
 
 class Score(float):
@@ -75,55 +76,133 @@ class Evaluation:
     @staticmethod
     def from_chunks(chunks: Iterable[tuple[Predictive, Any]]) -> "Evaluation":
         """The evaluation of pairs (predictive, y) that come one after another and are not kept."""
-        tables: list[Columns] = []
-        sums: Tensor | None = None
-        origin: Tensor | None = None
+        gathering = Gathering()
         for pred, y in chunks:
-            tables.append(columns(pred, y))
-            origin = member_origin(pred) if origin is None else origin
-            part = agreement_sums(pred, origin)
-            sums = torch.zeros_like(part) if sums is None else sums
-            if part.shape != sums.shape:
-                raise Misuse(
-                    f"a chunk has {len(pred.outputs)} members or a task unlike the first: expected one ensemble"
-                )
-            sums = sums + part
-        if sums is None:
-            raise Misuse("no predictions to evaluate: expected at least one (predictive, y)")
-        joined = {name: np.concatenate([t.pop(name) for t in tables], axis=-1) for name in list(tables[0])}
-        inputs = len(joined["log_prob"])
-        return Evaluation(cast(Task, pred.task), joined, agreement_of(sums, inputs, pred.task))
+            gathering.add(pred, y)
+            del pred, y  # before the next is made
+        return gathering.evaluation()
 
-    def scores(self, *, seed: int = 0, resamples: int = 1000) -> dict[str, Score]:
-        """All scores of the task by name, each with its 95 % interval.
+    @staticmethod
+    def joined(parts: Sequence["Evaluation"]) -> "Evaluation":
+        """The evaluation of the inputs of all parts, one after another; the agreement of a regression is then NaN."""
+        first, sizes = parts[0], [part.inputs for part in parts]
+        columns = {name: np.concatenate([p.columns[name] for p in parts], axis=-1) for name in first.columns}
+        agreement = np.average([part.agreement for part in parts], axis=0, weights=sizes)
+        known = first.task == "classification" or len(parts) == 1
+        return Evaluation(first.task, columns, agreement if known else np.full_like(agreement, np.nan))
 
-        A proportion gets the Wilson interval; all others the percentile bootstrap over inputs (over 10,000
-        random groups of inputs when there are more). Bins of calibration errors stay where the full sample
-        put them.
+    def select(self, rows: Any) -> "Evaluation":
+        """The evaluation of the chosen inputs alone, by index or by mask (N,).
+
+        Which members agree on them is not stored: the agreement is NaN, of the same shape.
         """
-        groups, measures = group_of(self.inputs, seed), SCORES[self.task]
-        features = [measure.features(self.columns) for measure in measures.values()]
-        sums = [group_sums(each, groups) for each in features]
+        columns = {name: values[..., rows] for name, values in self.columns.items()}
+        return Evaluation(self.task, columns, np.full_like(self.agreement, np.nan))
+
+    def scores(
+        self, *, seed: int = 0, resamples: int = 1000, measures: Mapping[str, Measure] | None = None
+    ) -> dict[str, Score]:
+        """All scores of the task by name, or the given ones, each with its 95 % interval.
+
+        A proportion gets the Wilson interval, an AUROC DeLong's; all others the percentile bootstrap over
+        inputs (over 10,000 random groups of inputs when there are more). Bins of calibration errors stay where
+        the full sample put them. Scores that do not exist for these columns are left out: fair ones of a
+        single member, the ranking of errors where there are none.
+        """
+        chosen = SCORES[self.task] if measures is None else measures
+        existing = {name: measure for name, measure in chosen.items() if measure.exists(self.columns)}
+        groups = group_of(self.inputs, seed)
+        sums = [group_sums(measure.features(self.columns), groups) for measure in existing.values()]
         sizes = np.bincount(groups).astype(float)
         drawn = bootstrap_means(np.concatenate(sums, axis=1), sizes, resamples=resamples, seed=seed)
         parts = np.split(drawn, np.cumsum([part.shape[1] for part in sums])[:-1], axis=1)
         return {
-            name: scored(measure, each, part)
-            for (name, measure), each, part in zip(measures.items(), features, parts, strict=True)
+            name: scored(measure, self.columns, total.sum(0) / self.inputs, part)
+            for (name, measure), total, part in zip(existing.items(), sums, parts, strict=True)
         }
 
 
-def scored(measure: Measure, features: list[Feature], resampled: np.ndarray) -> Score:
-    """The score of features of all inputs, with the interval that the resampled means (B, F) give."""
-    statistic = float(measure.combine(overall_means(features)))
-    values = features[0].values
-    if measure.proportion and ((values == 0) | (values == 1)).all():  # not so with several targets
-        inputs = len(values)
+class Gathering:
+    """The columns of all inputs so far, and what the agreement of members needs.
+
+    Columns are copied into arrays that double when they are full. Kept as they come, thousands of small arrays
+    would lie between the large ones that each chunk needs for a moment, and hold on to the memory of those.
+    """
+
+    def __init__(self) -> None:
+        self.inputs = 0
+        self._kind: tuple[int, Likelihood] | None = None  # members, and what their outputs mean: alike in all chunks
+        self._origin: Tensor | None = None
+        self._sums: Tensor | float = 0.0
+        self._columns: Columns = {}
+
+    def add(self, pred: Predictive, y: Any, more: Columns | None = None) -> None:
+        """Take in predictions for further inputs, and columns (..., N) of what else is known of them."""
+        targets, size, start = checked(pred, y), inputs_at_once(pred.outputs), self.inputs
+        kind = len(pred.outputs), pred.likelihood
+        if self._kind is None:
+            self._kind, self._origin = kind, member_origin(inputs_of(pred, 0, size))
+        if kind != self._kind:
+            raise Misuse(f"a chunk has {len(pred.outputs)} members or a task unlike the first: expected one ensemble")
+
+        def measured(first: int) -> tuple[Columns, Tensor]:
+            part = inputs_of(pred, first, size)  # made here, so that what it unfolds in memory goes with it
+            return columns(part, targets[first : first + size]), agreement_sums(part, self._origin)
+
+        for table, sums in side_by_side(measured, range(0, len(targets), size)):
+            self._put(table, self.inputs)
+            self._sums = self._sums + sums
+            self.inputs += len(table["log_prob"])
+        self._put(more or {}, start)
+
+    def evaluation(self) -> Evaluation:
+        """The evaluation of all that was added."""
+        if self._kind is None or not isinstance(self._sums, Tensor):
+            raise Misuse("no predictions to evaluate: expected at least one (predictive, y)")
+        for name in list(self._columns):  # one at a time: no second copy of all
+            self._columns[name] = self._columns[name][..., : self.inputs].copy()
+        task = cast(Task, self._kind[1].task)
+        return Evaluation(task, dict(self._columns), agreement_of(self._sums, self.inputs, task))
+
+    def _put(self, table: Columns, first: int) -> None:
+        for name, values in table.items():
+            self._columns[name] = placed(self._columns.get(name), values, first)
+
+
+def placed(array: np.ndarray | None, values: np.ndarray, first: int) -> np.ndarray:
+    """The array (..., capacity) with values (..., n) from place `first` on; a longer copy if it was too short.
+
+    >>> placed(placed(None, np.array([1, 2]), 0), np.array([3, 4]), 2)[:4].tolist()
+    [1, 2, 3, 4]
+    """
+    end = first + values.shape[-1]
+    if array is None or end > array.shape[-1]:
+        longer = np.empty((*values.shape[:-1], max(end, 2 * first)), dtype=values.dtype)
+        if array is not None:
+            longer[..., :first] = array[..., :first]
+        array = longer
+    array[..., first:end] = values
+    return array
+
+
+def scored(measure: Measure, columns: Columns, means: np.ndarray, resampled: np.ndarray) -> Score:
+    """The score that means (F,) of features give, with its interval: by the columns, or by resampled means (B, F)."""
+    statistic = float(measure.combine(means))
+    if measure.interval is not None:
+        low, high = measure.interval(columns)
+        return Score(statistic, min(low, statistic), max(high, statistic))
+    if measure.proportion and all_binary(measure.features(columns)[0].values):  # not so with several targets
+        inputs = len(columns["log_prob"])
         low, high = (float(end) for end in wilson(np.array(statistic * inputs), np.array(inputs)))
     else:
         low, high = percentile_interval(statistic, measure.combine(resampled))
     value, low, high = (float(measure.finish(np.array(end))) for end in (statistic, low, high))
     return Score(value, *np.clip([low, high], *measure.bounds))
+
+
+def all_binary(values: np.ndarray) -> bool:
+    """Whether all values are 0 or 1."""
+    return bool(((values == 0) | (values == 1)).all())
 
 
 def overall_means(features: list[Feature]) -> np.ndarray:
@@ -134,15 +213,23 @@ def overall_means(features: list[Feature]) -> np.ndarray:
 
 def evaluate(pred: Predictive, y: Any) -> Evaluation:
     """The evaluation of a predictive on targets y, (N,) labels or (N, K) numbers."""
-    return Evaluation.from_chunks(split(pred, y))
+    return Evaluation.from_chunks([(pred, y)])
 
 
 def split(pred: Predictive, y: Any) -> Iterator[tuple[Predictive, Tensor]]:
     """Pairs (predictive, y) of as many inputs as are worth unfolding at once."""
-    targets = pred.labels(y) if pred.task == "classification" else pred.targets(y)
-    members, _, width = pred.outputs.shape
-    size = max(1, ELEMENTS // (members * width))
-    yield from zip(pred.batches(size), targets.split(size), strict=True)
+    size = inputs_at_once(pred.outputs)
+    yield from zip(pred.batches(size), checked(pred, y).split(size), strict=True)
+
+
+def checked(pred: Predictive, y: Any) -> Tensor:
+    """The targets y of either task: labels (N,) or numbers (N, K)."""
+    return pred.labels(y) if pred.task == "classification" else pred.targets(y)
+
+
+def inputs_of(pred: Predictive, first: int, count: int) -> Predictive:
+    """The predictive of so many inputs from one on, without what has been derived of the others."""
+    return replace(pred, outputs=pred.outputs[:, first : first + count])
 
 
 def score(pred: Predictive, y: Any, *, seed: int = 0, resamples: int = 1000) -> dict[str, Score]:
@@ -168,9 +255,8 @@ def agreement_sums(pred: Predictive, origin: Tensor | None) -> Tensor:
     """
     with torch.no_grad():
         if origin is None:
-            votes = pred.probs.argmax(-1)  # (S, N)
-            hot = torch.nn.functional.one_hot(votes, pred.outputs.shape[-1]).flatten(1).double()
-            return hot @ hot.T
+            alike = [(pred.votes == own).sum(1) for own in pred.votes]
+            return torch.stack(alike).double()
         means = (pred.member_mean - origin).permute(2, 0, 1)  # (K, S, N)
         rows = torch.cat([means, torch.ones_like(means[:, :1])], dim=1)
         return rows @ rows.mT

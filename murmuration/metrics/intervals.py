@@ -19,15 +19,15 @@ class Feature:
     size: int = 1
 
 
-def group_of(count: int, seed: int) -> np.ndarray:
-    """The group (N,) of each input: itself, or one of 10,000 random groups when there are more inputs.
+def group_of(count: int, seed: int, most: int = GROUPS) -> np.ndarray:
+    """The group (N,) of each input: itself, or one of `most` random groups when there are more inputs.
 
     Sums of random groups are independent and alike, as single inputs are, so resampling groups estimates the
     same spread: its standard deviation is off by about 1/sqrt(2 * 10,000) = 0.7 %.
     """
-    if count <= GROUPS:
+    if count <= most:
         return np.arange(count)
-    return np.random.default_rng(seed).permutation(count) % GROUPS
+    return np.random.default_rng(seed).permutation(count) % most
 
 
 def group_sums(features: list[Feature], groups: np.ndarray) -> np.ndarray:

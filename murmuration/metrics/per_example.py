@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import Failure
-from murmuration.predictive import Predictive, normal_cdf
+from murmuration.mixtures import folded_mean
+from murmuration.predictive import Predictive
 
 Columns = dict[str, np.ndarray]
 
@@ -21,7 +22,8 @@ def columns(pred: Predictive, y: Any) -> Columns:
 
     Columns named `expected_...` are means over members (by weight), those named `member_...` keep the
     members. With several regression targets, errors and widths are means over targets, and `target`,
-    `predicted` and `pit` are (K, N).
+    `predicted` and `pit` are (K, N). Columns named `..._fair` estimate what infinitely many such members would
+    get, and need two members at least.
     """
     check_no_nan(pred.outputs)
     with torch.no_grad():
@@ -33,24 +35,29 @@ def class_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
     labels = pred.labels(y)
     member_log_prob = pred.member_log_prob(labels)  # (S, N)
     member_brier = brier(pred.probs, labels)
-    member_correct = pred.probs.argmax(-1) == labels
+    member_correct = pred.votes == labels
+    own_brier, expected_brier = brier(pred.mean, labels), pred.average(member_brier)
+    diversity = (expected_brier - own_brier).clamp_min(0)  # the members' squared distance from their mean
+    noise = mean_noise(pred)
+    fair = {} if noise is None else {"brier_fair": own_brier - noise * diversity}
     return {
         "label": labels,
         "predicted": pred.predicted,
         "correct": pred.predicted == labels,
         "confidence": pred.confidence,
         "log_prob": pred.log_prob(labels),
-        "brier": brier(pred.mean, labels),
+        "brier": own_brier,
+        **fair,
         "entropy": pred.entropy,
         "expected_entropy": pred.expected_entropy,
         "mutual_information": pred.mutual_information,
         "disagreement": pred.disagreement,
-        "diversity": pred.average((pred.probs - pred.mean).square().sum(-1)),
+        "diversity": diversity,
         "member_log_prob": member_log_prob,
         "member_brier": member_brier,
         "member_correct": member_correct,
         "expected_log_prob": pred.average(member_log_prob),
-        "expected_brier": pred.average(member_brier),
+        "expected_brier": expected_brier,
         "expected_correct": pred.average(member_correct),
     }
 
@@ -59,22 +66,31 @@ def number_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
     targets = pred.targets(y)  # (N, K)
     pit = pred.cdf(targets)
     low, high = pred.interval(WIDTH_LEVEL)
-    member_squared_error = (pred.member_mean - targets).square().mean(-1)  # (S, N)
+    errors, member_errors = pred.mean - targets, pred.member_mean - targets
+    aleatoric, epistemic = pred.aleatoric_var.mean(-1), pred.epistemic_var.mean(-1)
+    squared_error, member_squared_error = errors.square().mean(-1), member_errors.square().mean(-1)  # (N,), (S, N)
     member_log_prob = pred.member_log_prob(targets)
-    inside = {name: covered(pit, level) for name, level in COVERAGE_LEVELS.items()}
+    distance, apart, within = crps_terms(pred, targets)
+    noise, fair = mean_noise(pred), {}
+    if noise is not None:
+        fair = {
+            "squared_error_fair": squared_error - noise * epistemic,
+            "crps_fair": (distance - 0.5 * (1 + noise) * apart).mean(-1),
+        }
     return {
         "target": per_target(targets),
         "predicted": per_target(pred.mean),
         "log_prob": pred.log_prob(targets),
-        "squared_error": (pred.mean - targets).square().mean(-1),
-        "absolute_error": (pred.mean - targets).abs().mean(-1),
-        "crps": crps(pred, targets).mean(-1),
+        "squared_error": squared_error,
+        "absolute_error": errors.abs().mean(-1),
+        "crps": (distance - 0.5 * (apart + within)).mean(-1),
+        **fair,
         "pit": per_target(pit),
-        **inside,
+        **{name: covered(pit, level) for name, level in COVERAGE_LEVELS.items()},
         "interval_width": (high - low).mean(-1),
-        "aleatoric_std": pred.aleatoric_var.mean(-1).sqrt(),
-        "epistemic_std": pred.epistemic_var.mean(-1).sqrt(),
-        "total_std": pred.total_var.mean(-1).sqrt(),
+        "aleatoric_std": aleatoric.sqrt(),
+        "epistemic_std": epistemic.sqrt(),
+        "total_std": (aleatoric + epistemic).sqrt(),
         "member_log_prob": member_log_prob,
         "member_squared_error": member_squared_error,
         "expected_log_prob": pred.average(member_log_prob),
@@ -82,10 +98,25 @@ def number_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
     }
 
 
+def mean_noise(pred: Predictive) -> float | None:
+    """How far the members' mean is from that of infinitely many: its variance over the spread seen among members.
+
+    Members are taken for independent draws from one distribution of variance v, with weights that do not
+    depend on what was drawn. Their weighted mean then has variance v sum(w^2), and their weighted spread
+    around it the expectation v (1 - sum(w^2)); the quotient is 1 / (S - 1) for equal weights. What is
+    quadratic in the members loses its bias by it (Ferro 2014). One member says nothing of v: None.
+    """
+    same = float(pred.member_weights.square().sum())  # the chance that two draws are the same member
+    return same / (1 - same) if same < 1 - 1e-9 else None
+
+
 def brier(probs: Tensor, labels: Tensor) -> Tensor:
-    """The squared distance (..., N) in [0, 2] of probabilities (..., N, K) from the one-hot label."""
-    hot = torch.nn.functional.one_hot(labels, probs.shape[-1])
-    return (probs - hot).square().sum(-1)
+    """The squared distance (..., N) in [0, 2] of probabilities (..., N, K) from the one-hot label.
+
+    As p.p - 2 p_y + 1: one pass over the classes, and off by rounding, about 1e-16.
+    """
+    right = probs.gather(-1, labels.expand(probs.shape[:-1])[..., None]).squeeze(-1)
+    return (torch.linalg.vecdot(probs, probs) + 1 - 2 * right).clamp_min(0)
 
 
 def covered(pit: Tensor, level: float) -> Tensor:
@@ -93,28 +124,22 @@ def covered(pit: Tensor, level: float) -> Tensor:
     return ((pit - 0.5).abs() <= level / 2).double().mean(-1)
 
 
-def crps(pred: Predictive, targets: Tensor) -> Tensor:
-    """The continuous ranked probability score (N, K) of a mixture of Gaussians (Grimit et al. 2006, eq. 5).
+def crps_terms(pred: Predictive, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What the continuous ranked probability score of a mixture of Gaussians is made of, each (N, K).
 
-    E|Y - y| - E|Y - Y'| / 2, where the difference of two members is again a Gaussian: exact, and the S^2
-    pairs are visited one member at a time.
+    The score is E|Y - y| - E|Y - Y'| / 2 (Grimit et al. 2006, eq. 5), where the difference of two members is
+    again a Gaussian: exact. Given are the distance E|Y - y| and the two parts of E|Y - Y'|, from pairs of
+    distinct members, visited one member at a time, and from a member with itself. Infinitely many members have
+    no part of the second kind: their score is estimated from pairs of distinct ones alone (Ferro 2014).
     """
     weights, mean, var = pred.member_weights, pred.member_mean, pred.member_var
-    score = pred.average(folded_mean(mean - targets, var))
-    for i, weight in enumerate(weights):
-        pairs = folded_mean(mean[i:] - mean[i], var[i:] + var[i])  # (S - i, N, K)
-        twice = weights[i:] * weight * 2  # each pair of distinct members occurs in both orders
-        twice[0] /= 2
-        score = score - 0.5 * torch.tensordot(twice, pairs, dims=1)
-    return score
-
-
-def folded_mean(mean: Tensor, var: Tensor) -> Tensor:
-    """E|X| (...) of Gaussians of that mean and variance."""
-    std = var.sqrt()
-    z = mean / std
-    density = (-0.5 * z.square()).exp() / math.sqrt(2 * math.pi)
-    return 2 * std * density + mean * (2 * normal_cdf(z) - 1)
+    distance = pred.average(folded_mean(mean - targets, var))
+    within = torch.tensordot(weights.square(), 2 * (var / math.pi).sqrt(), dims=1)
+    apart = torch.zeros_like(distance)
+    for i in range(len(weights) - 1):
+        pairs = folded_mean(mean[i + 1 :] - mean[i], var[i + 1 :] + var[i])  # (S - i - 1, N, K)
+        apart += 2 * weights[i] * torch.tensordot(weights[i + 1 :], pairs, dims=1)  # in both orders
+    return distance, apart, within
 
 
 def per_target(values: Tensor) -> Tensor:
@@ -124,6 +149,8 @@ def per_target(values: Tensor) -> Tensor:
 
 def check_no_nan(outputs: Tensor) -> None:
     """Nothing, if no member's output is NaN: a diverged member must not hide inside a mean."""
+    if not outputs.sum().isnan():  # one fast pass says that all is well
+        return
     bad = outputs.isnan().flatten(1).any(1)
     if bad.any():
         names = bad.nonzero().flatten().tolist()

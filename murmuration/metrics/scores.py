@@ -13,6 +13,14 @@ import numpy as np
 from murmuration.errors import unknown
 from murmuration.metrics.intervals import Feature
 from murmuration.metrics.per_example import Columns
+from murmuration.metrics.ranking import (
+    error_area,
+    error_interval,
+    error_placements,
+    generalised_influence,
+    right_and_wrong,
+    risk_influence,
+)
 
 BINS = 15  # of every calibration error
 
@@ -34,6 +42,8 @@ class Measure:
     bounds: Bounds  # the score lies within, and so does its interval
     finish: Callable[[np.ndarray], np.ndarray] = np.asarray  # increasing: statistic -> score, e.g. a root
     proportion: bool = False  # a mean of zeros and ones, whose spread is known without resampling
+    exists: Callable[[Columns], bool] = lambda columns: True  # where it does not, the score is left out
+    interval: Callable[[Columns], tuple[float, float]] | None = None  # where there is a better one than by resampling
 
 
 def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
@@ -104,43 +114,6 @@ def signed_root(square: np.ndarray) -> np.ndarray:
     return np.sign(square) * np.sqrt(np.abs(square))
 
 
-def risks(columns: Columns) -> np.ndarray:
-    """The error rate (N,) among the n most confident inputs, n = 1..N; ties share their errors."""
-    order, tie = tied_order(columns["confidence"])
-    errors = tie_means(1.0 - columns["correct"][order], tie)
-    return np.cumsum(errors) / np.arange(1, len(errors) + 1)
-
-
-def tied_order(confidence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The inputs (N,) from most to least confident, and for each place the number of its group of equals."""
-    order = np.argsort(-confidence, kind="stable")
-    ranked = confidence[order]
-    return order, np.concatenate([[0], np.cumsum(ranked[1:] != ranked[:-1])])
-
-
-def tie_means(values: np.ndarray, tie: np.ndarray) -> np.ndarray:
-    """Values (N,) with each replaced by the mean of its group of equals."""
-    return (np.bincount(tie, weights=values) / np.bincount(tie))[tie]
-
-
-def risk_influence(columns: Columns) -> list[Feature]:
-    """A value (N,) per input whose mean is the area under the risk-coverage curve, with the same spread.
-
-    The area is the mean of the risks r_n = e_n / n (e_n: errors among the n most confident). Its derivative
-    by the weight of input i is r_i + error_i a_i - b_i with a_i the sum over n >= i of 1/n and b_i that of
-    r_n / n. The mean of each of the three terms is the area itself, so their sum's mean is the area, and
-    resampling it is the infinitesimal jackknife (Efron 1982).
-    """
-    order, tie = tied_order(columns["confidence"])
-    place, risk = np.arange(1, len(order) + 1), risks(columns)
-    later = tie_means(np.cumsum((1 / place)[::-1])[::-1], tie)
-    later_risk = np.cumsum((risk / place)[::-1])[::-1]
-    errors = 1.0 - columns["correct"][order]
-    influence = np.empty(len(order))
-    influence[order] = risk + errors * later - later_risk
-    return [Feature(influence)]
-
-
 def column(name: str, sign: float = 1.0) -> Callable[[Columns], list[Feature]]:
     return lambda columns: [Feature(sign * columns[name])]
 
@@ -164,6 +137,18 @@ def loss_of(name: str, task: Task, bounds: Bounds, meaning: str) -> Measure:
     return Measure(task, "lower", meaning, column(name, sign=-1.0), only, bounds)
 
 
+def fair(name: str, task: Task, bounds: Bounds, meaning: str) -> Measure:
+    """The score that is the mean of a column made for infinitely many members.
+
+    Fewer members are further from the mean of all that could have been trained, so a plain score falls as
+    members are added, and ensembles of different sizes cannot be compared by it. By the fair one they can: it
+    is the same on average for every S (Ferro 2014; Fricker, Ferro and Stephenson 2013). It exists for what is
+    quadratic in the members, and for two members at least; accuracy and nll have none.
+    """
+    measure = mean_of(name, task, "lower", bounds, f"{meaning} of infinitely many such members, estimated")
+    return replace(measure, exists=lambda columns: name in columns)
+
+
 def error_of(binning: Callable[[np.ndarray], np.ndarray], meaning: str) -> Measure:
     """The calibration error over the bins that `binning` makes."""
     return Measure("classification", "lower", meaning, binned_gap(binning), sum_of_absolutes, UNIT)
@@ -176,6 +161,7 @@ CLASS_SCORES: dict[str, Measure] = {
     "accuracy": share_of("correct", C, "higher", "share of inputs whose most probable class is right"),
     "nll": loss_of("log_prob", C, POSITIVE, "mean surprise at the label, in nats"),
     "brier": mean_of("brier", C, "lower", BRIER, "squared distance of the probabilities from the label, 0 to 2"),
+    "brier_fair": fair("brier_fair", C, BRIER, "Brier score"),
     "ece": error_of(confidence_bins, "mean distance of confidence from accuracy, 15 bins of equal width"),
     "ece_adaptive": error_of(adaptive_bins, "mean distance of confidence from accuracy, 15 bins of equal mass"),
     "ece_debiased": Measure(
@@ -189,6 +175,17 @@ CLASS_SCORES: dict[str, Measure] = {
     ),
     "mce": Measure(C, "lower", "the largest distance in any of the 15 bins", counted_gap, largest_gap, UNIT),
     "aurc": Measure(C, "lower", "mean error rate when the least sure are left out", risk_influence, only, UNIT),
+    "augrc": Measure(C, "lower", "mean share of inputs wrong and kept", generalised_influence, only, (0.0, 0.5)),
+    "error_auroc": Measure(
+        C,
+        "higher",
+        "how often a wrong prediction is less confident than a right one; 0.5 is chance",
+        error_placements,
+        error_area,
+        UNIT,
+        exists=right_and_wrong,
+        interval=error_interval,
+    ),
     "entropy": mean_of("entropy", C, "neutral", POSITIVE, "total uncertainty, in nats"),
     "expected_entropy": mean_of("expected_entropy", C, "neutral", POSITIVE, "aleatoric uncertainty, in nats"),
     "mutual_information": mean_of("mutual_information", C, "neutral", POSITIVE, "epistemic uncertainty, in nats"),
@@ -201,13 +198,24 @@ CLASS_SCORES: dict[str, Measure] = {
 
 NUMBER_SCORES: dict[str, Measure] = {
     "rmse": Measure(R, "lower", "root mean square error", column("squared_error"), only, POSITIVE, root),
+    "rmse_fair": replace(fair("squared_error_fair", R, ANY, "root mean square error"), finish=signed_root),
     "mae": mean_of("absolute_error", R, "lower", POSITIVE, "mean absolute error"),
     "nll": loss_of("log_prob", R, ANY, "minus the mean log-density of the target, in nats"),
     "crps": mean_of("crps", R, "lower", POSITIVE, "continuous ranked probability score, in the target's units"),
+    "crps_fair": fair("crps_fair", R, ANY, "CRPS"),
     "coverage_50": share_of("inside_50", R, "neutral", "share of targets inside the 50 % interval"),
     "coverage_90": share_of("inside_90", R, "neutral", "share of targets inside the 90 % interval"),
     "coverage_95": share_of("inside_95", R, "neutral", "share of targets inside the 95 % interval"),
     "sharpness": mean_of("interval_width", R, "lower", POSITIVE, "mean width of the 90 % interval"),
+    "aurc": Measure(R, "lower", "mean absolute error when the least sure are left out", risk_influence, only, POSITIVE),
+    "augrc": Measure(
+        R,
+        "lower",
+        "mean, over coverages, of the absolute errors kept, per input",
+        generalised_influence,
+        only,
+        POSITIVE,
+    ),
     "aleatoric_std": mean_of("aleatoric_std", R, "neutral", POSITIVE, "mean std of the noise members expect"),
     "epistemic_std": mean_of("epistemic_std", R, "neutral", POSITIVE, "mean std of the members' means"),
     "member_rmse": Measure(

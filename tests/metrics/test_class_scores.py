@@ -176,6 +176,14 @@ def test_brier_is_the_members_brier_minus_diversity(weights: list[float] | None)
     assert scores["nll"] <= scores["member_nll"]
 
 
+@pytest.mark.parametrize("weights", [None, [0.4, 0.3, 0.2, 0.1]])
+def test_diversity_is_the_squared_distance_of_members_from_their_mean(weights: list[float] | None) -> None:
+    base, y = ensemble()
+    pred = Predictive.from_probs(base.probs, weights)
+    expected = pred.average((pred.probs - pred.mean).square().sum(-1))
+    np.testing.assert_allclose(columns(pred, y)["diversity"], expected, atol=1e-14)
+
+
 def test_member_scores_are_means_of_single_scores() -> None:
     pred, y = ensemble()
     whole, singles = score(pred, y), [score(pred.select([i]), y) for i in range(4)]

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from murmuration.errors import Misuse
-from murmuration.metrics import Evaluation, compare_predictives, evaluate, paired_test
-from murmuration.metrics.comparison import mcnemar, swap_test
+from murmuration.metrics import Evaluation, compare_predictives, evaluate, holm, paired_test, smallest_difference
+from murmuration.metrics.comparison import mcnemar, paired_sums, swap_test
 from murmuration.metrics.scores import measure_of
 from murmuration.predictive import Predictive
 
@@ -86,6 +86,59 @@ def test_root_of_squares_is_compared_on_its_own_scale() -> None:
     assert comparison.difference == pytest.approx(good.scores()["rmse"] - poor.scores()["rmse"], abs=1e-12)
     assert comparison.p_value < 1e-3
     assert comparison.to_json()["test"] == "paired permutation"
+
+
+def test_holm_by_hand() -> None:
+    """0.01 * 4, then 0.02 * 3, then 0.03 * 2, which equals it, then 0.5 * 1; and none above 1."""
+    np.testing.assert_allclose(holm([0.03, 0.01, 0.5, 0.02]), [0.06, 0.04, 0.5, 0.06], atol=1e-15)
+    np.testing.assert_allclose(holm([0.04, 0.03]), [0.06, 0.06], atol=1e-15)  # never below a smaller one
+    np.testing.assert_allclose(holm([0.9, 0.4, 0.6]), [1, 1, 1], atol=1e-15)
+    assert holm([0.2]).tolist() == [0.2]
+    assert holm([]).tolist() == []
+
+
+def test_holm_keeps_the_chance_of_any_false_alarm() -> None:
+    """Twenty true nulls, 500 times: an alarm in about 5 % of them; without correction in 1 - 0.95^20 = 64 %."""
+    p_values = np.random.default_rng(0).random((500, 20))
+    alarms = np.mean([holm(row).min() < 0.05 for row in p_values])
+    assert alarms == pytest.approx(0.05, abs=4 * math.sqrt(0.05 * 0.95 / 500))
+    assert (p_values.min(1) < 0.05).mean() > 0.5
+
+
+def test_the_smallest_difference_is_that_of_a_paired_mean() -> None:
+    """For a mean: 1.96 standard errors of the differences, which fall with the number of examples."""
+    a, b, y = pair(inputs=2000)
+    left, right = evaluate(a, y), evaluate(b, y)
+    d = left.columns["brier"] - right.columns["brier"]
+    expected = 1.96 * d.std() / math.sqrt(2000)
+    noise = 4 * 0.06  # of two 2.5 % quantiles of 1,000 resamples, relative to their distance
+    assert smallest_difference(left, right, "brier") == pytest.approx(expected, rel=noise)
+    few = np.arange(200)
+    assert smallest_difference(left.select(few), right.select(few), "brier") > 2 * expected
+    found = paired_test(left, right, "brier").difference
+    assert smallest_difference(left, right, "brier") == pytest.approx((found.high - found.low) / 2, abs=1e-15)
+
+
+def test_sums_are_compared_as_the_examples_are() -> None:
+    a, b, y = pair()
+    left, right = evaluate(a, y), evaluate(b, y)
+    sums = [each.columns["brier"][:, None] for each in (left, right)]
+    theirs, ours = (
+        paired_test(left, right, "brier"),
+        paired_sums("brier", measure_of("brier", "classification"), *sums, inputs=400),
+    )
+    assert (float(ours.difference), ours.p_value) == (
+        pytest.approx(float(theirs.difference), abs=1e-14),
+        theirs.p_value,
+    )
+    assert ours.difference.low == pytest.approx(theirs.difference.low, abs=1e-14)
+
+
+def test_scores_that_do_not_exist_are_refused() -> None:
+    a, b, y = pair()
+    left, right = evaluate(a, y), evaluate(b, y)
+    with pytest.raises(Misuse, match=r"brier_fair does not exist for a, Evaluation\(.*members=1\).*two members"):
+        paired_test(left, right, "brier_fair")
 
 
 def test_other_examples_are_refused() -> None:
