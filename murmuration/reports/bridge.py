@@ -35,7 +35,7 @@ def report_of(
     exam = assessments[0].exam
     leader = min(assessments, key=lambda each: float(each.scores["nll"]))
     names = ", ".join(each.name for each in assessments)
-    manifest = leader.ensemble.manifest
+    manifest = manifest_of(leader)
     return Report(
         title=f"{names} on {Path(exam.name).name}",
         task=exam.task,
@@ -47,7 +47,7 @@ def report_of(
         directions={name: measure.better for name, measure in SCORES[exam.task].items()},
         command=command or manifest.get("command", "") or this_command(),
         versions=manifest.get("versions", {}),
-        seeds=sorted({seed for each in assessments for seed in seeds_of(each.ensemble.manifest)}),
+        seeds=sorted({seed for each in assessments for seed in seeds_of(manifest_of(each))}),
         date=time.strftime("%Y-%m-%d %H:%M %Z"),
     )
 
@@ -57,6 +57,11 @@ def card(exam: Exam) -> DataCard:
     targets = exam.preparation.targets if isinstance(exam.preparation, TablePreparation) else ()
     target = "" if exam.classes else ", ".join(targets)
     return DataCard(exam.name, exam.fingerprint, exam.sizes, exam.classes, target)
+
+
+def manifest_of(assessment: Assessment) -> Mapping[str, Any]:
+    """How the ensemble came to be; nothing is known of predictions that came in a file."""
+    return assessment.ensemble.manifest if assessment.ensemble is not None else {}
 
 
 def seeds_of(manifest: Mapping[str, Any]) -> list[int]:

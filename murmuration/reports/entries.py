@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from murmuration import metrics
 from murmuration.evaluation import Assessment
 from murmuration.metrics.per_example import Columns
+from murmuration.reports.curves import declining, plain, reliability_of
 from murmuration.reports.landscape import field_of, some
-from murmuration.reports.records import Cost, Entry, Histogram, Parity, Reliability, RiskCoverage
+from murmuration.reports.records import Cost, Entry, Histogram, Parity
+from murmuration.reports.trust_entries import trust_of
 
 BINS = 20  # of a histogram
 SHOWN = {  # the others are in metrics.json
@@ -46,41 +47,25 @@ def entry_of(assessment: Assessment) -> Entry:
     """The entry of one ensemble."""
     columns, task = assessment.evaluation.columns, assessment.exam.task
     classes = task == "classification"
-    members = len(assessment.evaluation.agreement)
+    members, ensemble = len(assessment.evaluation.agreement), assessment.ensemble
     shown = [name for name in SHOWN[task] if members > 1 or name not in OF_SEVERAL]
-    scores = {name: assessment.scores[name] for name in shown}
+    scores = {name: assessment.scores[name] for name in shown if name in assessment.scores}
     return Entry(
         name=assessment.name,
-        answers=assessment.ensemble.recipe.answers(),
-        scores={name: (float(score), score.low, score.high) for name, score in scores.items()},
-        reliability=confidence(columns) if classes else quantiles(columns),
+        answers=ensemble.recipe.answers() if ensemble is not None else {},
+        scores=plain(scores),
+        reliability=reliability_of(columns, task),
         risk_coverage=declining(columns) if classes else None,
         histograms=tuple(histogram(columns, name, task) for name in spread_names(task, members)),
-        cost=Cost(**assessment.cost),
-        history=curves(assessment.ensemble.history),
+        cost=Cost(**assessment.cost) if assessment.cost else None,
+        history=curves(ensemble.history) if ensemble is not None else (),
         agreement=assessment.evaluation.agreement if members > 1 else None,
         members=assessment.members if members > 1 else (),
         frozen=assessment.trouble,
         parity=None if classes or columns["target"].ndim > 1 else parity(columns),
         field=field_of(assessment),
+        trust=trust_of(assessment),
     )
-
-
-def confidence(columns: Columns) -> Reliability:
-    """Confidence against accuracy."""
-    found = metrics.reliability(columns)
-    return Reliability(found.confidence, found.accuracy, found.low, found.high, found.count)
-
-
-def quantiles(columns: Columns) -> Reliability:
-    """Predicted quantiles against the share of truths below them."""
-    found = metrics.pit_curve(columns)
-    return Reliability(found.nominal, found.observed, found.low, found.high, kind="quantile")
-
-
-def declining(columns: Columns) -> RiskCoverage:
-    found = metrics.risk_coverage(columns)
-    return RiskCoverage(found.coverage, found.risk)
 
 
 def spread_names(task: str, members: int) -> tuple[str, ...]:

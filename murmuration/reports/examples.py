@@ -22,6 +22,8 @@ NUMBER_MEASURES = ("total_std", "aleatoric_std", "epistemic_std")
 def uncertain_examples(assessment: Assessment, count: int = SHOWN) -> tuple[Example, ...]:
     """The examples of the exam with the largest uncertainty, most uncertain first; only these are predicted again."""
     exam, columns = assessment.exam, assessment.evaluation.columns
+    if assessment.ensemble is None:
+        return ()
     places = np.argsort(-columns[RANKED_BY[exam.task]], kind="stable")[:count]
     x = exam.split.x[places.copy()]
     predictive = assessment.ensemble.predict(x)

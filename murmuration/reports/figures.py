@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from murmuration.reports.canvas import Figure, axis, colour, dash, layout, numbers, plot_text, symbol, thin
-from murmuration.reports.records import Entry, Histogram, Reliability, Report, Score
-from murmuration.reports.wording import meaning, number, shorten
+from murmuration.reports.dot_plots import whiskers
+from murmuration.reports.records import Entry, Histogram, Reliability, Report
+from murmuration.reports.wording import meaning, number
 
 LONGEST_LINE = 300  # points of a curve; more cannot be seen
 MOST_POINTS = 500  # of a scatter
@@ -18,65 +19,13 @@ SIDES = {  # what the two axes of a reliability diagram show
     "interval": ("nominal coverage", "observed coverage"),
     "quantile": ("predicted quantile", "share of truths below"),
 }
-DIAGONAL = {
+GUIDE = {  # the look of a line that stands for a promise
+    "type": "scatter",
     "mode": "lines",
     "line": {"color": "var(--ink-soft)", "width": 1, "dash": "dot"},
     "hoverinfo": "skip",
 }
-
-
-def whiskers(value: Any, low: Any, high: Any) -> dict[str, Any]:
-    """Error bars from the two ends of intervals, none where an end is missing."""
-    value, low, high = (np.asarray(column, dtype=float) for column in (value, low, high))
-    known = np.isfinite(value) & np.isfinite(low) & np.isfinite(high)
-    value, low, high = (np.where(known, column, 0.0) for column in (value, low, high))
-    up, down = np.maximum(high - value, 0), np.maximum(value - low, 0)
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": numbers(up),
-        "arrayminus": numbers(down),
-        "thickness": 1.5,
-    }
-
-
-def dots(report: Report, score: str, name: str) -> Figure:
-    """One score of all entries as dots with whiskers, the first entry on top."""
-    told = meaning(score, report.directions)
-    kept: list[tuple[int, str, Score]] = [
-        (place, entry.name, entry.scores[score]) for place, entry in enumerate(report.entries) if score in entry.scores
-    ]
-    data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "x": numbers([value]),
-            "y": [place],
-            "name": plot_text(entry),
-            "error_x": whiskers([value], [low], [high]) | {"color": colour(place), "width": 5},
-            "marker": {"color": colour(place), "symbol": symbol(place), "size": 10},
-            "hovertemplate": "%{x:.4g}",
-        }
-        for place, entry, (value, low, high) in kept
-    ]
-    better = f", {told.better} is better" if told.better else ""
-    ticks = {"tickvals": [p for p, _, _ in kept], "ticktext": [plot_text(shorten(e, 22)) for _, e, _ in kept]}
-    rows = axis() | {
-        "range": [len(report.entries) - 0.4, -0.6],
-        "showgrid": False,
-        "automargin": True,
-        **ticks,
-    }
-    spoken = "; ".join(f"{entry} {number(s[0])}" for _, entry, s in kept)
-    height = 80 + 34 * len(report.entries)
-    return Figure(
-        name,
-        told.label + better,
-        f"{told.label}: {spoken}",
-        data,
-        layout(axis() | {"nticks": 5}, rows),
-        height,
-    )
+DIAGONAL = {"x": [0, 1], "y": [0, 1], **GUIDE, "showlegend": False}
 
 
 def usable(record: Reliability) -> list[int]:
@@ -94,21 +43,8 @@ def reliability(entry: Entry, place: int, name: str) -> Figure | None:
     if record is None or not kept:
         return None
     promised, observed = (np.asarray(column, dtype=float)[kept] for column in (record.promised, record.observed))
-    sides = SIDES[record.kind]
-    points: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": numbers(promised),
-        "y": numbers(observed),
-        "line": {"color": colour(place), "width": 1.5},
-        "marker": {"color": colour(place), "symbol": symbol(place), "size": 8},
-        "hovertemplate": f"{sides[0]} %{{x:.3f}}<br>{sides[1]} %{{y:.3f}}<extra></extra>",
-    }
-    if len(record.low) and len(record.high):
-        ends = (np.asarray(column, dtype=float)[kept] for column in (record.low, record.high))
-        points["error_y"] = whiskers(observed, *ends) | {"color": colour(place), "width": 3}
-    data: list[dict[str, Any]] = [{"type": "scatter", "x": [0, 1], "y": [0, 1], **DIAGONAL}, points]
-    panel = layout(axis(sides[0]) | {"range": [0, 1.02]}, axis(sides[1]) | {"range": [0, 1.05]})
+    data: list[dict[str, Any]] = [DIAGONAL, reliability_curve(record, colour(place), symbol(place))]
+    panel = reliability_panel(record)
     if len(record.count):
         data.append(_count_bars(promised, np.asarray(record.count, dtype=float)[kept], place))
         panel["yaxis"]["domain"] = [0.3, 1]
@@ -117,6 +53,32 @@ def reliability(entry: Entry, place: int, name: str) -> Figure | None:
     gap = float(np.mean(np.abs(observed - promised)))
     label = f"Reliability of {entry.name}: {number(gap)} from the diagonal on average over {len(kept)} bins"
     return Figure(name, entry.name, label, data, panel, height=360)
+
+
+def reliability_panel(record: Reliability) -> dict[str, Any]:
+    """The layout of a reliability diagram."""
+    across, up = SIDES[record.kind]
+    return layout(axis(across) | {"range": [0, 1.02]}, axis(up) | {"range": [0, 1.05]})
+
+
+def reliability_curve(record: Reliability, ink: str, mark: str) -> dict[str, Any]:
+    """Promise against outcome with whiskers, without the bins that are empty."""
+    kept = usable(record)
+    promised, observed = (np.asarray(column, dtype=float)[kept] for column in (record.promised, record.observed))
+    across, up = SIDES[record.kind]
+    points: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": numbers(promised),
+        "y": numbers(observed),
+        "line": {"color": ink, "width": 1.5},
+        "marker": {"color": ink, "symbol": mark, "size": 8},
+        "hovertemplate": f"{across} %{{x:.3f}}<br>{up} %{{y:.3f}}<extra></extra>",
+    }
+    if len(record.low) and len(record.high):
+        ends = (np.asarray(column, dtype=float)[kept] for column in (record.low, record.high))
+        points["error_y"] = whiskers(observed, *ends) | {"color": ink, "width": 3}
+    return points
 
 
 def _count_bars(promised: Any, count: Any, place: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from murmuration.evaluation import Assessment
 from murmuration.metrics import Comparison, paired_test
 from murmuration.metrics.scores import measure_of
+from murmuration.reports.advice import advice
 from murmuration.reports.wording import meaning, number, percent
 
 COMPARED = {"classification": ("accuracy", "nll"), "regression": ("rmse", "nll")}
@@ -69,9 +70,14 @@ def findings(assessments: Sequence[Assessment], tests: Sequence[Difference] = ()
 
 def about(assessment: Assessment, named: bool) -> list[str]:
     """Sentences on one ensemble: whether to trust its confidence, what its members add, which of them fell."""
-    who = assessment.name if named else "the ensemble"
+    who = assessment.name if named else "the ensemble" if len(assessment.evaluation.agreement) > 1 else "the model"
     trust = about_confidence if assessment.exam.task == "classification" else about_intervals
-    texts = [trust(assessment, who), about_members(assessment, who), *about_trouble(assessment)]
+    texts = [
+        trust(assessment, who),
+        about_members(assessment, who),
+        *advice(assessment, who),
+        *about_trouble(assessment),
+    ]
     return [text if named and text.startswith(who) else text[:1].upper() + text[1:] for text in texts if text]
 
 

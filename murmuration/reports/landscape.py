@@ -23,7 +23,7 @@ def field_of(assessment: Assessment) -> Field1D | Field2D | None:
     """The field of an ensemble over its input space; None where that has more than two dimensions."""
     exam = assessment.exam
     units = units_of(exam.preparation)
-    if units is None or exam.train is None or len(units[0]) > 2:
+    if units is None or exam.train is None or assessment.ensemble is None or len(units[0]) > 2:
         return None
     if exam.task == "regression" and exam.train.y.shape[1] > 1:
         return None
@@ -52,6 +52,7 @@ def units_of(preparation: Preparation) -> tuple[np.ndarray, np.ndarray] | None:
 def line(assessment: Assessment, train_x: np.ndarray, prepare: Callable[[np.ndarray], np.ndarray]) -> Field1D:
     """Mean and spreads along the line, with the training points."""
     assert assessment.exam.train is not None
+    assert assessment.ensemble is not None
     x = np.linspace(*widened(train_x), LINE)
     predictive = assessment.ensemble.predict(as_input(prepare(x)))
     kept = some(len(train_x))
@@ -69,6 +70,7 @@ def plane(assessment: Assessment, train: np.ndarray, units: tuple[np.ndarray, np
     """The total uncertainty of a classification, the epistemic one of a regression, over the plane."""
     exam = assessment.exam
     assert exam.train is not None
+    assert assessment.ensemble is not None
     x, y = (np.linspace(*widened(train[:, axis]), PLANE) for axis in (0, 1))
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # (PLANE * PLANE, 2)
     name, values = uncertainty(assessment.ensemble.predict(as_input((grid - units[0]) / units[1])))

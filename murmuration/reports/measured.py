@@ -68,6 +68,13 @@ class Histogram:
                 )
 
 
+def check_scores(owner: str, scores: Mapping[str, Any]) -> None:
+    """Refuse scores that are not triples."""
+    for name, score in scores.items():
+        if not isinstance(score, tuple | list) or len(score) != 3:
+            raise Misuse(f"score '{name}' of '{owner}' is {score!r}; give (value, low, high), NaN if unknown")
+
+
 def same_length(what: str, **columns: Numbers) -> None:
     """Refuse columns of different lengths."""
     lengths = {name: len(values) for name, values in columns.items()}

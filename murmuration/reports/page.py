@@ -11,7 +11,9 @@ from pathlib import Path
 import murmuration.reports.gallery as gallery
 import murmuration.reports.making as making
 import murmuration.reports.sections as sections
+import murmuration.reports.shift_section as shift_section
 import murmuration.reports.summary as summary
+import murmuration.reports.trust_sections as trust_sections
 from murmuration.errors import Failure
 from murmuration.reports.markup import Markup, join, text
 from murmuration.reports.records import Report
@@ -22,10 +24,16 @@ SECTIONS = (
     sections.notes,
     sections.scores,
     sections.reliability,
+    trust_sections.calibration,
     sections.risk_coverage,
+    trust_sections.rules,
     sections.histograms,
     sections.parity,
     sections.fields,
+    trust_sections.sets,
+    shift_section.shift,
+    trust_sections.foreign,
+    trust_sections.groups,
     gallery.gallery,
     sections.recipes,
     making.members,

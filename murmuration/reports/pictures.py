@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from murmuration.reports.canvas import Figure, axis, colour, layout, numbers, plot_text, symbol, thin
-from murmuration.reports.figures import DIAGONAL, MOST_POINTS, whiskers
+from murmuration.reports.dot_plots import whiskers
+from murmuration.reports.figures import GUIDE, MOST_POINTS
 from murmuration.reports.records import Entry, Field1D, Field2D, Parity
 from murmuration.reports.wording import finite_mean, meaning, number
 
@@ -57,7 +58,7 @@ def parity(entry: Entry, record: Parity, place: int, name: str) -> Figure:
         points["error_y"] = {**whiskers(mean, mean - std, mean + std), "color": "var(--member)", "width": 0}
     known = [value for value in (*truth, *mean) if np.isfinite(value)]
     ends = numbers([min(known, default=0.0), max(known, default=1.0)])
-    data = [{"type": "scatter", "x": ends, "y": ends, **DIAGONAL}, points]
+    data = [{"x": ends, "y": ends, **GUIDE}, points]
     panel = layout(axis("truth"), axis("prediction"))
     return Figure(name, entry.name, f"Predictions of {entry.name} against the truth", data, panel, 340)
 

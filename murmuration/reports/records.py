@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmuration.errors import Misuse, unknown
-from murmuration.reports.measured import KINDS, Histogram, Numbers, Reliability, RiskCoverage, Score, same_length
+from murmuration.reports.measured import (
+    KINDS,
+    Histogram,
+    Numbers,
+    Reliability,
+    RiskCoverage,
+    Score,
+    check_scores,
+    same_length,
+)
 from murmuration.reports.trust_records import Trust
 
 
@@ -106,9 +115,7 @@ class Entry:
     trust: Trust | None = None
 
     def __post_init__(self) -> None:
-        for name, score in self.scores.items():
-            if not isinstance(score, tuple | list) or len(score) != 3:
-                raise Misuse(f"score '{name}' of '{self.name}' is {score!r}; give (value, low, high), NaN if unknown")
+        check_scores(self.name, self.scores)
         shape = np.shape(self.agreement) if self.agreement is not None else (0, 0)
         if len(shape) != 2 or shape[0] != shape[1]:
             raise Misuse(f"agreement of '{self.name}' has shape {shape}; give a square matrix (S, S)")

@@ -5,10 +5,12 @@ import numpy as np
 import murmuration.reports.figures as figures
 import murmuration.reports.pictures as pictures
 from murmuration.reports.canvas import Figure
+from murmuration.reports.cells import arrow, glossary, reliability_table, score_cell
+from murmuration.reports.dot_plots import dots
 from murmuration.reports.markup import NOTHING, Markup, details, figure, grid, join, section, table, tag, text
-from murmuration.reports.records import Entry, Field1D, Report, Score
-from murmuration.reports.summary import best, number_of, score_names
-from murmuration.reports.wording import ARROWS, MISSING, Meaning, interval, meaning, number, percent
+from murmuration.reports.records import Entry, Field1D, Report
+from murmuration.reports.summary import best, score_names
+from murmuration.reports.wording import MISSING, meaning, number
 
 QUESTIONS = ("sharing", "weights", "coupling", "dynamics")
 PLOTTED = 6  # scores drawn as dots; all of them are in the table
@@ -40,38 +42,19 @@ def scores(report: Report) -> Markup:
     if not names:
         return NOTHING
     told = [meaning(name, report.directions) for name in names]
-    columns = [text("Recipe"), *(Markup(f"{text(each.label)} {_arrow(each.better)}") for each in told)]
+    columns = [text("Recipe"), *(Markup(f"{text(each.label)} {arrow(each.better)}") for each in told)]
     winners = {name: best(report, name) for name in names}
-    rows = [(text(e.name), [_score(e.scores.get(n), e.name in winners[n]) for n in names]) for e in report.entries]
+    rows = [(text(e.name), [score_cell(e.scores.get(n), e.name in winners[n]) for n in names]) for e in report.entries]
     alone = f"Arrows say which way is better. The smaller numbers are each value's {report.interval} interval"
     among = (
         ": where two overlap widely, the order may be chance. "
         "★ marks the best value of a column, however small its lead"
     )
-    plots = [figures.dots(report, name, f"dots-{place}") for place, name in enumerate(names[:PLOTTED])]
+    plots = [dots(report, name, f"dots-{place}") for place, name in enumerate(names[:PLOTTED])]
     board = table("Scores on the test examples", columns, rows)
     compared = grid(map(figure, plots)) if len(report.entries) > 1 else NOTHING
     reading = f"{alone}{among if compared else ''}."
-    return section("scores", "Scores", reading, join([board, _glossary(told), compared]))
-
-
-def _arrow(better: str) -> Markup:
-    if not better:
-        return NOTHING
-    return Markup(f'<span role="img" aria-label="{text(better)} is better">{ARROWS[better]}</span>')
-
-
-def _score(score: Score | None, wins: bool) -> Markup:
-    if score is None:
-        return text(MISSING)
-    star = Markup('<span class="star" role="img" aria-label="best">★</span>') if wins else NOTHING
-    ends = tag("small", text(interval(score))) if interval(score) else NOTHING
-    return Markup(f"{tag('span', text(number(score[0])), 'value')}{star}{ends}")
-
-
-def _glossary(told: list[Meaning]) -> Markup:
-    items = join(Markup(f"<dt>{text(m.label)}</dt><dd>{text(m.reading)}</dd>") for m in told if m.reading)
-    return details("What each score means", tag("dl", items)) if items else NOTHING
+    return section("scores", "Scores", reading, join([board, glossary(told), compared]))
 
 
 RELIABILITY = {
@@ -100,31 +83,13 @@ def reliability(report: Report) -> Markup:
     plots = [
         figure(figures.reliability(entry, place, f"reliability-{place}")) for place, entry in enumerate(report.entries)
     ]
-    tables = (_reliability_table(entry) for entry in report.entries)
+    tables = (
+        details(f"Numbers: {entry.name}", reliability_table(f"Reliability of {entry.name}", entry.reliability))
+        for entry in report.entries
+        if entry.reliability is not None and figures.usable(entry.reliability)
+    )
     reading = " ".join(RELIABILITY[kind] for kind in kinds)
     return section("reliability", "Does it know how sure to be?", reading, join([grid(plots), *tables]))
-
-
-def _reliability_table(entry: Entry) -> Markup:
-    record = entry.reliability
-    kept = figures.usable(record) if record is not None else []
-    if record is None or not kept:
-        return NOTHING
-    blank = np.full(len(record.promised), np.nan)
-    low, high, count = (column if len(column) else blank for column in (record.low, record.high, record.count))
-    rows = [
-        (
-            text(percent(record.promised[at])),
-            [
-                text(percent(record.observed[at])),
-                text(interval((record.observed[at], low[at], high[at])) or MISSING),
-                text(number_of(count[at])),
-            ],
-        )
-        for at in kept
-    ]
-    columns = [text(word.capitalize()) for word in (*figures.SIDES[record.kind], "interval", "examples")]
-    return details(f"Numbers: {entry.name}", table(f"Reliability of {entry.name}", columns, rows))
 
 
 def risk_coverage(report: Report) -> Markup:

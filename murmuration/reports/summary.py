@@ -1,6 +1,8 @@
 """The opening of a report: what the reader holds, in plain sentences and a few numbers."""
 
 import math
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
@@ -8,6 +10,8 @@ from murmuration.reports.figures import usable
 from murmuration.reports.markup import NOTHING, Markup, join, section, tag, text
 from murmuration.reports.records import Entry, Report, Score
 from murmuration.reports.wording import MISSING, interval, meaning, number, percent
+
+Key = TypeVar("Key", bound=Hashable)
 
 MAIN = {  # in the order in which a reader wants them
     "classification": ("accuracy", "nll", "ece", "brier", "aurc", "mutual_information"),
@@ -25,15 +29,32 @@ CARDS = 4
 
 def score_names(report: Report) -> list[str]:
     """All scores of the report: the main ones of its task first, then the others as they come."""
-    present = list(dict.fromkeys(name for entry in report.entries for name in entry.scores))
-    main = [name for name in MAIN[report.task] if name in present]
+    return main_first(report.task, (name for entry in report.entries for name in entry.scores))
+
+
+def main_first(task: str, names: Iterable[str]) -> list[str]:
+    """Names of scores, each once: the main ones of the task first, then the others as they come.
+
+    >>> main_first("regression", ["mae", "sharpness", "rmse", "new", "mae"])
+    ['rmse', 'mae', 'sharpness', 'new']
+    """
+    present = dict.fromkeys(names)
+    main = [name for name in MAIN[task] if name in present]
     return main + [name for name in present if name not in main]
 
 
 def best(report: Report, score: str) -> set[str]:
     """Names of the entries with the best value of a score; empty when there is nothing to compare."""
-    better = meaning(score, report.directions).better
     values = {entry.name: entry.scores[score][0] for entry in report.entries if score in entry.scores}
+    return winners(values, meaning(score, report.directions).better)
+
+
+def winners(values: Mapping[Key, float], better: str) -> set[Key]:
+    """Keys of the best values, "higher" or "lower" being better; empty when there is nothing to compare.
+
+    >>> winners({"a": 0.1, "b": 0.3, "c": float("nan")}, "lower")
+    {'a'}
+    """
     finite = {name: value for name, value in values.items() if math.isfinite(value)}
     if not better or len(finite) < 2:
         return set()

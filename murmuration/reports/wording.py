@@ -33,6 +33,15 @@ MEANINGS = {
     "ece_adaptive": Meaning("ECE, adaptive", "lower", "The same gap, in bins that hold equally many examples."),
     "ece_debiased": Meaning("ECE, debiased", "lower", "The gap less what noise alone would show; it may fall below 0."),
     "mce": Meaning("MCE", "lower", "The largest gap between confidence and accuracy in any bin."),
+    "ece_pooled": Meaning(
+        "ECE, pooled", "lower", "The gap when the predictions under all corruptions are judged together."
+    ),
+    "brier_fair": Meaning(
+        "Brier, fair", "lower", "The Brier score that infinitely many such members would be expected to have."
+    ),
+    "augrc": Meaning(
+        "AUGRC", "lower", "Mean share of all examples answered wrongly, when the least certain are set aside first."
+    ),
     "aurc": Meaning("AURC", "lower", "Mean error rate when the least certain examples are set aside first."),
     "error_auroc": Meaning(
         "Error AUROC",
@@ -42,10 +51,40 @@ MEANINGS = {
     "ood_auroc": Meaning(
         "OOD AUROC", "higher", "How well uncertainty tells foreign inputs from familiar ones; 0.5 is chance."
     ),
+    "auroc": Meaning(
+        "AUROC", "higher", "Chance that a foreign input looks less certain than a familiar one; 0.5 is a coin toss."
+    ),
+    "aupr": Meaning(
+        "AUPR",
+        "higher",
+        "Mean share of foreign inputs among those flagged; a coin toss gets the share of foreign inputs in the mix.",
+    ),
+    "fpr95": Meaning(
+        "FPR95", "lower", "Share of foreign inputs let in by the threshold that lets in 95 % of the familiar ones."
+    ),
+    "coverage": Meaning(
+        "Coverage", "", "Share of truths inside the predicted sets; it should reach what was promised."
+    ),
+    "set_size": Meaning(
+        "Set size", "lower", "Mean size of the predicted sets: worth something if their coverage is right."
+    ),
+    "energy": Meaning(
+        "Energy", "", "How weakly the networks respond to an input, before their outputs become probabilities."
+    ),
+    "max_probability": Meaning(f"1 {MINUS} max. probability", "", "How far the highest probability is from one."),
+    "logit_variance": Meaning("Logit variance", "", "How far the members' raw outputs lie apart."),
+    "mahalanobis": Meaning(
+        "Mahalanobis distance", "", "Distance of an input's features to those of the nearest class, by their spread."
+    ),
+    "nearest_neighbours": Meaning(
+        "Nearest neighbours", "", "Distance of an input's features to the tenth nearest training example."
+    ),
     "confidence": Meaning("Confidence", "", "Probability of the class that was predicted."),
     "entropy": Meaning("Entropy", "", "Total uncertainty of a prediction, in nats."),
     "expected_entropy": Meaning("Expected entropy", "", "The part of it that the members agree on, in nats."),
-    "mutual_information": Meaning("Mutual information", "", "The part of it on which the members disagree, in nats."),
+    "mutual_information": Meaning(
+        "Mutual information", "", "The part of it on which the members disagree (JS), in nats."
+    ),
     "disagreement": Meaning("Disagreement", "", "Share of pairs of members that choose different classes."),
     "member_accuracy": Meaning("Member accuracy", "higher", "Accuracy of one member alone, on average."),
     "member_nll": Meaning("Member NLL", "lower", "NLL of one member alone, on average."),
@@ -55,6 +94,12 @@ MEANINGS = {
     "mae": Meaning("MAE", "lower", "Average size of an error, in the target's unit."),
     "crps": Meaning(
         "CRPS", "lower", "Distance between the predicted distribution and the truth, in the target's unit."
+    ),
+    "rmse_fair": Meaning(
+        "RMSE, fair", "lower", "The RMSE that infinitely many such members would be expected to have."
+    ),
+    "crps_fair": Meaning(
+        "CRPS, fair", "lower", "The CRPS that infinitely many such members would be expected to have."
     ),
     "coverage_50": Meaning("Coverage, 50 %", "", "Share of truths inside the 50 % interval; it should be one half."),
     "coverage_90": Meaning("Coverage, 90 %", "", "Share of truths inside the 90 % interval; less is overconfident."),

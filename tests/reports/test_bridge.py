@@ -52,7 +52,7 @@ def test_examples_are_the_least_certain(digits_assessed):
 
 def test_streaming_changes_no_score(digits_assessed, monkeypatch):
     monkeypatch.setattr("murmuration.ensemble.STREAM", 50)
-    monkeypatch.setattr("murmuration.evaluation.STREAM", 50)
+    monkeypatch.setattr("murmuration.evaluation.examining.STREAM", 50)
     monkeypatch.setattr(mm.Ensemble.stream, "__defaults__", (50,))
     again = assess(digits_assessed.ensemble, digits_assessed.exam)
     assert again.scores["nll"] == pytest.approx(digits_assessed.scores["nll"], rel=1e-6)  # float32 outputs

@@ -20,7 +20,8 @@ from murmuration.reports import (
     RiskCoverage,
 )
 from murmuration.reports.canvas import numbers, thin, to_json
-from murmuration.reports.figures import dots, histogram, reliability, risk_coverage, training, whiskers
+from murmuration.reports.dot_plots import dots, whiskers
+from murmuration.reports.figures import histogram, reliability, risk_coverage, training
 from murmuration.reports.pictures import agreement, field_1d, parity
 from murmuration.reports.sections import _risk_at
 from murmuration.reports.summary import _about_trust, best, leader

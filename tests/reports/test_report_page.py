@@ -3,17 +3,15 @@
 import base64
 import dataclasses
 import io
-import json
 import os
 import re
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import report_samples
 from PIL import Image
+from report_reading import figures, section_names, tables
 
 from murmuration.errors import Failure, Misuse
 from murmuration.reports import (
@@ -33,49 +31,6 @@ from murmuration.reports.markup import png
 
 HOSTILE = "</script><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>\"'&"
 NAMES = ("classification", "regression", "moons")
-
-
-class Cells(HTMLParser):
-    """The text of every table, cell by cell."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tables: list[list[list[str]]] = []
-        self.open = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "table":
-            self.tables.append([])
-        if tag == "tr":
-            self.tables[-1].append([])
-        if tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-            self.open = True
-        if tag == "small" and self.open:
-            self.tables[-1][-1][-1] += " | "
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th"):
-            self.open = False
-
-    def handle_data(self, data: str) -> None:
-        if self.open:
-            self.tables[-1][-1][-1] += data
-
-
-def tables(page: str) -> list[list[list[str]]]:
-    cells = Cells()
-    cells.feed(page[: page.index('<script id="plotly">')])
-    return cells.tables
-
-
-def section_names(page: list[Element]) -> list[str]:
-    return [each.attributes["id"] for each in page if each.tag == "section"]
-
-
-def figures(page: list[Element]) -> dict[str, Any]:
-    data = (each for each in page if "data-figure" in each.attributes)
-    return {each.attributes["data-figure"]: json.loads(each.text) for each in data}
 
 
 @pytest.mark.parametrize("name", NAMES)

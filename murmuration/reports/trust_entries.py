@@ -1,0 +1,143 @@
+"""What an assessment found of trust, as the record a report shows of it."""
+
+import numpy as np
+
+from murmuration.data import ImagePreparation
+from murmuration.data.shift.sheet import sheet
+from murmuration.evaluation import Assessment, ForeignFound, RuleFound, SetsFound, ShiftFound
+from murmuration.metrics import Evaluation, Score
+from murmuration.metrics.groups import GroupScores
+from murmuration.reports.curves import plain, reliability_of, triple
+from murmuration.reports.measured import Histogram
+from murmuration.reports.trust_records import (
+    Calibration,
+    Detection,
+    Foreign,
+    Group,
+    Recalibrated,
+    Rule,
+    Sets,
+    Shift,
+    ShiftPoint,
+    Trust,
+)
+
+NONE = Score(np.nan, np.nan, np.nan)
+RECALIBRATED = {"classification": ("nll", "ece", "brier", "accuracy"), "regression": ("nll", "crps", "coverage_90")}
+GROUPED = {"classification": ("accuracy", "nll", "ece"), "regression": ("rmse", "nll", "coverage_90")}
+RULES = {
+    "cost": "least cost: an error {0:g}, declining {1:g}",
+    "risk": "at most {0:.3g} of the answers wrong",
+    "risk-control": "at most {0:.3g} of all inputs answered wrongly",
+}
+
+
+def trust_of(assessment: Assessment) -> Trust:
+    """All that the assessment found of trust."""
+    return Trust(
+        shift=shift_of(assessment.shift, assessment) if assessment.shift is not None else None,
+        foreign=tuple(foreign_of(each) for each in assessment.foreign),
+        calibration=calibration_of(assessment),
+        sets=tuple(sets_of(each) for each in assessment.sets),
+        rules=tuple(rule_of(each) for each in assessment.rules),
+        groups=tuple(
+            group_of(column, each, assessment.exam.task)
+            for column, found in assessment.groups.items()
+            for each in found
+        ),
+    )
+
+
+def shift_of(found: ShiftFound, assessment: Assessment) -> Shift:
+    """Scores under shift, with a sheet of one example under every corruption."""
+    picture = sheet_of(found, assessment)
+    return Shift(
+        about=found.about,
+        clean=plain(found.clean),
+        points=tuple(ShiftPoint(cell.corruption, cell.severity, plain(cell.scores)) for cell in found.cells),
+        by_type={name: plain(scores) for name, scores in found.by_type.items()},
+        pooled=plain(found.pooled),
+        sheet=picture,
+        by_severity={severity: plain(scores) for severity, scores in found.by_severity.items()},
+        sheet_about="one test example: a row for every corruption, as it is and at every severity"
+        if picture is not None
+        else "",
+    )
+
+
+def sheet_of(found: ShiftFound, assessment: Assessment) -> np.ndarray | None:
+    """One example under the corruptions that were used; None where inputs are not pictures, or came corrupted."""
+    exam, corrupting = assessment.exam, found.corrupting
+    if not isinstance(exam.preparation, ImagePreparation) or corrupting.official is not None:
+        return None
+    if exam.preparation.shape[0] not in (1, 3):
+        return None
+    return sheet(exam.preparation.pixels_of(exam.split.x[:1]), names=corrupting.names, seed=corrupting.seed)
+
+
+def foreign_of(found: ForeignFound) -> Foreign:
+    """One foreign set."""
+    detections = {
+        name: Detection(triple(each.auroc), triple(each.aupr), triple(each.fpr95))
+        for name, each in found.detections.items()
+    }
+    histograms = tuple(
+        Histogram(name, edges, {"familiar": familiar, found.name: foreign})
+        for name, (edges, familiar, foreign) in found.spreads.items()
+    )
+    return Foreign(found.name, found.examples, detections, histograms)
+
+
+def calibration_of(assessment: Assessment) -> Calibration | None:
+    """What the calibrator changes on the exam, and under the strongest corruptions."""
+    guard, before, after = assessment.guard, assessment.before, assessment.after
+    if guard is None or guard.calibrator is None or before is None or after is None:
+        return None
+    views = {"test": (before, after)}
+    shift = assessment.shift
+    if shift is not None and shift.worst:
+        severity = max(shift.corrupting.severities)
+        views[f"all corruptions, severity {severity}"] = (shift.worst["before"], shift.worst["after"])
+    return Calibration(
+        method=guard.calibrator.name,
+        about=guard.calibrator.about,
+        fitted_on=guard.calibrator_examples,
+        applied=assessment.applied,
+        changes=tuple(recalibrated(where, *pair) for where, pair in views.items()),
+    )
+
+
+def recalibrated(where: str, before: Evaluation, after: Evaluation) -> Recalibrated:
+    """Scores and reliability of the same examples, without and with the calibrator."""
+    scores = [
+        plain({name: found[name] for name in RECALIBRATED[before.task] if name in found})
+        for found in (before.scores(), after.scores())
+    ]
+    return Recalibrated(
+        where, scores[0], scores[1], *(reliability_of(each.columns, each.task) for each in (before, after))
+    )
+
+
+def sets_of(found: SetsFound) -> Sets:
+    return Sets(found.method, found.level, found.where, triple(found.coverage), triple(found.size), found.examples)
+
+
+def rule_of(found: RuleFound) -> Rule:
+    """One rule for declining, named by what it aims at."""
+    rule = found.rule
+    return Rule(
+        name=RULES[rule.name].format(*(rule.costs or (rule.target,))),
+        uncertainty=rule.uncertainty,
+        threshold=rule.threshold,
+        answered=triple(found.answered),
+        risk=triple(found.risk),
+        cost=triple(found.cost or NONE),
+        where=found.where,
+        note=rule.promise,
+    )
+
+
+def group_of(column: str, found: GroupScores, task: str) -> Group:
+    scores = plain({name: found.scores[name] for name in GROUPED[task] if name in found.scores})
+    note = "worse than the rest by more than chance explains" if found.worse else ""
+    return Group(column, found.value, found.examples, scores, note)
