@@ -14,16 +14,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from murmuration.calibration import fit_calibrator
+    from murmuration.conformal import fit_conformal
     from murmuration.data import Data, Split, open_data
+    from murmuration.data.shift import corrupt
     from murmuration.ensemble import Ensemble
     from murmuration.errors import Failure, Misuse
     from murmuration.evaluation import Assessment, assess
     from murmuration.fitting import fit, load, resume
     from murmuration.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
-    from murmuration.metrics import Evaluation, Score, score
+    from murmuration.metrics import Evaluation, Score, detection, score
     from murmuration.predictive import Predictive
-    from murmuration.recipe import Plan, Recipe
+    from murmuration.recipe import Plan, Recipe, Wishes
     from murmuration.reports.bridge import report
+    from murmuration.safeguards import Safeguards
 
 __version__ = "0.1.0"
 
@@ -40,10 +44,16 @@ __all__ = [
     "Plan",
     "Predictive",
     "Recipe",
+    "Safeguards",
     "Score",
     "Split",
+    "Wishes",
     "assess",
+    "corrupt",
+    "detection",
     "fit",
+    "fit_calibrator",
+    "fit_conformal",
     "load",
     "open_data",
     "report",
@@ -52,16 +62,20 @@ __all__ = [
 ]
 
 _HOMES = {
+    "calibration": ("fit_calibrator",),
+    "conformal": ("fit_conformal",),
     "data": ("Data", "Split", "open_data"),
+    "data.shift": ("corrupt",),
     "ensemble": ("Ensemble",),
     "errors": ("Failure", "Misuse"),
     "evaluation": ("Assessment", "assess"),
     "fitting": ("fit", "load", "resume"),
     "likelihoods": ("Categorical", "Gaussian", "HeteroscedasticGaussian"),
-    "metrics": ("Evaluation", "Score", "score"),
+    "metrics": ("Evaluation", "Score", "detection", "score"),
     "predictive": ("Predictive",),
-    "recipe": ("Plan", "Recipe"),
+    "recipe": ("Plan", "Recipe", "Wishes"),
     "reports.bridge": ("report",),
+    "safeguards": ("Safeguards",),
 }
 
 

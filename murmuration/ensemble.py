@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical, Gaussian, Likelihood
 from murmuration.population import Population, populate
 from murmuration.predictive import Predictive
-from murmuration.recipe import Recipe
-from murmuration.runs import create_run, save_members
+from murmuration.recipe import Recipe, Wishes
+from murmuration.runs import SAFEGUARDS, create_run, read_json, save_members, write_json
+from murmuration.safeguards import Safeguards, fit_safeguards, safeguards_from_json
 from murmuration.weights import WEIGHTS
 
 STREAM = 4096  # inputs predicted at once when predictions are used up as they come
@@ -40,6 +41,7 @@ class Ensemble:
     recipe: Recipe
     manifest: dict[str, Any] = field(default_factory=dict)  # how it came to be
     history: list[dict[str, Any]] = field(default_factory=list)  # one record an epoch
+    safeguards: Safeguards | None = None  # what validation examples taught: a calibrator, sets, rules for declining
 
     @staticmethod
     def from_models(models: Sequence[nn.Module], *, task: str = "classification", noise_std: float = 1.0) -> "Ensemble":
@@ -71,15 +73,31 @@ class Ensemble:
             index -= flock.population.members
         raise Misuse(f"member {index + self.members}: the ensemble has {self.members}")
 
-    def predict(self, x: Tensor | np.ndarray) -> Predictive:
-        """The predictive distribution for inputs (N, ...): outputs (S, N, K)."""
+    def predict(self, x: Tensor | np.ndarray, *, calibrated: bool = True) -> Predictive:
+        """The predictive distribution for inputs (N, ...): outputs (S, N, K).
+
+        An ensemble with a calibrator applies it, unless `calibrated` is False.
+        """
         inputs = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x).float()
         outputs = torch.cat([self._outputs(flock, inputs) for flock in self.flocks]).cpu()
-        return Predictive(outputs, self.likelihood or Categorical(outputs.shape[-1]))
+        made = Predictive(outputs, self.likelihood or Categorical(outputs.shape[-1]))
+        return self.safeguards.calibrated(made) if self.safeguards is not None and calibrated else made
 
-    def stream(self, x: Tensor, size: int = STREAM) -> Iterator[Predictive]:
+    def stream(self, x: Tensor, size: int = STREAM, *, calibrated: bool = True) -> Iterator[Predictive]:
         """Predictions for a few inputs at a time: a million inputs never need all (S, N, K) at once."""
-        return (self.predict(part) for part in x.split(size))
+        return (self.predict(part, calibrated=calibrated) for part in x.split(size))
+
+    def safeguarded(self, x: Tensor, y: Tensor, wishes: Wishes | None = None) -> "Ensemble":
+        """The same ensemble with safeguards that examples teach it; they must not have been trained on.
+
+        >>> import murmuration as mm
+        >>> data = mm.open_data("two-moons")
+        >>> ensemble = mm.fit("mlp", data, members=2, epochs=1).safeguarded(data.val.x, data.val.y)
+        >>> ensemble.safeguards.calibrator.name
+        'temperature'
+        """
+        pred = Predictive.concatenate(list(self.stream(x, calibrated=False)))
+        return replace(self, safeguards=fit_safeguards(pred, y, wishes))
 
     def _outputs(self, flock: Flock, x: Tensor) -> Tensor:
         with assemble(self.engine, flock.module) as team:
@@ -91,6 +109,19 @@ class Ensemble:
             raise Misuse("an ensemble of separate models cannot be saved: keep the models' own files")
         create_run(Path(path), self.manifest)
         save_members(Path(path), self.flocks[0].population, self.manifest, self.history)
+        save_safeguards(Path(path), self.safeguards)
+
+
+def save_safeguards(path: Path, safeguards: Safeguards | None) -> None:
+    """Put safeguards, if there are some, beside the members of a run."""
+    if safeguards is not None:
+        write_json(path / SAFEGUARDS, safeguards.to_json())
+
+
+def load_safeguards(path: Path) -> Safeguards | None:
+    """The safeguards of a run, if it has some."""
+    file = path / SAFEGUARDS
+    return safeguards_from_json(read_json(file)) if file.exists() else None
 
 
 def _as_module(flock: Flock, index: int) -> nn.Module:

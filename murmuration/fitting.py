@@ -13,7 +13,7 @@ import torch
 
 from murmuration.data import Data, open_data
 from murmuration.engines import Engine
-from murmuration.ensemble import Ensemble, Flock
+from murmuration.ensemble import Ensemble, Flock, load_safeguards, save_safeguards
 from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Likelihood, likelihood_for, likelihood_from_json
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
@@ -32,6 +32,7 @@ from murmuration.runs import (
     save_members,
     sweep,
 )
+from murmuration.safeguards import FEWEST, check_wishes
 from murmuration.training import Job, Progress, begin, choose_engine, train
 from murmuration.training.batches import steps_per_epoch
 
@@ -76,6 +77,8 @@ def fit(
     opened = open_data(data)
     if settings.augment and len(opened.input_shape) != 3:
         raise Misuse(f"augment={','.join(settings.augment)} changes pictures, and {opened.name} has none: leave it out")
+    if settings.wishes is not None:
+        check_wishes(settings.wishes, opened.task)
     likelihood = likelihood_for(opened.task, opened.train.y, len(opened.classes), noise_std)
     source = _source(net or default_net(opened), opened, likelihood)
     job = Job(source.build, opened, likelihood, chosen, settings)
@@ -128,6 +131,7 @@ def load(path: str | Path, *, net: Net | None = None) -> Ensemble:
         recipe_from_json(manifest["recipe"]),
         {key: value for key, value in manifest.items() if key not in ("format", "status")},
         read_history(Path(path)),
+        load_safeguards(Path(path)),
     )
 
 
@@ -232,14 +236,27 @@ def _carry_out(job: Job, engine: Engine, progress: Progress, manifest: dict[str,
     trouble = {str(member): text for member, text in progress.state.trouble.items()}
     complete = {**manifest, "seconds": progress.seconds, "trouble": trouble}
     flock = Flock(job.member(0), population)
-    ensemble = Ensemble((flock,), job.likelihood, engine, job.recipe, complete, progress.history)
+    plain = Ensemble((flock,), job.likelihood, engine, job.recipe, complete, progress.history)
+    ensemble = _safeguarded(plain, job, desk)
     if desk.out is not None:
         try:
+            save_safeguards(Path(desk.out), ensemble.safeguards)
             save_members(Path(desk.out), population, complete, progress.history)
         except Failure:  # a full disk, say: what cannot be continued is not left behind
             forget(Path(desk.out), desk.made or Path(desk.out))
             raise
     return ensemble
+
+
+def _safeguarded(ensemble: Ensemble, job: Job, desk: Desk) -> Ensemble:
+    """The ensemble with the safeguards that the plan wishes for, if there are examples to fit them on."""
+    val, wishes = job.data.val, job.plan.wishes
+    if wishes is None:
+        return ensemble
+    if len(val) < FEWEST:
+        desk.show(f"no safeguards: {len(val)} validation examples, and they take {FEWEST}", 0, 0, None)
+        return ensemble
+    return ensemble.safeguarded(val.x, val.y, wishes)
 
 
 def _require_someone(progress: Progress) -> None:

@@ -4,6 +4,7 @@
     members.safetensors   the ensemble
     history.jsonl         one record an epoch
     checkpoints/          the state of a run in progress; latest.json names the file and is written after it
+    safeguards.json       the calibrator, the sets and the rules for declining, if some were fitted
     metrics.json, report.html   what `evaluate` found
 
 Every file is written beside its place, flushed to the disk and renamed, so a killed run leaves either the old file or
@@ -14,6 +15,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -28,13 +30,8 @@ from murmuration.training import Progress
 from murmuration.training.step import State
 
 FORMAT = 1
-MANIFEST, MEMBERS, HISTORY, CHECKPOINTS, LATEST = (
-    "run.json",
-    "members.safetensors",
-    "history.jsonl",
-    "checkpoints",
-    "latest.json",
-)
+MANIFEST, MEMBERS, HISTORY, SAFEGUARDS = "run.json", "members.safetensors", "history.jsonl", "safeguards.json"
+CHECKPOINTS, LATEST = "checkpoints", "latest.json"
 
 
 def create_run(path: Path, manifest: dict[str, Any]) -> Path:
@@ -195,6 +192,19 @@ def _moments(tensors: dict[str, Tensor], prefix: str) -> dict[str, dict[str, Ten
         kind, _, name = key.partition("/")
         found.setdefault(kind, {})[name] = tensor
     return found
+
+
+def finite(record: Any) -> Any:
+    """The record with None for every number that JSON cannot hold.
+
+    >>> finite({"a": [1.0, float("nan")]})
+    {'a': [1.0, None]}
+    """
+    if isinstance(record, dict):
+        return {key: finite(value) for key, value in record.items()}
+    if isinstance(record, list | tuple):
+        return [finite(value) for value in record]
+    return None if isinstance(record, float) and not math.isfinite(record) else record
 
 
 def write_json(path: Path, record: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import murmuration
-from murmuration.cli import compare, evaluate, lists, predict, resume, selftest, train
+from murmuration.cli import audit, calibrate, compare, evaluate, lists, predict, resume, selftest, train
 from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, help_text
 from murmuration.errors import Failure, Misuse, unknown
 
@@ -18,6 +18,7 @@ HELP = help_text(
     "murmur train prices.csv --target price --out runs/prices",
     "murmur predict runs/prices new.csv --out predictions.csv",
     "murmur compare digits --recipes single,deep-ensemble",
+    "murmur audit anyones-predictions.csv",
     "murmur list recipes",
 )
 UsageError: Any = typer.BadParameter.__mro__[1]  # wherever this version of typer keeps it
@@ -45,8 +46,10 @@ for _name, _command, _help in (
     ("train", train.train, train.HELP),
     ("resume", resume.resume, resume.HELP),
     ("evaluate", evaluate.evaluate, evaluate.HELP),
+    ("calibrate", calibrate.calibrate, calibrate.HELP),
     ("predict", predict.predict, predict.HELP),
     ("compare", compare.compare, compare.HELP),
+    ("audit", audit.audit, audit.HELP),
     ("list", lists.list_names, lists.HELP),
     ("selftest", selftest.selftest, selftest.HELP),
 ):

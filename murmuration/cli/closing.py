@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from murmuration.cli.screen import say, say_json, say_table
 
 if TYPE_CHECKING:
+    from murmuration.cli.trust import Trial
     from murmuration.data import Data
     from murmuration.ensemble import Ensemble
     from murmuration.evaluation import Assessment, Exam
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from murmuration.reports import Report
 
 METRICS, REPORT = "metrics.json", "report.html"
+COLUMNS = {"classification": ("accuracy", "nll", "ece"), "regression": ("rmse", "nll", "coverage_90")}
 
 
 def close_run(path: Path, ensemble: "Ensemble", data: "Data", *, as_json: bool) -> None:
@@ -28,12 +30,15 @@ def close_run(path: Path, ensemble: "Ensemble", data: "Data", *, as_json: bool) 
         say(f"report: {path / REPORT}")
 
 
-def judged(path: Path, ensemble: "Ensemble", exam: "Exam") -> tuple["Assessment", "Report", dict[str, Any]]:
-    """The assessment of a run in an exam, the report on it, and its record in JSON."""
+def judged(
+    path: Path, ensemble: "Ensemble", exam: "Exam", trial: "Trial | None" = None, *, quiet: bool = True
+) -> tuple["Assessment", "Report", dict[str, Any]]:
+    """The assessment of a run in an exam and a trial, the report on it, and its record in JSON."""
+    from murmuration.cli.trust import Trial, tried
     from murmuration.evaluation import assess
     from murmuration.reports.bridge import report_of
 
-    assessment = assess(ensemble, exam)
+    assessment = tried(assess(ensemble, exam), trial or Trial(), quiet=quiet)
     report = report_of([assessment])
     record = {"run": str(path), "recipe": assessment.name, **assessment.to_json(), "notes": list(report.notes)}
     return assessment, report, record
@@ -52,37 +57,47 @@ def write_found(path: Path, record: dict[str, Any], report: "Report") -> None:
 
 def show_found(assessment: "Assessment", report: "Report", record: dict[str, Any], *, as_json: bool) -> None:
     """Print the record, or tables and sentences that say the same."""
+    from murmuration.cli.trust import show_trials
+
     if as_json:
         return say_json(record)
-    exam = assessment.exam
-    title = f"{assessment.name}, {assessment.ensemble.members} members, on {len(exam.split)} examples of {exam.name}"
-    columns = ["score", "ensemble", "95 % interval", "a member alone", "better"]
-    say_table(columns, score_rows(assessment.scores, exam.task), title=title)
+    show_scores([assessment])
+    show_trials([assessment])
     for note in report.notes:
         say(f"- {note}")
 
 
-def score_rows(scores: dict[str, "Score"], task: Any) -> list[list[str]]:
-    """Rows of the table of scores: value, interval, and the mean of single members where it is known."""
+def show_scores(assessments: Sequence["Assessment"]) -> None:
+    """All scores of one assessment in a table, or the main scores of several beside each other."""
+    from murmuration.reports.wording import meaning
+
+    first, exam = assessments[0], assessments[0].exam
+    examples = f"{first.evaluation.inputs:,} examples of {exam.name}"
+    if len(assessments) == 1:
+        members = len(first.evaluation.agreement)
+        title = f"{first.name}, {members} member{'s' if members > 1 else ''}, on {examples}"
+        columns = ["score", "value", "95 % interval", "better", *(["a member alone"] if members > 1 else [])]
+        return say_table(columns, score_rows(first.scores, exam.task, members), title=title)
+    names = COLUMNS[exam.task]
+    columns = ["", *(meaning(name).label for name in names), *(("members", "trained in") if first.cost else ())]
+    say_table(columns, compared_rows(assessments, names), title=examples)
+
+
+OF_SEVERAL = ("mutual_information", "expected_entropy", "disagreement", "diversity", "epistemic_std")
+
+
+def score_rows(scores: dict[str, "Score"], task: Any, members: int) -> list[list[str]]:
+    """Rows of the table of scores: value, interval, and the mean of single members where there are several."""
     from murmuration.metrics import SCORES
     from murmuration.reports.wording import ARROWS, meaning, number
 
     rows = []
     for name, score in scores.items():
-        if name.startswith("member_"):
+        if name.startswith("member_") or (members == 1 and name in OF_SEVERAL):
             continue
-        alone = scores.get(f"member_{name}")
-        better = SCORES[task][name].better
-        arrow = ARROWS.get(better, "")
-        rows.append(
-            [
-                meaning(name).label,
-                number(score),
-                interval_text(score),
-                number(alone) if alone is not None else "",
-                arrow,
-            ]
-        )
+        alone, arrow = scores.get(f"member_{name}"), ARROWS.get(SCORES[task][name].better, "")
+        beside = [number(alone) if alone is not None else ""] if members > 1 else []
+        rows.append([meaning(name).label, number(score), interval_text(score), arrow, *beside])
     return rows
 
 
@@ -94,15 +109,14 @@ def interval_text(score: "Score") -> str:
 
 
 def compared_rows(assessments: Sequence["Assessment"], names: Sequence[str]) -> list[list[str]]:
-    """Rows of the table of recipes: scores with their intervals below, then costs."""
+    """Rows of the table of several: scores with their intervals below, then costs where they are known."""
     from murmuration.reports.wording import duration, number
 
     return [
         [
             each.name,
             *(f"{number(each.scores[name])}\n{interval_text(each.scores[name])}" for name in names),
-            f"{each.cost['members']:,}",
-            duration(each.cost["seconds"]),
+            *((f"{each.cost['members']:,}", duration(each.cost["seconds"])) if each.cost else ()),
         ]
         for each in assessments
     ]

@@ -6,20 +6,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from murmuration.cli.options import DataOptions, DataSource, Json, PlanOptions, grouped, listed, option
-from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, help_text, say, say_json, say_table
+from murmuration.cli.options import (
+    DataOptions,
+    DataSource,
+    Json,
+    PlanOptions,
+    ShiftOptions,
+    TrustOptions,
+    grouped,
+    listed,
+    option,
+)
+from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, help_text, say, say_json
 from murmuration.cli.train import NetName, NoiseStd
 from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
     from murmuration.cli.training import Order
+    from murmuration.cli.trust import Trial
     from murmuration.ensemble import Ensemble
-    from murmuration.evaluation import Assessment
+    from murmuration.evaluation import Assessment, Exam
     from murmuration.recipe import Recipe
     from murmuration.reports.findings import Difference
 
 REQUEST, RESULTS, REPORT = "compare.json", "results.json", "report.html"
-COLUMNS = {"classification": ("accuracy", "nll", "ece"), "regression": ("rmse", "nll", "coverage_90")}
 
 HELP = help_text(
     "Train several recipes on the same splits with the same seed, and say which differences are more than chance. Each "
@@ -27,6 +37,7 @@ HELP = help_text(
     "what --json prints.",
     "murmur compare digits --recipes single,deep-ensemble",
     "murmur compare prices.csv --target price --members 10 --out runs/prices",
+    "murmur compare digits --recipes single,deep-ensemble --corruptions",
 )
 
 
@@ -41,19 +52,24 @@ def compare(
     net: NetName = None,
     reading: DataOptions,
     plan: PlanOptions,
+    trust: TrustOptions,
+    shift: ShiftOptions,
     noise_std: NoiseStd = None,
     as_json: Json = False,
 ) -> None:
     """Train several recipes on the same splits and compare them."""
     from murmuration.cli.training import Order, free_path
+    from murmuration.cli.trust import trial_of
+    from murmuration.evaluation import exam_of
 
-    chosen, settings = chosen_recipes(recipes), plan.plan()
+    chosen, settings = chosen_recipes(recipes), plan.plan(trust.wishes())
     path = Path(out) if out else free_path(data, "compare")
     opened = reading.open(data)
-    order = Order(opened, settings, net, noise_std)
+    order, exam = Order(opened, settings, net, noise_std), exam_of(opened)
+    trial = trial_of(shift, exam)
     with taken(path, request_of(order, chosen)):
         ensembles = {each.name: run_of(order, each, path / each.name, quiet=as_json) for each in chosen}
-        assessments = assessed(order, ensembles)
+        assessments = assessed(exam, ensembles, trial, quiet=as_json)
         tests, record = results(path, order, assessments)
     if as_json:
         return say_json(record)
@@ -134,22 +150,21 @@ def run_of(order: "Order", recipe: "Recipe", path: Path, *, quiet: bool) -> "Ens
     return train_run(order, recipe, path, quiet=quiet)
 
 
-def assessed(order: "Order", ensembles: dict[str, "Ensemble"]) -> list["Assessment"]:
-    """The assessments of all recipes on the one test split."""
-    from murmuration.evaluation import assess, exam_of
+def assessed(exam: "Exam", ensembles: dict[str, "Ensemble"], trial: "Trial", *, quiet: bool) -> list["Assessment"]:
+    """The assessments of all recipes on the one test split, and in the one trial."""
+    from murmuration.cli.trust import tried
+    from murmuration.evaluation import assess
 
-    exam = exam_of(order.data)
-    return [assess(ensemble, exam, name) for name, ensemble in ensembles.items()]
+    return [tried(assess(ensemble, exam, name), trial, quiet=quiet) for name, ensemble in ensembles.items()]
 
 
 def results(path: Path, order: "Order", assessments: list["Assessment"]) -> tuple[list["Difference"], dict[str, Any]]:
     """The paired tests and the record of the comparison, both written with the report into its directory."""
-    from murmuration.evaluation import finite
     from murmuration.fitting import versions
     from murmuration.reports import render
     from murmuration.reports.bridge import report_of, this_command
     from murmuration.reports.findings import differences
-    from murmuration.runs import write_bytes, write_json
+    from murmuration.runs import finite, write_bytes, write_json
 
     tests = differences(assessments)
     report = report_of(assessments, tests, command=this_command())
@@ -170,13 +185,11 @@ def results(path: Path, order: "Order", assessments: list["Assessment"]) -> tupl
 
 def show(path: Path, assessments: list["Assessment"], tests: list["Difference"], record: dict[str, Any]) -> None:
     """The table of recipes, and the sentences on them."""
-    from murmuration.cli.closing import compared_rows
-    from murmuration.reports.wording import meaning
+    from murmuration.cli.closing import show_scores
+    from murmuration.cli.trust import show_trials
 
-    exam = assessments[0].exam
-    names = COLUMNS[exam.task]
-    columns = ["recipe", *(meaning(name).label for name in names), "members", "trained in"]
-    say_table(columns, compared_rows(assessments, names), title=f"{len(exam.split)} test examples of {exam.name}")
+    show_scores(assessments)
+    show_trials(assessments)
     for note in record["notes"]:
         say(f"- {note}")
     say(f"report: {path / REPORT}")

@@ -5,16 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-from murmuration.cli.options import Json
+from murmuration.cli.options import Force, Json
 from murmuration.cli.screen import help_text, say_json, say_table
 from murmuration.errors import unknown
 
 HELP = help_text(
-    "Show what there is to choose from: recipes (with their four answers), nets, data, engines, schedules, optimisers. "
-    "Without a name, all of them.",
+    "Show what there is to choose from: recipes (with their four answers), nets, data, engines, schedules, optimisers, "
+    "corruptions, calibrators, sets. Without a name, all of them. With --sheet, also draw every corruption.",
     "murmur list recipes",
     "murmur list nets",
     "murmur list data --json",
+    "murmur list corruptions --sheet corruptions.png",
 )
 
 Entries = dict[str, dict[str, str]]  # name -> column -> text
@@ -73,6 +74,41 @@ def optimisers() -> Entries:
     return {name: {"what it is": about} for name, about in OPTIMISERS.items()}
 
 
+def corruptions() -> Entries:
+    from murmuration.data.shift import CORRUPTIONS, TABLE_SHIFTS
+
+    pictures = {
+        name: {
+            "inputs": "pictures",
+            "kind": each.kind,
+            "exact": "yes" if each.exact else "no",
+            "what it is": each.about,
+        }
+        for name, each in CORRUPTIONS.items()
+    }
+    tables = {
+        name: {"inputs": "tables", "kind": each.kind, "exact": "yes", "what it is": each.about}
+        for name, each in TABLE_SHIFTS.items()
+    }
+    return {**pictures, **tables}
+
+
+def calibrators() -> Entries:
+    from murmuration.calibration import CALIBRATORS
+
+    return {name: {"for": ", ".join(each.tasks), "what it does": each.about} for name, each in CALIBRATORS.items()}
+
+
+def sets() -> Entries:
+    from murmuration.conformal import METHODS
+
+    return {
+        name: {"for": task, "what it promises": each.about}
+        for task, table in METHODS.items()
+        for name, each in table.items()
+    }
+
+
 LISTS: dict[str, Callable[[], Entries]] = {
     "recipes": recipes,
     "nets": nets,
@@ -80,16 +116,28 @@ LISTS: dict[str, Callable[[], Entries]] = {
     "engines": engines,
     "schedules": schedules,
     "optimisers": optimisers,
+    "corruptions": corruptions,
+    "calibrators": calibrators,
+    "sets": sets,
 }
 
 
 def list_names(
     what: Annotated[str | None, typer.Argument(help=f"One of {', '.join(LISTS)}.", metavar="WHAT")] = None,
+    sheet: Annotated[
+        str | None, typer.Option(help="Draw the corruptions of a picture: a .png file.", metavar="FILE")
+    ] = None,
+    of: Annotated[
+        str, typer.Option(help="Pictures for --sheet: anything that can be DATA.", metavar="DATA")
+    ] = "digits",
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Show recipes, nets, data, engines, schedules or optimisers."""
+    """Show recipes, nets, data, engines, corruptions and the like."""
     if what is not None and what not in LISTS:
         raise unknown("list", what, LISTS)
+    if sheet is not None:
+        draw_sheet(sheet, of, force)
     found: dict[str, Any] = {name: LISTS[name]() for name in ([what] if what else LISTS)}
     if as_json:
         return say_json(found[what] if what else found)
@@ -97,3 +145,25 @@ def list_names(
         columns = [name, *next(iter(entries.values()))]
         rows = [[entry, *texts.values()] for entry, texts in entries.items()]
         say_table(columns, rows, right=False)
+
+
+def draw_sheet(out: str, source: str, force: bool) -> None:
+    """Write a picture of every corruption at every severity of some pictures of a source."""
+    import io
+
+    from PIL import Image
+
+    from murmuration.cli.writers import writable
+    from murmuration.data import ImagePreparation, open_data
+    from murmuration.data.shift.sheet import sheet
+    from murmuration.errors import Misuse
+    from murmuration.runs import write_bytes
+
+    path = writable(out, (".png",), force)
+    data = open_data(source)
+    if not isinstance(data.preparation, ImagePreparation):
+        raise Misuse(f"--of {source} holds no pictures: name some that does, such as digits")
+    held = io.BytesIO()
+    pictures = data.preparation.pixels_of(data.test.x[:19])
+    Image.fromarray(sheet(pictures, blocks=2)).save(held, format="PNG")
+    write_bytes(path, held.getvalue())

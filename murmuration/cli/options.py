@@ -10,7 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from murmuration.data import Data
-    from murmuration.recipe import Plan, Recipe
+    from murmuration.recipe import Plan, Recipe, Wishes
 
 
 def option(help_text: str, panel: str, metavar: str, *names: str) -> Any:
@@ -89,12 +89,58 @@ class PlanOptions:
     engine: Annotated[str, option("auto measures; see `murmur list engines`.", "Machine", "NAME")] = "auto"
     device: Annotated[str, option("cpu, cuda, cuda:1, mps.", "Machine", "NAME")] = "cpu"
 
-    def plan(self) -> "Plan":
+    def plan(self, wishes: "Wishes | None" = None) -> "Plan":
         """The plan, checked as far as it can be without data."""
         from murmuration.recipe import Plan
 
-        settings: dict[str, Any] = {**asdict(self), "augment": tuple(listed(self.augment))}
+        settings: dict[str, Any] = {**asdict(self), "augment": tuple(listed(self.augment)), "wishes": wishes}
         return Plan(**settings)
+
+
+@dataclass(frozen=True)
+class TrustOptions:
+    """What validation examples should teach a run besides; the fields of `Wishes` that a command line can set."""
+
+    calibrate: Annotated[str, option("See `murmur list calibrators`; none to leave it out.", "Trust", "METHOD")] = (
+        "temperature"
+    )
+    level: Annotated[float, option("Share of truths that prediction sets promise to hold.", "Trust", "X")] = 0.9
+    sets: Annotated[str | None, option("See `murmur list sets`; lac or quantile if left out.", "Trust", "METHOD")] = (
+        None
+    )
+    risk: Annotated[float, option("Share of wrong answers to put up with.", "Trust", "X")] = 0.05
+    error_cost: Annotated[float, option("What a wrong answer costs.", "Trust", "X")] = 1.0
+    decline_cost: Annotated[
+        float | None, option("What declining to answer costs; 0.2 for classes if left out.", "Trust", "X")
+    ] = None
+
+    def wishes(self) -> "Wishes":
+        """The wishes, checked as far as they can be without data."""
+        from murmuration.recipe import Wishes
+
+        return Wishes(**asdict(self))
+
+
+@dataclass(frozen=True)
+class ShiftOptions:
+    """What a run is tried on besides its test examples."""
+
+    corruptions: Annotated[
+        bool, typer.Option("--corruptions", help="Also under corruptions of the inputs.", rich_help_panel="Shift")
+    ] = False
+    only: Annotated[str | None, option("Some corruptions; see `murmur list corruptions`.", "Shift", "LIST")] = None
+    severities: Annotated[str, option("From 1 to 5.", "Shift", "LIST")] = "1,2,3,4,5"
+    shift_examples: Annotated[int | None, option("Corrupt the first N examples; all if left out.", "Shift", "N")] = None
+    cifar_c: Annotated[
+        str | None, option("Folder of the official CIFAR-10-C arrays, to use instead of ours.", "Shift", "DIR")
+    ] = None
+    ood: Annotated[list[str] | None, option("Foreign inputs it should not know; again for more.", "Shift", "DATA")] = (
+        None
+    )
+
+    @property
+    def wanted(self) -> bool:
+        return self.corruptions or self.only is not None or self.cifar_c is not None
 
 
 def listed(text: str | None) -> list[str]:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 HELP = help_text(
     "Predict the inputs of a file or folder, one row each in their order; labels are not needed. Classes come with "
     "confidence, entropy, mutual information (what members disagree on) and a probability each; numbers with their "
-    "mean, aleatoric, epistemic and total standard deviation, and the 90 % interval.",
+    "mean, aleatoric, epistemic and total standard deviation, and the 90 % interval. A run with safeguards adds the "
+    "set or interval that holds the truth as often as promised, and whether to answer at all.",
     "murmur predict runs/x new.csv --out predictions.csv",
     "murmur predict runs/x pictures --out predictions.parquet",
     "murmur predict runs/x digits --out predictions.npz --members",
@@ -27,6 +28,7 @@ def predict(
     data: Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")],
     out: Annotated[str, typer.Option(help="A .csv, .parquet or .npz file.", metavar="FILE")],
     members: Annotated[bool, typer.Option("--members", help="Also what each member says (.npz).")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="As the members say it: without calibrator and sets.")] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -37,14 +39,14 @@ def predict(
     path = writable(out, tuple(WRITERS), force)
     if members and path.suffix.lower() != ".npz":
         raise Misuse(f"--members with {path.name}: a table has no room for them; write --out {path.stem}.npz")
-    found = predictions(Path(run), manifest_of(Path(run)), data, members)
+    found = predictions(Path(run), manifest_of(Path(run)), data, with_members=members, raw=raw)
     write_predictions(path, found)
     if as_json:
         return say_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})
     say(f"{found.rows} predictions of {found.members} members: {path}")
 
 
-def predictions(path: Path, manifest: dict[str, Any], source: str, with_members: bool) -> "Predictions":
+def predictions(path: Path, manifest: dict[str, Any], source: str, *, with_members: bool, raw: bool) -> "Predictions":
     """The predictions of a run for a source, made as they are asked for."""
     from murmuration.cli.writers import Predictions
     from murmuration.data import open_inputs, preparation_from_json
@@ -54,7 +56,8 @@ def predictions(path: Path, manifest: dict[str, Any], source: str, with_members:
     ensemble = load(path)
     x = open_inputs(source, preparation=preparation_from_json(record["preparation"]))
     names = tuple(record["classes"]) or target_names(manifest)
-    return Predictions(ensemble.stream(x), len(x), names, ensemble.members, with_members)
+    parts, guard = ensemble.stream(x, calibrated=not raw), None if raw else ensemble.safeguards
+    return Predictions(parts, len(x), names, ensemble.members, with_members, guard)
 
 
 def target_names(manifest: dict[str, Any]) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ def say(text: str) -> None:
 
 def say_json(record: Any) -> None:
     """The record, and nothing else, on the standard output."""
-    from murmuration.evaluation import finite
+    from murmuration.runs import finite
 
     print(json.dumps(finite(record), indent=2))
 
@@ -84,3 +84,20 @@ def training_bar(epochs: int, quiet: bool, name: str = "") -> Iterator[Show]:
                 bar.update(task, note=f"left, val NLL {record['ensemble']['val_nll']:.4g}")
 
         yield show
+
+
+@contextmanager
+def counting_bar(what: str, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A `show` for work in countable pieces: on a terminal a bar with the piece at hand and the time left."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda text, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda text, done, total: bar.update(
+            task, completed=done, total=total, description=f"{what}: {text}" if text else what
+        )

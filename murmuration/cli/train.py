@@ -11,14 +11,15 @@ from murmuration.cli.options import (
     DataSource,
     Json,
     PlanOptions,
+    TrustOptions,
     grouped,
     option,
 )
 from murmuration.cli.screen import help_text
 
 HELP = help_text(
-    "Train an ensemble, evaluate it on the test split, and leave a run directory with its members, scores and a "
-    "report. A killed run goes on with `murmur resume`.",
+    "Train an ensemble, calibrate it on the validation split, evaluate it on the test split, and leave a run directory "
+    "with its members, safeguards, scores and a report. A killed run goes on with `murmur resume`.",
     "murmur train",
     "murmur train digits --net small-cnn --members 10 --epochs 30 --out runs/x",
     "murmur train prices.csv --target price --net mlp --patience 10",
@@ -43,6 +44,7 @@ def train(
     answers: AnswerOptions,
     reading: DataOptions,
     plan: PlanOptions,
+    trust: TrustOptions,
     noise_std: NoiseStd = None,
     as_json: Json = False,
 ) -> None:
@@ -51,7 +53,7 @@ def train(
     from murmuration.cli.training import Order, free_path, resumable, train_run
     from murmuration.runs import require_free
 
-    chosen, settings = answers.recipe(recipe), plan.plan()
+    chosen, settings = answers.recipe(recipe), plan.plan(trust.wishes())
     path = Path(out) if out else free_path(data, chosen.name)
     require_free(path)
     opened = reading.open(data)

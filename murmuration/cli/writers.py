@@ -15,6 +15,7 @@ import numpy as np
 from murmuration.errors import Misuse
 from murmuration.predictive import Predictive
 from murmuration.runs import write_whole
+from murmuration.safeguards import Safeguards, regions_of
 
 Columns = dict[str, np.ndarray]
 LEVEL = 0.9  # of the interval of a regression
@@ -41,6 +42,19 @@ class Predictions:
     names: tuple[str, ...]  # of the classes, or of the targets of a regression
     members: int
     with_members: bool = False
+    guard: Safeguards | None = None  # whose sets and decisions are written besides
+
+    def tables(self) -> Iterator[Columns]:
+        """Columns (n,) of successive inputs, for a table."""
+        for first, part in self.located():
+            yield {**flat_columns(part, self.names), **flat_promises(part, self, first)}
+
+    def located(self) -> Iterator[tuple[int, Predictive]]:
+        """Every predictive with the place of its first input."""
+        first = 0
+        for part in self.parts:
+            yield first, part
+            first += part.outputs.shape[1]
 
 
 def flat_columns(part: Predictive, names: tuple[str, ...]) -> Columns:
@@ -58,6 +72,36 @@ def uncertainties(part: Predictive) -> Columns:
     """How sure a classification is: columns (n,)."""
     found = {"confidence": part.confidence, "entropy": part.entropy, "mutual_information": part.mutual_information}
     return {name: values.numpy() for name, values in found.items()}
+
+
+def flat_promises(part: Predictive, predictions: Predictions, first: int) -> Columns:
+    """Sets, intervals and decisions as columns (n,) of a table; the classes of a set stand side by side."""
+    names, found = predictions.names, promises(part, predictions.guard, first)
+    if part.task == "classification":
+        return {
+            key: values if values.ndim == 1 else np.array(["|".join(np.array(names)[row]) for row in values])
+            for key, values in found.items()
+        }
+    if len(names) == 1:
+        return {key: values if values.ndim == 1 else values[:, 0] for key, values in found.items()}
+    wide = {f"{key}_{name}": v[:, k] for k, name in enumerate(names) for key, v in found.items() if v.ndim > 1}
+    return {**wide, **{key: values for key, values in found.items() if values.ndim == 1}}
+
+
+def promises(part: Predictive, guard: Safeguards | None, first: int) -> Columns:
+    """What safeguards add to a calibrated predictive: the set (n, K) or interval (n, K) of each input, and whether the
+    rule by cost would answer (n,)."""
+    if guard is None:
+        return {}
+    found: Columns = {}
+    if guard.sets:
+        level, regions = f"{100 * guard.sets[0].level:g}", regions_of(guard.sets[0], part, first)
+        if isinstance(regions, tuple):
+            found = {f"conformal_low_{level}": regions[0], f"conformal_high_{level}": regions[1]}
+        else:
+            found = {f"set_{level}": regions}
+    answered = next(iter(guard.answered(part).values()), None)
+    return found if answered is None else {**found, "answered": answered}
 
 
 def number_arrays(part: Predictive) -> Columns:
@@ -87,8 +131,7 @@ def write_csv(path: Path, predictions: Predictions) -> None:
     """A table with a header; numbers in nine significant digits."""
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        for turn, part in enumerate(predictions.parts):
-            columns = flat_columns(part, predictions.names)
+        for turn, columns in enumerate(predictions.tables()):
             if turn == 0:
                 writer.writerow(columns)
             texts = [[v if isinstance(v, str) else f"{v:.9g}" for v in values.tolist()] for values in columns.values()]
@@ -102,8 +145,8 @@ def write_parquet(path: Path, predictions: Predictions) -> None:
 
     writer: Any = None
     try:
-        for part in predictions.parts:
-            table = pyarrow.table(flat_columns(part, predictions.names))
+        for columns in predictions.tables():
+            table = pyarrow.table(columns)
             writer = writer or pyarrow.parquet.ParquetWriter(str(path), table.schema)
             writer.write_table(table)
     finally:
@@ -117,16 +160,14 @@ def write_npz(path: Path, predictions: Predictions) -> None:
     try:
         with contextlib.ExitStack() as open_files:
             growing: dict[str, Growing] = {}
-            start = 0
-            for part in predictions.parts:
-                found = arrays(part, predictions.with_members)
+            for start, part in predictions.located():
+                found = {**arrays(part, predictions.with_members), **promises(part, predictions.guard, start)}
                 if not growing:
                     growing = {key: begin(folder / f"{key}.npy", found[key], predictions.rows) for key in found}
                     for each in growing.values():
                         open_files.enter_context(each.file)
                 for key, values in found.items():
                     put(growing[key], values, start)
-                start += part.outputs.shape[1]
         np.save(folder / "names.npy", np.array(predictions.names))
         with zipfile.ZipFile(path, "w") as archive:
             for file in sorted(folder.iterdir()):

@@ -28,7 +28,7 @@ def predicted(path: Path) -> mm.Predictive:
 
 def test_train_leaves_what_the_library_computes(moons_run):
     data = mm.open_data("two-moons")
-    expected = mm.fit("mlp", data, plan=mm.Plan(members=2, epochs=1, engine="loop"))
+    expected = mm.fit("mlp", data, plan=mm.Plan(members=2, epochs=1, engine="loop", wishes=mm.Wishes()))
     assert torch.equal(predicted(moons_run).outputs, expected.predict(data.test.x).outputs)
     stored = json.loads((moons_run / "metrics.json").read_text())
     scores = mm.score(expected.predict(data.test.x), data.test.y)
@@ -96,7 +96,8 @@ def test_tables_hold_the_predictions_in_order(murmur, moons_run, tmp_path):
     for name in ("p.csv", "p.parquet"):
         assert murmur("predict", moons_run, "two-moons", "--out", tmp_path / name).code == 0
     table, same = pd.read_csv(tmp_path / "p.csv", dtype={"predicted": str}), pd.read_parquet(tmp_path / "p.parquet")
-    assert list(table) == ["predicted", "confidence", "entropy", "mutual_information", "prob_0", "prob_1"]
+    assert list(table)[:6] == ["predicted", "confidence", "entropy", "mutual_information", "prob_0", "prob_1"]
+    assert list(table)[6:] == ["set_90", "answered"]
     assert table["predicted"].tolist() == same["predicted"].tolist() == [str(k) for k in pred.predicted.tolist()]
     for column, values in {
         "confidence": pred.confidence,
@@ -109,7 +110,7 @@ def test_tables_hold_the_predictions_in_order(murmur, moons_run, tmp_path):
 
 
 def test_npz_streams_members(murmur, moons_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("murmuration.ensemble.Ensemble.stream", lambda self, x: map(self.predict, x.split(77)))
+    monkeypatch.setattr("murmuration.ensemble.Ensemble.stream", lambda self, x, **way: map(self.predict, x.split(77)))
     ended = murmur("predict", moons_run, "two-moons", "--out", tmp_path / "p.npz", "--members", "--json")
     found, pred = np.load(tmp_path / "p.npz"), predicted(moons_run)
     assert json.loads(ended.out)["rows"] == 500
@@ -125,7 +126,8 @@ def test_numbers_come_with_their_spreads(murmur, tmp_path):
     assert murmur("predict", tmp_path / "run", "x-sin-x", "--out", tmp_path / "p.csv").code == 0
     table = pd.read_csv(tmp_path / "p.csv")
     pred = mm.load(tmp_path / "run").predict(mm.open_data("x-sin-x").test.x)
-    assert list(table) == ["mean", "aleatoric_std", "epistemic_std", "total_std", "low_90", "high_90"]
+    assert list(table)[:6] == ["mean", "aleatoric_std", "epistemic_std", "total_std", "low_90", "high_90"]
+    assert list(table)[6:] == ["conformal_low_90", "conformal_high_90"]
     np.testing.assert_allclose(table["mean"], pred.mean[:, 0], rtol=1e-7)
     np.testing.assert_allclose(table["total_std"] ** 2, table["aleatoric_std"] ** 2 + table["epistemic_std"] ** 2, 1e-7)
     inside = pred.cdf(table[["high_90"]].to_numpy()) - pred.cdf(table[["low_90"]].to_numpy())
@@ -166,7 +168,7 @@ def test_compare_survives_being_killed(murmur, tmp_path, monkeypatch):
     assert ended.out == (out / "results.json").read_text()
     data, record = mm.open_data("two-moons"), json.loads(ended.out)
     for name, settings in (("single", {"recipe": "single"}), ("deep-ensemble", {"members": 2})):
-        again = mm.fit("mlp", data, epochs=1, **settings)
+        again = mm.fit("mlp", data, epochs=1, plan=mm.Plan(wishes=mm.Wishes()), **settings)
         found = record["results"][name]["metrics"]["nll"]["value"]
         assert found == pytest.approx(float(mm.score(again.predict(data.test.x), data.test.y)["nll"]), abs=1e-5)
     assert {test["name"] for test in record["tests"]} == {"accuracy", "nll"}
@@ -215,6 +217,7 @@ def test_lists_are_complete():
 
 def test_options_have_the_values_of_a_plan():
     assert options.PlanOptions().plan() == Plan()
+    assert options.TrustOptions().wishes() == mm.Wishes()
 
 
 def test_selftest(murmur, monkeypatch):

@@ -1,0 +1,215 @@
+"""Which columns of a `.csv` or `.parquet` table are the predictions. Tables are read whole, 8 bytes a number."""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from murmuration.audit.checks import Rows
+from murmuration.audit.outputs import (
+    MEANS,
+    STDS,
+    VARIANCES,
+    WITHOUT_SPREAD,
+    Block,
+    Outputs,
+    logits,
+    moments,
+    probabilities,
+)
+from murmuration.audit.truth import Truth, names_among
+from murmuration.data.columns import as_numbers, holds_numbers
+from murmuration.data.names import in_order, listed
+from murmuration.data.raw import Request
+from murmuration.data.tables import SEPARATORS, one_target, read_csv, read_parquet, table_raw
+from murmuration.data.targets import label_names
+from murmuration.errors import Misuse
+from murmuration.predictive_checks import SUM_TOLERANCE
+
+PROBABILITY, LOGIT = ("prob_", "proba_", "p_"), ("logit_",)  # before the name of a class; the first that is there
+SECOND_OF_TWO = ("prob", "probability", "proba")
+MEMBER = re.compile(r"(?:m|member_?)(\d+)_(.+)")
+QUANTILE = re.compile(r"(?:q|quantile|pctl|percentile)_?\d*\.?\d+%?", re.IGNORECASE)
+WHERE_LOGITS_GO = "if these are logits, name the columns logit_<class>"
+EXPECTED = "expected columns prob_<class> or prob (classification), or mean and std (regression)"
+
+Members = Mapping[int, Mapping[str, str]]  # member -> what it says, without its prefix -> name of the column
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The columns of a table."""
+
+    path: Path
+    table: Any  # pandas.DataFrame
+    noun: ClassVar[str] = "column"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.table.columns)
+
+    def values(self, name: str) -> np.ndarray:
+        """One column (N,) with its type: int64 or float64, else texts, with None for missing."""
+        return one_target(self.table[name])
+
+
+def open_sheet(path: Path) -> Sheet:
+    """The columns of a .csv or .parquet file, every name once."""
+    if path.suffix.lower() == ".parquet":
+        table = read_parquet(path)
+    else:
+        table = read_csv(path)
+        refuse_repeated(path)
+    return Sheet(path, table_raw(table, Request(labelled=False), f"'{path}'").parts["all"].inputs)
+
+
+def refuse_repeated(path: Path) -> None:
+    """Refuse a header with a name twice, which pandas would rename."""
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        separator = max(SEPARATORS, key=lines.readline().count)
+        lines.seek(0)
+        names = [name for name in next(csv.reader(lines, delimiter=separator)) if name]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise Misuse(f"two columns '{twice}': expected every name once")
+
+
+def sheet_outputs(sheet: Sheet, truth: Truth, taken: tuple[str, ...], task: str | None) -> Outputs:
+    """What a table predicts for the rows whose truth is known; `taken` columns hold something else."""
+    if len(sheet.table) != truth.rows:
+        raise Misuse(f"the table has {len(sheet.table)} rows, but {truth.name} has {truth.rows}: expected as many")
+    names = tuple(name for name in sheet.names if name not in taken)
+    members = members_among(names)
+    found = None if task == "regression" else class_outputs(sheet, members, truth)
+    numbers = None if task == "classification" else number_outputs(sheet, members, strict=found is None)
+    if found and numbers and task is None:
+        raise Misuse("columns of class probabilities and also a mean with its spread: say which with the task")
+    if not (found or numbers):
+        raise no_predictions(names)
+    return found or numbers  # type: ignore[return-value]
+
+
+def no_predictions(names: Sequence[str]) -> Misuse:
+    """The refusal of a table without columns of predictions."""
+    quantiles = [name for name in names if QUANTILE.fullmatch(name)]
+    if quantiles:
+        return Misuse(f"quantiles ({listed(quantiles, most=3)}) are not read: expected columns mean and std instead")
+    return Misuse(f"no predictions: {EXPECTED}; found {listed(names) or 'no other columns'}")
+
+
+def members_among(names: Sequence[str]) -> Members:
+    """The columns of every member (m0_..., member0_..., member_0_...), or all columns as those of a single model."""
+    found: dict[int, dict[str, str]] = {}
+    for name in names:
+        if match := MEMBER.fullmatch(name):
+            found.setdefault(int(match[1]), {})[match[2]] = name
+    predicting = {
+        m: said for m, said in found.items() if prefixed(said, PROBABILITY + LOGIT) or names_among(MEANS, list(said))
+    }
+    return dict(sorted(predicting.items())) or {0: {name: name for name in names}}
+
+
+def prefixed(names: Sequence[str] | Mapping[str, str], prefixes: Sequence[str]) -> tuple[str, ...]:
+    """The names that begin with the first of the prefixes that any begins with."""
+    for prefix in prefixes:
+        if found := tuple(name for name in names if name.startswith(prefix) and name != prefix):
+            return found
+    return ()
+
+
+def class_outputs(sheet: Sheet, members: Members, truth: Truth) -> Outputs | None:
+    """The class probabilities or logits of a table, if it has any."""
+    said = next(iter(members.values()))
+    for kind, prefixes in ((probabilities, PROBABILITY), (logits, LOGIT)):
+        if found := prefixed(said, prefixes):
+            classes = tuple(whole_number(name.split("_", 1)[1]) for name in found)
+            if len(found) == 1:
+                raise Misuse(
+                    f"column '{said[found[0]]}' is for only one class: expected two or more; if it is the larger "
+                    "of two labels name it prob"
+                )
+            return kind(column_block(sheet, members, found), classes)
+    if single := names_among(SECOND_OF_TWO, tuple(said)):
+        return probabilities(column_block(sheet, members, single[:1]), two_classes(truth, single[0]))
+    if named := named_like_labels(sheet, tuple(said), truth):
+        return probabilities(column_block(sheet, members, named), tuple(map(whole_number, named)))
+    return None
+
+
+def whole_number(name: str) -> str:
+    """The name of a class as labels are spelt: 1 for 1.0.
+
+    >>> whole_number("1.0"), whole_number("1.5"), whole_number("cat")
+    ('1', '1.5', 'cat')
+    """
+    return name[:-2] if re.fullmatch(r"-?\d+\.0", name) else name
+
+
+def two_classes(truth: Truth, name: str) -> tuple[str, ...]:
+    """The two labels that occur, the larger last."""
+    levels = in_order(label_names(truth.values, None)[0])
+    if len(levels) != 2:
+        few = f"{truth.name} has {len(levels)} distinct labels ({listed(levels, most=5)})"
+        raise Misuse(f"column '{name}' is the probability of one of two classes but {few}: write columns prob_<class>")
+    return levels
+
+
+def named_like_labels(sheet: Sheet, names: tuple[str, ...], truth: Truth) -> tuple[str, ...]:
+    """All columns of numbers, if they are named like the labels.
+
+    A class may have a column and no label, if the numbers of the first row sum to one all the same.
+    """
+    if truth.values.ndim > 1 or truth.values.dtype.kind == "f":
+        return ()
+    found = tuple(name for name in names if holds_numbers(sheet.table[name]))
+    levels, named = set(label_names(truth.values, None)[0]), set(map(whole_number, found))
+    if len(found) < 2 or not levels <= named:
+        return ()
+    total = sum(float(as_numbers(sheet.table[name].iloc[:1])[0]) for name in found)
+    return found if levels == named or abs(total - 1) <= SUM_TOLERANCE else ()
+
+
+def number_outputs(sheet: Sheet, members: Members, *, strict: bool) -> Outputs | None:
+    """The means and spreads of a table, if it has any; `strict` refuses a mean without its spread."""
+    said = tuple(next(iter(members.values())))
+    means = names_among(MEANS, said)[:1] or prefixed(said, ("mean_",))
+    suffixes = [name.removeprefix("mean") for name in means] if means and means[0].startswith("mean") else [""]
+    for spread in STDS + VARIANCES:
+        spreads = tuple(spread + suffix for suffix in suffixes)
+        if means and set(spreads) <= set(said):
+            squared = spread in VARIANCES
+            blocks = column_block(sheet, members, means), column_block(sheet, members, spreads)
+            return moments(*blocks, squared=squared)
+    if means and strict:
+        expected = f"expected std{suffixes[0]} beside it"
+        raise Misuse(f"column '{means[0]}' but none of its spread: {expected}; {WITHOUT_SPREAD}; found {listed(said)}")
+    return None
+
+
+def target_names(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of several predicted targets, from columns mean_<target>."""
+    return tuple(name.removeprefix("mean_") for name in prefixed(names, ("mean_",)))
+
+
+def column_block(sheet: Sheet, members: Members, said: Sequence[str]) -> Block:
+    """What every member says in some columns, as numbers (S, N, K)."""
+    for member, columns in members.items():
+        if missing := [name for name in said if name not in columns]:
+            example = next(iter(members.values()))[missing[0]]
+            raise Misuse(f"member {member} has no column of '{missing[0]}': expected one as '{example}' is for another")
+    grid = [[columns[name] for name in said] for columns in members.values()]
+    numbers = [[as_numbers(sheet.table[name]) for name in row] for row in grid]
+
+    def read(rows: Rows) -> np.ndarray:
+        return np.stack([np.stack([column[rows] for column in row], axis=-1) for row in numbers])
+
+    def where(member: int, row: int, column: int | None) -> str:
+        names = grid[member] if column is None else grid[member][column : column + 1]
+        return f"row {row + 1} of column{'s' * (len(names) > 1)} {listed(names, most=4)}"
+
+    name = f"columns {listed(said, most=4)}"
+    return Block(name, (len(members), len(sheet.table), len(said)), read, where, WHERE_LOGITS_GO)

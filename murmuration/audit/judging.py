@@ -1,0 +1,74 @@
+"""From predictions made by anything to an assessment: what they are worth, and what would help."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+
+from murmuration.audit.predictions import Predictions
+from murmuration.data import ArrayPreparation, Split, Task
+from murmuration.evaluation import Assessment, Exam, Examined, examine
+from murmuration.evaluation.promises import by_class
+from murmuration.metrics import Evaluation
+from murmuration.metrics.groups import by_group, rows_by_group
+from murmuration.recipe import Wishes
+from murmuration.safeguards import FEWEST, Safeguards, fit_safeguards
+
+TAUGHT = 10_000  # rows, at most, that safeguards are fitted on, and as many that they are tried on
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """Safeguards that some rows taught, and how they do on others."""
+
+    guard: Safeguards
+    found: Examined
+    rows: np.ndarray  # (n,) that they were tried on
+
+
+def judged(predictions: Predictions, wishes: Wishes | None = None) -> Assessment:
+    """The assessment of predictions from a file: scores of all rows, and safeguards learned from one half of them and
+    tried on the other."""
+    evaluation = Evaluation.from_chunks(predictions.pairs())
+    groups = {column: by_group(evaluation, values) for column, values in predictions.groups.items()}
+    tried = try_safeguards(predictions, wishes)
+    return Assessment(
+        predictions.name,
+        exam_of_file(predictions),
+        evaluation,
+        evaluation.scores(),
+        guard=tried.guard if tried is not None else None,
+        before=tried.found.plain if tried is not None else None,
+        after=tried.found.guarded if tried is not None else None,
+        parts=parts_of(predictions, tried) if tried is not None else {},
+        groups=groups,
+    )
+
+
+def exam_of_file(predictions: Predictions) -> Exam:
+    """The exam that the rows of a file are: what was true is known, what was asked is not."""
+    split = Split(torch.empty(predictions.rows, 0), torch.from_numpy(predictions.targets))
+    nothing = ArrayPreparation((0,), (), ())
+    sizes = {"rows": predictions.rows}
+    return Exam(predictions.name, cast(Task, predictions.task), split, predictions.classes, nothing, sizes)
+
+
+def try_safeguards(predictions: Predictions, wishes: Wishes | None) -> Tried | None:
+    """Safeguards learned from random rows and tried on other random rows; None where there are too few."""
+    if predictions.rows < 2 * FEWEST:
+        return None
+    order = np.random.default_rng(0).permutation(predictions.rows)
+    count = min(TAUGHT, predictions.rows // 2)
+    taught, tried = np.sort(order[:count]), np.sort(order[count : 2 * count])
+    guard = fit_safeguards(predictions.rows_at(taught), predictions.targets[taught], wishes)
+    return Tried(guard, examine([(predictions.rows_at(tried), predictions.targets[tried])], guard), tried)
+
+
+def parts_of(predictions: Predictions, tried: Tried) -> dict[str, np.ndarray]:
+    """The rows that safeguards were tried on, by true class and by group."""
+    found = by_class(tried.found.plain, predictions.classes)
+    for column, values in predictions.groups.items():
+        rows = rows_by_group(values[tried.rows].astype(str))
+        found |= {f"{column} {value}": chosen for value, chosen in rows.items()}
+    return found

@@ -1,0 +1,213 @@
+"""Arrays in `.npz` and `.npy` files, read some rows at a time; nothing in them is ever unpickled.
+
+An .npz is a zip archive of .npy files. An array that was stored as it is (`np.savez`) is mapped where it lies in the
+archive. A compressed one (`np.savez_compressed`) is first unpacked to a temporary file, which goes away with the last
+object that reads it.
+"""
+
+import contextlib
+import math
+import shutil
+import struct
+import tempfile
+import tokenize
+import weakref
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, ClassVar
+
+import numpy as np
+
+from murmuration.audit.checks import Rows
+from murmuration.errors import Failure, Misuse
+
+LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a file in a zip: signature, ..., lengths of its name and its extra field
+ROWS_AT_ONCE = 64  # of scattered rows: for each member each brings 64 kB of the file into memory
+COPIED_AT_ONCE = 2**20  # bytes
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+class Folder:
+    """A temporary folder that is removed with the last reference to it, or when Python ends."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="murmur-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An array that lies uncompressed in a file."""
+
+    path: Path
+    offset: int  # of the first number, in bytes
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fortran: bool  # the first axis varies fastest
+    folder: Folder | None = None  # keeps an unpacked file alive
+
+    def read(self, rows: Rows, axis: int) -> np.ndarray:
+        """Some rows along an axis, the other axes whole, as a copy in float64.
+
+        The file is mapped anew each time: pages that were read would otherwise stay with the process.
+        """
+        if isinstance(rows, slice) or len(rows) <= ROWS_AT_ONCE:
+            mapped = self.mapped()
+            return np.array(mapped[rows] if axis == 0 else mapped[:, rows], dtype=np.float64)
+        parts = np.split(rows, range(ROWS_AT_ONCE, len(rows), ROWS_AT_ONCE))
+        return np.concatenate([self.read(part, axis) for part in parts], axis=axis)
+
+    def mapped(self) -> np.ndarray:
+        """The array as a map of its file."""
+        order = "F" if self.fortran else "C"
+        try:
+            return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)  # type: ignore[call-overload]
+        except (OSError, ValueError) as error:
+            raise Failure(f"cannot read '{self.path}': {error}".splitlines()[0]) from None
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the head of an .npy file says of its array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fortran: bool
+    length: int  # of the head itself, in bytes
+
+    @property
+    def end(self) -> int:
+        """Where the array ends, in bytes from the start of the .npy file."""
+        return self.length + math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The arrays of an .npz by name, or the only one of an .npy."""
+
+    path: Path
+    members: dict[str, zipfile.ZipInfo | None]  # None: the file itself is an .npy
+    noun: ClassVar[str] = "array"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.members)
+
+    def header(self, name: str) -> Header:
+        """Shape and type of one array of numbers or texts."""
+        with self.opened(name) as file:
+            found = read_header(file, name)
+            whole = self.path.stat().st_size if (info := self.members[name]) is None else info.file_size
+        if found.end != whole:
+            said = f"{found.dtype} {found.shape}"
+            raise Failure(f"array {name} of '{self.path}' is cut off: {whole} bytes where {said} needs {found.end}")
+        return found
+
+    def values(self, name: str) -> np.ndarray:
+        """One small array (N,) or (N, K), or a number (), in memory as it was found."""
+        header = self.header(name)
+        if len(header.shape) > 2:
+            raise Misuse(f"array {name} of shape {header.shape}: expected one value a row, (N,)")
+        with self.opened(name) as file:
+            found = np.lib.format.read_array(file, allow_pickle=False)
+        return np.char.decode(found, "utf-8", "replace") if found.dtype.kind == "S" else found
+
+    def stored(self, name: str) -> Stored:
+        """One array of numbers, to be read some rows at a time; a compressed one is unpacked to a temporary file."""
+        header, info = self.header(name), self.members[name]
+        if header.dtype.kind not in "iufb":
+            raise Misuse(f"array {name} holds {kind_of(header.dtype)}: expected numbers")
+        if info is not None and info.compress_type != zipfile.ZIP_STORED:
+            folder = Folder()
+            unpacked = self.unpack(name, folder.path / "array.npy")
+            return Stored(unpacked, header.length, header.shape, header.dtype, header.fortran, folder)
+        start = 0 if info is None else start_of(self.path, info)
+        if start + header.end > self.path.stat().st_size:
+            raise Failure(f"array {name} of '{self.path}' is cut off: the file ends before it")
+        return Stored(self.path, start + header.length, header.shape, header.dtype, header.fortran)
+
+    def unpack(self, name: str, place: Path) -> Path:
+        """The place to which the .npy file of one array was unpacked, a piece at a time."""
+        with self.opened(name) as packed, contextlib.ExitStack() as stack:
+            try:
+                shutil.copyfileobj(packed, stack.enter_context(open(place, "wb")), COPIED_AT_ONCE)
+            except OSError as error:
+                hint = "free some space, set TMPDIR to a larger disk, or write the file with np.savez"
+                raise Failure(
+                    f"cannot unpack array {name} of '{self.path}' to {place.parent}: {error}; {hint}"
+                ) from None
+        return place
+
+    @contextlib.contextmanager
+    def opened(self, name: str) -> Iterator[IO[bytes]]:
+        """The .npy file of one array, open for reading; damage is one line."""
+        with readable(self.path), contextlib.ExitStack() as stack:
+            info = self.members[name]
+            if info is None:
+                yield stack.enter_context(open(self.path, "rb"))
+            else:
+                yield stack.enter_context(stack.enter_context(zipfile.ZipFile(self.path)).open(info))
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """A failure in one line instead of whatever a damaged file raises."""
+    try:
+        yield
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, ValueError) as error:
+        if isinstance(error, Misuse | Failure):
+            raise
+        raise Failure(f"cannot read '{path}': {str(error) or type(error).__name__}".splitlines()[0]) from None
+
+
+def open_archive(path: Path) -> Archive:
+    """The arrays of an .npz file by name."""
+    if not path.stat().st_size:
+        raise Misuse(f"'{path}' is empty: expected arrays, as np.savez writes them")
+    if not zipfile.is_zipfile(path):
+        raise Failure(f"'{path}' is not an npz archive, or is cut off: expected what np.savez writes; write it again")
+    with readable(path), zipfile.ZipFile(path) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.file_size}
+    if not members:
+        raise Misuse(f"'{path}' holds no arrays: expected them as np.savez writes them")
+    return Archive(path, dict(members))
+
+
+def open_array(path: Path, name: str) -> Archive:
+    """The only array of an .npy file, under a name."""
+    if not path.stat().st_size:
+        raise Misuse(f"'{path}' is empty: expected an array, as np.save writes it")
+    return Archive(path, {name: None})
+
+
+def read_header(file: IO[bytes], name: str) -> Header:
+    """What the head of an open .npy file says; Python objects, which would have to be unpickled, are refused."""
+    version = np.lib.format.read_magic(file)
+    if version not in HEADERS:
+        raise ValueError(f"array {name} is of npy version {version}")
+    try:
+        shape, fortran, dtype = HEADERS[version](file)
+    except (ValueError, TypeError, SyntaxError, tokenize.TokenError):  # numpy's parser lets all of these through
+        raise ValueError(f"the head of array {name} is damaged; write it again") from None
+    if dtype.kind not in "iufbUS":
+        hint = "numbers or texts, such as np.array(values.tolist())"
+        raise Misuse(f"array {name} holds {kind_of(dtype)}: expected {hint}")
+    return Header(shape, dtype, fortran, file.tell())
+
+
+def kind_of(dtype: np.dtype) -> str:
+    """What an array of this type holds, in a word."""
+    return {"O": "Python objects", "U": "texts", "S": "texts", "c": "complex numbers"}.get(dtype.kind, f"{dtype}")
+
+
+def start_of(path: Path, info: zipfile.ZipInfo) -> int:
+    """Where the bytes of a stored file begin in a zip archive: behind its local header, which has its own lengths."""
+    with readable(path), open(path, "rb") as file:
+        file.seek(info.header_offset)
+        head = file.read(30)
+        if len(head) < 30 or (lengths := LOCAL_HEADER.unpack(head))[0] != b"PK\x03\x04":
+            raise Failure(f"'{path}' is damaged: no file begins where its list says; write it again")
+    return info.header_offset + 30 + lengths[1] + lengths[2]

@@ -1,0 +1,129 @@
+"""Whether sets hold the truth and rules for declining keep their word on examples that taught them nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from murmuration.decisions import Abstention
+from murmuration.metrics import Evaluation, Measure, Score
+from murmuration.metrics.intervals import Feature, bootstrap_means, group_of, group_sums, percentile_interval, wilson
+from murmuration.metrics.scores import POSITIVE, Task, mean_of, share_of
+from murmuration.safeguards import Safeguards
+
+TEST = "test"
+MOST_CLASSES = 30  # whose coverage is listed one by one
+FEWEST = 10  # examples of a class or group whose coverage is worth listing
+
+
+@dataclass(frozen=True)
+class SetsFound:
+    """How often the sets of one rule held the truth, among some examples."""
+
+    method: str
+    level: float
+    where: str
+    coverage: Score
+    size: Score  # mean number of classes, or mean width
+    examples: int
+
+    @property
+    def broken(self) -> bool:
+        """Whether the truths held are fewer than promised by more than chance explains."""
+        return self.coverage.high < self.level
+
+    def to_json(self) -> dict[str, Any]:
+        scores = {"coverage": self.coverage.to_json(), "size": self.size.to_json()}
+        return {"method": self.method, "level": self.level, "where": self.where, "examples": self.examples, **scores}
+
+
+@dataclass(frozen=True)
+class RuleFound:
+    """What a rule for declining does on examples."""
+
+    rule: Abstention
+    where: str
+    answered: Score  # share of the examples
+    risk: Score  # mean loss among the answered
+    cost: Score | None  # of an example on average, for a rule that weighs costs
+
+    def to_json(self) -> dict[str, Any]:
+        scores = {"answered": self.answered.to_json(), "risk": self.risk.to_json()}
+        cost = {"cost": self.cost.to_json()} if self.cost is not None else {}
+        return {**self.rule.to_json(), "where": self.where, **scores, **cost}
+
+
+def set_measures(guard: Safeguards, task: Task) -> dict[str, Measure]:
+    """Coverage and size of the sets that predictions are written with, as scores of columns."""
+    if not guard.sets:
+        return {}
+    method = guard.sets[0].method
+    return {
+        "set_coverage": share_of(f"covered_{method}", task, "neutral", "share of truths inside the promised sets"),
+        "set_size": mean_of(f"size_{method}", task, "lower", POSITIVE, "mean size of the promised sets"),
+    }
+
+
+def sets_found(
+    guard: Safeguards, evaluation: Evaluation, where: str, rows: np.ndarray | None = None
+) -> list[SetsFound]:
+    """How every rule's sets did among all examples, or among those in `rows`."""
+    columns = evaluation.columns
+    chosen = slice(None) if rows is None else rows
+    return [
+        SetsFound(
+            rule.method,
+            rule.level,
+            where,
+            mean_score(columns[f"covered_{rule.method}"][chosen], proportion=True),
+            mean_score(columns[f"size_{rule.method}"][chosen]),
+            len(columns[f"size_{rule.method}"][chosen]),
+        )
+        for rule in guard.sets
+    ]
+
+
+def sets_by_group(guard: Safeguards, evaluation: Evaluation, groups: Mapping[str, np.ndarray]) -> list[SetsFound]:
+    """How the sets that predictions are written with did in each group (name -> rows) that has enough examples."""
+    first = Safeguards(None, guard.sets[:1], (), 0, 0)
+    kept = {name: rows for name, rows in groups.items() if len(rows) >= FEWEST}
+    return [found for name, rows in kept.items() for found in sets_found(first, evaluation, name, rows)]
+
+
+def by_class(evaluation: Evaluation, classes: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The examples of every true class, where there are not too many classes to list."""
+    if not classes or len(classes) > MOST_CLASSES:
+        return {}
+    labels = evaluation.columns["label"]
+    return {f"class {name}": np.flatnonzero(labels == k) for k, name in enumerate(classes)}
+
+
+def rules_found(guard: Safeguards, evaluation: Evaluation, where: str = TEST) -> list[RuleFound]:
+    """What every rule for declining does on the examples."""
+    columns = evaluation.columns
+    classes = evaluation.task == "classification"
+    losses = 1.0 - columns["correct"] if classes else columns["absolute_error"]
+    found = []
+    for rule in guard.declining:
+        answers = columns[f"answered_{rule.name}"].astype(bool)
+        cost = None
+        if rule.costs:
+            cost = mean_score(np.where(answers, rule.costs[0] * losses, rule.costs[1]))
+        risk = mean_score(losses[answers], proportion=classes) if answers.any() else Score(np.nan, np.nan, np.nan)
+        found.append(RuleFound(rule, where, mean_score(answers, proportion=True), risk, cost))
+    return found
+
+
+def mean_score(values: np.ndarray, *, proportion: bool = False) -> Score:
+    """The mean of values (N,) with its 95 % interval: Wilson's for zeros and ones, else the bootstrap's."""
+    numbers = np.asarray(values, dtype=float)
+    mean = float(numbers.mean())
+    if proportion and np.isin(numbers, (0.0, 1.0)).all():  # several targets make shares in between
+        return Score(mean, *(float(end) for end in wilson(np.array(numbers.sum()), np.array(len(numbers)))))
+    if not np.isfinite(numbers).all():
+        return Score(mean, np.nan, np.nan)
+    groups = group_of(len(numbers), seed=0)
+    sizes = np.bincount(groups).astype(float)
+    drawn = bootstrap_means(group_sums([Feature(numbers)], groups), sizes, resamples=1000, seed=0)
+    return Score(mean, *percentile_interval(mean, drawn[:, 0]))

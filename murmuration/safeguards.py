@@ -1,0 +1,168 @@
+"""What stands between an ensemble's predictions and those who use them, learned from validation examples.
+
+A calibrator makes probabilities mean what they say, conformal rules turn predictions into sets that hold the truth as
+often as promised, and rules for declining say which questions to leave to someone else. They are kept with the run.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from murmuration.calibration import Calibrator, calibrator_from_json, calibrator_names, fit_calibrator
+from murmuration.conformal import METHODS, Rule, SetRule, coverage, fit_conformal, rule_from_json, sizes
+from murmuration.conformal.columns import Regions
+from murmuration.decisions import Abstention, by_cost, by_risk, by_risk_control
+from murmuration.errors import Failure, Misuse, unknown
+from murmuration.predictive import Predictive
+from murmuration.recipe import Wishes
+
+FEWEST = 20  # validation examples: half of them for the calibrator, half for the rules
+UNCERTAINTY = {"classification": "confidence", "regression": "total_std"}
+NONE = "none"
+PRIMARY = {"classification": "lac", "regression": "quantile"}
+
+
+@dataclass(frozen=True)
+class Safeguards:
+    """What was learned from validation examples, and from how many."""
+
+    calibrator: Calibrator | None
+    sets: tuple[Rule, ...]  # the first is the one that predictions are written with
+    declining: tuple[Abstention, ...]
+    calibrator_examples: int
+    rule_examples: int
+
+    def calibrated(self, pred: Predictive) -> Predictive:
+        """The predictive after the calibrator; as it is, if there is none."""
+        return pred if self.calibrator is None else self.calibrator(pred)
+
+    def kept(self, pred: Predictive, y: Any, *, first: int = 0) -> dict[str, np.ndarray]:
+        """Whether each truth (N,) of a calibrated predictive lies in each rule's set, that set's size, and which
+        questions each rule for declining answers."""
+        found: dict[str, np.ndarray] = {}
+        for rule in self.sets:
+            regions = regions_of(rule, pred, first)
+            found |= {f"covered_{rule.method}": coverage(regions, y), f"size_{rule.method}": sizes(regions)}
+        return {**found, **self.answered(pred)}
+
+    def answered(self, pred: Predictive) -> dict[str, np.ndarray]:
+        """Which inputs (N,) of a calibrated predictive each rule for declining answers."""
+        sureness = sureness_of(pred) if self.declining else np.empty(0)
+        return {f"answered_{rule.name}": rule.answers(sureness) for rule in self.declining}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "calibrator": None if self.calibrator is None else self.calibrator.to_json(),
+            "sets": [rule.to_json() for rule in self.sets],
+            "declining": [rule.to_json() for rule in self.declining],
+            "calibrator_examples": self.calibrator_examples,
+            "rule_examples": self.rule_examples,
+        }
+
+
+def safeguards_from_json(record: Any) -> Safeguards:
+    """The safeguards that `to_json` wrote down, every part checked."""
+    keys = ("calibrator", "sets", "declining", "calibrator_examples", "rule_examples")
+    if not isinstance(record, dict) or any(key not in record for key in keys):
+        raise Failure(f"damaged safeguards: expected an object with {', '.join(keys)}")
+    if not all(isinstance(record[key], list) for key in ("sets", "declining")):
+        raise Failure("damaged safeguards: expected lists of rules")
+    counts = [record[key] for key in keys[3:]]
+    if any(not isinstance(count, int) or count < 0 for count in counts):
+        raise Failure(f"damaged safeguards: {counts} examples, expected two counts")
+    calibrator = record["calibrator"]
+    return Safeguards(
+        None if calibrator is None else calibrator_from_json(calibrator),
+        tuple(rule_from_json(each) for each in record["sets"]),
+        tuple(Abstention.from_json(each) for each in record["declining"]),
+        *counts,
+    )
+
+
+def check_wishes(wishes: Wishes, task: str) -> None:
+    """Nothing, if the task knows what is wished for."""
+    known = (*calibrator_names(task), NONE)
+    if wishes.calibrate not in known:
+        raise unknown(f"calibrator for {task}", wishes.calibrate, known)
+    set_methods(task, wishes.sets)
+
+
+def fit_safeguards(pred: Predictive, y: Any, wishes: Wishes | None = None) -> Safeguards:
+    """The safeguards that examples (pred, y) teach; none of them may have been trained on.
+
+    The calibrator learns from one random half and the rules from the other: sets keep their promise only if the
+    examples behind them changed nothing before. Without a calibrator the rules have them all.
+    """
+    wishes = wishes or Wishes()
+    check_wishes(wishes, pred.task)
+    targets = pred.labels(y) if pred.task == "classification" else pred.targets(y)
+    if len(targets) < FEWEST:
+        raise Misuse(f"{len(targets)} validation examples: expected at least {FEWEST} to fit safeguards on")
+    first, second = halves(len(targets), wishes)
+    calibrator = None
+    if wishes.calibrate != NONE:
+        calibrator = fit_calibrator(wishes.calibrate, rows(pred, first), targets[first])
+    rest = rows(pred, second) if calibrator is None else calibrator(rows(pred, second))
+    rules = tuple(
+        fit_conformal(method, rest, targets[second], level=wishes.level)
+        for method in set_methods(pred.task, wishes.sets)
+    )
+    declining = rules_for_declining(rest, targets[second], wishes)
+    return Safeguards(calibrator, rules, declining, len(first), len(second))
+
+
+def halves(count: int, wishes: Wishes) -> tuple[Tensor, Tensor]:
+    """The examples for the calibrator and those for the rules, drawn at random, always the same, and put in order."""
+    if wishes.calibrate == NONE:
+        return torch.arange(0), torch.arange(count)
+    order = torch.from_numpy(np.random.default_rng(0).permutation(count))
+    return order[: count // 2].sort().values, order[count // 2 :].sort().values
+
+
+def rows(pred: Predictive, chosen: Tensor) -> Predictive:
+    """The predictive for some of its inputs."""
+    return Predictive(pred.outputs[:, chosen], pred.likelihood, pred.weights)
+
+
+def set_methods(task: str, primary: str | None) -> list[str]:
+    """The conformal methods of a task, the wished one first."""
+    known = METHODS[task]
+    if primary is not None and primary not in known:
+        raise unknown(f"{task} method", primary, known)
+    chosen = primary or PRIMARY[task]
+    return [chosen, *(method for method in known if method != chosen)]
+
+
+def rules_for_declining(pred: Predictive, targets: Tensor, wishes: Wishes) -> tuple[Abstention, ...]:
+    """The rules by cost and by risk; a regression has one by cost, if declining has a price."""
+    sureness, losses = sureness_of(pred), losses_of(pred, targets)
+    kind = UNCERTAINTY[pred.task]
+    price = 0.2 if wishes.decline_cost is None and pred.task == "classification" else wishes.decline_cost
+    found = []
+    if price is not None:
+        found.append(by_cost(sureness, losses, error_cost=wishes.error_cost, abstain_cost=price, uncertainty=kind))
+    if pred.task == "classification":
+        found.append(by_risk(sureness, losses, risk=wishes.risk, uncertainty=kind))
+        found.append(by_risk_control(sureness, losses, risk=wishes.risk, uncertainty=kind))
+    return tuple(found)
+
+
+def sureness_of(pred: Predictive) -> np.ndarray:
+    """What rules for declining look at (N,): confidence, or the standard deviation of y."""
+    values = pred.confidence if pred.task == "classification" else pred.total_var.mean(-1).sqrt()
+    return values.cpu().numpy()
+
+
+def losses_of(pred: Predictive, targets: Tensor) -> np.ndarray:
+    """What a prediction costs (N,): 1 if it is wrong, or its absolute error."""
+    if pred.task == "classification":
+        return (pred.predicted != targets).double().cpu().numpy()
+    return (pred.mean - targets).abs().mean(-1).cpu().numpy()
+
+
+def regions_of(rule: Rule, pred: Predictive, first: int) -> Regions:
+    """The sets (N, K) or the ends of the intervals of a calibrated predictive."""
+    return rule.sets(pred, first=first) if isinstance(rule, SetRule) else rule.intervals(pred)
