@@ -1,5 +1,8 @@
 """What an assessment found of trust, as the record a report shows of it."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import numpy as np
 
 from murmuration.data import ImagePreparation
@@ -9,6 +12,7 @@ from murmuration.metrics import Evaluation, Score
 from murmuration.metrics.groups import GroupScores
 from murmuration.reports.curves import plain, reliability_of, triple
 from murmuration.reports.measured import Histogram
+from murmuration.reports.measured import Score as Triple
 from murmuration.reports.trust_records import (
     Calibration,
     Detection,
@@ -93,17 +97,17 @@ def calibration_of(assessment: Assessment) -> Calibration | None:
     guard, before, after = assessment.guard, assessment.before, assessment.after
     if guard is None or guard.calibrator is None or before is None or after is None:
         return None
-    views = {"test": (before, after)}
+    changes = [recalibrated("test", before, after)]
     shift = assessment.shift
     if shift is not None and shift.worst:
-        severity = max(shift.corrupting.severities)
-        views[f"all corruptions, severity {severity}"] = (shift.worst["before"], shift.worst["after"])
+        where = f"all corruptions, severity {max(shift.corrupting.severities)}"
+        changes.append(without_intervals(recalibrated(where, shift.worst["before"], shift.worst["after"])))
     return Calibration(
         method=guard.calibrator.name,
         about=guard.calibrator.about,
         fitted_on=guard.calibrator_examples,
         applied=assessment.applied,
-        changes=tuple(recalibrated(where, *pair) for where, pair in views.items()),
+        changes=tuple(changes),
     )
 
 
@@ -116,6 +120,16 @@ def recalibrated(where: str, before: Evaluation, after: Evaluation) -> Recalibra
     return Recalibrated(
         where, scores[0], scores[1], *(reliability_of(each.columns, each.task) for each in (before, after))
     )
+
+
+def without_intervals(found: Recalibrated) -> Recalibrated:
+    """The same without intervals: they would take corrupted versions of one example for examples of their own."""
+
+    def bare(scores: Mapping[str, Triple]) -> dict[str, Triple]:
+        return {name: (value, np.nan, np.nan) for name, (value, _, _) in scores.items()}
+
+    curves = [replace(curve, low=(), high=()) if curve is not None else None for curve in (found.before, found.after)]
+    return Recalibrated(found.where, bare(found.scores_before), bare(found.scores_after), *curves)
 
 
 def sets_of(found: SetsFound) -> Sets:

@@ -21,7 +21,8 @@ def corruptions_for(preparation: Preparation) -> dict[str, Corruption | TableShi
     if isinstance(preparation, ImagePreparation):
         if preparation.shape[0] not in (1, 3, 4):
             raise Misuse(f"pictures of {preparation.shape[0]} channels: only grey and colour ones can be corrupted")
-        return dict(CORRUPTIONS)
+        grey = preparation.shape[0] == 1  # has no colour to saturate
+        return {name: each for name, each in CORRUPTIONS.items() if not (grey and name == "saturate")}
     return dict(table_shifts_for(preparation))
 
 
