@@ -27,6 +27,19 @@ def test_doubt_grows_where_there_was_no_data_and_noise_is_found():
     assert found["doubt_outside"] > 2 * found["doubt_inside"]
 
 
+def test_other_models_are_audited(capsys):
+    found = run("03_audit_other_models")
+    assert 0 < found["boosting"] < found["forest"] < 0.5
+    assert capsys.readouterr().out.count("worse for") == 2
+
+
+def test_trust_falls_with_corruption_and_noise_is_noticed(capsys):
+    found = run("04_trust_under_shift")
+    assert found["worst"] < found["clean"] - 0.1
+    assert found["auroc"] > 0.9
+    assert capsys.readouterr().out.count("sets of") == 3
+
+
 def test_every_example_is_run_here():
     text = Path(__file__).read_text()
     assert all(f'"{path.stem}"' in text for path in EXAMPLES.glob("*.py"))
