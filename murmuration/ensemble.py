@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.engines import Engine, assemble, engine, member_outputs
-from murmuration.errors import Misuse
+from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Categorical, Gaussian, Likelihood
 from murmuration.population import Population, populate
 from murmuration.predictive import Predictive
@@ -108,8 +108,8 @@ class Ensemble:
         if len(self.flocks) != 1:
             raise Misuse("an ensemble of separate models cannot be saved: keep the models' own files")
         create_run(Path(path), self.manifest)
+        save_safeguards(Path(path), self.safeguards)  # before the manifest says that all is there
         save_members(Path(path), self.flocks[0].population, self.manifest, self.history)
-        save_safeguards(Path(path), self.safeguards)
 
 
 def save_safeguards(path: Path, safeguards: Safeguards | None) -> None:
@@ -121,7 +121,12 @@ def save_safeguards(path: Path, safeguards: Safeguards | None) -> None:
 def load_safeguards(path: Path) -> Safeguards | None:
     """The safeguards of a run, if it has some."""
     file = path / SAFEGUARDS
-    return safeguards_from_json(read_json(file)) if file.exists() else None
+    if not file.exists():
+        return None
+    try:
+        return safeguards_from_json(read_json(file))
+    except Failure as error:
+        raise error if str(file) in str(error) else Failure(f"{file}: {error}") from None
 
 
 def _as_module(flock: Flock, index: int) -> nn.Module:

@@ -22,6 +22,8 @@ from murmuration.recipe import Wishes
 FEWEST = 20  # validation examples: half of them for the calibrator, half for the rules
 UNCERTAINTY = {"classification": "confidence", "regression": "total_std"}
 NONE = "none"
+COST = "cost"
+DECLINING = (COST, "risk", "risk-control")
 PRIMARY = {"classification": "lac", "regression": "quantile"}
 
 
@@ -71,15 +73,32 @@ def safeguards_from_json(record: Any) -> Safeguards:
     if not all(isinstance(record[key], list) for key in ("sets", "declining")):
         raise Failure("damaged safeguards: expected lists of rules")
     counts = [record[key] for key in keys[3:]]
-    if any(not isinstance(count, int) or count < 0 for count in counts):
-        raise Failure(f"damaged safeguards: {counts} examples, expected two counts")
+    if any(type(count) is not int or count < 0 for count in counts):
+        raise Failure(f"damaged safeguards: {counts!r:.60} examples, expected two counts")
     calibrator = record["calibrator"]
-    return Safeguards(
+    found = Safeguards(
         None if calibrator is None else calibrator_from_json(calibrator),
         tuple(rule_from_json(each) for each in record["sets"]),
         tuple(Abstention.from_json(each) for each in record["declining"]),
         *counts,
     )
+    check_parts(found)
+    return found
+
+
+def check_parts(found: Safeguards) -> None:
+    """Nothing, if all parts are of one task, no two of one name, and rules for declining such as are fitted here."""
+    tasks = {"classification" if isinstance(rule, SetRule) else "regression" for rule in found.sets}
+    tasks |= {found.calibrator.task} if found.calibrator is not None else set()
+    uncertainties = {UNCERTAINTY[task] for task in tasks} or set(UNCERTAINTY.values())
+    methods, names = [rule.method for rule in found.sets], [rule.name for rule in found.declining]
+    if len(tasks) > 1 or len({*methods, *names}) < len(methods) + len(names):
+        raise Failure(f"damaged safeguards: {', '.join([*sorted(tasks), *methods, *names])}; expected one of each")
+    for rule in found.declining:
+        known = rule.name in DECLINING and rule.uncertainty in uncertainties
+        if not known or bool(rule.costs) != (rule.name == COST):
+            told = f"rule '{rule.name:.40}' by '{rule.uncertainty:.40}' with {len(rule.costs)} costs"
+            raise Failure(f"damaged safeguards: {told}, expected {', '.join(DECLINING)}; the first with two")
 
 
 def check_wishes(wishes: Wishes, task: str) -> None:

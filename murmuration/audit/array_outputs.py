@@ -51,7 +51,7 @@ def refuse_both(names: tuple[str, ...], name: str, task: str | None) -> None:
     numbers = [*names_among(SAMPLES, names)]
     numbers += [mean for mean in names_among(("member_mean", *MEANS), names) if spread_of(mean, names)]
     if numbers and task is None:
-        raise Misuse(f"arrays {name} and {numbers[0]}: expected one of both; say which with the task")
+        raise Misuse(f"arrays {name} and {numbers[0]}: expected one of both; say which, task=TASK (--task)")
 
 
 def with_classes(outputs: Outputs) -> Outputs:

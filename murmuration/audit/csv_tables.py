@@ -35,7 +35,7 @@ SECOND_OF_TWO = ("prob", "probability", "proba")
 MEMBER = re.compile(r"(?:m|member_?)(\d+)_(.+)")
 QUANTILE = re.compile(r"(?:q|quantile|pctl|percentile)_?\d*\.?\d+%?", re.IGNORECASE)
 WHERE_LOGITS_GO = "if these are logits, name the columns logit_<class>"
-EXPECTED = "expected columns prob_<class> or prob (classification), or mean and std (regression)"
+EXPECTED = {"classification": "prob_<class> or prob", "regression": "mean and std"}
 
 Members = Mapping[int, Mapping[str, str]]  # member -> what it says, without its prefix -> name of the column
 
@@ -87,18 +87,20 @@ def sheet_outputs(sheet: Sheet, truth: Truth, taken: tuple[str, ...], task: str 
     found = None if task == "regression" else class_outputs(sheet, members, truth)
     numbers = None if task == "classification" else number_outputs(sheet, members, strict=found is None)
     if found and numbers and task is None:
-        raise Misuse("columns of class probabilities and also a mean with its spread: say which with the task")
+        raise Misuse("columns of class probabilities and also a mean with its spread: say which, task=TASK (--task)")
     if not (found or numbers):
-        raise no_predictions(names)
+        raise no_predictions(names, task)
     return found or numbers  # type: ignore[return-value]
 
 
-def no_predictions(names: Sequence[str]) -> Misuse:
+def no_predictions(names: Sequence[str], task: str | None) -> Misuse:
     """The refusal of a table without columns of predictions."""
     quantiles = [name for name in names if QUANTILE.fullmatch(name)]
     if quantiles:
         return Misuse(f"quantiles ({listed(quantiles, most=3)}) are not read: expected columns mean and std instead")
-    return Misuse(f"no predictions: {EXPECTED}; found {listed(names) or 'no other columns'}")
+    asked = f" for task '{task}'" if task else ""
+    expected = EXPECTED.get(task or "", f"{' (classification), or '.join(EXPECTED.values())} (regression)")
+    return Misuse(f"no predictions{asked}: expected columns {expected}; found {listed(names) or 'no other columns'}")
 
 
 def members_among(names: Sequence[str]) -> Members:

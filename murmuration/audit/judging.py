@@ -1,6 +1,6 @@
 """From predictions made by anything to an assessment: what they are worth, and what would help."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -10,11 +10,12 @@ from murmuration.audit.predictions import Predictions
 from murmuration.data import ArrayPreparation, Split, Task
 from murmuration.evaluation import Assessment, Exam, Examined, examine
 from murmuration.evaluation.promises import by_class
-from murmuration.metrics import Evaluation
+from murmuration.metrics import Evaluation, Score
 from murmuration.metrics.groups import by_group, rows_by_group
 from murmuration.recipe import Wishes
 from murmuration.safeguards import FEWEST, Safeguards, fit_safeguards
 
+NOISE_OR_DOUBT = ("aleatoric_std", "epistemic_std", "rmse_fair", "crps_fair")
 TAUGHT = 10_000  # rows, at most, that safeguards are fitted on, and as many that they are tried on
 
 
@@ -30,20 +31,32 @@ class Tried:
 def judged(predictions: Predictions, wishes: Wishes | None = None) -> Assessment:
     """The assessment of predictions from a file: scores of all rows, and safeguards learned from one half of them and
     tried on the other."""
-    evaluation = Evaluation.from_chunks(predictions.pairs())
+    evaluation = as_one(Evaluation.from_chunks(predictions.pairs()), predictions.form)
     groups = {column: by_group(evaluation, values) for column, values in predictions.groups.items()}
     tried = try_safeguards(predictions, wishes)
     return Assessment(
         predictions.name,
         exam_of_file(predictions),
         evaluation,
-        evaluation.scores(),
+        scores_of(evaluation, predictions.form),
         guard=tried.guard if tried is not None else None,
         before=tried.found.plain if tried is not None else None,
         after=tried.found.guarded if tried is not None else None,
         parts=parts_of(predictions, tried) if tried is not None else {},
         groups=groups,
     )
+
+
+def as_one(evaluation: Evaluation, form: str) -> Evaluation:
+    """The evaluation with one member where the file held draws of y: they describe one prediction together."""
+    return replace(evaluation, agreement=np.ones((1, 1))) if form == "samples" else evaluation
+
+
+def scores_of(evaluation: Evaluation, form: str) -> dict[str, Score]:
+    """The scores; draws of y cannot tell noise from doubt, so what would is left out for them."""
+    found = evaluation.scores()
+    split = [name for name in found if name.startswith("member_") or name in NOISE_OR_DOUBT]
+    return {name: score for name, score in found.items() if form != "samples" or name not in split}
 
 
 def exam_of_file(predictions: Predictions) -> Exam:

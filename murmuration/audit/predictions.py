@@ -9,7 +9,7 @@ from murmuration.audit.checks import Rows
 from murmuration.errors import Misuse
 from murmuration.predictive import Predictive
 
-ELEMENTS = 2**19  # of (S, n, K) in one chunk: 4 MB in float64, a few times that while it is worked on
+ELEMENTS = 2**21  # of (S, n, K) in one chunk: 16 MB in float64, enough for every core to have a piece
 MOST_ROWS = 8192  # of one chunk
 SAME_NUMBER = 1e-6  # relative: texts of a number may be rounded
 

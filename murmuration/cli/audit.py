@@ -1,17 +1,19 @@
 """`murmur audit`: how far to trust predictions that anything made."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from murmuration.cli.options import Force, Json, TrustOptions, grouped
-from murmuration.cli.screen import counting_bar, help_text, say, say_json
+from murmuration.cli.screen import counting_bar, help_text, say, say_json, say_table
 from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
     from murmuration.audit import Predictions
     from murmuration.evaluation import Assessment
+    from murmuration.metrics.groups import GroupScores
 
 HELP = help_text(
     "Report how far predictions can be trusted, whatever made them: scores with intervals, reliability, sets that hold "
@@ -29,13 +31,15 @@ HELP = help_text(
 @grouped
 def audit(
     *,
-    files: Annotated[list[str], typer.Argument(help="One or more .npz, .csv or .parquet files.", metavar="FILE...")],
+    files: Annotated[list[str], typer.Argument(help="One or more .npz, .npy, .csv or .parquet files.", metavar="FILE")],
     labels: Annotated[
         str | None,
         typer.Option(help="What was true, where FILE does not say: .csv, .npz, .npy or text.", metavar="FILE"),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Column of what was true.", metavar="NAME")] = None,
-    group: Annotated[list[str] | None, typer.Option(help="Column of groups to tell apart; again for more.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column or array of what was true.", metavar="NAME")] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(help="Column of groups to tell apart; again for more.", metavar="NAME")
+    ] = None,
     task: Annotated[
         str | None, typer.Option(help="classification or regression, if it cannot be told.", metavar="TASK")
     ] = None,
@@ -50,6 +54,7 @@ def audit(
     from murmuration.audit import open_predictions
     from murmuration.cli.writers import writable
 
+    check_names(files)
     path = writable(out, (".html", ".json"), force) if out else beside(Path(files[0]))
     wishes = trust.wishes()
     opened = [open_predictions(file, labels=labels, label=label, groups=group or (), task=task) for file in files]
@@ -67,14 +72,21 @@ def beside(file: Path) -> Path:
     return file.with_name(f"{file.stem}-audit.html")
 
 
+def check_names(files: list[str]) -> None:
+    """Refuse files that a table could not tell apart."""
+    seen: dict[str, str] = {}
+    for file in files:
+        name = Path(file).stem
+        if name in seen:
+            told = f"'{seen[name]}' and '{file}' would both be called '{name}' in the table"
+            raise Misuse(f"{told}: give each file once, under a name of its own")
+        seen[name] = file
+
+
 def check_alike(opened: list["Predictions"]) -> None:
-    """Refuse files that cannot be compared: of other rows, or of one name."""
+    """Refuse files that cannot be compared, since they are of other rows."""
     from murmuration.audit import check_same_targets
 
-    names = [each.name for each in opened]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise Misuse(f"two files are named '{twice}': give each its own name, it stands in the table")
     for each in opened[1:]:
         check_same_targets(opened[0], each)
 
@@ -108,6 +120,32 @@ def conclude(path: Path, assessments: list["Assessment"], *, as_json: bool) -> N
     if as_json:
         return say_json(record)
     show_scores(assessments)
+    show_groups(assessments)
     for note in report.notes:
         say(f"- {note}")
     say(f"report: {path}")
+
+
+def show_groups(assessments: list["Assessment"]) -> None:
+    """The main scores in every group, one table for each column of groups."""
+    for column in dict.fromkeys(column for each in assessments for column in each.groups):
+        found = [(each.name, group) for each in assessments for group in each.groups.get(column, ())]
+        show_grouping(column, found, assessments[0].exam.task, named=len(assessments) > 1)
+
+
+def show_grouping(column: str, found: list[tuple[str, "GroupScores"]], task: str, *, named: bool) -> None:
+    """The main scores in the groups of one column, and which are worse off than the rest, if any."""
+    from murmuration.cli.closing import COLUMNS, heading
+    from murmuration.reports.wording import number
+
+    names, some_worse = COLUMNS[task], any(group.worse for _, group in found)
+    rows = [
+        [
+            f"{name}, {group.value}" if named else group.value,
+            f"{group.examples:,}",
+            *(number(group.scores.get(score, math.nan)) for score in names),
+            *(["worse" if group.worse else ""] if some_worse else []),
+        ]
+        for name, group in found
+    ]
+    say_table([column, "rows", *map(heading, names), *(["than the rest"] if some_worse else [])], rows)

@@ -20,21 +20,20 @@ HELP = help_text(
 @grouped
 def calibrate(*, run: RunPath, trust: TrustOptions, as_json: Json = False) -> None:
     """Fit calibrator, sets and rules for declining on a run's validation split."""
-    from dataclasses import replace
-
-    from murmuration.cli.closing import close_run
-    from murmuration.cli.training import reopened
+    from murmuration.cli.closing import judged, leave
+    from murmuration.cli.training import loaded, reopened
     from murmuration.ensemble import save_safeguards
-    from murmuration.fitting import load
+    from murmuration.evaluation import exam_of
     from murmuration.safeguards import FEWEST
 
     path, wishes = Path(run), trust.wishes()
-    ensemble = replace(load(path), safeguards=None)
-    data = reopened(path)
+    ensemble, data = loaded(path, guarded=False), reopened(path)
     if len(data.val) < FEWEST:
-        raise Misuse(f"{path} has {len(data.val)} validation examples: safeguards take at least {FEWEST}")
+        told = f"{path} has {len(data.val)} validation examples: safeguards take at least {FEWEST}"
+        raise Misuse(f"{told}; train it anew on more examples")
     ensemble = ensemble.safeguarded(data.val.x, data.val.y, wishes)
-    save_safeguards(path, ensemble.safeguards)
-    close_run(path, ensemble, data, as_json=as_json)
+    found = judged(path, ensemble, exam_of(data))
+    save_safeguards(path, ensemble.safeguards)  # when all is known: interrupted before, the run is as it was
+    leave(path, found, as_json=as_json)
     if not as_json:
         say(f"safeguards: {path / 'safeguards.json'}")

@@ -19,10 +19,15 @@ COLUMNS = {"classification": ("accuracy", "nll", "ece"), "regression": ("rmse", 
 
 
 def close_run(path: Path, ensemble: "Ensemble", data: "Data", *, as_json: bool) -> None:
-    """Evaluate a finished run on its own test split, write what was found beside it, and show it."""
+    """Evaluate a finished run on its own test split, and leave what was found."""
     from murmuration.evaluation import exam_of
 
-    assessment, report, record = judged(path, ensemble, exam_of(data))
+    leave(path, judged(path, ensemble, exam_of(data)), as_json=as_json)
+
+
+def leave(path: Path, found: tuple["Assessment", "Report", dict[str, Any]], *, as_json: bool) -> None:
+    """Write what was found beside a run, and show it."""
+    assessment, report, record = found
     write_found(path / METRICS, record, report)
     write_found(path / REPORT, record, report)
     show_found(assessment, report, record, as_json=as_json)
@@ -69,18 +74,34 @@ def show_found(assessment: "Assessment", report: "Report", record: dict[str, Any
 
 def show_scores(assessments: Sequence["Assessment"]) -> None:
     """All scores of one assessment in a table, or the main scores of several beside each other."""
-    from murmuration.reports.wording import meaning
-
     first, exam = assessments[0], assessments[0].exam
-    examples = f"{first.evaluation.inputs:,} examples of {exam.name}"
+    count, of_file = first.evaluation.inputs, first.ensemble is None
+    examples = counted(count, "row") if of_file else f"{counted(count, 'example')} of {exam.name}"
     if len(assessments) == 1:
         members = len(first.evaluation.agreement)
-        title = f"{first.name}, {members} member{'s' if members > 1 else ''}, on {examples}"
+        title = f"{first.name}, {counted(members, 'member')}, {'' if of_file else 'on '}{examples}"
         columns = ["score", "value", "95 % interval", "better", *(["a member alone"] if members > 1 else [])]
         return say_table(columns, score_rows(first.scores, exam.task, members), title=title)
     names = COLUMNS[exam.task]
-    columns = ["", *(meaning(name).label for name in names), *(("members", "trained in") if first.cost else ())]
+    columns = ["", *(heading(name) for name in names), *(("members", "trained in") if first.cost else ())]
     say_table(columns, compared_rows(assessments, names), title=examples)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def heading(name: str) -> str:
+    """The label of a score, with an arrow that says which way is better."""
+    from murmuration.reports.wording import ARROWS, meaning
+
+    found = meaning(name)
+    return f"{found.label} {ARROWS[found.better]}".strip()
 
 
 OF_SEVERAL = ("mutual_information", "expected_entropy", "disagreement", "diversity", "epistemic_std")

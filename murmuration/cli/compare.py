@@ -160,7 +160,7 @@ def assessed(exam: "Exam", ensembles: dict[str, "Ensemble"], trial: "Trial", *, 
 
 def results(path: Path, order: "Order", assessments: list["Assessment"]) -> tuple[list["Difference"], dict[str, Any]]:
     """The paired tests and the record of the comparison, both written with the report into its directory."""
-    from murmuration.fitting import versions
+    from murmuration.provenance import versions
     from murmuration.reports import render
     from murmuration.reports.bridge import report_of, this_command
     from murmuration.reports.findings import differences

@@ -36,18 +36,17 @@ def evaluate(
 ) -> None:
     """Score a run on its own test split, or on other examples."""
     from murmuration.cli.closing import judged, show_found, write_found
-    from murmuration.cli.training import manifest_of, reopened
+    from murmuration.cli.training import loaded, manifest_of, reopened
     from murmuration.cli.trust import trial_of
     from murmuration.cli.writers import writable
     from murmuration.evaluation import exam_of, exam_on
-    from murmuration.fitting import load
 
     path = Path(run)
     manifest = manifest_of(path)
     if target and on is None:
         raise Misuse(f"--target {target[0]} is for --on: the run's own target is known")
     extra = [writable(out, (".json", ".html"), force)] if out else []
-    ensemble = load(path)
+    ensemble = loaded(path)
     exam = exam_of(reopened(path)) if on is None else exam_on(on, manifest, named_targets(target))
     trial = trial_of(shift, exam)
     assessment, report, record = judged(path, ensemble, exam, trial, quiet=as_json)

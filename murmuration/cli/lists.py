@@ -1,23 +1,25 @@
 """`murmur list`: what there is to choose from."""
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from murmuration.cli.options import Force, Json
-from murmuration.cli.screen import help_text, say_json, say_table
-from murmuration.errors import unknown
+from murmuration.cli.screen import help_text, say, say_json, say_table
+from murmuration.errors import Misuse, unknown
 
 HELP = help_text(
     "Show what there is to choose from: recipes (with their four answers), nets, data, engines, schedules, optimisers, "
-    "corruptions, calibrators, sets. Without a name, all of them. With --sheet, also draw every corruption.",
+    "corruptions, calibrators, sets, couplings. Without a name, all of them. With --sheet, also draw every corruption.",
     "murmur list recipes",
-    "murmur list nets",
+    "murmur list couplings",
     "murmur list data --json",
     "murmur list corruptions --sheet corruptions.png",
 )
 
+PICTURES = "digits"
 Entries = dict[str, dict[str, str]]  # name -> column -> text
 
 ENGINES = {
@@ -60,12 +62,16 @@ def engines() -> Entries:
 
 
 def schedules() -> Entries:
-    """The table in the schedules' own documentation."""
     from murmuration.dynamics import schedules as module
 
+    return {name: {"factor of the learning rate": factor} for name, factor in documented(module).items()}
+
+
+def documented(module: Any) -> dict[str, str]:
+    """The two columns of the table in a module's own documentation."""
     lines = [line for line in (module.__doc__ or "").splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
-    return {written.replace("`", ""): {"factor of the learning rate": factor} for written, factor in cells}
+    return {written.replace("`", ""): about for written, about in cells}
 
 
 def optimisers() -> Entries:
@@ -109,6 +115,19 @@ def sets() -> Entries:
     }
 
 
+def couplings() -> Entries:
+    """Spaces, then the estimators and bandwidths that can be written after one."""
+    from murmuration.coupling import COUPLINGS, settings
+    from murmuration.coupling.bandwidths import BANDWIDTHS, find_bandwidth
+    from murmuration.coupling.forces import FORCES
+
+    spaces = {name: about for name, about in documented(settings).items() if name in COUPLINGS}
+    estimators = {f"estimator={name}": force.about for name, force in FORCES.items()}
+    fixed = {"fixed:0.5": find_bandwidth("fixed:0.5")}
+    bandwidths = {f"bandwidth={name}": each.about for name, each in {**BANDWIDTHS, **fixed}.items()}
+    return {name: {"what it is": about} for name, about in {**spaces, **estimators, **bandwidths}.items()}
+
+
 LISTS: dict[str, Callable[[], Entries]] = {
     "recipes": recipes,
     "nets": nets,
@@ -119,6 +138,7 @@ LISTS: dict[str, Callable[[], Entries]] = {
     "corruptions": corruptions,
     "calibrators": calibrators,
     "sets": sets,
+    "couplings": couplings,
 }
 
 
@@ -128,23 +148,39 @@ def list_names(
         str | None, typer.Option(help="Draw the corruptions of a picture: a .png file.", metavar="FILE")
     ] = None,
     of: Annotated[
-        str, typer.Option(help="Pictures for --sheet: anything that can be DATA.", metavar="DATA")
-    ] = "digits",
+        str | None,
+        typer.Option(help=f"Pictures for --sheet: anything that can be DATA; {PICTURES} if left out.", metavar="DATA"),
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Show recipes, nets, data, engines, corruptions and the like."""
     if what is not None and what not in LISTS:
         raise unknown("list", what, LISTS)
+    if sheet is not None and what != "corruptions":
+        raise Misuse(f"--sheet {sheet} draws corruptions: write murmur list corruptions --sheet {sheet}")
+    if of is not None and sheet is None:
+        raise Misuse(f"--of {of} is for --sheet: add --sheet FILE.png")
     if sheet is not None:
-        draw_sheet(sheet, of, force)
+        draw_sheet(sheet, of or PICTURES, force)
     found: dict[str, Any] = {name: LISTS[name]() for name in ([what] if what else LISTS)}
     if as_json:
         return say_json(found[what] if what else found)
     for name, entries in found.items():
         columns = [name, *next(iter(entries.values()))]
-        rows = [[entry, *texts.values()] for entry, texts in entries.items()]
+        rows = [[entry, *map(foldable, texts.values())] for entry, texts in entries.items()]
         say_table(columns, rows, right=False)
+    if sheet is not None:
+        say(f"sheet: {sheet}")
+
+
+def foldable(text: str) -> str:
+    """The text with blanks between settings, where a table may fold it; the command line takes them too.
+
+    >>> foldable("input-gradients:lengthscales=pca,every=4")
+    'input-gradients: lengthscales=pca, every=4'
+    """
+    return re.sub(r"([:,])(?=[a-z]+=)", r"\1 ", text)
 
 
 def draw_sheet(out: str, source: str, force: bool) -> None:
@@ -156,13 +192,12 @@ def draw_sheet(out: str, source: str, force: bool) -> None:
     from murmuration.cli.writers import writable
     from murmuration.data import ImagePreparation, open_data
     from murmuration.data.shift.sheet import sheet
-    from murmuration.errors import Misuse
     from murmuration.runs import write_bytes
 
-    path = writable(out, (".png",), force)
+    path = writable(out, (".png",), force, option="--sheet")
     data = open_data(source)
     if not isinstance(data.preparation, ImagePreparation):
-        raise Misuse(f"--of {source} holds no pictures: name some that does, such as digits")
+        raise Misuse(f"--of {source} holds no pictures: name data that does, such as digits")
     held = io.BytesIO()
     pictures = data.preparation.pixels_of(data.test.x[:19])
     Image.fromarray(sheet(pictures, blocks=2)).save(held, format="PNG")

@@ -55,7 +55,9 @@ class AnswerOptions:
 
     sharing: Annotated[str | None, option("What members share.", "Recipe", "ANSWER")] = None
     weights: Annotated[str | None, option("What a weight is.", "Recipe", "ANSWER")] = None
-    coupling: Annotated[str | None, option("What members say to each other.", "Recipe", "ANSWER")] = None
+    coupling: Annotated[
+        str | None, option("What members say to each other; see `murmur list couplings`.", "Recipe", "ANSWER")
+    ] = None
     dynamics: Annotated[str | None, option("How weights move, and what is kept.", "Recipe", "ANSWER")] = None
 
     def recipe(self, name: str) -> "Recipe":

@@ -48,16 +48,15 @@ def predict(
 
 def predictions(path: Path, manifest: dict[str, Any], source: str, *, with_members: bool, raw: bool) -> "Predictions":
     """The predictions of a run for a source, made as they are asked for."""
+    from murmuration.cli.training import loaded
     from murmuration.cli.writers import Predictions
     from murmuration.data import open_inputs, preparation_from_json
-    from murmuration.fitting import load
 
     record = manifest["data"]
-    ensemble = load(path)
+    ensemble = loaded(path, guarded=not raw)
     x = open_inputs(source, preparation=preparation_from_json(record["preparation"]))
     names = tuple(record["classes"]) or target_names(manifest)
-    parts, guard = ensemble.stream(x, calibrated=not raw), None if raw else ensemble.safeguards
-    return Predictions(parts, len(x), names, ensemble.members, with_members, guard)
+    return Predictions(ensemble.stream(x), len(x), names, ensemble.members, with_members, ensemble.safeguards)
 
 
 def target_names(manifest: dict[str, Any]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 NOTHING_WRITTEN = "nothing was written"
 WIDTH = 100  # of tables that do not go to a terminal
+NAME = 32  # characters of the first column of a table that are never folded
 
 Show = Callable[[str, int, int, dict[str, Any] | None], None]
 
@@ -46,15 +47,18 @@ def say_json(record: Any) -> None:
 
 
 def say_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", right: bool = True) -> None:
-    """A table; all columns but the first are numbers, unless told otherwise."""
+    """A table; all columns but the first are numbers, unless told otherwise. Long names are folded, not numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    if title:
+        say(title)  # a title inside the table would be folded to its width
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    wide = right and max((len(row[0]) for row in rows), default=0) > NAME
     for place, column in enumerate(columns):
         justify: Any = "right" if right and place else "left"
-        table.add_column(Text(column), justify=justify, overflow="fold", no_wrap=place == 0)
+        table.add_column(Text(column), justify=justify, overflow="fold", no_wrap=bool(place) == wide)
     for row in rows:
         table.add_row(*map(Text, row))  # Text: names of classes and files may hold brackets
     console().print(table)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from murmuration.data import Data
     from murmuration.ensemble import Ensemble
     from murmuration.recipe import Plan, Recipe
+    from murmuration.safeguards import Safeguards
 
 PARTS = {"status": str, "recipe": dict, "plan": dict, "net": dict, "data": dict, "likelihood": dict, "engine": dict}
 
@@ -43,8 +44,48 @@ def resume_run(path: Path, data: "Data", *, quiet: bool) -> "Ensemble":
     from murmuration.fitting import resume
 
     manifest = manifest_of(path)
+    if manifest["status"] == "complete":
+        return loaded(path)
     with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
         return resume(path, data=data, show=show)
+
+
+def loaded(path: Path, *, guarded: bool = True) -> "Ensemble":
+    """The ensemble of a finished run, with its safeguards if there are some; damaged ones name the way out."""
+    from dataclasses import replace
+
+    from murmuration.errors import Misuse
+    from murmuration.fitting import load
+
+    ensemble = load(path, guarded=False)
+    if not guarded:
+        return ensemble
+    try:
+        return replace(ensemble, safeguards=own_safeguards(path, ensemble))
+    except (Misuse, Failure) as error:
+        raise Failure(f"{error}; fit them again with murmur calibrate {path}") from None
+
+
+def own_safeguards(path: Path, ensemble: "Ensemble") -> "Safeguards | None":
+    """The safeguards of a run, tried on one input of zeros: those of another run do not pass."""
+    import torch
+
+    from murmuration.ensemble import load_safeguards
+    from murmuration.errors import Misuse
+    from murmuration.runs import SAFEGUARDS
+    from murmuration.safeguards import regions_of
+
+    guard = load_safeguards(path)
+    if guard is None:
+        return None
+    try:
+        made = guard.calibrated(ensemble.predict(torch.zeros(1, *ensemble.manifest["input_shape"]), calibrated=False))
+        for rule in guard.sets:
+            regions_of(rule, made, 0)
+        guard.answered(made)
+    except Misuse as error:
+        raise Failure(f"{path / SAFEGUARDS} is not this run's: {error}") from None
+    return guard
 
 
 def manifest_of(path: Path) -> dict[str, Any]:

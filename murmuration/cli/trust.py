@@ -1,6 +1,7 @@
 """What commands find out besides the scores on the test split: under shift, on foreign inputs, with safeguards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,36 +28,64 @@ class Trial:
 
 def trial_of(options: ShiftOptions, exam: "Exam") -> Trial:
     """The trial that the options ask for."""
-    corrupting = corrupting_of(options, exam.preparation) if options.wanted else None
+    refuse_idle(options)
+    corrupting = corrupting_of(options, exam) if options.wanted else None
     return Trial(corrupting, foreign_sets(options.ood or (), exam.preparation))
 
 
-def corrupting_of(options: ShiftOptions, preparation: "Preparation") -> "Corrupting":
+def refuse_idle(options: ShiftOptions) -> None:
+    """Refuse options that say how to corrupt where nothing is to be corrupted."""
+    how = {"severities": options.severities, "shift_examples": options.shift_examples}
+    for name, value in how.items():
+        if not options.wanted and value != getattr(ShiftOptions(), name):
+            raise Misuse(f"--{name.replace('_', '-')} {value} is for corrupted inputs: add --corruptions")
+
+
+def corrupting_of(options: ShiftOptions, exam: "Exam") -> "Corrupting":
     """Which corruptions of which examples."""
-    from murmuration.data.shift import chosen, chosen_severities, official_names
-    from murmuration.errors import unknown
+    from murmuration.data.shift import chosen, chosen_severities
     from murmuration.evaluation.corrupting import Corrupting
 
-    names = listed(options.only) or None
-    if options.cifar_c is None:
-        kept = chosen(preparation, names)
-    else:
-        known = official_names(options.cifar_c)
-        strange = [name for name in names or () if name not in known]
-        if strange:
-            raise unknown("corruption", strange[0], known)
-        kept = names or known
+    names = None if options.only is None else listed(options.only)
     if options.shift_examples is not None and options.shift_examples < 1:
         raise Misuse(f"--shift-examples {options.shift_examples}: expected at least 1")
-    severities = chosen_severities([whole(text) for text in listed(options.severities)])
+    severities = chosen_severities([severity(text) for text in listed(options.severities)])
+    kept = chosen(exam.preparation, names) if options.cifar_c is None else official(options.cifar_c, names, exam)
     return Corrupting(tuple(kept), tuple(severities), examples=options.shift_examples, official=options.cifar_c)
 
 
-def whole(text: str) -> int:
+def official(folder: str, names: Sequence[str] | None, exam: "Exam") -> list[str]:
+    """The corruptions to use of a folder of official arrays; their first pictures show now whether the run takes them,
+    not after it is trained."""
+    from murmuration.data.shift import official_names, official_split
+    from murmuration.errors import unknown
+
+    known = official_names(folder)
+    kept = list(dict.fromkeys(known if names is None else names))
+    if not kept:
+        raise Misuse(f"no corruption is named: expected some of {', '.join(known)}")
+    for name in kept:
+        if name not in known:
+            raise unknown("corruption", name, known)
+    with naming(f"--cifar-c {folder}", known=folder):
+        official_split(folder, kept[0], 1, exam.preparation, classes=exam.classes)
+    return kept
+
+
+def severity(text: str) -> int:
     """A severity as a number."""
-    if not text.isdigit():
+    if text not in ("1", "2", "3", "4", "5"):
         raise Misuse(f"--severities names '{text}': expected some of 1,2,3,4,5")
     return int(text)
+
+
+@contextmanager
+def naming(words: str, *, known: str) -> Iterator[None]:
+    """A refusal that begins with the words of the command, unless it names what they name already."""
+    try:
+        yield
+    except Misuse as error:
+        raise error if f"'{known}" in str(error) else Misuse(f"{words}: {error}") from None
 
 
 def foreign_sets(sources: Sequence[str], preparation: "Preparation") -> dict[str, "Tensor"]:
@@ -68,7 +97,8 @@ def foreign_sets(sources: Sequence[str], preparation: "Preparation") -> dict[str
         name = Path(source).name or source
         if name in found:
             raise Misuse(f"--ood names '{name}' twice: give each set once")
-        found[name] = open_foreign(source, preparation=preparation)
+        with naming(f"--ood {source}", known=source):
+            found[name] = open_foreign(source, preparation=preparation)
     return found
 
 
@@ -95,36 +125,35 @@ def tried(assessment: "Assessment", trial: Trial, *, quiet: bool) -> "Assessment
 def show_trials(assessments: Sequence["Assessment"]) -> None:
     """Tables of what trials showed: scores by severity, and how well foreign inputs are noticed."""
     from murmuration.cli.closing import interval_text
-    from murmuration.reports.wording import number
+    from murmuration.reports.wording import meaning, number
 
-    show_shift([each for each in assessments if each.shift is not None])
+    for each in assessments:
+        show_shift(each)
     for each in assessments:
         for found in each.foreign:
             rows = [
-                [name, number(d.auroc), interval_text(d.auroc), number(d.aupr), number(d.fpr95)]
+                [meaning(name).label, number(d.auroc), interval_text(d.auroc), number(d.aupr), number(d.fpr95)]
                 for name, d in found.detections.items()
             ]
             title = (
                 f"{each.name}: {found.examples:,} of {found.name} against {each.evaluation.inputs:,} familiar inputs"
             )
-            say_table(["uncertainty", "AUROC", "95 % interval", "AUPR", "FPR95"], rows, title=title)
+            say_table(["uncertainty", "AUROC ↑", "95 % interval", "AUPR ↑", "FPR95 ↓"], rows, title=title)
 
 
-def show_shift(assessments: Sequence["Assessment"]) -> None:
-    """Scores of every ensemble without corruption, by severity, and over all corruptions and severities."""
+def show_shift(assessment: "Assessment") -> None:
+    """Scores of an ensemble without corruption, by severity, and over all corruptions and severities."""
+    from murmuration.cli.closing import OF_SEVERAL, heading
     from murmuration.evaluation.shift import SHIFT_SCORES
-    from murmuration.reports.wording import meaning, number
+    from murmuration.reports.wording import number
 
-    if not assessments:
+    shift = assessment.shift
+    if shift is None:
         return
-    names = SHIFT_SCORES[assessments[0].exam.task]
-    rows = []
-    for each in assessments:
-        shift = each.shift
-        assert shift is not None
-        levels = {"clean": shift.clean, **{f"severity {s}": scores for s, scores in shift.by_severity.items()}}
+    levels = {"clean": shift.clean, **{f"severity {s}": scores for s, scores in shift.by_severity.items()}}
+    if len(shift.by_severity) > 1:
         levels["all severities"] = shift.pooled
-        named = f"{each.name}, " if len(assessments) > 1 else ""
-        rows += [[f"{named}{level}", *(number(scores[name]) for name in names)] for level, scores in levels.items()]
-    title = f"means over {assessments[0].shift.about}" if assessments[0].shift is not None else ""
-    say_table(["inputs", *(meaning(name).label for name in names)], rows, title=title)
+    alone = len(assessment.evaluation.agreement) == 1
+    names = [name for name in SHIFT_SCORES[assessment.exam.task] if not (alone and name in OF_SEVERAL)]
+    rows = [[level, *(number(scores[name]) for name in names)] for level, scores in levels.items()]
+    say_table(["inputs", *map(heading, names)], rows, title=f"{assessment.name}: means over {shift.about}")

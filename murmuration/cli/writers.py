@@ -21,15 +21,17 @@ Columns = dict[str, np.ndarray]
 LEVEL = 0.9  # of the interval of a regression
 
 
-def writable(out: str, suffixes: tuple[str, ...], force: bool) -> Path:
+def writable(out: str, suffixes: tuple[str, ...], force: bool, *, option: str = "--out") -> Path:
     """The path of a file that may be written: of a known kind, in a folder that is there, replacing nothing unasked."""
     path = Path(out)
     if path.suffix.lower() not in suffixes:
-        raise Misuse(f"--out {out} has the suffix '{path.suffix}': write a name that ends in {' or '.join(suffixes)}")
+        raise Misuse(
+            f"{option} {out} has the suffix '{path.suffix}': write a name that ends in {' or '.join(suffixes)}"
+        )
     if not path.parent.is_dir():
-        raise Misuse(f"--out {out}: the folder {path.parent} does not exist; make it first")
+        raise Misuse(f"{option} {out}: the folder {path.parent} does not exist; make it first")
     if path.is_dir() or (path.exists() and not force):
-        raise Misuse(f"--out {out} exists already: choose another name, or add --force")
+        raise Misuse(f"{option} {out} exists already: choose another name, or add --force")
     return path
 
 

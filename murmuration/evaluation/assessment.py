@@ -19,6 +19,8 @@ from murmuration.metrics.groups import GroupScores
 from murmuration.runs import finite
 from murmuration.safeguards import FEWEST, Safeguards
 
+ENDLESS = Score(np.inf, np.nan, np.nan)  # the size of intervals without ends
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Assessment:
@@ -71,8 +73,9 @@ class Assessment:
                 rule.level,
                 f"corrupted, severity {severity}",
                 scores["set_coverage"],
-                scores["set_size"],
+                scores.get("set_size", ENDLESS),
                 self.shift.examples,
+                rule.examples,
             )
             for severity, scores in self.shift.by_severity.items()
             if "set_coverage" in scores
@@ -161,6 +164,8 @@ def guard_of(ensemble: Ensemble, exam: Exam) -> Safeguards | None:
 def member_scores(evaluation: Evaluation) -> list[dict[str, float]]:
     """The scores of each member alone, in the members' order."""
     columns = evaluation.columns
+    if len(evaluation.agreement) == 1 < len(columns["member_log_prob"]):  # draws of one prediction are no members
+        return []
     table = {"nll": -columns["member_log_prob"].mean(-1)}  # each (S,)
     if evaluation.task == "classification":
         table = {"accuracy": columns["member_correct"].mean(-1), **table, "brier": columns["member_brier"].mean(-1)}

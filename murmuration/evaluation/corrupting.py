@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 
 from murmuration.data import Split
-from murmuration.data.shift import shifted
-from murmuration.data.shift.official import official_split
+from murmuration.data.shift import SEVERITIES, chosen_severities, official_split, shifted
+from murmuration.errors import Misuse
 from murmuration.evaluation.exams import Exam
-
-SEVERITIES = (1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True)
@@ -19,6 +17,14 @@ class Corrupting:
     seed: int = 0
     examples: int | None = None  # the first so many; None: all
     official: str | None = None  # a folder with the arrays of CIFAR-10-C or CIFAR-100-C
+
+    def __post_init__(self) -> None:
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise Misuse(f"corruptions {list(self.names)}: expected one or more names, each once")
+        if len(chosen_severities(self.severities)) < len(self.severities):
+            raise Misuse(f"severities {list(self.severities)}: expected each once")
+        if self.examples is not None and self.examples < 1:
+            raise Misuse(f"examples={self.examples}: expected at least 1, or None for all")
 
     @property
     def cells(self) -> list[tuple[str, int]]:

@@ -10,7 +10,6 @@ from murmuration.data import Split
 from murmuration.ensemble import STREAM, Ensemble
 from murmuration.metrics import Evaluation
 from murmuration.metrics.evaluation import Gathering
-from murmuration.metrics.evaluation import split as in_pieces
 from murmuration.predictive import Predictive
 from murmuration.safeguards import Safeguards
 
@@ -49,5 +48,4 @@ def examine(chunks: Iterable[tuple[Predictive, Any]], guard: Safeguards | None =
 
 def answers(ensemble: Ensemble, split: Split) -> Iterator[tuple[Predictive, Tensor]]:
     """Pairs (predictive, y) of a few examples at a time, in order, as members make them."""
-    for predictive, y in zip(ensemble.stream(split.x, calibrated=False), split.y.split(STREAM), strict=True):
-        yield from in_pieces(predictive, y)
+    yield from zip(ensemble.stream(split.x, calibrated=False), split.y.split(STREAM), strict=True)

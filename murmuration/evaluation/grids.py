@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from murmuration.metrics import Evaluation, Measure, Score
-from murmuration.metrics.intervals import bootstrap_means, group_sums, percentile_interval
+from murmuration.metrics.intervals import bootstrap_means, group_sums, percentile_interval, wilson
 
 RESAMPLES = 1000
 
@@ -37,7 +37,8 @@ class Table:
         drawn = bootstrap_means(flat, sizes, resamples=RESAMPLES, seed=0).reshape(RESAMPLES, *sums.shape[1:])
         means = sums.sum(0) / len(self.groups)
         values, resampled = (measure.finish(measure.combine(each)) for each in (means, drawn))
-        return Grid(measure, values, resampled)
+        counted = measure.proportion and bool((sums == sums.round()).all())  # not so with several targets
+        return Grid(measure, values, resampled, len(self.groups) if counted else None)
 
     def mean_sums(self, name: str) -> np.ndarray:
         """The sums (G, F) of one score's features, averaged over the cells."""
@@ -51,10 +52,17 @@ class Grid:
     measure: Measure
     values: np.ndarray  # (T, V)
     drawn: np.ndarray  # (B, T, V)
+    counted: int | None = None  # examples of a cell, where the score is the share of them that have a property
 
     def mean(self, *cells: Any) -> Score:
-        """The mean of the score over some cells, all of them if none are named, with its 95 % interval."""
+        """The mean of the score over some cells, all of them if none are named, with its 95 % interval.
+
+        The share in a single cell gets Wilson's, as everywhere: resampling examples that are all right shows no doubt.
+        """
         value = float(self.values[cells].mean())
+        if self.counted is not None and self.values[cells].size == 1:
+            trials = np.array(self.counted)
+            return Score(value, *(float(end) for end in wilson(value * trials, trials)))
         drawn = self.drawn[(slice(None), *cells)]
         low, high = percentile_interval(value, drawn.reshape(len(drawn), -1).mean(1))
         return Score(value, *np.clip([low, high], *self.measure.bounds))

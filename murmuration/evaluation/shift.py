@@ -8,6 +8,7 @@ import numpy as np
 
 from murmuration.data import Split, Task
 from murmuration.ensemble import Ensemble
+from murmuration.errors import Misuse, unknown
 from murmuration.evaluation.corrupting import Corrupting
 from murmuration.evaluation.examining import Examined, answers, examine
 from murmuration.evaluation.exams import Exam
@@ -62,7 +63,8 @@ class ShiftFound:
         names, levels = len(self.by_type), len(self.by_severity)
         kinds = "corruption" if names == 1 else "corruptions"
         steps = "severity" if levels == 1 else "severities"
-        return f"{names} {kinds}, {levels} {steps}, {self.examples:,} examples"
+        things = "example" if self.examples == 1 else "examples"
+        return f"{names} {kinds}, {levels} {steps}, {self.examples:,} {things}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -99,11 +101,12 @@ def assess_shift(
     """
     measures = measures_of(exam.task, guard)
     clean = examine(answers(ensemble, first_of(exam.split, corrupting.examples)), guard)
-    groups = group_of(clean.plain.inputs, seed=0, most=GROUPS)
+    groups = np.empty(0, dtype=np.int64)
     cells, worst = [], []
     for turn, (name, severity) in enumerate(corrupting.cells):
         show(f"{name} {severity}", turn, len(corrupting.cells))
         found = examine(answers(ensemble, corrupting.split(exam, name, severity)), guard)
+        groups = group_of(found.plain.inputs, seed=0, most=GROUPS)  # official arrays have a number of their own
         cells.append(sums_of(found.view(applied), measures, groups))
         worst += [found] if severity == max(corrupting.severities) and guard is not None else []
     show("", len(corrupting.cells), len(corrupting.cells))
@@ -167,4 +170,8 @@ def pooled_errors(table: Table) -> Scores:
 
 def paired_shift(a: ShiftFound, b: ShiftFound, name: str, task: Task) -> Comparison:
     """The difference a - b of a score's mean over all cells, and whether chance may explain it."""
+    if a.corrupting != b.corrupting or a.examples != b.examples:
+        raise Misuse(f"a is of {a.about}, b of {b.about}: expected the same corruptions of the same examples")
+    if name not in a.sums or name not in b.sums:
+        raise unknown("score of paired shift", name, sorted(set(a.sums) & set(b.sums)))
     return paired_sums(name, measure_of(name, task), a.sums[name], b.sums[name], inputs=a.examples)

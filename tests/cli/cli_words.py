@@ -20,6 +20,21 @@ class Ended:
     err: str
 
 
+def tree(folder: Path) -> dict[str, bytes]:
+    """Everything in a folder."""
+    return {str(path.relative_to(folder)): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+
+
+def assert_refused(ended: Ended, code: int, words: tuple[str, ...]) -> None:
+    """A command that ended with the code and one line that holds the words."""
+    assert ended.code == code, ended.err
+    assert ended.err.startswith("error: ")
+    assert ended.err.count("\n") == 1
+    assert "Traceback" not in ended.err
+    for word in words:
+        assert word in ended.err
+
+
 @pytest.fixture
 def murmur(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
     def run(*words: object) -> Ended:
@@ -36,4 +51,13 @@ def moons_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on two-moons; tests that change it copy it first."""
     path = tmp_path_factory.mktemp("moons") / "run"
     assert main(["train", "two-moons", *SMALL, "--out", str(path), "--json"]) == 0
+    return path
+
+
+@pytest.fixture(scope="session")
+def sine_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on a regression whose declined answers have a price."""
+    path = tmp_path_factory.mktemp("sine") / "run"
+    words = ["train", "x-sin-x", *SMALL, "--level", "0.8", "--decline-cost", "3", "--out", str(path), "--json"]
+    assert main(words) == 0
     return path

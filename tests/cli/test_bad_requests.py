@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_words import SMALL
+from cli_words import SMALL, assert_refused, tree
 from torch import nn
 
 import murmuration as mm
@@ -136,19 +136,6 @@ BAD = [  # what the data is, further words, the code, words of the message
     (moons, ("--membrs", "3"), 2, ("unknown option --membrs", "--members")),
     (moons, ("extra",), 2, ("extra",)),
 ]
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
-
-
-def assert_refused(ended, code: int, words: tuple[str, ...]) -> None:
-    assert ended.code == code, ended.err
-    assert ended.err.startswith("error: ")
-    assert ended.err.count("\n") == 1
-    assert "Traceback" not in ended.err
-    for word in words:
-        assert word in ended.err
 
 
 @pytest.mark.parametrize(("make", "more", "code", "words"), BAD)

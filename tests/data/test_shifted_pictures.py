@@ -8,20 +8,23 @@ from murmuration.data.preparation import fit_images
 from murmuration.data.shift import CORRUPTIONS, chosen, corrupt, shifted
 from murmuration.errors import Misuse
 
+GREY = ("saturate", 1)  # has no colour to change, and is not offered
+
 
 def pictures(channels: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (6, 32, 32, channels)).astype(np.uint8)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("name", CORRUPTIONS)
+@pytest.mark.parametrize(
+    ("name", "channels"), [(name, channels) for name in CORRUPTIONS for channels in (1, 3) if (name, channels) != GREY]
+)
 def test_pictures_are_corrupted_as_bytes_and_prepared_again(name: str, channels: int) -> None:
     pixels = pictures(channels)
     preparation = fit_images(pixels, 255.0, "standardise")
     x = preparation.apply(pixels)
     expected = preparation.apply(corrupt(pixels, name, 4, seed=2, first=9), peak=255.0)
     assert torch.equal(shifted(x, preparation, name, 4, seed=2, first=9), expected)
-    assert torch.equal(expected, x) == (name == "saturate" and channels == 1)  # grey has no colour to change
+    assert not torch.equal(expected, x)
 
 
 def test_names_of_other_collections_mean_ours() -> None:

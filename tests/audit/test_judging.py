@@ -1,0 +1,167 @@
+"""From a file of predictions to an assessment: planted faults are found, and numbers are those of the arrays."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from audit_files import saved
+from made_predictions import made_classes, made_numbers
+
+import murmuration as mm
+from murmuration.audit import judging, open_predictions
+from murmuration.audit.judging import judged
+from murmuration.evaluation import Assessment
+from murmuration.metrics import paired_test
+from murmuration.predictive import Predictive
+from murmuration.recipe import Wishes
+from murmuration.reports.advice import about_calibrator, about_groups, about_sets
+from murmuration.reports.curves import triple
+from murmuration.safeguards import fit_safeguards
+
+
+def file_of(folder: Path, pred: Predictive, y: np.ndarray, **groups: np.ndarray) -> Path:
+    return saved(folder / "theirs.npz", logits=pred.outputs.numpy(), y=y, **groups)
+
+
+def triples(scores: dict) -> dict:
+    return {name: triple(score) for name, score in scores.items()}
+
+
+def halves(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that teach and those that judge: two random halves, each in order."""
+    order = np.random.default_rng(0).permutation(count)
+    return np.sort(order[: count // 2]), np.sort(order[count // 2 : 2 * (count // 2)])
+
+
+@pytest.fixture(scope="module")
+def distorted() -> tuple[Predictive, np.ndarray]:
+    return made_classes(3001, distortion=2.5)
+
+
+@pytest.fixture(scope="module")
+def found(distorted, tmp_path_factory) -> Assessment:
+    return judged(open_predictions(file_of(tmp_path_factory.mktemp("audit"), *distorted)))
+
+
+def test_scores_are_those_of_the_arrays(found, distorted):
+    assert triples(found.scores) == triples(mm.score(*distorted))
+    assert (found.name, found.exam.task, found.exam.classes) == ("theirs", "classification", ("0", "1", "2", "3"))
+    assert found.evaluation.inputs == 3001
+    assert found.ensemble is None
+    assert not found.applied
+
+
+def test_a_planted_temperature_is_found_and_would_help(found):
+    """Logits are 2.5 times too large. 750 examples know the temperature to about 0.1."""
+    assert found.guard.calibrator.temperature == pytest.approx(2.5, abs=0.4)
+    test = paired_test(found.after, found.before, "nll")
+    assert test.difference.high < 0
+    before, after = found.before.scores(), found.after.scores()
+    assert before["ece"].low > after["ece"].high
+    assert before["accuracy"] == pytest.approx(after["accuracy"], abs=0.01)
+    told = about_calibrator(found, "the model")
+    temperature = f"{found.guard.calibrator.temperature:.3g}"
+    assert told.startswith(
+        f"calibration of the model by temperature (every logit divided by {temperature}) would lower"
+    )
+
+
+def test_what_is_sound_is_left_alone(tmp_path):
+    sound = judged(open_predictions(file_of(tmp_path, *made_classes(2000, seed=4))))
+    assert sound.guard.calibrator.temperature == pytest.approx(1.0, abs=0.2)  # type: ignore[union-attr]
+    assert "by no more than chance explains" in about_calibrator(sound, "the model")
+
+
+def test_safeguards_are_judged_on_rows_that_taught_nothing(found, distorted):
+    pred, y = distorted
+    taught, tried = halves(3001)
+    guard = fit_safeguards(Predictive(pred.outputs[:, taught], pred.likelihood), y[taught])
+    assert found.guard == guard
+    rest = Predictive(pred.outputs[:, tried], pred.likelihood)
+    assert triples(found.before.scores()) == triples(mm.score(rest, y[tried]))
+    assert triples(found.after.scores()) == triples(mm.score(guard.calibrated(rest), y[tried]))
+    kept = guard.kept(guard.calibrated(rest), y[tried])
+    assert [each.coverage for each in found.sets[:3]] == [kept[f"covered_{m}"].mean() for m in ("lac", "aps", "raps")]
+    assert [each.answered for each in found.rules] == [
+        kept[f"answered_{name}"].mean() for name in ("cost", "risk", "risk-control")
+    ]
+    assert not any(each.broken for each in found.sets[:3])
+
+
+def test_no_more_rows_than_needed_teach_and_judge(distorted, tmp_path, monkeypatch):
+    monkeypatch.setattr(judging, "TAUGHT", 100)
+    few = judged(open_predictions(file_of(tmp_path, *distorted)))
+    assert (few.guard.calibrator_examples, few.guard.rule_examples) == (50, 50)  # type: ignore[union-attr]
+    assert few.before.inputs == 100  # type: ignore[union-attr]
+    assert few.evaluation.inputs == 3001
+
+
+def test_wishes_are_heard(distorted, tmp_path):
+    few = judged(open_predictions(file_of(tmp_path, *distorted)), Wishes("none", level=0.7, sets="aps"))
+    assert few.guard.calibrator is None  # type: ignore[union-attr]
+    assert few.after is None
+    assert (few.sets[0].method, few.sets[0].level) == ("aps", 0.7)
+    assert few.guard.rule_examples == 1500  # type: ignore[union-attr]
+
+
+def test_a_planted_group_is_named_and_its_sets_are_looked_at(tmp_path):
+    pred, y = made_classes(2000, seed=2)
+    site = np.where(np.arange(2000) % 5 == 0, "north", "south")
+    labels = y.copy()
+    labels[site == "north"] = np.random.default_rng(3).integers(0, 4, 400)  # there, predictions say nothing
+    found = judged(open_predictions(file_of(tmp_path, pred, labels, site=site), groups=["site"]))
+    north, south = found.groups["site"]
+    assert (north.value, north.examples, north.worse) == ("north", 400, True)
+    assert (south.value, south.examples, south.worse) == ("south", 1600, False)
+    correct = (pred.predicted.numpy() == labels)[site == "north"].mean()
+    assert north.scores["accuracy"] == pytest.approx(correct, abs=1e-12)
+    assert f"site north ({correct:.3f})" in about_groups(found, "the model")
+    assert "south" not in about_groups(found, "the model")
+
+    _, tried = halves(2000)
+    rest = found.guard.calibrated(Predictive(pred.outputs[:, tried], pred.likelihood))  # type: ignore[union-attr]
+    inside = found.guard.kept(rest, labels[tried])["covered_lac"]  # type: ignore[union-attr]
+    by_place = {each.where: each for each in found.sets}
+    for name in ("north", "south"):
+        here = site[tried] == name
+        assert by_place[f"site {name}"].coverage == pytest.approx(inside[here].mean(), abs=1e-12)
+        assert by_place[f"site {name}"].examples == here.sum()
+    assert by_place["site north"].broken
+    assert not by_place["site south"].broken
+    assert f"site north ({100 * by_place['site north'].coverage:.1f} %)" in about_sets(found, "the model")
+
+
+def test_groups_that_are_alike_are_not_called_worse(tmp_path):
+    pred, y = made_classes(1000, seed=8)
+    site = np.array(list("abcd"))[np.arange(1000) % 4]
+    found = judged(open_predictions(file_of(tmp_path, pred, y, site=site), groups=["site"]))
+    assert [each.value for each in found.groups["site"]] == list("abcd")
+    assert about_groups(found, "the model") == ""
+
+
+@pytest.mark.parametrize(("rows", "guarded"), [(39, False), (40, True)])
+def test_few_rows_have_scores_and_no_safeguards(tmp_path, rows, guarded):
+    pred, y = made_classes(rows)
+    found = judged(open_predictions(file_of(tmp_path, pred, y)))
+    assert triples(found.scores) == triples(mm.score(pred, y))
+    assert (found.guard is not None) == guarded
+    assert (found.before is not None) == guarded
+    assert bool(found.sets) == guarded
+    assert set(found.to_json()) >= {"metrics", "members", "data"}
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+def test_numbers_are_judged_alike(tmp_path, targets):
+    pred, y = made_numbers(1200, targets=targets, distortion=0.4)
+    path = saved(tmp_path / "n.npz", mean=pred.member_mean.numpy(), std=pred.member_var.sqrt().numpy(), y=y)
+    found = judged(open_predictions(path))
+    assert found.exam.task == "regression"
+    scores = mm.score(pred, y)
+    assert {name: float(score) for name, score in found.scores.items()} == pytest.approx(
+        {name: float(score) for name, score in scores.items()}, rel=1e-9
+    )
+    assert found.guard.calibrator.factors == pytest.approx((2.5,) * targets, rel=4 / np.sqrt(2 * 300))
+    assert found.sets[0].coverage == pytest.approx(0.9, abs=4 * np.sqrt(0.09 * (1 / 300 + 1 / 600)))
+    assert "would lower the NLL" in about_calibrator(found, "the model")
+    assert torch.equal(found.exam.split.y, torch.from_numpy(y))

@@ -1,0 +1,285 @@
+"""What commands do about trust is what the library does: safeguards, corruptions and foreign inputs."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from cli_words import SMALL, assert_refused, tree
+
+import murmuration as mm
+from murmuration.evaluation import Corrupting, assess_foreign, assess_shift, exam_of, familiar_of
+from murmuration.reports import report_check
+from murmuration.runs import finite
+from murmuration.safeguards import regions_of
+
+pytest_plugins = ["cli_words"]
+SHIFT = ("--only", "feature_noise,scale_drift", "--severities", "2,5", "--shift-examples", "120")
+
+
+@pytest.fixture
+def copied(moons_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(moons_run, tmp_path / "run"))
+
+
+def stored(path: Path, name: str) -> dict:
+    return json.loads((path / name).read_text())
+
+
+def scores(pred: mm.Predictive, y: object) -> dict:
+    return {name: score.to_json() for name, score in mm.score(pred, y).items()}
+
+
+def as_written(record: object) -> object:
+    return json.loads(json.dumps(finite(record)))
+
+
+def test_train_leaves_safeguards_and_scores_what_they_make(moons_run):
+    data, ensemble = mm.open_data("two-moons"), mm.load(moons_run)
+    plain = mm.load(moons_run, guarded=False)
+    assert plain.safeguards is None
+    assert stored(moons_run, "safeguards.json") == as_written(
+        plain.safeguarded(data.val.x, data.val.y, mm.Wishes()).safeguards.to_json()
+    )
+    found = stored(moons_run, "metrics.json")
+    assert found["metrics"] == scores(ensemble.predict(data.test.x), data.test.y)
+    assert found["calibration"]["before"] == scores(plain.predict(data.test.x), data.test.y)
+    assert found["calibration"]["before"]["nll"] != found["metrics"]["nll"]
+
+
+def test_predicted_classes_come_with_sets_and_decisions(murmur, moons_run, tmp_path):
+    for name in ("p.csv", "p.npz", "p.parquet"):
+        assert murmur("predict", moons_run, "two-moons", "--out", tmp_path / name).code == 0
+    ensemble = mm.load(moons_run)
+    pred, guard = ensemble.predict(mm.open_data("two-moons").test.x), ensemble.safeguards
+    sets, answered = regions_of(guard.sets[0], pred, 0), guard.answered(pred)["answered_cost"]
+    table = pd.read_csv(tmp_path / "p.csv", dtype={"set_90": str}, keep_default_na=False)
+    assert table["set_90"].tolist() == ["|".join(np.array(["0", "1"])[row]) for row in sets]
+    assert table["answered"].astype(bool).tolist() == answered.tolist()
+    assert 0 < answered.mean() < 1
+    with np.load(tmp_path / "p.npz") as found:
+        np.testing.assert_array_equal(found["set_90"], sets)
+        np.testing.assert_array_equal(found["answered"], answered)
+    same = pd.read_parquet(tmp_path / "p.parquet")
+    assert same["set_90"].tolist() == table["set_90"].tolist()
+    assert same["answered"].tolist() == answered.tolist()
+
+
+def test_predicted_numbers_come_with_intervals_and_decisions(murmur, sine_run, tmp_path):
+    assert murmur("predict", sine_run, "x-sin-x", "--out", tmp_path / "p.csv").code == 0
+    ensemble = mm.load(sine_run)
+    pred, guard = ensemble.predict(mm.open_data("x-sin-x").test.x), ensemble.safeguards
+    low, high = regions_of(guard.sets[0], pred, 0)
+    table = pd.read_csv(tmp_path / "p.csv")
+    np.testing.assert_allclose(table["conformal_low_80"], low[:, 0], rtol=1e-8)  # nine digits
+    np.testing.assert_allclose(table["conformal_high_80"], high[:, 0], rtol=1e-8)
+    assert table["answered"].astype(bool).tolist() == guard.answered(pred)["answered_cost"].tolist()
+    assert stored(sine_run, "metrics.json")["metrics"] == scores(pred, mm.open_data("x-sin-x").test.y)
+
+
+def test_raw_is_what_members_say(murmur, moons_run, tmp_path):
+    words = ("--raw", "--members", "--out", tmp_path / "raw.npz")
+    assert murmur("predict", moons_run, "two-moons", *words).code == 0
+    pred = mm.load(moons_run).predict(mm.open_data("two-moons").test.x, calibrated=False)
+    with np.load(tmp_path / "raw.npz") as found:
+        np.testing.assert_array_equal(found["probs"], pred.mean)
+        np.testing.assert_array_equal(found["member_probs"], pred.probs)
+        assert not {"set_90", "answered"} & set(found.files)
+
+
+def test_calibrate_changes_safeguards_and_scores(murmur, copied):
+    data, plain = mm.open_data("two-moons"), mm.load(copied, guarded=False)
+    ended = murmur("calibrate", copied, "--calibrate", "vector", "--sets", "raps", "--level", "0.8", "--json")
+    guarded = plain.safeguarded(data.val.x, data.val.y, mm.Wishes(calibrate="vector", sets="raps", level=0.8))
+    assert (ended.code, ended.err) == (0, "")
+    assert stored(copied, "safeguards.json") == as_written(guarded.safeguards.to_json())
+    assert stored(copied, "metrics.json")["metrics"] == scores(guarded.predict(data.test.x), data.test.y)
+    assert json.loads(ended.out) == stored(copied, "metrics.json")
+    assert report_check(copied / "report.html") == []
+
+
+def test_calibrate_none_removes_the_calibrator(murmur, copied):
+    assert murmur("calibrate", copied, "--calibrate", "none").code == 0
+    data, ensemble = mm.open_data("two-moons"), mm.load(copied)
+    assert ensemble.safeguards.calibrator is None
+    assert ensemble.safeguards.sets[0].method == "lac"
+    pred = ensemble.predict(data.test.x)
+    assert torch.equal(pred.outputs, ensemble.predict(data.test.x, calibrated=False).outputs)
+    found = stored(copied, "metrics.json")
+    assert found["metrics"] == scores(pred, data.test.y)
+    assert "calibration" not in found
+
+
+def test_calibrate_interrupted_leaves_the_run_as_it_was(murmur, copied, monkeypatch):
+    def interrupt(*anything: object) -> None:
+        raise KeyboardInterrupt
+
+    before = tree(copied)
+    monkeypatch.setattr("murmuration.evaluation.assess", interrupt)
+    ended = murmur("calibrate", copied, "--calibrate", "none")
+    assert (ended.code, ended.err) == (130, "interrupted: nothing was written\n")
+    assert tree(copied) == before
+
+
+def test_shift_is_that_of_the_library(murmur, copied):
+    ended = murmur("evaluate", copied, *SHIFT, "--json")
+    ensemble, exam = mm.load(copied), exam_of(mm.open_data("two-moons"))
+    corrupting = Corrupting(("feature_noise", "scale_drift"), (2, 5), examples=120)
+    expected = assess_shift(ensemble, exam, corrupting, guard=ensemble.safeguards, applied=True)
+    assert (ended.code, ended.err) == (0, "")
+    assert json.loads(ended.out)["shift"] == as_written(expected.to_json())
+    assert stored(copied, "metrics.json")["shift"] == as_written(expected.to_json())
+    assert report_check(copied / "report.html") == []
+
+
+def test_shift_of_another_file(murmur, moons_run, tmp_path):
+    test, before = mm.open_data("two-moons").test, tree(moons_run)
+    np.savez(tmp_path / "same.npz", x=test.x.numpy(), y=test.y.numpy())
+    found = json.loads(murmur("evaluate", moons_run, "--on", tmp_path / "same.npz", *SHIFT, "--json").out)
+    ensemble, exam = mm.load(moons_run), exam_of(mm.open_data("two-moons"))
+    corrupting = Corrupting(("feature_noise", "scale_drift"), (2, 5), examples=120)
+    expected = assess_shift(ensemble, exam, corrupting, guard=ensemble.safeguards, applied=True)
+    assert found["shift"]["pooled"] == as_written(expected.to_json()["pooled"])
+    assert tree(moons_run) == before
+
+
+def test_shift_in_the_table(murmur, copied):
+    lines = murmur("evaluate", copied, *SHIFT).out.splitlines()
+    start = lines.index("deep-ensemble: means over 2 corruptions, 2 severities, 120 examples")
+    shift = stored(copied, "metrics.json")["shift"]
+    rows = {line.rsplit(maxsplit=5)[0].strip(): line.split()[-5:] for line in lines[start + 4 : start + 8]}
+    assert list(rows) == ["clean", "severity 2", "severity 5", "all severities"]
+    assert float(rows["severity 5"][1]) == pytest.approx(shift["by_severity"]["5"]["nll"]["value"], rel=5e-3)
+    assert float(rows["all severities"][0]) == pytest.approx(shift["pooled"]["accuracy"]["value"], rel=5e-3)
+
+
+def test_foreign_inputs_are_those_of_the_library(murmur, copied, tmp_path):
+    x = np.random.default_rng(0).normal(size=(80, 2)) + 3
+    np.savez(tmp_path / "far.npz", x=x)
+    ended = murmur("evaluate", copied, "--ood", tmp_path / "far.npz", "--json")
+    ensemble, data = mm.load(copied), mm.open_data("two-moons")
+    inputs = mm.data.open_foreign(tmp_path / "far.npz", preparation=data.preparation)
+    expected = assess_foreign(ensemble, familiar_of(ensemble, exam_of(data)), "far.npz", inputs)
+    assert json.loads(ended.out)["ood"] == [as_written(expected.to_json())]
+    assert report_check(copied / "report.html") == []
+    printed = murmur("evaluate", copied, "--ood", tmp_path / "far.npz").out
+    auroc = expected.detections["entropy"].auroc
+    assert "deep-ensemble: 80 of far.npz against 500 familiar inputs" in printed
+    assert any(line.split()[:2] == ["Entropy", f"{float(auroc):.3g}"] for line in printed.splitlines())
+
+
+def test_compare_tries_both_recipes(murmur, tmp_path):
+    words = ("compare", "two-moons", "--recipes", "single,deep-ensemble", *SMALL, *SHIFT, "--out", tmp_path / "cmp")
+    record = json.loads(murmur(*words, "--json").out)
+    exam = exam_of(mm.open_data("two-moons"))
+    corrupting = Corrupting(("feature_noise", "scale_drift"), (2, 5), examples=120)
+    for name in ("single", "deep-ensemble"):
+        ensemble = mm.load(tmp_path / "cmp" / name)
+        expected = assess_shift(ensemble, exam, corrupting, guard=ensemble.safeguards, applied=True)
+        assert record["results"][name]["shift"] == as_written(expected.to_json())
+    assert report_check(tmp_path / "cmp" / "report.html") == []
+
+
+def test_a_resumed_run_has_the_safeguards_of_an_undisturbed_one(murmur, moons_run, tmp_path, monkeypatch):
+    def interrupt(*anything: object) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("murmuration.fitting.Desk.after_step", interrupt)
+        killed = murmur("train", "two-moons", *SMALL, "--out", path)
+    assert (killed.code, killed.err) == (130, f"interrupted: continue with murmur resume {path}\n")
+    assert not (path / "safeguards.json").exists()
+    assert murmur("resume", path, "--json").code == 0
+    assert (path / "safeguards.json").read_bytes() == (moons_run / "safeguards.json").read_bytes()
+
+
+def test_runs_from_before_safeguards(murmur, copied, tmp_path):
+    (copied / "safeguards.json").unlink()
+    manifest = stored(copied, "run.json")
+    manifest["plan"].pop("wishes")
+    (copied / "run.json").write_text(json.dumps(manifest))
+    data, plain = mm.open_data("two-moons"), mm.load(copied)
+    found = json.loads(murmur("evaluate", copied, "--json").out)
+    assert found["metrics"] == scores(plain.predict(data.test.x), data.test.y)
+    assert not found["calibration"]["applied"]
+    assert murmur("predict", copied, "two-moons", "--out", tmp_path / "p.csv").code == 0
+    assert list(pd.read_csv(tmp_path / "p.csv"))[-1] == "prob_1"
+    assert murmur("calibrate", copied).code == 0
+    assert mm.load(copied).safeguards.calibrator.name == "temperature"
+
+
+def of_another_run(run: Path, other: Path) -> None:
+    (run / "safeguards.json").write_bytes((other / "safeguards.json").read_bytes())
+
+
+def of_more_classes(run: Path, other: Path) -> None:
+    pred = mm.Predictive.from_probs(np.random.default_rng(0).dirichlet(np.ones(3), 60))
+    guard = mm.safeguards.fit_safeguards(pred, np.arange(60) % 3)
+    (run / "safeguards.json").write_text(json.dumps(guard.to_json()))
+
+
+def cut(run: Path, other: Path) -> None:
+    (run / "safeguards.json").write_text((run / "safeguards.json").read_text()[:200])
+
+
+def without_sets(run: Path, other: Path) -> None:
+    record = stored(run, "safeguards.json")
+    record.pop("sets")
+    (run / "safeguards.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (cut, ("cannot be read",)),
+        (without_sets, ("damaged safeguards", "calibrator, sets, declining")),
+        (of_more_classes, ("is not this run's", "2 classes", "3")),
+        (of_another_run, ("is not this run's", "regression")),
+    ],
+)
+def test_damaged_safeguards_name_the_way_out(murmur, copied, sine_run, tmp_path, damage, words):
+    damage(copied, sine_run)
+    before, out = tree(tmp_path), tmp_path / "p.csv"
+    way_out = f"fit them again with murmur calibrate {copied}"
+    for command in (("evaluate", copied), ("resume", copied), ("predict", copied, "two-moons", "--out", out)):
+        assert_refused(murmur(*command), 1, ("safeguards.json", *words, way_out))
+    assert tree(tmp_path) == before
+    assert murmur("predict", copied, "two-moons", "--raw", "--out", out).code == 0
+    assert murmur("calibrate", copied).code == 0
+    assert murmur("evaluate", copied).code == 0
+
+
+def test_a_sheet_of_corruptions(murmur, tmp_path, monkeypatch):
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    ended = murmur("list", "corruptions", "--sheet", "all.png")
+    assert ended.out.splitlines()[-1] == "sheet: all.png"
+    with Image.open("all.png") as picture:
+        assert picture.size[0] > 8 * 5
+    for words, told in (
+        (("corruptions", "--sheet", "all.png"), ("--sheet all.png exists already", "--force")),
+        (("corruptions", "--sheet", "all.jpg"), ("--sheet all.jpg", ".png")),
+        (("corruptions", "--sheet", "b.png", "--of", "two-moons"), ("--of two-moons holds no pictures", "digits")),
+        (("corruptions", "--of", "digits"), ("--of digits", "add --sheet")),
+        (("sets", "--sheet", "b.png"), ("murmur list corruptions --sheet b.png",)),
+    ):
+        assert_refused(murmur("list", *words), 2, told)
+    assert list(tree(tmp_path)) == ["all.png"]
+
+
+def test_json_is_alone_on_the_output(murmur, copied, tmp_path):
+    np.savez(tmp_path / "far.npz", x=np.ones((20, 2)))
+    for words in (
+        ("evaluate", copied, *SHIFT, "--ood", tmp_path / "far.npz"),
+        ("calibrate", copied, "--sets", "aps"),
+        ("predict", copied, "two-moons", "--out", tmp_path / "p.csv"),
+        ("list", "corruptions", "--sheet", tmp_path / "s.png"),
+    ):
+        ended = murmur(*words, "--json")
+        assert (ended.code, ended.err) == (0, "")
+        assert isinstance(json.loads(ended.out), dict)

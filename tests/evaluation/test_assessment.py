@@ -1,0 +1,187 @@
+"""Assessments: scores are those of `predict`, promises those of examples that taught nothing."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import murmuration as mm
+from murmuration.data import Split
+from murmuration.ensemble import Ensemble
+from murmuration.evaluation import Assessment, Corrupting, assess, assess_shift, cost_of, exam_of, exam_on
+from murmuration.recipe import Plan, Wishes
+from murmuration.reports.curves import triple
+from murmuration.safeguards import fit_safeguards
+
+PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop")
+
+
+@pytest.fixture(scope="module")
+def ensemble(digits) -> Ensemble:
+    return mm.fit("mlp", digits, plan=PLAN)
+
+
+@pytest.fixture(scope="module")
+def plain(ensemble, digits) -> Assessment:
+    return assess(ensemble, digits)
+
+
+@pytest.fixture(scope="module")
+def guarded(ensemble, digits) -> Assessment:
+    return assess(ensemble.safeguarded(digits.val.x, digits.val.y), digits, "mine")
+
+
+def triples(scores: dict) -> dict:
+    return {name: triple(score) for name, score in scores.items()}
+
+
+def test_without_safeguards_scores_are_those_of_the_members(plain, ensemble, digits):
+    assert triples(plain.scores) == triples(mm.score(ensemble.predict(digits.test.x), digits.test.y))
+    assert not plain.applied
+    assert plain.name == "deep-ensemble"
+    assert plain.evaluation is plain.before
+
+
+def test_what_safeguards_would_do_is_found_out_all_the_same(plain, ensemble, digits):
+    pred = ensemble.predict(digits.val.x)
+    assert plain.guard == fit_safeguards(pred, digits.val.y)
+    helped = ensemble.safeguarded(digits.val.x, digits.val.y).predict(digits.test.x)
+    assert triples(plain.after.scores()) == triples(mm.score(helped, digits.test.y))
+    assert plain.to_json()["calibration"]["applied"] is False
+
+
+def test_with_safeguards_scores_are_those_after_them(guarded, plain, digits):
+    assert guarded.applied
+    predicted = guarded.ensemble.predict(digits.test.x)
+    assert triples(guarded.scores) == triples(mm.score(predicted, digits.test.y))
+    assert guarded.scores["nll"] != plain.scores["nll"]
+    assert triples(guarded.before.scores()) == triples(plain.scores)
+    assert guarded.after is guarded.evaluation
+    assert guarded.name == "mine"
+    assert guarded.to_json()["calibration"]["applied"] is True
+
+
+def test_rules_without_a_calibrator_change_no_score(ensemble, plain, digits):
+    found = assess(ensemble.safeguarded(digits.val.x, digits.val.y, Wishes("none", sets="raps")), digits)
+    assert not found.applied
+    assert found.after is None
+    assert triples(found.scores) == triples(plain.scores)
+    assert found.sets[0].method == "raps"
+    assert found.sets[0].taught == len(digits.val)
+    assert len(found.rules) == 3
+    assert "calibration" not in found.to_json()
+
+
+@pytest.mark.parametrize("count", [None, 19])
+def test_without_validation_examples_there_are_scores_and_no_promises(ensemble, digits, count):
+    exam = replace(exam_of(digits), val=None if count is None else Split(digits.val.x[:count], digits.val.y[:count]))
+    found = assess(ensemble, exam)
+    assert found.guard is None
+    assert (found.sets, found.rules, found.before, found.after, dict(found.parts)) == ([], [], None, None, {})
+    assert set(found.to_json()) == {"metrics", "cost", "members", "data"}
+
+
+def test_sets_are_listed_by_method_then_class_then_shift(guarded, digits):
+    pred, y = guarded.ensemble.predict(digits.test.x), digits.test.y.numpy()
+    tried = Corrupting(("contrast",), (1, 3))
+    shift = assess_shift(guarded.ensemble, guarded.exam, tried, guard=guarded.guard, applied=True)
+    found = replace(guarded, shift=shift).sets
+    classes = [f"class {k}" for k in range(10)]
+    assert [each.where for each in found] == ["test"] * 3 + classes + [f"corrupted, severity {v}" for v in (1, 3)]
+    assert [each.method for each in found] == ["lac", "aps", "raps"] + ["lac"] * 12
+    for each, rule in zip(found[:3], guarded.guard.sets, strict=True):
+        assert each.coverage == rule.sets(pred)[np.arange(len(y)), y].mean()
+        assert (each.size, each.examples, each.taught) == (rule.sets(pred).sum(1).mean(), len(y), rule.examples)
+    inside = guarded.guard.sets[0].sets(pred)[np.arange(len(y)), y]
+    for k, each in enumerate(found[3:13]):
+        assert each.coverage == pytest.approx(inside[y == k].mean(), abs=1e-15)
+        assert each.examples == (y == k).sum()
+    assert triple(found[-1].coverage) == triple(shift.by_severity[3]["set_coverage"])
+
+
+def test_rules_are_judged_after_the_calibrator(ensemble, digits):
+    """One that moves every class on its own also changes which one is predicted."""
+    guarded = ensemble.safeguarded(digits.val.x, digits.val.y, Wishes("vector"))
+    found, pred = assess(guarded, digits), guarded.predict(digits.test.x)
+    wrong = (pred.predicted != digits.test.y).double().numpy()
+    assert wrong.mean() != 1 - found.before.columns["correct"].mean()  # type: ignore[union-attr]
+    for each, rule in zip(found.rules, guarded.safeguards.declining, strict=True):  # type: ignore[union-attr]
+        answered = rule.answers(pred.confidence.numpy())
+        assert each.answered == answered.mean()
+        if answered.any():
+            assert each.risk == pytest.approx(wrong[answered].mean(), abs=1e-15)
+    weighing = found.rules[0].rule
+    assert found.rules[0].cost == pytest.approx(weighing.cost(pred.confidence.numpy(), wrong).mean())
+
+
+def test_members_are_scored_alone(plain, ensemble, digits):
+    pred = ensemble.predict(digits.test.x)
+    for index, scores in enumerate(plain.members):
+        alone = mm.score(pred.select([index]), digits.test.y)
+        assert scores == {name: pytest.approx(float(alone[name]), rel=1e-9) for name in ("accuracy", "nll", "brier")}
+
+
+def test_numbers_are_assessed_alike():
+    data = mm.open_data("x-sin-x")
+    ensemble = mm.fit("mlp", data, plan=replace(PLAN, wishes=Wishes(level=0.7, decline_cost=0.4)))
+    found = assess(ensemble, data)
+    pred = ensemble.predict(data.test.x)
+    assert found.applied
+    assert triples(found.scores) == triples(mm.score(pred, data.test.y))
+    assert [each.where for each in found.sets] == ["test"] * 3  # there are no classes to list
+    low, high = ensemble.safeguards.sets[0].intervals(pred)  # type: ignore[union-attr]
+    inside = (low <= data.test.y.numpy()) & (data.test.y.numpy() <= high)
+    assert found.sets[0].coverage == inside.mean()
+    for index, scores in enumerate(found.members):
+        alone = mm.score(pred.select([index]), data.test.y)
+        assert scores == {name: pytest.approx(float(alone[name]), rel=1e-9) for name in ("rmse", "nll")}
+    answered = pred.total_var.mean(-1).sqrt().numpy() <= ensemble.safeguards.declining[0].threshold  # type: ignore[union-attr]
+    assert found.rules[0].answered == answered.mean()
+
+
+def test_the_record_is_json_without_numbers_it_cannot_hold(guarded, digits):
+    strange = replace(guarded, cost={"seconds": math.nan, "members": 2})
+    record = json.loads(json.dumps(strange.to_json(), allow_nan=False))
+    assert record["cost"] == {"seconds": None, "members": 2}
+    assert record["metrics"]["nll"]["value"] == float(guarded.scores["nll"])
+    assert record["calibration"]["calibrator"] == guarded.guard.calibrator.to_json()
+    assert record["calibration"]["before"]["nll"]["value"] == float(guarded.before.scores()["nll"])
+    assert record["data"] == {
+        "name": "digits",
+        "task": "classification",
+        "examples": len(digits.test),
+        "fingerprint": guarded.exam.fingerprint,
+    }
+    assert record["sets"][0]["coverage"]["value"] == float(guarded.sets[0].coverage)
+    assert [rule["name"] for rule in record["declining"]] == ["cost", "risk", "risk-control"]
+    assert not {"shift", "ood", "groups", "trouble"} & set(record)
+
+
+def test_members_that_fell_are_named(guarded):
+    fallen = replace(guarded.ensemble, manifest={**guarded.ensemble.manifest, "trouble": {"1": "loss was NaN"}})
+    assert replace(guarded, ensemble=fallen).trouble == {1: "loss was NaN"}
+    assert replace(guarded, ensemble=None).trouble == {}
+
+
+def test_costs_are_counted():
+    ensemble = Ensemble.from_models([nn.Linear(3, 2), nn.Linear(3, 2)])
+    found = cost_of(ensemble, torch.zeros(5, 3))
+    assert (found["parameters"], found["members"]) == (2 * (3 * 2 + 2), 2)
+    assert math.isnan(found["seconds"])  # trained elsewhere
+    assert found["ms_per_prediction"] > 0
+
+
+def test_other_examples_are_prepared_as_the_runs_own_were():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((100, 3)) * 5 + 2, np.arange(100) % 2
+    run = mm.fit("mlp", (x, y), members=1, epochs=1, plan=Plan(engine="loop"))
+    exam = exam_on((x[:7] + 1, y[:7]), run.manifest)
+    data = mm.open_data((x, y))
+    np.testing.assert_allclose(exam.split.x, data.preparation.apply(x[:7] + 1), rtol=0, atol=0)
+    assert exam.split.y.tolist() == y[:7].tolist()
+    assert (exam.preparation, exam.classes, exam.sizes) == (data.preparation, ("0", "1"), {"test": 7})
+    assert (exam.train, exam.val) == (None, None)

@@ -1,0 +1,122 @@
+"""Foreign inputs: noticed where they are far, not where they are the familiar ones."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import murmuration as mm
+from murmuration.data import Split
+from murmuration.ensemble import Ensemble
+from murmuration.evaluation import Exam, ForeignFound, assess, assess_foreign, exam_of, familiar_of
+from murmuration.evaluation.foreign import BINS, counted
+from murmuration.metrics import detection
+from murmuration.ood import distance_columns, fit_feature_distance, ood_columns
+from murmuration.recipe import Plan
+from murmuration.reports.advice import about_foreign
+
+
+@pytest.fixture(scope="module")
+def ensemble(moons) -> Ensemble:
+    return mm.fit("mlp", moons, members=3, epochs=6, plan=Plan(engine="loop", lr=0.01, batch_size=128))
+
+
+@pytest.fixture(scope="module")
+def far() -> torch.Tensor:
+    """A ring of radius 8 around the moons, which lie within 3."""
+    angles = torch.linspace(0, 2 * np.pi, 300)[:-1]
+    return 8 * torch.stack([angles.cos(), angles.sin()], dim=1)
+
+
+@pytest.fixture(scope="module")
+def found(ensemble, moons, far) -> ForeignFound:
+    return assess_foreign(ensemble, familiar_of(ensemble, exam_of(moons)), "a ring", far)
+
+
+def test_far_points_are_noticed(found):
+    assert found.detections["nearest_neighbours"].auroc > 0.9
+    assert found.detections["nearest_neighbours"].auroc.low > 0.85
+    assert (found.name, found.examples) == ("a ring", 299)
+
+
+def test_every_detection_is_that_of_its_uncertainties(found, ensemble, moons, far):
+    own, strange = (ood_columns(ensemble.predict(x)) for x in (moons.test.x, far))
+    distance = fit_feature_distance(ensemble, moons.train.x, moons.train.y)
+    own |= distance_columns(distance, ensemble, moons.test.x)
+    strange |= distance_columns(distance, ensemble, far)
+    assert list(found.detections) == list(own)
+    assert set(own) >= {"entropy", "mutual_information", "energy", "mahalanobis", "nearest_neighbours"}
+    for name, each in found.detections.items():
+        assert each.to_json() == detection(own[name], strange[name]).to_json()
+        pairs = (strange[name][:, None] > own[name]).mean() + (strange[name][:, None] == own[name]).mean() / 2
+        assert each.auroc == pytest.approx(pairs, abs=1e-12)
+
+
+def test_familiar_inputs_are_not_told_from_themselves(ensemble, moons):
+    found = assess_foreign(ensemble, familiar_of(ensemble, exam_of(moons)), "the same", moons.test.x)
+    for each in found.detections.values():
+        assert each.auroc == pytest.approx(0.5, abs=1e-12)
+        assert each.auroc.low < 0.5 < each.auroc.high
+
+
+def test_other_familiar_inputs_are_hardly_told_apart(ensemble, moons):
+    """Test points in two halves: intervals of six to eight uncertainties, of which the odd one may miss 0.5."""
+    exam = exam_of(moons)
+    own = familiar_of(ensemble, replace(exam, split=Split(moons.test.x[:250], moons.test.y[:250])))
+    found = assess_foreign(ensemble, own, "more of them", moons.test.x[250:])
+    missed = [name for name, each in found.detections.items() if not each.auroc.low <= 0.5 <= each.auroc.high]
+    assert len(missed) <= 1
+    assert all(abs(each.auroc - 0.5) < 0.1 for each in found.detections.values())  # four standard errors
+
+
+def test_a_calibrator_has_no_say(ensemble, moons, far, found):
+    guarded = ensemble.safeguarded(moons.val.x, moons.val.y)
+    assert guarded.predict(far).confidence.sum() != ensemble.predict(far).confidence.sum()
+    again = assess_foreign(guarded, familiar_of(guarded, exam_of(moons)), "a ring", far)
+    assert again.to_json() == found.to_json()
+
+
+def test_without_training_examples_there_are_no_distances(ensemble, moons, far):
+    exam = replace(exam_of(moons), train=None)
+    detections = assess_foreign(ensemble, familiar_of(ensemble, exam), "a ring", far).detections
+    assert "entropy" in detections
+    assert not {"mahalanobis", "nearest_neighbours"} & set(detections)
+
+
+def test_histograms_count_every_input_once(found, ensemble, moons, far):
+    assert list(found.spreads) == ["entropy", "mutual_information"]
+    edges, familiar, foreign = found.spreads["entropy"]
+    assert (familiar.sum(), foreign.sum()) == (len(moons.test), len(far))
+    values = ood_columns(ensemble.predict(far))["entropy"]
+    inside = [((values >= a) & (values < b)).sum() for a, b in pairwise(edges)]
+    inside[-1] += (values == edges[-1]).sum()
+    assert foreign.tolist() == inside
+
+
+def test_counts_of_one_value():
+    edges, familiar, foreign = counted(np.zeros(3), np.zeros(2))
+    assert len(edges) == BINS + 1
+    assert (familiar[0], foreign[0]) == (3, 2)
+
+
+def test_numbers_have_their_own_uncertainties():
+    data = mm.open_data("x-sin-x")
+    ensemble = mm.fit("mlp", data, members=2, epochs=30, plan=Plan(engine="loop", lr=0.01))
+    familiar = familiar_of(ensemble, replace(exam_of(data), split=data.val))
+    found = assess_foreign(ensemble, familiar, "far", data.train.x + 20)
+    assert list(found.detections) == ["total_std", "epistemic_std", "mahalanobis", "nearest_neighbours"]
+    assert found.detections["epistemic_std"].auroc > 0.9
+    assert list(found.spreads) == ["total_std", "epistemic_std"]
+
+
+def test_one_network_with_constant_noise_has_nothing_to_notice_with(moons):
+    """Neither a spread nor training features: no detection, and no sentence."""
+    torch.manual_seed(0)
+    alone = Ensemble.from_models([nn.Linear(2, 1)], task="regression")
+    exam = Exam("x", "regression", Split(moons.test.x, moons.test.x[:, :1]), (), moons.preparation)
+    found = assess_foreign(alone, familiar_of(alone, exam), "a ring", moons.test.x + 9)
+    assert found.detections == {}
+    assert about_foreign(replace(assess(alone, exam), foreign=(found,)), "the model") == []
