@@ -6,7 +6,10 @@ python benchmarks/pages.py --add RUN NAME     first add the record of a finished
 
 import argparse
 import json
+import math
 import re
+import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +74,75 @@ def run_record(run: Path) -> dict[str, Any]:
     }
 
 
+def corruptions_table(record: dict[str, Any]) -> str:
+    """All corruptions at all severities, against the package that one would take otherwise."""
+    lines = _head(["19 corruptions, 5 severities", "pictures a second", f"seconds for {record['images']:,} pictures"])
+    peer = f"{record['peer']}, timed on {record['peer_images']:,} and scaled"
+    for name, key in (("murmuration", "ours"), (peer, "peer")):
+        lines.append(f"| {name} | {record[f'{key}_images_per_second']:,.0f} | {record[f'{key}_total_s']:,.0f} |")
+    return "\n".join(lines)
+
+
+QUALITY = {  # heading -> where the number stands in a run, and its digits
+    "accuracy": ("clean", "accuracy", 3),
+    "NLL": ("clean", "nll", 3),
+    "ECE": ("clean", "ece", 3),
+    "cA": ("corrupted", "accuracy", 3),
+    "cNLL": ("corrupted", "nll", 3),
+    "cECE": ("corrupted", "ece", 3),
+    "AUROC, entropy": ("auroc", "entropy", 3),
+    "AUROC, mutual information": ("auroc", "mutual_information", 3),
+}
+
+
+def quality_table(record: dict[str, Any]) -> str:
+    """Means over seeds of every method, with the 95 % interval of the mean (Student's t)."""
+    lines = _head(["method", "seeds", *QUALITY])
+    for method in dict.fromkeys(run["method"] for run in record["runs"]):
+        runs = [run for run in record["runs"] if run["method"] == method]
+        cells = [_spread([run[part][name] for run in runs], digits) for part, name, digits in QUALITY.values()]
+        lines.append(f"| {method} | {len(runs)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _spread(values: list[float], digits: int) -> str:
+    """The mean, and half the width of its interval where there are several values."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return f"{mean:.{digits}f}"
+    from scipy.stats import t
+
+    half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+
+
+def repulsion_cost_table(record: dict[str, Any]) -> str:
+    """What a step costs beside a deep ensemble's."""
+    names = list(dict.fromkeys(name for entry in record["workloads"].values() for name in entry["over_de"]))
+    lines = _head(["ten members, batch 128", "engine", *(f"`{name}`" for name in names), "coupling itself"])
+    for net, entry in record["workloads"].items():
+        ratios = [f"{entry['over_de'][name]:.2f}x" if name in entry["over_de"] else "" for name in names]
+        share = f"{entry['coupling_share']:.1%}"
+        lines.append(f"| {net} | `{entry['engine']}` | {' | '.join(ratios)} | {share} |")
+    return "\n".join(lines)
+
+
+MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> record, maker
+    "speed": ("members", speed_table),
+    "corruptions": ("corruptions", corruptions_table),
+    "repulsion-cost": ("repulsion", repulsion_cost_table),
+    "repulsion-mnist": ("repulsion-mnist", quality_table),
+    "repulsion-cifar10": ("repulsion-cifar10", quality_table),
+}
+
+
 def tables() -> dict[str, str]:
-    """Every generated table by the name of its place."""
+    """Every generated table by the name of its place; one without a record is left as it is."""
     runs = sorted(path for path in RESULTS.glob("run-*.json"))
+    records = {name: RESULTS / f"{file}.json" for name, (file, _) in MAKERS.items()}
+    made = {name: MAKERS[name][1](json.loads(path.read_text())) for name, path in records.items() if path.exists()}
     return {
-        "speed": speed_table(json.loads((RESULTS / "members.json").read_text())),
+        **made,
         "runs": runs_table({path.stem.removeprefix("run-"): json.loads(path.read_text()) for path in runs}),
     }
 
@@ -88,7 +155,7 @@ def with_tables(text: str) -> str:
     return text
 
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "real-data.md")
+PAGES = tuple(ROOT / page for page in ("README.md", "docs/real-data.md", "docs/trust.md", "docs/repulsion.md"))
 
 
 def main() -> None:

@@ -1,8 +1,5 @@
 """From a network and data to an ensemble in one call; from a killed run to the ensemble it would have become."""
 
-import platform
-import shlex
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,6 +15,7 @@ from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Likelihood, likelihood_for, likelihood_from_json
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
 from murmuration.population import Population
+from murmuration.provenance import describe
 from murmuration.recipe import Plan, Recipe, plan_from_json, recipe_from_json
 from murmuration.recipe import recipe as recipe_named
 from murmuration.runs import (
@@ -26,16 +24,20 @@ from murmuration.runs import (
     load_checkpoint,
     load_members,
     read_history,
+    read_json,
     read_run,
     require_free,
     save_checkpoint,
     save_members,
-    sweep,
+    write_json,
 )
+from murmuration.runs import sweep as sweep_up
 from murmuration.safeguards import FEWEST, check_wishes
 from murmuration.training import Job, Progress, begin, choose_engine, train
 from murmuration.training.batches import steps_per_epoch
+from murmuration.training.tuning import chosen, sweep, wants_sweep
 
+SWEEP = "sweep.json"  # of alphas, in the run directory
 CHECKPOINT_SECONDS = 30.0  # a killed run loses at most about this much
 
 Show = Callable[[str, int, int, dict[str, Any] | None], None]  # what is said, steps done, steps in all, last record
@@ -106,7 +108,7 @@ def resume(
     manifest = read_run(path)
     if manifest["status"] == "complete":
         return load(path, net=net)
-    sweep(path)
+    sweep_up(path)
     opened = reopen(manifest, data)
     likelihood = likelihood_from_json(manifest["likelihood"])
     source = _source(_net_again(manifest, net), opened, likelihood)
@@ -117,8 +119,8 @@ def resume(
     return _carry_out(job, engine, progress or begin(job), manifest, Desk(path, show, checkpoint_seconds))
 
 
-def load(path: str | Path, *, net: Net | None = None) -> Ensemble:
-    """The ensemble of a finished run; one of a network of the caller's own needs that `net` for its structure."""
+def load(path: str | Path, *, net: Net | None = None, guarded: bool = True) -> Ensemble:
+    """The ensemble of a finished run; one of a network of the caller's own needs that `net`, for its structure."""
     population, manifest = load_members(Path(path))
     likelihood = likelihood_from_json(manifest["likelihood"])
     shape = tuple(manifest["input_shape"])
@@ -131,7 +133,7 @@ def load(path: str | Path, *, net: Net | None = None) -> Ensemble:
         recipe_from_json(manifest["recipe"]),
         {key: value for key, value in manifest.items() if key not in ("format", "status")},
         read_history(Path(path)),
-        load_safeguards(Path(path)),
+        load_safeguards(Path(path)) if guarded else None,
     )
 
 
@@ -153,54 +155,6 @@ def reopen(manifest: dict[str, Any], data: Any = None) -> Data:
 
 def engine_from(manifest: dict[str, Any]) -> Engine:
     return Engine(**{key: manifest["engine"][key] for key in ("name", "workers", "stacked", "direct")})
-
-
-def describe(job: Job, source: NetSource, engine: Engine, reason: str) -> dict[str, Any]:
-    """The manifest of a run: all that is needed to understand it, repeat it and go on with it."""
-    data = job.data
-    return {
-        "recipe": job.recipe.to_json(),
-        "plan": job.plan.to_json(),
-        "net": source.record,
-        "input_shape": list(data.input_shape),
-        "likelihood": job.likelihood.to_json(),
-        "data": {
-            "name": data.name,
-            "opening": data.opening,
-            "task": data.task,
-            "fingerprint": data.fingerprint,
-            "classes": list(data.classes),
-            "features": list(data.describe),
-            "examples": {part: len(getattr(data, part)) for part in ("train", "val", "test")},
-            "preparation": data.preparation.to_json(),
-        },
-        "engine": {
-            "name": engine.name,
-            "workers": engine.workers,
-            "stacked": engine.stacked,
-            "direct": engine.direct,
-            "reason": reason,
-            "torch_threads": torch.get_num_threads(),
-        },
-        "versions": versions(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
-
-
-def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
-    import numpy
-
-    import murmuration
-
-    return {
-        "murmuration": murmuration.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "machine": f"{platform.system()} {platform.machine()}",
-    }
 
 
 @dataclass
@@ -230,11 +184,14 @@ class Desk:
 
 def _carry_out(job: Job, engine: Engine, progress: Progress, manifest: dict[str, Any], desk: Desk) -> Ensemble:
     desk.total = steps_per_epoch(len(job.data.train), job.plan.batch_size) * job.plan.epochs
+    job, tuning = _tuned(job, engine, desk)
     desk.saved = time.monotonic()
     population = train(job, engine, progress, desk)
     _require_someone(progress)
     trouble = {str(member): text for member, text in progress.state.trouble.items()}
-    complete = {**manifest, "seconds": progress.seconds, "trouble": trouble}
+    complete = {**manifest, **tuning, "seconds": progress.seconds, "trouble": trouble}
+    if job.coupling is not None:
+        complete["coupling_seconds"] = dict(progress.state.seconds)
     flock = Flock(job.member(0), population)
     plain = Ensemble((flock,), job.likelihood, engine, job.recipe, complete, progress.history)
     ensemble = _safeguarded(plain, job, desk)
@@ -248,6 +205,23 @@ def _carry_out(job: Job, engine: Engine, progress: Progress, manifest: dict[str,
     return ensemble
 
 
+def _tuned(job: Job, engine: Engine, desk: Desk) -> tuple[Job, dict[str, Any]]:
+    """The job with what validation must decide first, and the record of how it decided; a killed sweep goes on."""
+    if not wants_sweep(job):
+        return job, {}
+    file = Path(desk.out) / SWEEP if desk.out is not None else None
+    done = read_json(file) if file is not None and file.exists() else {}
+
+    def save(found: dict[str, float]) -> None:
+        if file is not None:
+            write_json(file, found)
+
+    found = sweep(job, engine, done, save, lambda text: desk.show(text, 0, 0, None))
+    alpha = chosen(found)
+    desk.show(f"alpha {alpha:g} has the lowest NLL on corrupted validation examples", 0, 0, None)
+    return replace(job, alpha=alpha), {"sweep": found, "alpha": alpha}
+
+
 def _safeguarded(ensemble: Ensemble, job: Job, desk: Desk) -> Ensemble:
     """The ensemble with the safeguards that the plan wishes for, if there are examples to fit them on."""
     val, wishes = job.data.val, job.plan.wishes
@@ -256,7 +230,11 @@ def _safeguarded(ensemble: Ensemble, job: Job, desk: Desk) -> Ensemble:
     if len(val) < FEWEST:
         desk.show(f"no safeguards: {len(val)} validation examples, and they take {FEWEST}", 0, 0, None)
         return ensemble
-    return ensemble.safeguarded(val.x, val.y, wishes)
+    try:
+        return ensemble.safeguarded(val.x, val.y, wishes)
+    except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
+        desk.show(f"no safeguards: {error}", 0, 0, None)
+        return ensemble
 
 
 def _require_someone(progress: Progress) -> None:
@@ -269,7 +247,11 @@ def _require_someone(progress: Progress) -> None:
 def _settings(plan: Plan, recipe: Recipe, given: dict[str, int | None]) -> Plan:
     changed: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     settings = replace(plan, **changed)
-    return settings if recipe.members is None else replace(settings, members=recipe.members)
+    settings = settings if recipe.members is None else replace(settings, members=recipe.members)
+    repulsion = recipe.repulsion
+    if repulsion is not None and repulsion.same_examples and settings.members > 1:
+        return replace(settings, batches="same")  # what members show can be compared on the same examples only
+    return settings
 
 
 def _source(net: Net, data: Data, likelihood: Likelihood) -> NetSource:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from murmuration.coupling import COUPLINGS
+from murmuration.coupling import COUPLINGS, Repulsion, coupling_named
 from murmuration.data import AUGMENTATIONS
 from murmuration.dynamics import KEEP, learning_rate_factor, make_optimiser
 from murmuration.dynamics.optimisers import Decay, Optimiser
@@ -17,7 +17,10 @@ from murmuration.dynamics.schedules import Moment
 from murmuration.errors import Misuse, unknown
 from murmuration.weights import WEIGHTS
 
-SHARING = {"own": lambda name: False}  # answer -> which parameters, by name, all members share
+SHARING = {  # answer -> which parameters, by name, all members share
+    "own": lambda name: False,
+    "head": lambda name: name.partition(".")[0] == "head",
+}
 ANSWERS: dict[str, dict[str, Any]] = {
     "sharing": SHARING,
     "weights": WEIGHTS,
@@ -44,11 +47,17 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for question, answers in ANSWERS.items():
-            if getattr(self, question) not in answers:
+            if question != "coupling" and getattr(self, question) not in answers:
                 raise unknown(f"answer to --{question}", getattr(self, question), answers)
+        coupling_named(self.coupling)
 
     def __str__(self) -> str:
         return f"{self.name}: " + ", ".join(f"{question} {answer}" for question, answer in self.answers().items())
+
+    @property
+    def repulsion(self) -> Repulsion | None:
+        """What members say to each other, spelled out."""
+        return coupling_named(self.coupling)
 
     def answers(self) -> dict[str, str]:
         return {question: getattr(self, question) for question in ANSWERS}
@@ -60,15 +69,34 @@ class Recipe:
 PRESETS = {
     "single": (Recipe("single", members=1), "one network, as most people train it"),
     "deep-ensemble": (Recipe("deep-ensemble"), "M networks from M initialisations (Lakshminarayanan et al. 2017)"),
+    "weight-rde": (Recipe("weight-rde", coupling="weights"), "weights repel each other (D'Angelo and Fortuin 2021)"),
+    "function-rde": (
+        Recipe("function-rde", coupling="outputs"),
+        "outputs repel each other (D'Angelo and Fortuin 2021)",
+    ),
+    "feature-rde": (
+        Recipe("feature-rde", sharing="head", coupling="features"),
+        "features repel each other under one shared head (Yashima et al. 2022)",
+    ),
+    "svgd": (Recipe("svgd", coupling="weights:estimator=svgd"), "Stein variational gradient descent on weights"),
+    "forde": (
+        Recipe("forde", coupling="input-gradients:lengthscales=pca"),
+        "input gradients repel each other, most along directions in which inputs vary (Trinh et al. 2024)",
+    ),
+    "forde-identity": (Recipe("forde-identity", coupling="input-gradients"), "the same, in all directions alike"),
+    "forde-pca": (Recipe("forde-pca", coupling="input-gradients:lengthscales=pca"), "forde by its full name"),
+    "forde-tuned": (
+        Recipe("forde-tuned", coupling="input-gradients:lengthscales=tuned"),
+        "between the two, chosen on corrupted validation examples",
+    ),
 }
 
 
 def recipe(name: "str | Recipe", **answers: str | None) -> Recipe:
     """A preset by name, with some of its answers replaced; a recipe is taken as it is.
 
-    >>> recipe("deep-ensmble")
-    Traceback (most recent call last):
-    murmuration.errors.Misuse: unknown recipe 'deep-ensmble': did you mean 'deep-ensemble'? Known: deep-ensemble, single
+    >>> print(recipe("forde", coupling="outputs"))
+    forde: sharing own, weights point, coupling outputs, dynamics optimiser
     """
     if isinstance(name, str) and name not in PRESETS:
         raise unknown("recipe", name, PRESETS)
@@ -89,9 +117,9 @@ class Wishes:
     decline_cost: float | None = None  # None: 0.2 for classes; numbers have no usual one
 
     def __post_init__(self) -> None:
-        for field in ("level", "risk"):
+        for field, usual in (("level", 0.9), ("risk", 0.05)):
             if not 0 < getattr(self, field) < 1:
-                raise Misuse(f"{field}={getattr(self, field)}: need a share between 0 and 1, such as 0.9")
+                raise Misuse(f"{field}={getattr(self, field)}: need a share between 0 and 1, such as {usual}")
         costs = {"error_cost": self.error_cost, "decline_cost": self.decline_cost}
         for field, cost in costs.items():
             if cost is not None and not (math.isfinite(cost) and cost > 0):

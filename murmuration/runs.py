@@ -118,13 +118,16 @@ def save_checkpoint(path: Path, progress: Progress) -> None:
     state, folder = progress.state, path / CHECKPOINTS
     folder.mkdir(exist_ok=True)
     file = folder / f"step-{state.step:09d}.safetensors"
-    write_tensors(file, _progress_tensors(progress))
+    tensors = _progress_tensors(progress)
+    write_tensors(file, tensors)
     latest = {
         "file": file.name,
+        "order": list(tensors),  # the file has another; sums over tensors are rounded by it
         "sha256": _digest(file),
         "step": state.step,
         "seconds": progress.seconds,
         "trouble": {str(member): text for member, text in state.trouble.items()},
+        "felt": state.felt,
         "points": len(progress.path),
         "history": progress.history,
     }
@@ -141,7 +144,8 @@ def load_checkpoint(path: Path) -> Progress | None:
     if not (folder / LATEST).exists():
         return None
     latest = read_json(folder / LATEST)
-    tensors = read_tensors(folder / latest["file"], latest["sha256"])
+    found = read_tensors(folder / latest["file"], latest["sha256"])
+    tensors = {name: found[name] for name in latest.get("order", found)}
     state = State(
         _population(tensors, "population"),
         _moments(tensors, "moments"),
@@ -149,6 +153,7 @@ def load_checkpoint(path: Path) -> Progress | None:
         tensors["active"],
         latest["step"],
         {int(member): text for member, text in latest["trouble"].items()},
+        latest.get("felt", {}),
     )
     return Progress(
         state,

@@ -56,8 +56,9 @@ def about_sets(assessment: Assessment, who: str) -> str:
     whole = own[0]
     if not math.isfinite(whole.size):
         return f"there were too few examples for {whole.method} intervals of {who} that promise {percent(whole.level)}."
-    size = f"sets of {number(whole.size)} classes on average" if assessment.exam.classes else "conformal intervals"
-    told = f"{size} of {who} hold the truth {percent(whole.coverage)} of the time, {percent(whole.level)} promised"
+    size = f"sets of {number(whole.size)} classes" if assessment.exam.classes else "conformal intervals"
+    held, promised = percent(whole.coverage), percent(whole.level)
+    told = f"the {size} that {who} gives hold the truth {held} of the time, {promised} promised"
     failing = sorted((each for each in own[1:] if each.broken), key=lambda each: float(each.coverage))
     if not failing:
         return f"{told}{', fewer than promised by more than chance explains' if whole.broken else ''}."
@@ -114,9 +115,10 @@ def about_shift(assessment: Assessment, who: str) -> str:
     label = meaning(score).label
     told = (
         f"under corruption the {label if label.isupper() else label.lower()} of {who} goes from "
-        f"{number(shift.clean[score])} to {number(shift.by_severity[last][score])} at severity {last}; {worst} hurts "
-        f"most ({number(shift.by_type[worst][score])})"
+        f"{number(shift.clean[score])} to {number(shift.by_severity[last][score])} at severity {last}"
     )
+    if len(shift.by_type) > 1 and (shift.by_type[worst][score] < shift.clean[score]) == higher:
+        told += f"; {worst} hurts most ({number(shift.by_type[worst][score])})"
     if task != "classification":
         return f"{told}."
     errors = number(shift.clean["ece"]), number(shift.by_severity[last]["ece"])
@@ -126,10 +128,13 @@ def about_shift(assessment: Assessment, who: str) -> str:
 def about_foreign(assessment: Assessment, who: str) -> list[str]:
     """Which uncertainty notices each foreign set best, and which are misled by it."""
     texts = []
-    for found in assessment.foreign:
+    for found in (each for each in assessment.foreign if each.detections):
         best = max(found.detections, key=lambda name: float(found.detections[name].auroc))
         misled = [meaning(name).label.lower() for name, each in found.detections.items() if each.auroc.high < 0.5]
         rest = f"; {', '.join(misled)} would call it more familiar than the test examples" if misled else ""
-        auroc = number(found.detections[best].auroc)
-        texts.append(f"{who} notices {found.name} best by {meaning(best).label.lower()} (AUROC {auroc}){rest}.")
+        auroc, name = found.detections[best].auroc, meaning(best).label.lower()
+        told = f"{who} notices {found.name} best by {name} (AUROC {number(auroc)})"
+        if auroc.low <= 0.5:
+            told = f"{who} does not notice {found.name}: by {name}, the best, the AUROC is {number(auroc)}"
+        texts.append(f"{told}{rest}.")
     return texts

@@ -7,6 +7,7 @@ import numpy as np
 
 from murmuration.evaluation import Assessment
 from murmuration.metrics.per_example import Columns
+from murmuration.reports.coupling_records import meetings_of
 from murmuration.reports.curves import declining, plain, reliability_of
 from murmuration.reports.landscape import field_of, some
 from murmuration.reports.records import Cost, Entry, Histogram, Parity
@@ -65,6 +66,7 @@ def entry_of(assessment: Assessment) -> Entry:
         parity=None if classes or columns["target"].ndim > 1 else parity(columns),
         field=field_of(assessment),
         trust=trust_of(assessment),
+        meetings=meetings_of(ensemble.history, ensemble.manifest) if ensemble is not None else None,
     )
 
 

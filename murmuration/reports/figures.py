@@ -179,13 +179,13 @@ def training(entry: Entry, measure: str, place: int, name: str) -> Figure | None
         data.append({**line, "line": thick, "hovertemplate": "%{y:.4g}"})
     told = meaning(measure.removeprefix("val_").removeprefix("train_")).label
     split = "training" if measure.startswith("train") else "validation"
-    scale = _scale([value for values in series.values() for value in values])
+    scale = scale_of([value for values in series.values() for value in values])
     panel = layout(axis("epoch"), axis(f"{told}, {split}") | scale) | {"showlegend": True}
     title = f"{entry.name}: {told if told.isupper() else told.lower()}, {split}"
     return Figure(name, title, f"{title}, of {count} members over {len(rows)} epochs", data, panel, 300)
 
 
-def _scale(values: list[float]) -> dict[str, Any]:
+def scale_of(values: list[float]) -> dict[str, Any]:
     """Settings of an axis: logarithmic when positive values span more than a factor of ten."""
     finite = [value for value in values if np.isfinite(value)]
     if not finite or min(finite) <= 0 or max(finite) <= 10 * min(finite):

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 from murmuration.evaluation import Assessment
+from murmuration.evaluation.shift import paired_shift
 from murmuration.metrics import Comparison, paired_test
 from murmuration.metrics.scores import measure_of
 from murmuration.reports.advice import advice
@@ -47,13 +48,23 @@ class Difference:
 
 
 def differences(assessments: Sequence[Assessment]) -> list[Difference]:
-    """The paired tests of every two ensembles that sat the same exam."""
+    """The paired tests of every two ensembles that sat the same exam, and under the same corruptions."""
     task = assessments[0].exam.task
     return [
-        Difference(a.name, b.name, measure_of(score, task).better, paired_test(a.evaluation, b.evaluation, score))
+        Difference(a.name, b.name, measure_of(score, task).better, test)
         for a, b in combinations(assessments, 2)
         for score in COMPARED[task]
+        for test in tests_of(a, b, score)
     ]
+
+
+def tests_of(a: Assessment, b: Assessment, score: str) -> list[Comparison]:
+    """The paired test of one score, and of its mean over corruptions where both were corrupted."""
+    clean = paired_test(a.evaluation, b.evaluation, score)
+    if a.shift is None or b.shift is None or score not in a.shift.sums:
+        return [clean]
+    shifted = paired_shift(a.shift, b.shift, score, a.exam.task)
+    return [clean, replace(shifted, name=f"corrupted_{score}")]
 
 
 def leading(assessments: Sequence[Assessment], tests: Sequence[Difference]) -> list[Difference]:

@@ -1,4 +1,7 @@
-"""The prediction over the whole input space, for inputs of one or two numbers."""
+"""The prediction over the whole input space, for inputs of one or two numbers, as the members say it.
+
+A calibrator is left out: it has learned from inputs like the training examples, and most of the space is unlike them.
+"""
 
 from collections.abc import Callable
 
@@ -54,7 +57,7 @@ def line(assessment: Assessment, train_x: np.ndarray, prepare: Callable[[np.ndar
     assert assessment.exam.train is not None
     assert assessment.ensemble is not None
     x = np.linspace(*widened(train_x), LINE)
-    predictive = assessment.ensemble.predict(as_input(prepare(x)))
+    predictive = assessment.ensemble.predict(as_input(prepare(x)), calibrated=False)
     kept = some(len(train_x))
     return Field1D(
         x,
@@ -73,7 +76,8 @@ def plane(assessment: Assessment, train: np.ndarray, units: tuple[np.ndarray, np
     assert assessment.ensemble is not None
     x, y = (np.linspace(*widened(train[:, axis]), PLANE) for axis in (0, 1))
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # (PLANE * PLANE, 2)
-    name, values = uncertainty(assessment.ensemble.predict(as_input((grid - units[0]) / units[1])))
+    inputs = as_input((grid - units[0]) / units[1])
+    name, values = uncertainty(assessment.ensemble.predict(inputs, calibrated=False))
     kept = some(len(train))
     labels = exam.train.y.numpy()[kept] if exam.task == "classification" else ()
     return Field2D(x, y, values.numpy().reshape(PLANE, PLANE), name, train[kept], labels)

@@ -8,6 +8,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+import murmuration.reports.coupling_section as coupling_section
 import murmuration.reports.gallery as gallery
 import murmuration.reports.making as making
 import murmuration.reports.sections as sections
@@ -36,6 +37,7 @@ SECTIONS = (
     trust_sections.groups,
     gallery.gallery,
     sections.recipes,
+    coupling_section.meetings,
     making.members,
     making.training,
     making.costs,

@@ -1,8 +1,10 @@
 """Figures that show a matrix, a scatter or a whole input space, as `Figure` records."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from murmuration.reports.canvas import Figure, axis, colour, layout, numbers, plot_text, symbol, thin
 from murmuration.reports.dot_plots import whiskers
@@ -63,7 +65,34 @@ def parity(entry: Entry, record: Parity, place: int, name: str) -> Figure:
     return Figure(name, entry.name, f"Predictions of {entry.name} against the truth", data, panel, 340)
 
 
-def field_1d(entry: Entry, record: Field1D, name: str) -> Figure:
+def common_reach(records: Sequence[Field1D | Field2D]) -> tuple[float, float] | None:
+    """The range of values that holds every field: what two recipes differ in is seen only on one scale.
+
+    Lines end where they are further from the training targets than one and a half times those are apart: a wild
+    recipe must not flatten the others.
+    """
+    values = np.concatenate([_drawn(record) for record in records]) if records else np.empty(0)
+    finite = values[np.isfinite(values)]
+    low, high = finite.min(initial=np.inf), finite.max(initial=-np.inf)
+    return (float(low), float(high)) if low < high else None
+
+
+def _drawn(record: Field1D | Field2D) -> NDArray[Any]:
+    """The values that a field's scale must hold."""
+    if isinstance(record, Field2D):
+        return np.append(np.asarray(record.values, dtype=float), 0.0)
+    mean, aleatoric, epistemic = (
+        np.asarray(column, dtype=float) for column in (record.mean, record.aleatoric_std, record.epistemic_std)
+    )
+    ends = np.concatenate([mean + 2 * np.hypot(aleatoric, epistemic), mean - 2 * np.hypot(aleatoric, epistemic)])
+    seen = np.asarray(record.train_y, dtype=float)
+    if not len(seen):
+        return ends
+    beyond = 1.5 * (seen.max() - seen.min())
+    return np.append(np.clip(ends, seen.min() - beyond, seen.max() + beyond), seen)
+
+
+def field_1d(entry: Entry, record: Field1D, name: str, reach: tuple[float, float] | None = None) -> Figure:
     """Mean, disagreement (inner band) and all uncertainty (outer band), two standard deviations each."""
     mean, aleatoric, epistemic = (
         np.asarray(column, dtype=float) for column in (record.mean, record.aleatoric_std, record.epistemic_std)
@@ -85,7 +114,8 @@ def field_1d(entry: Entry, record: Field1D, name: str) -> Figure:
     if len(record.train_x):
         data.append(_points(np.column_stack([record.train_x, record.train_y]), "training", "var(--series-2)", 0))
     label = f"{entry.name}: mean, and bands of two standard deviations, over the input"
-    return Figure(name, entry.name, label, data, layout(axis("x"), axis("y")) | {"showlegend": True}, 380)
+    up = axis("y") | ({"range": numbers(reach)} if reach is not None else {})
+    return Figure(name, entry.name, label, data, layout(axis("x"), up) | {"showlegend": True}, 380)
 
 
 def _band(x: Any, centre: Any, reach: Any, style: tuple[str, str]) -> dict[str, Any]:
@@ -122,11 +152,14 @@ def _points(points: Any, name: str, ink: str, place: int) -> dict[str, Any]:
     }
 
 
-def field_2d(entry: Entry, record: Field2D, classes: tuple[str, ...], name: str) -> Figure:
+def field_2d(
+    entry: Entry, record: Field2D, classes: tuple[str, ...], name: str, reach: tuple[float, float] | None = None
+) -> Figure:
     """An uncertainty over the plane, with the training points in the colours of their classes."""
     told = meaning(record.name).label
     grid = {"x": numbers(record.x), "y": numbers(record.y), "zsmooth": "best", "hovertemplate": "%{z:.3g}"}
-    data = [heat(record.values) | grid | {"name": told.lower()}]
+    scale = dict(zip(("zmin", "zmax"), numbers(reach), strict=True)) if reach is not None else {}
+    data = [heat(record.values) | grid | scale | {"name": told.lower()}]
     if record.points is not None and len(record.points):
         labels = np.asarray(record.labels) if len(record.labels) else np.zeros(len(record.points), dtype=int)
         for place, label in enumerate(np.unique(labels)):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmuration.errors import Misuse, unknown
+from murmuration.reports.coupling_records import Meetings
 from murmuration.reports.measured import (
     KINDS,
     Histogram,
@@ -113,6 +114,7 @@ class Entry:
     parity: Parity | None = None
     field: Field1D | Field2D | None = None
     trust: Trust | None = None
+    meetings: Meetings | None = None  # of members that repel each other
 
     def __post_init__(self) -> None:
         check_scores(self.name, self.scores)
@@ -180,6 +182,7 @@ __all__ = [
     "Field1D",
     "Field2D",
     "Histogram",
+    "Meetings",
     "Numbers",
     "Parity",
     "Reliability",

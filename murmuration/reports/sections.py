@@ -150,17 +150,19 @@ def parity(report: Report) -> Markup:
 
 def fields(report: Report) -> Markup:
     """The prediction over the whole input space, for inputs of one or two dimensions."""
-    plots = [figure(_field(report, entry, f"field-{place}")) for place, entry in enumerate(report.entries)]
+    found = [entry.field for entry in report.entries]
+    reach = pictures.common_reach([each for each in found if each is not None])
+    plots = [figure(_field(report, entry, reach, f"field-{place}")) for place, entry in enumerate(report.entries)]
     reading = (
-        "The prediction over the whole input space, not only where there are examples. Uncertainty should "
-        "grow away from the training points."
+        "The prediction over the whole input space, not only where there are examples, before any calibration. "
+        "Uncertainty should grow away from the training points. All recipes are drawn on one scale."
     )
     return section("field", "Over the input space", reading, grid(plots))
 
 
-def _field(report: Report, entry: Entry, name: str) -> Figure | None:
+def _field(report: Report, entry: Entry, reach: tuple[float, float] | None, name: str) -> Figure | None:
     if entry.field is None:
         return None
     if isinstance(entry.field, Field1D):
-        return pictures.field_1d(entry, entry.field, name)
-    return pictures.field_2d(entry, entry.field, report.data.classes, name)
+        return pictures.field_1d(entry, entry.field, name, reach)
+    return pictures.field_2d(entry, entry.field, report.data.classes, name, reach)

@@ -110,6 +110,9 @@ MEANINGS = {
     "total_std": Meaning("Total spread", "", "Standard deviation of the prediction, noise and disagreement together."),
     "aleatoric_std": Meaning("Aleatoric spread", "", "Standard deviation of the noise that the members expect."),
     "epistemic_std": Meaning("Epistemic spread", "", "Standard deviation of the members' means: their disagreement."),
+    "mean_kernel": Meaning("Mean kernel", "", "How alike two members look to each other, from 0 to 1."),
+    "cosine": Meaning("Cosine", "", "Between what two members show each other; 1 for the same direction."),
+    "push_to_loss": Meaning("Push to loss", "", "Length of the repulsion's gradient over that of the loss."),
     "member_rmse": Meaning("Member RMSE", "lower", "RMSE of one member alone, on average."),
 }
 
@@ -137,7 +140,7 @@ def number(value: float) -> str:
     value = float(value)
     if not math.isfinite(value):
         return MISSING
-    if value == 0:
+    if abs(value) < 1e-30:  # what rounding leaves of zero
         return "0"
     if abs(value) < 1e-3 or abs(value) >= 1e9:
         return f"{value:.3g}"

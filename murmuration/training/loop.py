@@ -3,13 +3,14 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from murmuration.coupling import COUPLINGS
+from murmuration.coupling import Coupling, make_coupling
 from murmuration.data import Data, Split
 from murmuration.dynamics import keeps, learning_rate_factor
 from murmuration.dynamics.schedules import Moment
@@ -20,7 +21,7 @@ from murmuration.recipe import SHARING, Plan, Recipe
 from murmuration.streams import global_stream
 from murmuration.training.batches import epoch_batches, steps_per_epoch
 from murmuration.training.step import Method, State, step
-from murmuration.weights import WEIGHTS
+from murmuration.weights import WEIGHTS, Structure
 
 
 @dataclass
@@ -54,13 +55,27 @@ class Job:
     likelihood: Likelihood
     recipe: Recipe
     plan: Plan
+    alpha: float | None = None  # of tuned lengthscales, once it is chosen
+
+    @cached_property
+    def coupling(self) -> Coupling | None:
+        """What members say to each other, made for these inputs."""
+        plan = self.plan
+        return make_coupling(
+            self.recipe.repulsion,
+            self.data.train.x,
+            members=plan.members,
+            batch=plan.batch_size,
+            epochs=plan.epochs,
+            alpha=self.alpha,
+        )
 
     def method(self) -> Method:
         """The recipe's answers and the plan's numbers, as a step needs them."""
         return Method(
             self.likelihood,
             WEIGHTS[self.recipe.weights],
-            COUPLINGS[self.recipe.coupling],
+            self.coupling,
             self.plan.make_optimiser(),
             gamma=self.plan.gamma,
             seed=self.plan.seed,
@@ -74,8 +89,10 @@ class Job:
 
 
 def begin(job: Job) -> Progress:
-    """Members as they are before the first step."""
+    """Members as they are before the first step; refuses a network or inputs that the coupling cannot work with."""
     plan = job.plan
+    if job.coupling is not None and job.coupling.needs_features:
+        Structure(job.member(0)).require_parts()
     population = populate(job.member, plan.members, SHARING[job.recipe.sharing]).map(lambda t: t.to(plan.device))
     return Progress(
         at_rest(population, plan),
@@ -124,8 +141,9 @@ def run_epoch(team: Team, method: Method, split: Split, plan: Plan, progress: Pr
     steps = steps_per_epoch(len(split), plan.batch_size)
     epoch, first = divmod(progress.state.step, steps)
     batches = epoch_batches(split, plan, epoch)
+    measuring = method.coupling.settings.every if method.coupling is not None else 0  # the first meeting is among these
     for index in range(first, steps):
-        losses = step(team, method, progress.state, batches(index))
+        losses = step(team, method, progress.state, replace(batches(index), measured=index < measuring))
         progress.loss_sum += losses.double().nan_to_num(0.0)
         restore_fallen(progress)
         if index < steps - 1:  # after the last step of an epoch the epoch is closed first
@@ -171,8 +189,10 @@ def _write_record(plan: Plan, progress: Progress, scores: dict[str, Any]) -> Non
         "lr": plan.lr * factor,
         "train_loss": (progress.loss_sum / steps).tolist(),
         **scores,
+        **({"coupling": dict(state.felt)} if state.felt else {}),
         "active": state.active.tolist(),
         "trouble": {str(member): text for member, text in state.trouble.items()},
     }
     progress.history.append(record)
     progress.loss_sum.zero_()
+    state.felt = {}

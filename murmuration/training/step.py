@@ -9,8 +9,10 @@
 Members meet only in `couple` and `share`.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,7 +24,8 @@ from murmuration.engines import Team
 from murmuration.likelihoods import Likelihood
 from murmuration.population import Named, Population
 from murmuration.streams import Noise, global_stream
-from murmuration.weights import Weights, run_members
+from murmuration.training.meeting import Local, Pulled, meet, pull_back
+from murmuration.weights import Structure, Weights, run_members
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class State:
     active: Tensor  # (M,) bool: members that still move
     step: int = 0
     trouble: dict[int, str] = field(default_factory=dict)  # member -> what went wrong with it
+    felt: dict[str, float] = field(default_factory=dict)  # what the last measured meeting was like
+    seconds: dict[str, float] = field(default_factory=dict)  # spent in steps, and of these in coupling
 
 
 @dataclass(frozen=True)
@@ -56,42 +61,37 @@ class Batch:
 
     fetch: Callable[[slice], tuple[Tensor, Tensor]]  # members -> x (m, B, ...), y (m, B, ...)
     lr: float
-
-
-@dataclass(frozen=True)
-class Local:
-    """What one group of m members did alone."""
-
-    members: slice
-    own: Named  # leaves of the graph
-    shared: Named
-    losses: Tensor  # (m,)
-    signature: Tensor | None  # (m, ...)
-    buffers_before: Named  # as they were, in case the step must be undone
+    measured: bool = False  # whether to find out what pushes members, the loss or the others
 
 
 def step(team: Team, method: Method, state: State, batch: Batch) -> Tensor:
     """Move every active member once; returns the members' losses (M,), NaN where a member stands still."""
+    start = time.perf_counter()
     groups = team.engine.groups(state.population.members)
+    coupling = _coupling_now(method, state)
+    drive = 1.0 if method.coupling is None else method.coupling.drive(state.step)
 
     def alone(group: slice) -> Local:
         return local(team, method, state, group, batch)
 
-    def finish(here: Local, cotangent: Tensor | None = None) -> list[Tensor]:
-        own, shared = pull_back(here, cotangent)
+    def finish(here: Local, pulled: Pulled | None = None) -> list[Tensor]:
+        own, shared = pulled or pull_back(here, drive=drive)
         move(method, state, here, own, batch.lr)
         return shared
 
-    if method.coupling is None:  # nobody waits for anybody: a group's graph is freed before the next is built
+    if coupling is None:  # nobody waits for anybody: a group's graph is freed before the next is built
         groups = [group for group in groups if state.active[group].any()]
         done = team.map(lambda group: (here := alone(group), finish(here)), groups)
         places, shared = [here for here, _ in done], [gradients for _, gradients in done]
     else:
         places = team.map(alone, groups)
-        cotangents = couple(method.coupling, places)
-        shared = team.map(finish, places, cotangents)
+        met = meet(team, coupling, places, step=state.step, measured=batch.measured)
+        state.felt = met.felt or state.felt
+        spend(state, "coupling", met.seconds)
+        shared = team.map(finish, places, met.gradients)
     share(method, state, shared, batch.lr)
     state.step += 1
+    spend(state, "steps", time.perf_counter() - start)
     return _gather_losses(state, places)
 
 
@@ -103,39 +103,52 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
     first = method.first_member + members.start
     noise = [Noise(method.seed, first + i, state.step) for i in range(group.members)]
     x, y = batch.fetch(members)
-    if method.coupling is not None:
+    coupling = _coupling_now(method, state)
+    if coupling is not None:
         x = x.detach().requires_grad_()
     weights, complexity = method.weights.realise(own, shared, noise)
+    tensors, structure = {**weights, **group.buffers}, team.structure(training=True)
+    wanted, signature = coupling is not None and coupling.needs_features, None
+
+    def run(other: Named, inputs: Tensor) -> Tensor:
+        copies = {name: tensor.clone() for name, tensor in before.items()}
+        return run_members(structure, {**other, **copies}, inputs, noise, team.engine.direct)
+
     with global_stream(method.seed, "noise", first, state.step, redirect=team.engine.name == "loop"):
-        tensors = {**weights, **group.buffers}
-        outputs = run_members(team.structure(training=True), tensors, x, noise, team.engine.direct)
-    losses = method.likelihood.loss(outputs, y).mean(-1)
-    if complexity is not None:
-        losses = losses + complexity
-    signature = method.coupling.signature(Shown(weights, x, y, outputs)) if method.coupling else None
+        features, outputs = outputs_of(team, structure, tensors, x, noise, parts=wanted)
+        losses = method.likelihood.loss(outputs, y).mean(-1)
+        losses = losses if complexity is None else losses + complexity
+        if coupling is not None:
+            draw = partial(_normal, noise)
+            signature = coupling.signature(Shown(weights, tuple(own), x, y, outputs, losses, features, run, draw))
     return Local(members, own, shared, losses, signature, before)
 
 
-def couple(coupling: Coupling, places: list[Local]) -> list[Tensor]:
-    """Each group's cotangents, from the signatures of all; a member that shows nonsense is neither seen nor pushed."""
-    parts = [here.signature.detach() for here in places if here.signature is not None]
-    signatures = torch.cat(parts)
-    sound = signatures.flatten(1).isfinite().all(1)
-    cotangents = torch.zeros_like(signatures)
-    cotangents[sound] = coupling.couple(signatures[sound])
-    return list(cotangents.split([len(part) for part in parts]))
+def outputs_of(
+    team: Team, structure: Structure, tensors: Named, x: Tensor, noise: Sequence[Noise], *, parts: bool
+) -> tuple[Tensor | None, Tensor]:
+    """Outputs (m, B, K), and with `parts` the features (m, B, F) that lead to them."""
+    if not parts:
+        return None, run_members(structure, tensors, x, noise, team.engine.direct)
+    structure.require_parts()
+    features = run_members(structure, tensors, x, noise, team.engine.direct, "body")
+    return features, run_members(structure, tensors, features, noise, team.engine.direct, "head")
 
 
-def pull_back(here: Local, cotangent: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
-    """Gradients of the group's own tensors, (m, ...) each, and of the shared ones, summed over the group."""
-    leaves = [*here.own.values(), *here.shared.values()]
-    roots = [here.losses.sum()]
-    weights: list[Tensor | None] = [None]  # one, as for any scalar
-    if here.signature is not None:
-        roots.append(here.signature)
-        weights.append(cotangent)
-    gradients = torch.autograd.grad(roots, leaves, weights, materialize_grads=True)
-    return list(gradients[: len(here.own)]), list(gradients[len(here.own) :])
+def spend(state: State, what: str, seconds: float) -> None:
+    """Note how long something took."""
+    state.seconds[what] = state.seconds.get(what, 0.0) + seconds
+
+
+def _coupling_now(method: Method, state: State) -> Coupling | None:
+    """The coupling, if members meet at this step."""
+    return method.coupling if method.coupling is not None and method.coupling.due(state.step) else None
+
+
+def _normal(noise: Sequence[Noise], like: Tensor) -> Tensor:
+    """Standard normal numbers (m, ...), from each member's own stream."""
+    rows = [like.new_empty(like.shape[1:]).normal_(generator=each.generator(like.device)) for each in noise]
+    return torch.stack(rows)
 
 
 def move(method: Method, state: State, here: Local, gradients: list[Tensor], lr: float) -> None:
@@ -192,4 +205,4 @@ def _gather_losses(state: State, places: list[Local]) -> Tensor:
     losses = torch.full((state.population.members,), torch.nan)
     for here in places:
         losses[here.members] = here.losses.detach().to("cpu", losses.dtype)
-    return losses
+    return losses.masked_fill(~state.active, torch.nan)  # some engines run those who stand still too

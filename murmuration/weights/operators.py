@@ -33,23 +33,23 @@ class NotDirect(Exception):  # noqa: N818 - a finding, not a mistake
 
 
 def run_members(
-    structure: Structure, tensors: Mapping[str, Tensor], x: Tensor, noise: Sequence[Noise], direct: bool
+    structure: Structure, tensors: Mapping[str, Tensor], x: Tensor, noise: Sequence[Noise], direct: bool, part: str = ""
 ) -> Tensor:
-    """Outputs (m, B, K) of m members: tensors with a leading axis m on inputs (m, B, ...).
+    """Outputs (m, B, K) of m members, or of one part of each: tensors with a leading axis m on inputs (m, B, ...).
 
     `noise` holds one stream a member. One member alone runs as the plain module it is.
     """
     if len(noise) == 1:
         alone = {name: tensor[0] for name, tensor in tensors.items()}
         with Intercept(noise):
-            return structure(alone, _fast_layout(x[0])).unsqueeze(0)
+            return structure(alone, _fast_layout(x[0]), part).unsqueeze(0)
     if direct:
         with InterceptDirect(noise):
-            return structure(tensors, x)
+            return structure(tensors, x, part)
 
     def one(alone: dict[str, Tensor], inputs: Tensor) -> Tensor:
         with InterceptMapped(noise):
-            return structure(alone, inputs)
+            return structure(alone, inputs, part)
 
     return vmap(one)(dict(tensors), x)
 

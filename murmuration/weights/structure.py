@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from murmuration.errors import Misuse
+
 
 class Structure:
     """A private copy of a module that runs on whatever tensors it is given.
@@ -31,9 +33,18 @@ class Structure:
             self.module.train(training)
         return self
 
-    def __call__(self, tensors: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """The module's outputs with the given tensors in the place of its own."""
+    def __call__(self, tensors: Mapping[str, Tensor], x: Tensor, part: str = "") -> Tensor:
+        """The outputs of the module, or of one of its parts, with the given tensors in the place of its own."""
         for holder, attribute, name in self._slots:
             holder[attribute] = tensors[name]
-        outputs: Tensor = self.module(x)
+        module = getattr(self.module, part) if part else self.module
+        outputs: Tensor = module(x)
         return outputs
+
+    def require_parts(self) -> None:
+        """Refuse a network that does not say where its features end and its head begins."""
+        if not all(isinstance(getattr(self.module, name, None), nn.Module) for name in ("body", "head")):
+            raise Misuse(
+                f"{type(self.module).__name__} has no features to show: give it the parts body and head, as the "
+                "built-in nets have, or choose another space"
+            )

@@ -1,5 +1,7 @@
 """The laws that every preset obeys. A new preset joins by being in the table."""
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -7,15 +9,28 @@ import torch
 
 import murmuration as mm
 from murmuration.data import Data
-from murmuration.recipe import PRESETS, Plan
+from murmuration.recipe import PRESETS, Plan, recipe, recipe_from_json
 
 PLAN = Plan(members=3, epochs=2, batch_size=64, engine="loop", lr=3e-3)
 EVERY = pytest.mark.parametrize("preset", PRESETS)
 
 
+@pytest.fixture(autouse=True)
+def _few_alphas(monkeypatch):
+    """A sweep of two candidates obeys the same laws as one of six, in less than half the time."""
+    monkeypatch.setattr("murmuration.training.tuning.ALPHAS", (0.0, 0.4))
+    monkeypatch.setattr("murmuration.training.tuning.SEVERITIES", (3,))
+
+
 def fit(preset: str, data: Data, net: str = "mlp", **settings) -> mm.Ensemble:
     out = settings.pop("out", None)
     return mm.fit(net, data, recipe=preset, plan=Plan(**{**PLAN.to_json(), **settings}), out=out)
+
+
+@pytest.fixture(scope="module")
+def usual(digits: Data) -> Callable[[str], mm.Ensemble]:
+    """The ensemble of a preset as the loop trains it, once for all laws that only look at it."""
+    return cache(lambda preset: fit(preset, digits))
 
 
 def bits(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:
@@ -38,16 +53,19 @@ def test_same_seed_same_bits(preset, engine, digits: Data):
 
 @EVERY
 @pytest.mark.parametrize("engine", ["stacked", "threads", "threads-stacked"])
-def test_every_engine_gives_the_loop_s_answer(preset, engine, digits: Data):
+def test_every_engine_gives_the_loop_s_answer(preset, engine, digits: Data, usual):
     """Probabilities after two epochs; 1e-3 is a thousand roundings, a hundredth of what members differ by."""
-    reference, found = fit(preset, digits), fit(preset, digits, engine=engine)
+    reference, found = usual(preset), fit(preset, digits, engine=engine)
     difference = reference.predict(digits.test.x).probs - found.predict(digits.test.x).probs
     assert difference.abs().max() < 1e-3
 
 
 @EVERY
 def test_one_member_is_the_single_net(preset, digits: Data):
-    assert_same_bits(bits(fit(preset, digits, members=1)), bits(fit("single", digits)))
+    """Whether a tensor is shared makes no difference then."""
+    alone, single = fit(preset, digits, members=1), fit("single", digits)
+    assert_same_bits(alone.member(0).state_dict(), single.member(0).state_dict())
+    assert alone.history[-1]["train_loss"] == single.history[-1]["train_loss"]
 
 
 @pytest.mark.parametrize("net", ["mlp", "small-cnn"])
@@ -68,8 +86,8 @@ def test_saving_and_loading_change_nothing(preset, digits: Data, tmp_path: Path)
 
 
 @EVERY
-def test_killing_and_resuming_change_nothing(preset, digits: Data, tmp_path: Path):
-    undisturbed = fit(preset, digits)
+def test_killing_and_resuming_change_nothing(preset, digits: Data, usual, tmp_path: Path):
+    undisturbed = usual(preset)
 
     def stop(text, done, total, record):
         if done == 25:
@@ -78,7 +96,22 @@ def test_killing_and_resuming_change_nothing(preset, digits: Data, tmp_path: Pat
     plan = Plan(**PLAN.to_json())
     with pytest.raises(InterruptedError):
         mm.fit("mlp", digits, recipe=preset, plan=plan, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
-    assert_same_bits(bits(undisturbed), bits(mm.resume(tmp_path / "run")))
+    resumed = mm.resume(tmp_path / "run")
+    assert_same_bits(bits(undisturbed), bits(resumed))
+    assert resumed.history == undisturbed.history
+
+
+@EVERY
+def test_history_tells_what_members_feel_of_each_other(preset, usual):
+    records = usual(preset).history
+    if recipe(preset).coupling == "none" or recipe(preset).members == 1:
+        assert all("coupling" not in record for record in records)
+        return
+    for record in records:
+        felt = record["coupling"]
+        assert 0 < felt["mean_kernel"] < 1
+        assert -1 < felt["cosine"] < 1
+        assert felt["push_to_loss"] > 0
 
 
 @EVERY
@@ -94,8 +127,8 @@ def test_inputs_are_not_modified(preset, digits: Data):
 
 
 @EVERY
-def test_total_is_aleatoric_plus_epistemic(preset, digits: Data):
-    predictive = fit(preset, digits).predict(digits.test.x[:50])
+def test_total_is_aleatoric_plus_epistemic(preset, digits: Data, usual):
+    predictive = usual(preset).predict(digits.test.x[:50])
     parts = predictive.aleatoric_covariance + predictive.epistemic_covariance
     torch.testing.assert_close(parts, predictive.total_covariance, rtol=0, atol=1e-12)
     entropies = predictive.expected_entropy + predictive.mutual_information
@@ -103,8 +136,8 @@ def test_total_is_aleatoric_plus_epistemic(preset, digits: Data):
 
 
 @EVERY
-def test_members_are_plain_networks(preset, digits: Data):
-    ensemble = fit(preset, digits)
+def test_members_are_plain_networks(preset, digits: Data, usual):
+    ensemble = usual(preset)
     outputs = ensemble.predict(digits.test.x[:20]).outputs
     for index in range(ensemble.members):
         with torch.no_grad():
@@ -112,9 +145,19 @@ def test_members_are_plain_networks(preset, digits: Data):
         torch.testing.assert_close(alone, outputs[index], rtol=1e-5, atol=1e-5)
 
 
+def with_squares(data: Data) -> Data:
+    """The same examples with x and x^2 as inputs, as Izmailov et al. (2019) have it."""
+    splits = (data.train, data.val)
+    x, y = (torch.cat([getattr(split, name) for split in splits]) for name in "xy")
+    return mm.open_data((torch.cat([x, x.square()], dim=1), y))
+
+
 @EVERY
 def test_regression_works_as_classification_does(preset):
     data = mm.open_data("x-sin-x")
+    repulsion = recipe(preset).repulsion
+    if repulsion is not None and repulsion.space == "input-gradients":  # which needs inputs of two numbers
+        data = with_squares(data)
     ensemble = fit(preset, data, epochs=60, batch_size=32, lr=0.01)
     predictive = ensemble.predict(data.test.x)
     torch.testing.assert_close(
@@ -127,8 +170,6 @@ def test_regression_works_as_classification_does(preset):
 
 @EVERY
 def test_a_recipe_survives_json_and_reads_well(preset):
-    from murmuration.recipe import recipe, recipe_from_json
-
     chosen = recipe(preset)
     assert recipe_from_json(chosen.to_json()) == chosen
     assert str(chosen).startswith(f"{preset}: sharing ")

@@ -58,6 +58,24 @@ def test_decoupled_decay_of_sgd_shrinks_the_weight_itself():
     assert weight.item() == pytest.approx(2.0 * (1 - 0.1 * 0.5) - 0.1)
 
 
+def test_nesterov_by_hand():
+    """velocity = 0.9 velocity + g, then theta - lr (g + 0.9 velocity): 1 - 0.1 1.9, then 0.81 - 0.1 (1 + 0.9 1.9)."""
+    optimiser = make_optimiser("nesterov", momentum=0.9)
+    weight, velocity, path = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64), []
+    for taken in range(2):
+        optimiser.update([weight], [torch.ones_like(weight)], [[velocity]], 0.1, taken)
+        path.append(weight.item())
+    assert path == pytest.approx([0.81, 0.539], rel=1e-12)
+
+
+def test_coupled_decay_goes_through_the_velocity():
+    """Without any gradient of the loss, the first step of Nesterov is theta (1 - lr wd 1.9)."""
+    optimiser = make_optimiser("nesterov", momentum=0.9, weight_decay=0.5, decay="coupled")
+    weight = torch.full((1,), 2.0, dtype=torch.float64)
+    optimiser.update([weight], [torch.zeros_like(weight)], [[torch.zeros_like(weight)]], 0.1, 0)
+    assert weight.item() == pytest.approx(2.0 * (1 - 0.1 * 0.5 * 1.9), rel=1e-12)
+
+
 def test_a_gradient_in_another_memory_layout_moves_the_right_elements():
     optimiser = make_optimiser("adam")
     weight, gradient = torch.zeros(3, 4), torch.zeros(4, 3).t()

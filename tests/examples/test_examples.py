@@ -40,6 +40,16 @@ def test_trust_falls_with_corruption_and_noise_is_noticed(capsys):
     assert capsys.readouterr().out.count("sets of") == 3
 
 
+def test_repulsion_raises_the_doubt_away_from_data(capsys):
+    found = run("05_repulsion_toys")
+    for place in ("gap", "far"):
+        assert found[f"gaps-1d function-rde {place}"] > found[f"gaps-1d deep-ensemble {place}"]
+        assert found[f"gaps-1d forde-identity {place}"] > 2 * found[f"gaps-1d deep-ensemble {place}"]
+    for recipe in ("function-rde", "feature-rde", "forde-identity"):
+        assert found[f"five-gaussians {recipe} far"] > found["five-gaussians deep-ensemble far"]
+    assert capsys.readouterr().out.count("forde-identity") == 2
+
+
 def test_every_example_is_run_here():
     text = Path(__file__).read_text()
     assert all(f'"{path.stem}"' in text for path in EXAMPLES.glob("*.py"))

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from murmuration.coupling import Shown
+from murmuration.coupling import Coupling, Repulsion, Shown
+from murmuration.coupling.forces import Felt
 from murmuration.dynamics import make_optimiser
 from murmuration.engines import assemble, engine
 from murmuration.likelihoods import Categorical
@@ -57,22 +58,22 @@ def explicit(population: Population, index: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class OutputRepulsion:
-    """exp(-|s_i - s_j|^2 / 2) summed over the others, s = outputs; a stand-in with a closed form."""
+    """exp(-|s_i - s_j|^2 / 2) summed over the others, s = outputs; a stand-in space with a closed form."""
 
-    def signature(self, shown: Shown) -> Tensor:
+    def show(self, shown: Shown) -> Tensor:
         return shown.outputs.flatten(1)
 
-    def couple(self, signatures: Tensor) -> Tensor:
+    def push(self, signatures: Tensor) -> Felt:
         difference = signatures[:, None] - signatures[None]  # (M, M, D)
         kernel = (-0.5 * difference.square().sum(-1)).exp()
-        return -(kernel.unsqueeze(-1) * difference).sum(1)
+        return Felt(-(kernel.unsqueeze(-1) * difference).sum(1), kernel.mean(), kernel.sum(1).log())
 
 
 @dataclass(frozen=True)
 class InputGradientRepulsion(OutputRepulsion):
     """The same force between gradients of the summed outputs with respect to the inputs: needs a double backward."""
 
-    def signature(self, shown: Shown) -> Tensor:
+    def show(self, shown: Shown) -> Tensor:
         return torch.autograd.grad(shown.outputs.sum(), shown.x, create_graph=True)[0].flatten(1)
 
 
@@ -92,18 +93,18 @@ def test_uncoupled_members_move_as_networks_trained_alone(how):
             torch.testing.assert_close(state.population.own[name][i], moved, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("coupling", [OutputRepulsion(), InputGradientRepulsion()], ids=["outputs", "input gradients"])
+@pytest.mark.parametrize("space", [OutputRepulsion(), InputGradientRepulsion()], ids=["outputs", "input gradients"])
 @pytest.mark.parametrize("how", ENGINES, ids=lambda e: f"{e.name}{'-direct' if e.direct else ''}")
-def test_a_cotangent_is_pulled_back_together_with_the_loss(how, coupling):
+def test_a_cotangent_is_pulled_back_together_with_the_loss(how, space):
     """Reference: one graph over all members, the other members' signatures held constant."""
     state, given = start(), batch()
     before = state.population.clone()
-    run(state, how, method(coupling), given)
+    run(state, how, method(Coupling(Repulsion("weights"), space, weight=1.0)), given)
     x, y = given.fetch(slice(MEMBERS))
     nets = [explicit(before, i) for i in range(MEMBERS)]
     inputs = [x[i].clone().requires_grad_() for i in range(MEMBERS)]
     outputs = [net(value) for net, value in zip(nets, inputs, strict=True)]
-    if isinstance(coupling, InputGradientRepulsion):
+    if isinstance(space, InputGradientRepulsion):
         pairs = zip(outputs, inputs, strict=True)
         shown = [torch.autograd.grad(o.sum(), i, create_graph=True)[0].flatten() for o, i in pairs]
     else:

@@ -1,0 +1,124 @@
+"""What repulsion costs: a FoRDE step against a deep-ensemble step on the same engine, interleaved in one run.
+
+    python benchmarks/repulsion.py            a table
+    python benchmarks/repulsion.py --json     one JSON object on standard output
+
+Ten members, batch 128, Adam. `forde_over_de` compares input-gradient repulsion on the whole batch with plain members,
+`subbatch` does so with repulsion on a quarter of the batch. `coupling_share` is the part of a FoRDE step in which all
+members wait for the distances, kernels and forces between them; the rest is the second backward pass. Other spaces are
+timed on the MLP.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+
+from murmuration.data import open_data
+from murmuration.engines import Engine, assemble
+from murmuration.likelihoods import Categorical
+from murmuration.nets import build_net
+from murmuration.recipe import Plan, Recipe, recipe
+from murmuration.training import Job, begin, choose_engine
+from murmuration.training.step import Batch, State, step
+
+MEMBERS, BATCH, CLASSES = 10, 128, 10
+WORKLOADS = {"mlp": (1, 8, 8), "small-cnn": (3, 32, 32), "medium-cnn": (3, 32, 32)}  # net -> shape of an input
+STEPS = {"mlp": 20, "small-cnn": 2, "medium-cnn": 1}  # steps a timing
+QUARTER = "input-gradients:lengthscales=pca,share=0.25"
+PAUSE = 0.3  # seconds; idle OpenMP threads spin for a while after their last work
+
+
+def contenders(net: str) -> dict[str, Recipe]:
+    """The recipes whose steps are timed."""
+    own = {
+        "deep-ensemble": recipe("deep-ensemble"),
+        "forde-pca": recipe("forde-pca"),
+        "quarter": Recipe("quarter", coupling=QUARTER),
+    }
+    others = ("forde-identity", "weight-rde", "function-rde", "feature-rde", "svgd") if net == "mlp" else ()
+    return {**own, **{name: recipe(name) for name in others}}
+
+
+def job_for(net: str, chosen: Recipe, engine: str) -> Job:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2 * BATCH, *WORKLOADS[net], generator=generator)
+    y = torch.randint(CLASSES, (2 * BATCH,), generator=generator)
+    plan = Plan(members=MEMBERS, batch_size=BATCH, engine=engine, batches="same", schedule="constant")
+    data = open_data((x, y), task="classification")
+    return Job(lambda: build_net(net, WORKLOADS[net], CLASSES), data, Categorical(CLASSES), chosen, plan)
+
+
+@contextmanager
+def ready(job: Job, engine: Engine) -> Iterator[tuple[State, Callable[[], object]]]:
+    """One step of a recipe on an engine, and the state it changes."""
+    x, y = job.data.train.x[:BATCH], job.data.train.y[:BATCH]
+    progress, method = begin(job), job.method()
+    batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, *y.shape)), 1e-3)
+    with assemble(engine, job.member(0)) as team:
+        yield progress.state, lambda: step(team, method, progress.state, batch)
+
+
+def seconds(work: Callable[[], object], steps: int) -> float:
+    """Seconds a step, after a pause and a step that wakes sleeping threads."""
+    time.sleep(PAUSE)
+    work()
+    start = time.perf_counter()
+    for _ in range(steps):
+        work()
+    return (time.perf_counter() - start) / steps
+
+
+def measure(net: str, repeats: int) -> dict[str, object]:
+    """Medians of interleaved repeats, all on the engine that suits the FoRDE step best."""
+    jobs = {name: job_for(net, chosen, "auto") for name, chosen in contenders(net).items()}
+    choice = choose_engine(jobs["forde-pca"], begin(jobs["forde-pca"]))
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    with ExitStack() as stack:
+        runners = {name: stack.enter_context(ready(job, choice.engine)) for name, job in jobs.items()}
+        for _ in range(repeats):
+            for name, (_, work) in runners.items():
+                times[name].append(seconds(work, STEPS[net]))
+        spent = runners["forde-pca"][0].seconds
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    plain = medians["deep-ensemble"]
+    return {
+        "engine": choice.engine.name,
+        "milliseconds": {name: round(1e3 * value, 2) for name, value in medians.items()},
+        "forde_over_de": round(medians["forde-pca"] / plain, 3),
+        "subbatch": round(medians["quarter"] / plain, 3),
+        "coupling_share": round(spent["coupling"] / spent["steps"], 4),
+        "over_de": {name: round(value / plain, 3) for name, value in medians.items() if name != "deep-ensemble"},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--nets", default=",".join(WORKLOADS))
+    options = parser.parse_args()
+    found = {net: measure(net, options.repeats) for net in options.nets.split(",")}
+    record = {
+        "workloads": found,
+        "coupling_share": {net: each["coupling_share"] for net, each in found.items()},
+        "subbatch": {net: each["subbatch"] for net, each in found.items()},
+        "members": MEMBERS,
+        "batch": BATCH,
+        "repeats": options.repeats,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }
+    if options.json:
+        return print(json.dumps(record, indent=2))
+    for net, each in found.items():
+        told = ", ".join(f"{name} {ratio}x" for name, ratio in each["over_de"].items())  # type: ignore[attr-defined]
+        print(f"{net} on {each['engine']}: {told}; coupling {each['coupling_share']:.1%} of a step")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What happens between members in a step: all have shown themselves, and each learns how it should move.
+
+A member that shows nonsense, because it diverged, is neither seen nor pushed, and what it feels stays with it.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.utils import get_total_norm
+
+from murmuration.coupling import Coupling
+from murmuration.engines import Team
+from murmuration.population import Named
+
+FARTHEST = 1e15  # a signature longer than this is nonsense: squares of its distances would overflow
+
+Pulled = tuple[list[Tensor], list[Tensor]]  # gradients of own tensors (m, ...) each, and of shared ones
+
+
+@dataclass(frozen=True)
+class Local:
+    """What one group of m members did alone."""
+
+    members: slice
+    own: Named  # leaves of the graph
+    shared: Named
+    losses: Tensor  # (m,)
+    signature: Tensor | None  # (m, ...)
+    buffers_before: Named  # as they were, in case the step must be undone
+
+
+@dataclass(frozen=True)
+class Met:
+    """What came of a meeting."""
+
+    gradients: list[Pulled]  # one a group
+    seconds: float  # that members spent on each other
+    felt: dict[str, float] = field(default_factory=dict)  # what it was like, if somebody wants to know
+
+
+def meet(team: Team, coupling: Coupling, places: list[Local], *, step: int, measured: bool) -> Met:
+    """Each group's gradients of loss and repulsion, after all members have seen each other."""
+    start, drive = time.perf_counter(), coupling.drive(step)
+    cotangents, felt = couple(coupling, places, step=step, measured=measured)
+    seconds = time.perf_counter() - start
+    if not coupling.mixes and not measured:
+        pulled = team.map(lambda here, cotangent: pull_back(here, cotangent, drive), places, cotangents)
+        return Met(pulled, seconds)
+    losses = team.map(lambda here: pull_back(here, drive=drive, keep=True), places)
+    pushes = team.map(push_back, places, cotangents)
+    if coupling.mixes:
+        losses = mixed(coupling, places, losses)
+    if measured:
+        felt["push_to_loss"] = norm_of(pushes) / max(norm_of(losses), 1e-30)
+    return Met([added(*pair) for pair in zip(losses, pushes, strict=True)], seconds, felt)
+
+
+def couple(
+    coupling: Coupling, places: list[Local], *, step: int, measured: bool
+) -> tuple[list[Tensor], dict[str, float]]:
+    """Each group's cotangents, from the signatures of all, and what the meeting was like."""
+    signatures, sound = shown(places)
+    cotangents, told = torch.zeros_like(signatures), {}
+    if bool(sound.any()):
+        felt = coupling.couple(signatures[sound], step)
+        cotangents[sound] = felt.cotangents
+        if measured:
+            told = {"mean_kernel": float(felt.mean_kernel), "cosine": coupling.cosine(signatures[sound])}
+    return list(cotangents.split([len(here.losses) for here in places])), told
+
+
+def shown(places: list[Local]) -> tuple[Tensor, Tensor]:
+    """The signatures (M, ...) of all members, without their graph, and which of them (M,) make sense."""
+    signatures = torch.cat([here.signature.detach() for here in places if here.signature is not None])
+    return signatures, signatures.flatten(1).norm(dim=1) < FARTHEST  # NaN is not less
+
+
+def pull_back(here: Local, cotangent: Tensor | None = None, drive: float = 1.0, *, keep: bool = False) -> Pulled:
+    """Gradients of the group's own tensors, (m, ...) each, and of the shared ones, summed over the group."""
+    roots = [here.losses.sum()]
+    weights: list[Tensor | None] = [None if drive == 1 else torch.full_like(roots[0], drive)]
+    if cotangent is not None and here.signature is not None:
+        roots.append(here.signature)
+        weights.append(cotangent)
+    return _gradients(here, roots, weights, keep)
+
+
+def push_back(here: Local, cotangent: Tensor) -> Pulled:
+    """The gradients of the repulsion alone."""
+    assert here.signature is not None
+    return _gradients(here, [here.signature], [cotangent], keep=False)
+
+
+def _gradients(here: Local, roots: list[Tensor], weights: list[Tensor | None], keep: bool) -> Pulled:
+    leaves = [*here.own.values(), *here.shared.values()]
+    found = torch.autograd.grad(roots, leaves, weights, materialize_grads=True, retain_graph=keep)
+    return list(found[: len(here.own)]), list(found[len(here.own) :])
+
+
+def mixed(coupling: Coupling, places: list[Local], pulled: list[Pulled]) -> list[Pulled]:
+    """Loss gradients after every member has taken its part of all others' (SVGD); nonsense stays with its owner.
+
+    The weights of a member may make sense and its gradients not: zero times infinity would reach everybody.
+    """
+    signatures, sound = shown(places)
+    whole = [torch.cat(parts) for parts in zip(*(own for own, _ in pulled), strict=True)]  # (M, ...) each
+    for gradient in whole:
+        sound = sound & gradient.flatten(1).isfinite().all(1)
+    rows = sound.nonzero().flatten()
+    blended = [gradient.clone() for gradient in whole]
+    if len(rows):
+        mixture = coupling.mixture(signatures[rows])
+        for mine, gradient in zip(blended, whole, strict=True):
+            mine[rows] = torch.tensordot(mixture.to(gradient), gradient[rows], dims=1)
+    return [([g[here.members] for g in blended], shared) for here, (_, shared) in zip(places, pulled, strict=True)]
+
+
+def added(a: Pulled, b: Pulled) -> Pulled:
+    """Two lists of gradients, added."""
+    first, second = ([x + y for x, y in zip(*pair, strict=True)] for pair in zip(a, b, strict=True))
+    return first, second
+
+
+def norm_of(pulled: list[Pulled]) -> float:
+    """The length of all gradients together."""
+    return float(get_total_norm([gradient for own, shared in pulled for gradient in (*own, *shared)]))

@@ -1,0 +1,165 @@
+"""Lengthscales that validation examples choose: once each, never by the test split, and on the record."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import murmuration as mm
+from murmuration import fitting
+from murmuration.data import Data
+from murmuration.engines import assemble, engine, member_outputs
+from murmuration.recipe import Plan
+from murmuration.recipe import recipe as recipe_named
+from murmuration.training import tuning
+from murmuration.weights import Point
+
+PLAN = Plan(members=2, epochs=1, batch_size=128, engine="loop", lr=3e-3)
+GRID = (0.0, 0.4, 1.0)
+
+
+@pytest.fixture(autouse=True)
+def _three_alphas(monkeypatch):
+    monkeypatch.setattr(tuning, "ALPHAS", GRID)
+    monkeypatch.setattr(tuning, "SEVERITIES", (3,))
+
+
+@pytest.fixture
+def tried(monkeypatch) -> list[float | None]:
+    """The alphas that were trained with, in order."""
+    seen: list[float | None] = []
+    real = {"tuning": tuning.train, "fitting": fitting.train}
+
+    def noting(kind):
+        def train(job, *others):
+            seen.append(job.alpha)
+            return real[kind](job, *others)
+
+        return train
+
+    monkeypatch.setattr(tuning, "train", noting("tuning"))
+    monkeypatch.setattr(fitting, "train", noting("fitting"))
+    return seen
+
+
+def fit(data: Data, coupling: str = "input-gradients:lengthscales=tuned", **others) -> mm.Ensemble:
+    return mm.fit("mlp", data, recipe=recipe_named("forde-tuned", coupling=coupling), plan=PLAN, **others)
+
+
+def bits(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:
+    return ensemble.flocks[0].population.to_tensors()
+
+
+def same(a: mm.Ensemble, b: mm.Ensemble) -> bool:
+    return all(torch.equal(bits(b)[name], tensor) for name, tensor in bits(a).items())
+
+
+def test_the_lowest_score_wins(digits: Data, monkeypatch, tried):
+    """Scores are made up: the middle one is best, and the ensemble is the one trained with it."""
+    made_up = {0.0: 0.5, 0.4: 0.3, 1.0: math.inf}
+    monkeypatch.setattr(tuning, "score", lambda job, *others: made_up[job.alpha])
+    ensemble = fit(digits)
+    assert tried == [*GRID, 0.4]
+    assert ensemble.manifest["alpha"] == 0.4
+    assert ensemble.manifest["sweep"] == {"0": 0.5, "0.4": 0.3, "1": math.inf}
+    tried.clear()
+    explicit = fit(digits, "input-gradients:lengthscales=tuned,alpha=0.4")
+    assert tried == [None]  # once, with the alpha of its settings
+    assert "sweep" not in explicit.manifest
+    assert same(explicit, ensemble)
+
+
+def test_scores_are_means_over_clean_and_corrupted_validation_examples(digits: Data):
+    ensemble = fit(digits)
+    found = ensemble.manifest["sweep"]
+    assert list(found) == ["0", "0.4", "1"]
+    assert ensemble.manifest["alpha"] == float(min(found, key=found.get))
+    exams = tuning.validation_exams(digits)
+    assert len(exams) == 4  # clean, speckle noise, blur, spatter; grey pictures have no colour to saturate
+    assert torch.equal(exams[0], digits.val.x)
+    chosen = ensemble.flocks[0]
+    with assemble(engine("loop"), chosen.module) as team:
+        losses = []
+        for x in exams:
+            outputs = member_outputs(team, Point(), chosen.population, x)
+            probs = outputs.softmax(-1).mean(0)[torch.arange(len(x)), digits.val.y]
+            losses.append(-probs.log().mean().item())
+    assert found[f"{ensemble.manifest['alpha']:g}"] == pytest.approx(sum(losses) / 4, rel=1e-5)
+
+
+def test_the_test_split_is_never_looked_at(digits: Data):
+    """With NaN in its place nothing changes."""
+    poison = mm.Split(torch.full_like(digits.test.x, torch.nan), torch.full_like(digits.test.y, -1))
+    clean, poisoned = fit(digits), fit(replace(digits, test=poison))
+    assert clean.manifest["sweep"] == poisoned.manifest["sweep"]
+    assert same(clean, poisoned)
+
+
+def test_a_killed_sweep_goes_on_where_it_was(digits: Data, tmp_path: Path, tried):
+    undisturbed = fit(digits)
+    tried.clear()
+
+    def stop(text, done, total, record):
+        if text.startswith("trying alpha 1,"):
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fit(digits, out=tmp_path / "run", show=stop)
+    assert tried == [0.0, 0.4]
+    stored = json.loads((tmp_path / "run" / "sweep.json").read_text())
+    assert stored == {key: undisturbed.manifest["sweep"][key] for key in ("0", "0.4")}
+    tried.clear()
+    resumed = mm.resume(tmp_path / "run")
+    assert tried == [1.0, resumed.manifest["alpha"]]
+    assert resumed.manifest["sweep"] == undisturbed.manifest["sweep"]
+    assert same(resumed, undisturbed)
+    written = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert written["sweep"] == undisturbed.manifest["sweep"]
+    assert written["alpha"] == undisturbed.manifest["alpha"]
+    again = mm.load(tmp_path / "run")
+    assert again.manifest["alpha"] == written["alpha"]
+
+
+def test_a_run_killed_after_its_sweep_does_not_repeat_it(digits: Data, tmp_path: Path, tried):
+    def stop(text, done, total, record):
+        if done == 5:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fit(digits, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
+    assert len(tried) == 4
+    tried.clear()
+    resumed = mm.resume(tmp_path / "run")
+    assert tried == [resumed.manifest["alpha"]]
+    assert same(resumed, fit(digits))
+
+
+def test_one_member_has_nothing_to_choose(digits: Data, tried):
+    ensemble = mm.fit("mlp", digits, recipe="forde-tuned", plan=replace(PLAN, members=1))
+    assert tried == [None]
+    assert "alpha" not in ensemble.manifest
+
+
+def test_an_alpha_that_nobody_survives_is_not_chosen(digits: Data, monkeypatch):
+    """All members of the first candidate diverge: its score is infinite, and the sweep goes on."""
+    real = tuning.train
+
+    def train(job, *others):
+        population = real(job, *others)
+        return population.take(torch.tensor([], dtype=torch.int64)) if job.alpha == 0.0 else population
+
+    monkeypatch.setattr(tuning, "train", train)
+    ensemble = fit(digits)
+    assert ensemble.manifest["sweep"]["0"] == math.inf
+    assert ensemble.manifest["alpha"] in (0.4, 1.0)
+
+
+def test_inputs_without_corruptions_are_judged_as_they_are():
+    x = torch.randn(60, 2, 5, 5, generator=torch.Generator().manual_seed(0))  # two channels: neither grey nor colour
+    data = mm.open_data((x, (x.mean((1, 2, 3)) > 0).long()))
+    exams = tuning.validation_exams(data)
+    assert len(exams) == 1
+    assert torch.equal(exams[0], data.val.x)
