@@ -70,7 +70,8 @@ def measured(method: str, seed: int, data: mm.Data, setting: Setting, foreign: A
     trained, exam = time.perf_counter() - start, exam_of(data)
     corrupting = Corrupting(tuple(corruptions_for(data.preparation)), setting.severities)
     shift = assess_shift(ensemble, exam, corrupting)
-    strange = assess_foreign(ensemble, familiar_of(ensemble, exam), "foreign", foreign)
+    familiar = familiar_of(ensemble, replace(exam, train=None))  # uncertainties alone, no distances in feature space
+    strange = assess_foreign(ensemble, familiar, "foreign", foreign)
     return {
         "method": method,
         "seed": seed,

@@ -27,6 +27,11 @@ class Coupling:
         return self.settings.space == "features"
 
     @property
+    def needs_inputs(self) -> bool:
+        """Whether what members show is differentiated by the inputs of the step."""
+        return self.settings.space == "input-gradients" and self.settings.share == 1
+
+    @property
     def mixes(self) -> bool:
         """Whether members move along each other's loss gradients too (SVGD)."""
         return self.settings.estimator == "svgd"

@@ -104,7 +104,7 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
     noise = [Noise(method.seed, first + i, state.step) for i in range(group.members)]
     x, y = batch.fetch(members)
     coupling = _coupling_now(method, state)
-    if coupling is not None:
+    if coupling is not None and coupling.needs_inputs:
         x = x.detach().requires_grad_()
     weights, complexity = method.weights.realise(own, shared, noise)
     tensors, structure = {**weights, **group.buffers}, team.structure(training=True)

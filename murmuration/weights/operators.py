@@ -4,6 +4,7 @@ A network stays any `nn.Module`. It is called with the members' tensors in place
 its operators are intercepted:
 
 - dropout noise its masks from each member's own noise stream, so that a mask does not depend on which engine ran it;
+- a convolution whose input gradient will be differentiated is one that makes this cheap (`twice.py`);
 - with many members at once, a linear layer is one batched product.
 
 Two ways lead to many members at once. The *direct* way runs the module once on tensors with a leading member axis; it
@@ -23,6 +24,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from murmuration.streams import Noise
 from murmuration.weights.masks import arguments_of, is_dropout, masked
 from murmuration.weights.structure import Structure
+from murmuration.weights.twice import CONVOLUTIONS, convolve
 
 POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leaky_relu, F.elu, F.selu, F.mish}
 POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh, torch.sin, torch.cos, torch.erf}
@@ -41,7 +43,7 @@ def run_members(
     """
     if len(noise) == 1:
         alone = {name: tensor[0] for name, tensor in tensors.items()}
-        with Intercept(noise):
+        with Intercept(noise, twice=x.requires_grad):
             return structure(alone, _fast_layout(x[0]), part).unsqueeze(0)
     if direct:
         with InterceptDirect(noise):
@@ -60,15 +62,18 @@ def _fast_layout(x: Tensor) -> Tensor:
 
 
 class Intercept(TorchFunctionMode):
-    """One member: only dropout is intercepted."""
+    """One member: only dropout is intercepted, and convolutions that will be differentiated twice."""
 
-    def __init__(self, noise: Sequence[Noise]) -> None:
+    def __init__(self, noise: Sequence[Noise], twice: bool = False) -> None:
         super().__init__()
         self.noise = noise
+        self.twice = twice
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if is_dropout(func):
             return masked(func, self.noise, arguments_of(args, kwargs or {}))
+        if self.twice and func in CONVOLUTIONS and len(args) > 1:
+            return convolve(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 

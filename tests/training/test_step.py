@@ -99,7 +99,8 @@ def test_a_cotangent_is_pulled_back_together_with_the_loss(how, space):
     """Reference: one graph over all members, the other members' signatures held constant."""
     state, given = start(), batch()
     before = state.population.clone()
-    run(state, how, method(Coupling(Repulsion("weights"), space, weight=1.0)), given)
+    shown = "input-gradients" if isinstance(space, InputGradientRepulsion) else "weights"
+    run(state, how, method(Coupling(Repulsion(shown), space, weight=1.0)), given)
     x, y = given.fetch(slice(MEMBERS))
     nets = [explicit(before, i) for i in range(MEMBERS)]
     inputs = [x[i].clone().requires_grad_() for i in range(MEMBERS)]
