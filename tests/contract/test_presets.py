@@ -12,7 +12,10 @@ from murmuration.data import Data
 from murmuration.recipe import PRESETS, Plan, recipe, recipe_from_json
 
 PLAN = Plan(members=3, epochs=2, batch_size=64, engine="loop", lr=3e-3)
-EVERY = pytest.mark.parametrize("preset", PRESETS)
+LONG = ("forde-pca", "forde-tuned")  # one is forde under its full name, the other trains once for every alpha
+EVERY = pytest.mark.parametrize(
+    "preset", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in PRESETS]
+)
 
 
 @pytest.fixture(autouse=True)
