@@ -11,8 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.data.shift import blurs, digital, noise, spatter, weather
+import murmuration.data.shift.blurs as blurs
+import murmuration.data.shift.digital as digital
+import murmuration.data.shift.noise as noise
+import murmuration.data.shift.spatter as spatter
+import murmuration.data.shift.weather as weather
 from murmuration.data.shift.randomness import Draws, draws_for
+from murmuration.data.shift.severities import check_place
 from murmuration.errors import Misuse, unknown
 
 AT_ONCE = 1 << 17  # pixels worked on at a time, so that they stay near the processor
@@ -169,10 +174,7 @@ def stored(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 def check(images: np.ndarray, severity: int, seed: int, first: int) -> None:
     """Refuse what cannot be spoilt: other shapes, other types, numbers outside 0..1, severities outside 1..5."""
-    if isinstance(severity, bool) or not isinstance(severity, int | np.integer) or severity not in range(1, 6):
-        raise Misuse(f"severity {severity!r}: expected an integer from 1 to 5")
-    if seed < 0 or first < 0:
-        raise Misuse(f"seed {seed} and first {first}: expected integers from 0")
+    check_place(severity, seed, first)
     if not isinstance(images, np.ndarray) or (images.dtype != np.uint8 and images.dtype.kind != "f"):
         got = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
         raise Misuse(f"pictures of type {got}: expected an array of uint8 in 0..255 or of floats in 0..1")

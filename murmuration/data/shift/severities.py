@@ -1,6 +1,7 @@
 """The severities a corruption has, and what else says which one an input meets."""
 
 from collections.abc import Sequence
+from numbers import Integral
 
 from murmuration.errors import Misuse
 
@@ -9,7 +10,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 def check_place(severity: int, seed: int, first: int) -> None:
     """Refuse a severity outside 1 .. 5, and a seed or a first index below 0."""
-    if isinstance(severity, bool) or severity not in SEVERITIES:
+    if isinstance(severity, bool) or not isinstance(severity, Integral) or severity not in SEVERITIES:
         raise Misuse(f"severity {severity!r}: expected an integer from 1 to 5")
     if seed < 0 or first < 0:
         raise Misuse(f"seed {seed} and first {first}: expected integers from 0")
