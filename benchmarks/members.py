@@ -8,6 +8,9 @@ hand: contiguous tensors, one torch.optim.Adam a network, torch's default settin
 because the engines change how the process keeps freed memory. Repeats alternate between the contenders, medians are
 reported, and ratios are what counts: absolute times on a shared machine are noise. The GEMM peak is measured in the
 same run; a workload's floating-point operations are those of its convolutions and products, counted by torch.
+
+`batch_ensemble` is a BatchEnsemble of as many members on the same batch, on its own fastest engine. It stores little
+more than one network and computes as much as ten: what it shares is memory, not time.
 """
 
 import argparse
@@ -38,6 +41,7 @@ STEPS = {"mlp": 50, "small-cnn": 2, "medium-cnn": 1}  # steps a timing, so that 
 HOPELESS = 2.0  # an engine this many times slower than the plain loop is timed once only
 PAUSE = 0.3  # seconds; idle OpenMP threads spin for a while after their last work
 GEMM = 2048
+EMBEDDED = "batch-ensemble"
 
 
 def inputs(net: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -61,20 +65,18 @@ def plain_step(net: str) -> Callable[[], None]:
     return all_members
 
 
-def job_for(net: str, engine: str) -> Job:
+def job_for(net: str, engine: str, name: str = "deep-ensemble") -> Job:
     x, y = inputs(net)
     data = open_data((x.repeat(2, 1, 1, 1), y.repeat(2)), task="classification")
     plan = Plan(members=MEMBERS, batch_size=BATCH, engine=engine, batches="same", schedule="constant")
-    return Job(
-        lambda: build_net(net, WORKLOADS[net], CLASSES), data, Categorical(CLASSES), recipe("deep-ensemble"), plan
-    )
+    return Job(lambda: build_net(net, WORKLOADS[net], CLASSES), data, Categorical(CLASSES), recipe(name), plan)
 
 
 @contextmanager
-def engine_step(net: str, engine: str) -> Iterator[tuple[Engine, Callable[[], None]]]:
+def engine_step(net: str, engine: str, name: str = "deep-ensemble") -> Iterator[tuple[Engine, Callable[[], None]]]:
     """One step of our own on the named engine."""
     x, y = inputs(net)
-    job = job_for(net, engine)
+    job = job_for(net, engine, name)
     progress = begin(job)
     chosen = choose_engine(job, progress).engine
     batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, BATCH)), 1e-3)
@@ -140,6 +142,8 @@ def measure(net: str, repeats: int) -> tuple[dict[str, object], float]:
         for name in (*ENGINES, "auto"):
             chosen[name], one = stack.enter_context(engine_step(net, name))
             contenders[name] = lambda one=one: seconds(one, STEPS[net])
+        chosen[EMBEDDED], embedded = stack.enter_context(engine_step(net, "auto", EMBEDDED))
+        contenders[EMBEDDED] = lambda: seconds(embedded, STEPS[net])
         times: dict[str, list[float]] = {name: [] for name in contenders}
         rates = []
         for _ in range(repeats):
@@ -147,9 +151,22 @@ def measure(net: str, repeats: int) -> tuple[dict[str, object], float]:
             for name, ask in contenders.items():
                 if not times[name] or times[name][0] < HOPELESS * times["plain_loop"][0]:
                     times[name].append(ask())
-    return record(net, {name: statistics.median(t) for name, t in times.items()}, chosen["auto"], max(rates)), max(
-        rates
-    )
+    median, peak = {name: statistics.median(t) for name, t in times.items()}, max(rates)
+    return {**record(net, median, chosen["auto"], peak), "batch_ensemble": embedded_record(net, median, chosen)}, peak
+
+
+def embedded_record(net: str, median: dict[str, float], chosen: dict[str, Engine]) -> dict[str, object]:
+    """What a BatchEnsemble costs beside ten single networks: time against their loop, numbers stored against one."""
+    stored = {name: begin(job_for(net, "loop", name)).state.population for name in ("deep-ensemble", EMBEDDED)}
+    single = stored["deep-ensemble"].parameters_per_member()
+    return {
+        "s": median[EMBEDDED],
+        "engine": chosen[EMBEDDED].name,
+        "over_plain_loop": median[EMBEDDED] / median["plain_loop"],
+        "over_deep_ensemble": median[EMBEDDED] / median["auto"],
+        "parameters": stored[EMBEDDED].parameters_stored(),
+        "parameters_over_single": stored[EMBEDDED].parameters_stored() / single,
+    }
 
 
 def record(net: str, median: dict[str, float], auto: Engine, gemm: float) -> dict[str, object]:
@@ -187,6 +204,9 @@ def table(result: dict) -> str:
         lines.append(f"{net}: plain {1e3 * entry['plain_loop_s']:.1f}  {engines}")
         auto = f"  auto = {entry['auto_engine']}: {1e3 * entry['auto_s']:.1f} ({entry['auto_speedup']:.2f}x)"
         lines.append(f"{auto}, {entry['fraction_of_peak']:.2f} of the GEMM peak")
+        both = entry["batch_ensemble"]
+        ratio = f"{both['over_plain_loop']:.2f} of the plain loop, {both['parameters_over_single']:.3f} of one net's numbers"
+        lines.append(f"  batch-ensemble on {both['engine']}: {1e3 * both['s']:.1f}, {ratio}")
     return "\n".join(lines)
 
 

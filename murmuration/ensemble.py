@@ -18,7 +18,9 @@ from murmuration.predictive import Predictive
 from murmuration.recipe import Recipe, Wishes
 from murmuration.runs import SAFEGUARDS, create_run, read_json, save_members, write_json
 from murmuration.safeguards import Safeguards, fit_safeguards, safeguards_from_json
-from murmuration.weights import WEIGHTS
+from murmuration.weights import Family, Outline, family_of
+from murmuration.weights.families import OUT, explicit
+from murmuration.weights.outline import bias_of, outline_from_json
 
 STREAM = 4096  # inputs predicted at once when predictions are used up as they come
 
@@ -69,17 +71,29 @@ class Ensemble:
         """One member as a plain network with its own copy of its weights."""
         for flock in self.flocks:
             if index < flock.population.members:
-                return _as_module(flock, index)
+                return _as_module(flock, index, self.family)
             index -= flock.population.members
         raise Misuse(f"member {index + self.members}: the ensemble has {self.members}")
 
-    def predict(self, x: Tensor | np.ndarray, *, calibrated: bool = True) -> Predictive:
+    @property
+    def outline(self) -> Outline:
+        """The kernels of the network, where the recipe does something with them."""
+        return outline_from_json(self.manifest.get("outline"))
+
+    @property
+    def family(self) -> Family:
+        """What a weight is in this network."""
+        return family_of(self.recipe.weighs, self.outline, inside=self.recipe.shares.bias == "inside")
+
+    def predict(self, x: Tensor | np.ndarray, *, draws: int | None = None, calibrated: bool = True) -> Predictive:
         """The predictive distribution for inputs (N, ...): outputs (S, N, K).
 
-        An ensemble with a calibrator applies it, unless `calibrated` is False.
+        Members whose weights are random answer `draws` times each; the recipe says how often if it is left out. An
+        ensemble with a calibrator applies it, unless `calibrated` is False.
         """
         inputs = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x).float()
-        outputs = torch.cat([self._outputs(flock, inputs) for flock in self.flocks]).cpu()
+        times = self.recipe.weighs.times(draws)
+        outputs = torch.cat([self._outputs(flock, inputs, times) for flock in self.flocks]).cpu()
         made = Predictive(outputs, self.likelihood or Categorical(outputs.shape[-1]))
         return self.safeguards.calibrated(made) if self.safeguards is not None and calibrated else made
 
@@ -99,9 +113,9 @@ class Ensemble:
         pred = Predictive.concatenate(list(self.stream(x, calibrated=False)))
         return replace(self, safeguards=fit_safeguards(pred, y, wishes))
 
-    def _outputs(self, flock: Flock, x: Tensor) -> Tensor:
+    def _outputs(self, flock: Flock, x: Tensor, draws: int) -> Tensor:
         with assemble(self.engine, flock.module) as team:
-            return member_outputs(team, WEIGHTS[self.recipe.weights], flock.population, x)
+            return member_outputs(team, self.family, flock.population, x, draws)
 
     def save(self, path: str | Path) -> None:
         """Write a run directory that `murmuration.load` reads back."""
@@ -129,11 +143,16 @@ def load_safeguards(path: Path) -> Safeguards | None:
         raise error if str(file) in str(error) else Failure(f"{file}: {error}") from None
 
 
-def _as_module(flock: Flock, index: int) -> nn.Module:
-    module = copy.deepcopy(flock.module)
-    population = flock.population
-    tensors = {name: tensor[index] for name, tensor in {**population.own, **population.buffers}.items()}
-    module.load_state_dict({**tensors, **population.shared}, strict=False)
+def _as_module(flock: Flock, index: int, family: Family) -> nn.Module:
+    """A member with all that scales its kernels multiplied into them."""
+    module, population = copy.deepcopy(flock.module), flock.population
+    own = {name: tensor[index] for name, tensor in {**population.own, **population.buffers}.items()}
+    tensors = {**own, **population.shared}
+    plain = {name: explicit(kernel, tensors, tensors[name]) for name, kernel in family.how.kernels.items()}
+    if family.how.inside:
+        scaled = {bias_of(name): tensors.get(name + OUT) for name in plain}
+        plain |= {bias: tensors[bias] * out for bias, out in scaled.items() if out is not None and bias in tensors}
+    module.load_state_dict({**tensors, **plain}, strict=False)
     return module.eval()
 
 

@@ -1,16 +1,16 @@
 """From a network and data to an ensemble in one call; from a killed run to the ensemble it would have become."""
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from murmuration.carrying import CHECKPOINT_SECONDS, Desk, Show, carry_out, say_nothing
 from murmuration.data import Data, open_data
 from murmuration.engines import Engine
-from murmuration.ensemble import Ensemble, Flock, load_safeguards, save_safeguards
+from murmuration.ensemble import Ensemble, Flock, load_safeguards
 from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Likelihood, likelihood_for, likelihood_from_json
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
@@ -19,32 +19,21 @@ from murmuration.provenance import describe
 from murmuration.recipe import Plan, Recipe, plan_from_json, recipe_from_json
 from murmuration.recipe import recipe as recipe_named
 from murmuration.runs import (
+    BACKBONE,
     create_run,
-    forget,
     load_checkpoint,
     load_members,
     read_history,
-    read_json,
     read_run,
+    read_tensors,
     require_free,
-    save_checkpoint,
-    save_members,
-    write_json,
+    write_tensors,
 )
 from murmuration.runs import sweep as sweep_up
-from murmuration.safeguards import FEWEST, check_wishes
-from murmuration.training import Job, Progress, begin, choose_engine, train
-from murmuration.training.batches import steps_per_epoch
-from murmuration.training.tuning import chosen, sweep, wants_sweep
-
-SWEEP = "sweep.json"  # of alphas, in the run directory
-CHECKPOINT_SECONDS = 30.0  # a killed run loses at most about this much
-
-Show = Callable[[str, int, int, dict[str, Any] | None], None]  # what is said, steps done, steps in all, last record
-
-
-def say_nothing(text: str, done: int, total: int, record: dict[str, Any] | None) -> None:
-    """A show for nobody."""
+from murmuration.safeguards import check_wishes
+from murmuration.sharing import is_factor
+from murmuration.training import Job, begin, choose_engine
+from murmuration.training.frozen import at_work
 
 
 def fit(
@@ -83,13 +72,17 @@ def fit(
         check_wishes(settings.wishes, opened.task)
     likelihood = likelihood_for(opened.task, opened.train.y, len(opened.classes), noise_std)
     source = _source(net or default_net(opened), opened, likelihood)
-    job = Job(source.build, opened, likelihood, chosen, settings)
-    progress = begin(job)
-    choice = choose_engine(job, progress)
+    body = backbone(chosen, net, source)
+    job = Job(source.build, opened, likelihood, chosen, settings, backbone=body)
+    work = at_work(job)
+    progress = begin(work)
+    choice = choose_engine(work, progress)
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
     manifest = describe(job, source, choice.engine, choice.reason)
     made = create_run(Path(out), manifest) if out is not None else None
-    return _carry_out(job, choice.engine, progress, manifest, Desk(out, show, checkpoint_seconds, made))
+    if out is not None and body is not None:
+        write_tensors(Path(out) / BACKBONE, body.state_dict())
+    return carry_out(job, work, choice.engine, progress, manifest, Desk(out, show, checkpoint_seconds, made))
 
 
 def resume(
@@ -112,11 +105,14 @@ def resume(
     opened = reopen(manifest, data)
     likelihood = likelihood_from_json(manifest["likelihood"])
     source = _source(_net_again(manifest, net), opened, likelihood)
-    job = Job(source.build, opened, likelihood, recipe_from_json(manifest["recipe"]), plan_from_json(manifest["plan"]))
+    chosen, plan = recipe_from_json(manifest["recipe"]), plan_from_json(manifest["plan"])
+    body = filled(source.build(), read_tensors(path / BACKBONE)) if chosen.shares.frozen != "no" else None
+    job = Job(source.build, opened, likelihood, chosen, plan, backbone=body)
+    work = at_work(job)
     progress = load_checkpoint(path)
     engine = engine_from(manifest)
     show(f"engine {engine.name}: as before", 0, 0, None)
-    return _carry_out(job, engine, progress or begin(job), manifest, Desk(path, show, checkpoint_seconds))
+    return carry_out(job, work, engine, progress or begin(work), manifest, Desk(path, show, checkpoint_seconds))
 
 
 def load(path: str | Path, *, net: Net | None = None, guarded: bool = True) -> Ensemble:
@@ -137,6 +133,28 @@ def load(path: str | Path, *, net: Net | None = None, guarded: bool = True) -> E
     )
 
 
+def backbone(chosen: Recipe, net: Net | None, source: NetSource) -> nn.Module | None:
+    """The trained network whose body a recipe uses as it is: the one given, or the first member of a run."""
+    frozen = chosen.shares.frozen
+    if frozen == "no":
+        return None
+    if frozen == "yes" and not isinstance(net, nn.Module):
+        raise Misuse(
+            "frozen=yes needs a trained net: give an nn.Module, or a run's directory as backbone:frozen=runs/x"
+        )
+    trained = net if isinstance(net, nn.Module) and frozen == "yes" else load(frozen).member(0)
+    return filled(source.build(), trained.state_dict())
+
+
+def filled(module: nn.Module, tensors: dict[str, torch.Tensor]) -> nn.Module:
+    """The module with these tensors, refused if they belong to another architecture."""
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise Misuse(f"the backbone is of another architecture: {str(error).splitlines()[1].strip()}") from error
+    return module.eval()
+
+
 def default_net(data: Data) -> str:
     """The network for inputs of this shape when none is asked for."""
     return "small-cnn" if len(data.input_shape) == 3 else "mlp"
@@ -155,93 +173,6 @@ def reopen(manifest: dict[str, Any], data: Any = None) -> Data:
 
 def engine_from(manifest: dict[str, Any]) -> Engine:
     return Engine(**{key: manifest["engine"][key] for key in ("name", "workers", "stacked", "direct")})
-
-
-@dataclass
-class Desk:
-    """Who looks on while a run is carried out: shows progress and writes checkpoints."""
-
-    out: str | Path | None
-    show: Show
-    checkpoint_seconds: float
-    made: Path | None = None  # the topmost directory that was made for the run
-    total: int = 0
-    saved: float = 0.0
-
-    def after_step(self, progress: Progress) -> None:
-        self.show("", progress.state.step, self.total, None)
-        self._save_if_due(progress)
-
-    def after_epoch(self, progress: Progress) -> None:
-        self.show("", progress.state.step, self.total, progress.history[-1])
-        self._save_if_due(progress)
-
-    def _save_if_due(self, progress: Progress) -> None:
-        if self.out is not None and time.monotonic() - self.saved >= self.checkpoint_seconds:
-            save_checkpoint(Path(self.out), progress)
-            self.saved = time.monotonic()
-
-
-def _carry_out(job: Job, engine: Engine, progress: Progress, manifest: dict[str, Any], desk: Desk) -> Ensemble:
-    desk.total = steps_per_epoch(len(job.data.train), job.plan.batch_size) * job.plan.epochs
-    job, tuning = _tuned(job, engine, desk)
-    desk.saved = time.monotonic()
-    population = train(job, engine, progress, desk)
-    _require_someone(progress)
-    trouble = {str(member): text for member, text in progress.state.trouble.items()}
-    complete = {**manifest, **tuning, "seconds": progress.seconds, "trouble": trouble}
-    if job.coupling is not None:
-        complete["coupling_seconds"] = dict(progress.state.seconds)
-    flock = Flock(job.member(0), population)
-    plain = Ensemble((flock,), job.likelihood, engine, job.recipe, complete, progress.history)
-    ensemble = _safeguarded(plain, job, desk)
-    if desk.out is not None:
-        try:
-            save_safeguards(Path(desk.out), ensemble.safeguards)
-            save_members(Path(desk.out), population, complete, progress.history)
-        except Failure:  # a full disk, say: what cannot be continued is not left behind
-            forget(Path(desk.out), desk.made or Path(desk.out))
-            raise
-    return ensemble
-
-
-def _tuned(job: Job, engine: Engine, desk: Desk) -> tuple[Job, dict[str, Any]]:
-    """The job with what validation must decide first, and the record of how it decided; a killed sweep goes on."""
-    if not wants_sweep(job):
-        return job, {}
-    file = Path(desk.out) / SWEEP if desk.out is not None else None
-    done = read_json(file) if file is not None and file.exists() else {}
-
-    def save(found: dict[str, float]) -> None:
-        if file is not None:
-            write_json(file, found)
-
-    found = sweep(job, engine, done, save, lambda text: desk.show(text, 0, 0, None))
-    alpha = chosen(found)
-    desk.show(f"alpha {alpha:g} has the lowest NLL on corrupted validation examples", 0, 0, None)
-    return replace(job, alpha=alpha), {"sweep": found, "alpha": alpha}
-
-
-def _safeguarded(ensemble: Ensemble, job: Job, desk: Desk) -> Ensemble:
-    """The ensemble with the safeguards that the plan wishes for, if there are examples to fit them on."""
-    val, wishes = job.data.val, job.plan.wishes
-    if wishes is None:
-        return ensemble
-    if len(val) < FEWEST:
-        desk.show(f"no safeguards: {len(val)} validation examples, and they take {FEWEST}", 0, 0, None)
-        return ensemble
-    try:
-        return ensemble.safeguarded(val.x, val.y, wishes)
-    except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
-        desk.show(f"no safeguards: {error}", 0, 0, None)
-        return ensemble
-
-
-def _require_someone(progress: Progress) -> None:
-    """A run in which every member fell before its first sound epoch has nothing to offer."""
-    lost = [text for text in progress.state.trouble.values() if "as initialised" in text]
-    if len(lost) == progress.state.population.members:
-        raise Failure(f"no member could be trained ({lost[0]}): lower the learning rate")
 
 
 def _settings(plan: Plan, recipe: Recipe, given: dict[str, int | None]) -> Plan:
@@ -272,7 +203,8 @@ def _net_again(manifest: dict[str, Any], net: Net | None) -> Net:
 
 def _require_same_tensors(module: torch.nn.Module, population: Population, path: Path) -> None:
     shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
-    stored = {name: tuple(tensor.shape[1:]) for name, tensor in population.own.items()}
+    own = {name: tensor for name, tensor in population.own.items() if not is_factor(name)}
+    stored = {name: tuple(tensor.shape[1:]) for name, tensor in own.items()}
     stored |= {name: tuple(tensor.shape) for name, tensor in population.shared.items()}
     if shapes != stored:
         differing = sorted(set(shapes.items()) ^ set(stored.items()))[0]

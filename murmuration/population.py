@@ -54,6 +54,11 @@ class Population:
             for name, tensor in mine.items():
                 tensor[members] = theirs[name][members]
 
+    def copy_shared(self, source: "Population") -> None:
+        """Overwrite the shared tensors by the source's."""
+        for name, tensor in self.shared.items():
+            tensor.copy_(source.shared[name])
+
     def parameters_per_member(self) -> int:
         """How many numbers one member uses, shared ones included."""
         own = sum(tensor.numel() for tensor in self.own.values()) // max(self.members, 1)

@@ -23,6 +23,7 @@ def describe(job: Job, source: NetSource, engine: Engine, reason: str) -> dict[s
         "net": source.record,
         "input_shape": list(data.input_shape),
         "likelihood": job.likelihood.to_json(),
+        **({"outline": job.outline.to_json()} if job.recipe.needs_outline else {}),
         "data": {
             "name": data.name,
             "opening": data.opening,

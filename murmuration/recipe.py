@@ -15,18 +15,16 @@ from murmuration.dynamics import KEEP, learning_rate_factor, make_optimiser
 from murmuration.dynamics.optimisers import Decay, Optimiser
 from murmuration.dynamics.schedules import Moment
 from murmuration.errors import Misuse, unknown
-from murmuration.weights import WEIGHTS
+from murmuration.sharing import SHARING, Sharing, sharing_named
+from murmuration.weights import WEIGHTS, Weights, weights_named
 
-SHARING = {  # answer -> which parameters, by name, all members share
-    "own": lambda name: False,
-    "head": lambda name: name.partition(".")[0] == "head",
-}
 ANSWERS: dict[str, dict[str, Any]] = {
     "sharing": SHARING,
     "weights": WEIGHTS,
     "coupling": COUPLINGS,
     "dynamics": KEEP,
 }
+BATCHES = ("own", "same", "split")
 ENGINES = ("auto", "loop", "stacked", "threads", "threads-stacked")
 
 
@@ -46,13 +44,29 @@ class Recipe:
     members: int | None = None  # a fixed number of members, where the method has one
 
     def __post_init__(self) -> None:
-        for question, answers in ANSWERS.items():
-            if question != "coupling" and getattr(self, question) not in answers:
-                raise unknown(f"answer to --{question}", getattr(self, question), answers)
+        if self.dynamics not in KEEP:
+            raise unknown("answer to --dynamics", self.dynamics, KEEP)
         coupling_named(self.coupling)
+        if self.shares.what == "all" and self.weighs.kind == "point":
+            raise Misuse(f"sharing {self.sharing} with weights point: members would be equal for ever; write masks")
 
     def __str__(self) -> str:
         return f"{self.name}: " + ", ".join(f"{question} {answer}" for question, answer in self.answers().items())
+
+    @property
+    def shares(self) -> Sharing:
+        """What members share, spelled out."""
+        return sharing_named(self.sharing)
+
+    @property
+    def weighs(self) -> Weights:
+        """What a weight is, spelled out."""
+        return weights_named(self.weights)
+
+    @property
+    def needs_outline(self) -> bool:
+        """Whether it matters which parameters of a network are kernels."""
+        return self.shares.rank_one or self.weighs.kind != "point"
 
     @property
     def repulsion(self) -> Repulsion | None:
@@ -88,6 +102,26 @@ PRESETS = {
     "forde-tuned": (
         Recipe("forde-tuned", coupling="input-gradients:lengthscales=tuned"),
         "between the two, chosen on corrupted validation examples",
+    ),
+    "batch-ensemble": (
+        Recipe("batch-ensemble", sharing="rank-one"),
+        "one network, M members by scaling its channels; they learn together (Wen et al. 2020)",
+    ),
+    "batch-ensemble-independent": (
+        Recipe("batch-ensemble-independent", sharing="rank-one:init=rademacher,gamma=M"),
+        "the same with random signs: members learn as if they were alone (Velikanov et al. 2022)",
+    ),
+    "mask-ensemble": (
+        Recipe("mask-ensemble", sharing="all", weights="masks"),
+        "one network, M members that each use a fixed part of it",
+    ),
+    "mc-dropout": (
+        Recipe("mc-dropout", weights="dropout", members=1),
+        "one network whose dropout stays on when it predicts (Gal and Ghahramani 2016)",
+    ),
+    "last-layer-ensemble": (
+        Recipe("last-layer-ensemble", sharing="backbone"),
+        "one body, M heads; with sharing backbone:frozen=yes on a body that is trained already",
     ),
 }
 
@@ -140,10 +174,9 @@ class Plan:
     momentum: float = 0.9
     weight_decay: float = 0.0
     decay: Decay | None = None
-    batches: Literal["own", "same"] = "own"  # does each member see its own order of the examples?
+    batches: Literal["own", "same", "split"] = "own"  # each member's own order; the same for all; a part of it each
     augment: tuple[str, ...] = ()  # of pictures: pad-crop (with a border of the mean colour), flip
     patience: int | None = None  # stop a member after so many epochs without a better validation NLL
-    gamma: float = 1.0  # shared gradients are gamma / M times their sum over members
     engine: str = "auto"
     device: str = "cpu"
     first_member: int = 0  # members draw the streams of first_member, first_member + 1, ...
@@ -156,8 +189,10 @@ class Plan:
             _whole("patience", self.patience, 1)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise Misuse(f"lr={self.lr}: need a positive number such as 0.001")
-        if self.batches not in ("own", "same"):
-            raise unknown("batches", self.batches, ("own", "same"))
+        if self.batches not in BATCHES:
+            raise unknown("batches", self.batches, BATCHES)
+        if self.batches == "split" and self.batch_size < self.members:
+            raise Misuse(f"batches=split: {self.members} members cannot split {self.batch_size} examples a step")
         if self.engine not in ENGINES:
             raise unknown("engine", self.engine, ENGINES)
         for name in self.augment:

@@ -31,6 +31,7 @@ from murmuration.training.step import State
 
 FORMAT = 1
 MANIFEST, MEMBERS, HISTORY, SAFEGUARDS = "run.json", "members.safetensors", "history.jsonl", "safeguards.json"
+BACKBONE = "backbone.safetensors"  # what a run with a frozen one needs to go on
 CHECKPOINTS, LATEST = "checkpoints", "latest.json"
 
 

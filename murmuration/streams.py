@@ -5,20 +5,21 @@ So changing one stream leaves the others as they were, members may run in any or
 goes on with the numbers it would have drawn.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
 import torch
 
-Stream = Literal["initialisation", "batches", "augmentation", "noise", "bits"]
+Stream = Literal["initialisation", "batches", "augmentation", "noise", "bits", "factors"]
 ORDER: dict[Stream, int] = {
     "initialisation": 0,
     "batches": 1,
     "augmentation": 2,
     "noise": 3,
     "bits": 4,
+    "factors": 5,
 }
 EVERYONE = -1  # in place of a member: all members draw the same
 
@@ -88,3 +89,13 @@ class Noise:
             self._words = np.random.SFC64(stream_seed(seed, "bits", member, moment))
         raw: np.ndarray = self._words.random_raw(words)
         return torch.from_numpy(raw.view(np.int16))[:count]
+
+    def normal(self, like: torch.Tensor) -> torch.Tensor:
+        """Standard normal numbers like a tensor, in the order of its axes whatever its layout in memory."""
+        drawn = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        return drawn.normal_(generator=self.generator(like.device))
+
+
+def normals(noise: Sequence[Noise], like: torch.Tensor) -> torch.Tensor:
+    """Standard normal numbers like a tensor (m, ...), each row from its own stream."""
+    return torch.stack([each.normal(row) for each, row in zip(noise, like.detach(), strict=True)])

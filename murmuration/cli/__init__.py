@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import murmuration
-from murmuration.cli import audit, calibrate, compare, evaluate, lists, predict, resume, selftest, train
+from murmuration.cli import audit, calibrate, compare, evaluate, explore, lists, predict, resume, selftest, train
 from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, help_text
 from murmuration.errors import Failure, Misuse, unknown
 
@@ -50,6 +50,7 @@ for _name, _command, _help in (
     ("predict", predict.predict, predict.HELP),
     ("compare", compare.compare, compare.HELP),
     ("audit", audit.audit, audit.HELP),
+    ("explore", explore.explore, explore.HELP),
     ("list", lists.list_names, lists.HELP),
     ("selftest", selftest.selftest, selftest.HELP),
 ):

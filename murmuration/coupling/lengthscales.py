@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from murmuration.coupling.settings import Repulsion, number
+from murmuration.coupling.settings import Repulsion
+from murmuration.written import number
 
 ROWS = 2000  # training inputs that the covariance is taken from, at most
 

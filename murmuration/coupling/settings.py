@@ -16,14 +16,13 @@ steps), `every` (steps), `share` (of the batch), `of` (what is shown), `lengthsc
 """
 
 import math
-import re
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
 from murmuration.coupling.bandwidths import check_bandwidth
 from murmuration.coupling.forces import FORCES
 from murmuration.dynamics.schedules import Moment, learning_rate_factor
 from murmuration.errors import Misuse, unknown
+from murmuration.written import number, read
 
 ALPHAS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.0)  # the sweep of the published experiments
 AUTO = "auto"
@@ -171,13 +170,6 @@ def drive_of(text: str) -> tuple[str, float, float]:
     return kind, numbers[0] if numbers else 1.0, numbers[1] if len(numbers) > 1 else 5.0
 
 
-def number(text: str, name: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise Misuse(f"{name} is '{text}': expected a number") from None
-
-
 COUPLINGS: dict[str, Repulsion | None] = {
     "none": None,
     "weights": Repulsion("weights", bandwidth="rde"),
@@ -193,34 +185,4 @@ def coupling_named(text: str) -> Repulsion | None:
     >>> coupling_named("input-gradients:lengthscales=pca,every=4").every
     4
     """
-    name, _, rest = text.partition(":")
-    if name not in COUPLINGS:
-        raise unknown("answer to --coupling", name, COUPLINGS)
-    base = COUPLINGS[name]
-    if not rest:
-        return base
-    if base is None:
-        raise Misuse(f"coupling '{text}': none has no settings; write none")
-    given = [setting(part) for part in split_settings(rest)]
-    twice = [name for i, (name, _) in enumerate(given) if name in dict(given[:i])]
-    if twice:
-        raise Misuse(f"coupling '{text}': {twice[0]} is given twice; write it once")
-    return replace(base, **dict(given))
-
-
-def split_settings(text: str) -> list[str]:
-    """The settings of a coupling: a comma begins a new one only before name=."""
-    return re.split(r",(?=\s*[a-z]+\s*=)", text)
-
-
-def setting(text: str) -> tuple[str, Any]:
-    """The name and the value of one setting."""
-    name, sign, value = (part.strip() for part in text.partition("="))
-    kinds: dict[str, Any] = {field.name: field.type for field in fields(Repulsion) if field.name != "space"}
-    if not sign or name not in kinds:
-        raise unknown("setting of a coupling (name=value)", name, kinds)
-    try:
-        return name, {int: int, float: float, str: str}[kinds[name]](value)
-    except ValueError:
-        kind = "a whole number" if kinds[name] is int else "a number"
-        raise Misuse(f"coupling setting {name}={value}: expected {kind}") from None
+    return read(text, "coupling", COUPLINGS, fixed=("space",))

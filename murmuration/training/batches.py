@@ -19,15 +19,19 @@ def steps_per_epoch(examples: int, batch_size: int) -> int:
 
 
 def epoch_batches(split: Split, plan: Plan, epoch: int) -> Callable[[int], Batch]:
-    """The batches of one epoch by index: each member's own, or the same for all."""
-    members = [EVERYONE] if plan.batches == "same" else [plan.first_member + i for i in range(plan.members)]
-    streams = [generator(plan.seed, "batches", member, epoch) for member in members]
+    """The batches of one epoch by index: each member's own, the same for all, or one that members divide."""
+    everybody = [plan.first_member + i for i in range(plan.members)]
+    members = [EVERYONE] if plan.batches == "same" else everybody
+    ordering = everybody if plan.batches == "own" else [EVERYONE]
+    streams = [generator(plan.seed, "batches", member, epoch) for member in ordering]
     orders = torch.stack([torch.randperm(len(split), generator=stream) for stream in streams])
     size = min(plan.batch_size, len(split))
     steps = steps_per_epoch(len(split), plan.batch_size)
 
     def batch(index: int) -> Batch:
         rows = orders[:, index * size : (index + 1) * size]  # (M, B), or (1, B) for all
+        if plan.batches == "split":
+            rows = rows[0, : size // plan.members * plan.members].view(plan.members, -1)  # (M, B / M)
         moment = Moment(epoch * steps + index, steps, plan.epochs)
 
         def fetch(group: slice) -> tuple[Tensor, Tensor]:

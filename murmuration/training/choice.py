@@ -14,7 +14,7 @@ from murmuration.streams import Noise
 from murmuration.training.batches import epoch_batches
 from murmuration.training.loop import Job, Progress, at_rest
 from murmuration.training.step import step
-from murmuration.weights import Structure, run_members
+from murmuration.weights import POINT, Structure, run_members
 
 HEAVY = 0.5  # seconds: when one step of all members takes longer, a few members are enough to compare engines
 
@@ -49,7 +49,7 @@ def _members_in_trial(plan: Plan, trial: Callable) -> int:
 def draws_globally(module: nn.Module, x: Tensor) -> bool:
     """Whether a training pass takes numbers from torch's global generator that dropout interception does not cover."""
     population = populate(lambda _: module, 1)
-    tensors = {**population.own, **population.buffers}
+    tensors = POINT.realise(population.own, {}, [Noise(0, 0)]).with_buffers(population.buffers)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         before = torch.get_rng_state()
         run_members(Structure(module).train(True), tensors, x.expand(1, *x.shape), [Noise(0, 0)], False)

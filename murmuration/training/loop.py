@@ -15,13 +15,16 @@ from murmuration.data import Data, Split
 from murmuration.dynamics import keeps, learning_rate_factor
 from murmuration.dynamics.schedules import Moment
 from murmuration.engines import Engine, Team, assemble, member_outputs
+from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
 from murmuration.population import Population, concatenate, populate
-from murmuration.recipe import SHARING, Plan, Recipe
-from murmuration.streams import global_stream
+from murmuration.recipe import Plan, Recipe
+from murmuration.sharing import with_factors
+from murmuration.streams import generator, global_stream
 from murmuration.training.batches import epoch_batches, steps_per_epoch
-from murmuration.training.step import Method, State, step
-from murmuration.weights import WEIGHTS, Structure
+from murmuration.training.step import Factors, Method, State, step
+from murmuration.weights import Outline, Structure, family_of, outline_of
+from murmuration.weights.families import masked_population
 
 
 @dataclass
@@ -56,6 +59,8 @@ class Job:
     recipe: Recipe
     plan: Plan
     alpha: float | None = None  # of tuned lengthscales, once it is chosen
+    gamma: float | None = None  # measured, where sharing asks for it
+    backbone: nn.Module | None = None  # a network whose body is used as it is
 
     @cached_property
     def coupling(self) -> Coupling | None:
@@ -70,14 +75,23 @@ class Job:
             alpha=self.alpha,
         )
 
+    @cached_property
+    def outline(self) -> Outline:
+        """The kernels of the network, where the recipe does something with them."""
+        if not self.recipe.needs_outline:
+            return Outline(())
+        return outline_of(self.member(0), self.data.train.x[:2]).require_understood()
+
     def method(self) -> Method:
         """The recipe's answers and the plan's numbers, as a step needs them."""
+        sharing = self.recipe.shares
         return Method(
             self.likelihood,
-            WEIGHTS[self.recipe.weights],
+            family_of(self.recipe.weighs, self.outline, inside=sharing.bias == "inside"),
             self.coupling,
             self.plan.make_optimiser(),
-            gamma=self.plan.gamma,
+            gamma=sharing.gamma_of(members=self.plan.members, smooth=self.gamma),
+            factors=Factors(sharing.pace, sharing.decay == "yes"),
             seed=self.plan.seed,
             first_member=self.plan.first_member,
         )
@@ -91,9 +105,9 @@ class Job:
 def begin(job: Job) -> Progress:
     """Members as they are before the first step; refuses a network or inputs that the coupling cannot work with."""
     plan = job.plan
-    if job.coupling is not None and job.coupling.needs_features:
+    if job.recipe.shares.what in ("head", "backbone") or (job.coupling is not None and job.coupling.needs_features):
         Structure(job.member(0)).require_parts()
-    population = populate(job.member, plan.members, SHARING[job.recipe.sharing]).map(lambda t: t.to(plan.device))
+    population = members_of(job).map(lambda t: t.to(plan.device))
     return Progress(
         at_rest(population, plan),
         kept=population.clone(),
@@ -101,6 +115,21 @@ def begin(job: Job) -> Progress:
         best=torch.full((plan.members,), math.inf),
         waited=torch.zeros(plan.members, dtype=torch.int64),
     )
+
+
+def members_of(job: Job) -> Population:
+    """The members as they begin, with what tells those apart who share."""
+    recipe, plan = job.recipe, job.plan
+    shared = recipe.shares.predicate(job.member(0), job.outline)
+
+    def stream(member: int) -> torch.Generator:
+        return generator(plan.seed, "factors", plan.first_member + member)
+
+    population = with_factors(populate(job.member, plan.members, shared), recipe.shares, job.outline, stream)
+    population = masked_population(population, recipe.weighs, job.outline, stream)
+    if plan.members > 1 and not population.own and not population.buffers:
+        raise Misuse(f"sharing {recipe.sharing} leaves members nothing of their own: they would be equal for ever")
+    return population
 
 
 def at_rest(population: Population, plan: Plan) -> State:
@@ -125,6 +154,7 @@ def train(job: Job, engine: Engine, progress: Progress, watcher: Watcher) -> Pop
             watcher.after_epoch(progress)
     if plan.patience is not None:
         progress.state.population.copy_members(progress.kept, torch.arange(plan.members))
+        progress.state.population.copy_shared(progress.kept)
     return concatenate([*progress.path, progress.state.population]).take(_usable(progress))
 
 
@@ -153,20 +183,28 @@ def run_epoch(team: Team, method: Method, split: Split, plan: Plan, progress: Pr
 def close_epoch(team: Team, method: Method, split: Split, plan: Plan, progress: Progress) -> None:
     """Score every member on the validation split, remember sound or best states, and write the epoch's record."""
     state = progress.state
-    outputs = member_outputs(team, method.weights, state.population, split.x)  # (M, N, K)
+    outputs = member_outputs(team, method.weights.at_rest(), state.population, split.x)  # (M, N, K)
     scores = method.likelihood.validate(outputs, split.y.to(outputs.device))
     nll = torch.tensor(scores["val_nll"])
     for member in (state.active & ~nll.isfinite()).nonzero().flatten().tolist():
         state.trouble[member] = f"validation NLL {float(nll[member])} at step {state.step}"
         state.active[member] = False
-    better = state.active & (nll < progress.best) if plan.patience is not None else state.active.clone()
+    judged = together(nll, state.active) if state.population.shared else nll
+    better = state.active & (judged < progress.best) if plan.patience is not None else state.active.clone()
     progress.kept.copy_members(state.population, better.nonzero().flatten())
-    progress.best = torch.where(better, nll, progress.best)
+    if bool(better.any()):
+        progress.kept.copy_shared(state.population)
+    progress.best = torch.where(better, judged, progress.best)
     progress.waited = torch.where(better, 0, progress.waited + 1)
     if plan.patience is not None:
         state.active &= progress.waited < plan.patience
     restore_fallen(progress)
     _write_record(plan, progress, scores)
+
+
+def together(nll: Tensor, active: Tensor) -> Tensor:
+    """One score (M,) for all who share weights: they get better, and stop, together."""
+    return nll[active].mean().expand(len(nll)) if bool(active.any()) else nll
 
 
 def restore_fallen(progress: Progress) -> None:

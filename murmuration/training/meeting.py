@@ -27,6 +27,7 @@ class Local:
     own: Named  # leaves of the graph
     shared: Named
     losses: Tensor  # (m,)
+    active: Tensor  # (m,) bool: who still moves; the others must not pull at what all share
     signature: Tensor | None  # (m, ...)
     buffers_before: Named  # as they were, in case the step must be undone
 
@@ -79,8 +80,8 @@ def shown(places: list[Local]) -> tuple[Tensor, Tensor]:
 
 def pull_back(here: Local, cotangent: Tensor | None = None, drive: float = 1.0, *, keep: bool = False) -> Pulled:
     """Gradients of the group's own tensors, (m, ...) each, and of the shared ones, summed over the group."""
-    roots = [here.losses.sum()]
-    weights: list[Tensor | None] = [None if drive == 1 else torch.full_like(roots[0], drive)]
+    roots = [here.losses]
+    weights: list[Tensor | None] = [drive * here.active.to(here.losses)]
     if cotangent is not None and here.signature is not None:
         roots.append(here.signature)
         weights.append(cotangent)

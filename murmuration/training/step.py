@@ -11,7 +11,7 @@ Members meet only in `couple` and `share`.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -23,9 +23,18 @@ from murmuration.dynamics import Moments, Optimiser
 from murmuration.engines import Team
 from murmuration.likelihoods import Likelihood
 from murmuration.population import Named, Population
-from murmuration.streams import Noise, global_stream
+from murmuration.sharing import is_factor
+from murmuration.streams import Noise, global_stream, normals
 from murmuration.training.meeting import Local, Pulled, meet, pull_back
-from murmuration.weights import Structure, Weights, run_members
+from murmuration.weights import Family, Realised, Structure, run_members
+
+
+@dataclass(frozen=True)
+class Factors:
+    """How factors of shared kernels move, beside other weights."""
+
+    pace: float = 1.0  # of their learning rate
+    decay: bool = False  # whether weight decay acts on them
 
 
 @dataclass(frozen=True)
@@ -33,10 +42,11 @@ class Method:
     """What does not change from step to step."""
 
     likelihood: Likelihood
-    weights: Weights
+    weights: Family
     coupling: Coupling | None
     optimiser: Optimiser
-    gamma: float = 1.0
+    gamma: float = 1.0  # shared gradients are gamma / M times their sum over members
+    factors: Factors = field(default_factory=lambda: Factors())
     seed: int = 0
     first_member: int = 0
 
@@ -106,26 +116,28 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
     coupling = _coupling_now(method, state)
     if coupling is not None and coupling.needs_inputs:
         x = x.detach().requires_grad_()
-    weights, complexity = method.weights.realise(own, shared, noise)
-    tensors, structure = {**weights, **group.buffers}, team.structure(training=True)
+    realised = method.weights.realise(own, shared, noise)
+    weights = {**realised.own, **{name: t.expand(group.members, *t.shape) for name, t in realised.shared.items()}}
+    tensors, structure = realised.with_buffers(group.buffers), team.structure(training=True)
     wanted, signature = coupling is not None and coupling.needs_features, None
 
     def run(other: Named, inputs: Tensor) -> Tensor:
+        chosen = realised if other is weights else Realised(other, {}, realised.how)
         copies = {name: tensor.clone() for name, tensor in before.items()}
-        return run_members(structure, {**other, **copies}, inputs, noise, team.engine.direct)
+        return run_members(structure, chosen.with_buffers(copies), inputs, noise, team.engine.direct)
 
     with global_stream(method.seed, "noise", first, state.step, redirect=team.engine.name == "loop"):
         features, outputs = outputs_of(team, structure, tensors, x, noise, parts=wanted)
         losses = method.likelihood.loss(outputs, y).mean(-1)
-        losses = losses if complexity is None else losses + complexity
+        losses = losses if realised.complexity is None else losses + realised.complexity
         if coupling is not None:
-            draw = partial(_normal, noise)
+            draw = partial(normals, noise)
             signature = coupling.signature(Shown(weights, tuple(own), x, y, outputs, losses, features, run, draw))
-    return Local(members, own, shared, losses, signature, before)
+    return Local(members, own, shared, losses, state.active[members], signature, before)
 
 
 def outputs_of(
-    team: Team, structure: Structure, tensors: Named, x: Tensor, noise: Sequence[Noise], *, parts: bool
+    team: Team, structure: Structure, tensors: Realised, x: Tensor, noise: Sequence[Noise], *, parts: bool
 ) -> tuple[Tensor | None, Tensor]:
     """Outputs (m, B, K), and with `parts` the features (m, B, F) that lead to them."""
     if not parts:
@@ -145,12 +157,6 @@ def _coupling_now(method: Method, state: State) -> Coupling | None:
     return method.coupling if method.coupling is not None and method.coupling.due(state.step) else None
 
 
-def _normal(noise: Sequence[Noise], like: Tensor) -> Tensor:
-    """Standard normal numbers (m, ...), from each member's own stream."""
-    rows = [like.new_empty(like.shape[1:]).normal_(generator=each.generator(like.device)) for each in noise]
-    return torch.stack(rows)
-
-
 def move(method: Method, state: State, here: Local, gradients: list[Tensor], lr: float) -> None:
     """Update the group's own tensors in place; a member whose loss is not finite stays where it was.
 
@@ -166,10 +172,20 @@ def move(method: Method, state: State, here: Local, gradients: list[Tensor], lr:
         rows = [here.members.start + int(i) for i in steady.nonzero()]
     for row in rows:
         mine = gradients if isinstance(row, slice) else [g[row - here.members.start] for g in gradients]
-        tensors = [tensor[row] for tensor in state.population.own.values()]
-        moments = [[tensor[row] for tensor in named.values()] for named in state.moments.values()]
-        if tensors:
-            method.optimiser.update(tensors, mine, moments, lr, state.step)
+        for names, optimiser, pace in paces(method, state.population.own):
+            some = [gradient for name, gradient in zip(state.population.own, mine, strict=True) if name in names]
+            tensors = [state.population.own[name][row] for name in names]
+            moments = [[named[name][row] for name in names] for named in state.moments.values()]
+            optimiser.update(tensors, some, moments, pace * lr, state.step)
+
+
+def paces(method: Method, own: Named) -> list[tuple[dict[str, None], Optimiser, float]]:
+    """Names of own tensors that move alike, by which optimiser, at what part of the learning rate."""
+    factors = dict.fromkeys(name for name in own if is_factor(name))
+    others = dict.fromkeys(name for name in own if name not in factors)
+    calm = method.optimiser if method.factors.decay else replace(method.optimiser, weight_decay=0.0)
+    found = [(others, method.optimiser, 1.0), (factors, calm, method.factors.pace)]
+    return [each for each in found if each[0]]
 
 
 def share(method: Method, state: State, gradients: list[list[Tensor]], lr: float) -> None:

@@ -89,7 +89,7 @@ def score(job: Job, engine: Engine, population: Population, exams: list[Tensor])
         return math.inf
 
     def nll(team: Team, x: Tensor) -> float:
-        outputs = member_outputs(team, method.weights, population, x)
+        outputs = member_outputs(team, method.weights, population, x, job.recipe.weighs.draws)
         told = job.likelihood.validate(outputs, job.data.val.y.to(outputs.device))
         return float(told["ensemble"]["val_nll"])
 

@@ -1,34 +1,152 @@
 """Answers to the second question: what is a weight?
 
-A family turns the stored tensors of some members into the weights that a forward pass uses, and says what that costs
-in nats (the complexity term of its objective; none for points).
+| written | what it means |
+|---|---|
+| `point` | a number |
+| `dropout:rate=0.1,draws=30` | a number left out at random, also when predicting (Gal and Ghahramani 2016) |
+| `masks:law=inverted_0.5` | a number that some members never use: one mask a member, drawn once |
+
+Dropout stands where the network has dropout layers, and in a network without any before every kernel but the first;
+fixed masks always stand there, instead of dropout layers. A mask before a convolution covers whole channels.
+
+A family turns the stored tensors of some members into the weights that a forward pass uses. A kernel may then have
+companions: `K:in` scales the channels that kernel K takes, `K:out` those it makes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
+from murmuration.errors import Misuse
+from murmuration.population import Population
 from murmuration.streams import Noise
+from murmuration.weights.laws import law_named
+from murmuration.weights.outline import Kernel, Outline
+from murmuration.written import read
 
 Named = dict[str, Tensor]
-
-
-class Weights(Protocol):
-    """A family of weights."""
-
-    def realise(self, own: Named, shared: Named, noise: Sequence[Noise]) -> tuple[Named, Tensor | None]:
-        """Weights with a leading axis m for the m members at hand, and their complexity (m,) or None."""
+INTO, OUT = ":in", ":out"  # companions of a kernel
 
 
 @dataclass(frozen=True)
-class Point:
-    """A weight is a number."""
+class How:
+    """How linear operators act on realised weights, and what becomes of dropout."""
 
-    def realise(self, own: Named, shared: Named, noise: Sequence[Noise]) -> tuple[Named, Tensor | None]:
-        spread = {name: tensor.expand(len(noise), *tensor.shape) for name, tensor in shared.items()}
-        return {**own, **spread}, None
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    inside: bool = False  # whether what scales a kernel's outputs scales its bias too
+    rates: dict[str, float] = field(default_factory=dict)  # kernel -> share of its inputs that is dropped
+    dropout: str = "training"  # when dropout layers drop: in training, always, never
 
 
-WEIGHTS: dict[str, Weights] = {"point": Point()}
+@dataclass(frozen=True)
+class Realised:
+    """The weights of m members, as a forward pass uses them."""
+
+    own: Named  # (m, ...) each
+    shared: Named  # (...) each
+    how: How
+    complexity: Tensor | None = None  # (m,) nats
+
+    def with_buffers(self, buffers: Named) -> "Realised":
+        return Realised({**self.own, **buffers}, self.shared, self.how, self.complexity)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a weight is; the fields are what can be written after the name."""
+
+    kind: str = "point"
+    rate: float = 0.1  # of dropout that a network without dropout layers gets
+    draws: int = 1  # predictions of each member
+    law: str = "inverted_0.5"  # of masks
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate < 1:
+            raise Misuse(f"rate={self.rate}: need a share of at least 0 and below 1, such as 0.1")
+        if self.draws < 1:
+            raise Misuse(f"draws={self.draws}: need at least 1")
+        if self.draws > 1 and self.kind != "dropout":
+            raise Misuse(f"draws={self.draws} of weights {self.kind}: they have no chance in them; leave it out")
+        if law_named(self.law).negative > 0:
+            raise Misuse(f"law={self.law}: a mask lets through or not; write bernoulli_0.5 or inverted_0.5")
+
+    def times(self, draws: int | None) -> int:
+        """How often each member answers: as often as asked, or as usual."""
+        return self.draws if draws is None else replace(self, draws=draws).draws
+
+
+WEIGHTS = {
+    "point": Weights("point"),
+    "dropout": Weights("dropout", draws=30),
+    "masks": Weights("masks"),
+}
+
+
+def weights_named(text: str) -> Weights:
+    """The answer that a text stands for.
+
+    >>> weights_named("dropout:rate=0.2").rate
+    0.2
+    """
+    return read(text, "weights", WEIGHTS, fixed=("kind",))
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a weight is in one network, ready to be realised."""
+
+    weights: Weights
+    how: How
+
+    def realise(self, own: Named, shared: Named, noise: Sequence[Noise]) -> Realised:
+        """The weights that the m members at hand use in one pass; `noise` has one stream a member."""
+        return Realised(own, shared, self.how)
+
+    @property
+    def chance(self) -> bool:
+        """Whether a member answers differently each time it is asked."""
+        return self.weights.kind == "dropout"
+
+    def at_rest(self) -> "Family":
+        """The same without chance: what a network does when it is asked once."""
+        calm = replace(self.how, rates={}, dropout="training" if self.how.dropout == "always" else self.how.dropout)
+        return replace(self, how=calm)
+
+
+POINT = Family(Weights(), How())  # a number, in any network
+
+
+def family_of(weights: Weights, outline: Outline, *, inside: bool = False) -> Family:
+    """What a weight is in the network of this outline."""
+    kernels = {kernel.name: kernel for kernel in outline.kernels}
+    if weights.kind == "masks":
+        return Family(weights, How(kernels, inside, dropout="never"))
+    if weights.kind == "dropout":
+        rates = {} if outline.drops else dict.fromkeys(outline.names[1:], weights.rate)
+        return Family(weights, How(kernels, inside, rates, dropout="always"))
+    return Family(weights, How(kernels, inside))
+
+
+def masked_population(
+    population: Population, weights: Weights, outline: Outline, streams: Callable[[int], torch.Generator]
+) -> Population:
+    """The population with one mask a member before every kernel but the first; masks are not trained."""
+    if weights.kind != "masks" or population.members == 1:
+        return population
+    if any(name.endswith((INTO, OUT)) for name in population.own):
+        raise Misuse("weights masks with factors of members' own: both would scale what kernels take; choose one")
+    law, masks, tensors = law_named(weights.law), {}, {**population.own, **population.shared}
+    generators = [streams(member) for member in range(population.members)]
+    for kernel in outline.kernels[1:]:
+        kind = tensors[kernel.name].dtype
+        rows = [law.sample((kernel.inputs,), generator, dtype=kind) for generator in generators]
+        masks[kernel.name + INTO] = torch.stack(rows)
+    return Population(population.members, population.own, population.shared, {**population.buffers, **masks})
+
+
+def explicit(kernel: Kernel, tensors: Mapping[str, Tensor], weight: Tensor) -> Tensor:
+    """The kernel with its companions multiplied in: what a plain network would have in its place."""
+    scale = kernel.matrix(tensors.get(kernel.name + INTO), tensors.get(kernel.name + OUT), weight)
+    return weight if scale is None else weight * scale

@@ -4,6 +4,7 @@ A network stays any `nn.Module`. It is called with the members' tensors in place
 its operators are intercepted:
 
 - dropout noise its masks from each member's own noise stream, so that a mask does not depend on which engine ran it;
+- a kernel with companions acts on scaled inputs, and its outputs are scaled (`acting.py`);
 - a convolution whose input gradient will be differentiated is one that makes this cheap (`twice.py`);
 - with many members at once, a linear layer is one batched product.
 
@@ -12,7 +13,7 @@ is right only for operators that are known to treat that axis as one more batch 
 (`NotDirect`). The other way is `torch.func.vmap`, which takes nearly any operator at some overhead.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +23,10 @@ from torch.func import vmap
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from murmuration.streams import Noise
+from murmuration.weights.acting import Acting, acting_on
+from murmuration.weights.families import Named, Realised
 from murmuration.weights.masks import arguments_of, is_dropout, masked
+from murmuration.weights.outline import LINEARS
 from murmuration.weights.structure import Structure
 from murmuration.weights.twice import CONVOLUTIONS, convolve
 
@@ -30,30 +34,36 @@ POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leak
 POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh, torch.sin, torch.cos, torch.erf}
 
 
+COVERING: dict[int, Callable] = {0: F.dropout, 1: F.dropout1d, 2: F.dropout2d, 3: F.dropout3d}
+
+
 class NotDirect(Exception):  # noqa: N818 - a finding, not a mistake
     """The module uses an operator that is not known to accept a member axis."""
 
 
 def run_members(
-    structure: Structure, tensors: Mapping[str, Tensor], x: Tensor, noise: Sequence[Noise], direct: bool, part: str = ""
+    structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noise], direct: bool, part: str = ""
 ) -> Tensor:
-    """Outputs (m, B, K) of m members, or of one part of each: tensors with a leading axis m on inputs (m, B, ...).
+    """Outputs (m, B, K) of m members, or of one part of each: their weights and buffers on inputs (m, B, ...).
 
     `noise` holds one stream a member. One member alone runs as the plain module it is.
     """
+    own, shared = weights.own, weights.shared
     if len(noise) == 1:
-        alone = {name: tensor[0] for name, tensor in tensors.items()}
-        with Intercept(noise, twice=x.requires_grad):
+        alone = {**{name: tensor[0] for name, tensor in own.items()}, **shared}
+        with Intercept(acting_on(alone, weights.how), noise, twice=x.requires_grad):
             return structure(alone, _fast_layout(x[0]), part).unsqueeze(0)
     if direct:
-        with InterceptDirect(noise):
-            return structure(tensors, x, part)
+        together = {**own, **shared}
+        with InterceptDirect(acting_on(together, weights.how), noise):
+            return structure(together, x, part)
 
-    def one(alone: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        with InterceptMapped(noise):
+    def one(mine: Named, ours: Named, inputs: Tensor) -> Tensor:
+        alone = {**mine, **ours}
+        with InterceptMapped(acting_on(alone, weights.how), noise):
             return structure(alone, inputs, part)
 
-    return vmap(one)(dict(tensors), x)
+    return vmap(one, in_dims=(0, None, 0))(own, shared, x)
 
 
 def _fast_layout(x: Tensor) -> Tensor:
@@ -62,32 +72,80 @@ def _fast_layout(x: Tensor) -> Tensor:
 
 
 class Intercept(TorchFunctionMode):
-    """One member: only dropout is intercepted, and convolutions that will be differentiated twice."""
+    """One member: dropout, kernels with companions, and convolutions that will be differentiated twice."""
 
-    def __init__(self, noise: Sequence[Noise], twice: bool = False) -> None:
+    def __init__(self, acting: Acting, noise: Sequence[Noise], twice: bool = False) -> None:
         super().__init__()
+        self.acting = acting
         self.noise = noise
         self.twice = twice
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
         if is_dropout(func):
-            return masked(func, self.noise, arguments_of(args, kwargs or {}))
-        if self.twice and func in CONVOLUTIONS and len(args) > 1:
-            return convolve(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+            return self.leave_out(func, self.acting.settled(arguments_of(args, kwargs)))
+        if func in LINEARS and len(args) > 1:
+            return self.linear(func, args, kwargs)
+        if self.acting.named and not is_getter(func):
+            args, kwargs = self.acting.spell_out(args, kwargs)
+        return self.other(func, args, kwargs)
+
+    def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
+        """`op(x * in, K) * out + bias`, or with the bias inside; a kernel without companions acts as it always does."""
+        operator = self.operator(func)
+        if id(args[1]) not in self.acting.named:
+            return operator(*args, **kwargs)
+        into, out, rate = self.acting.companions(args[1])
+        x, weight, *after = args
+        bias, rest = kwargs.pop("bias", after[0] if after else None), after[1:]
+        behind = LINEARS[func][0]
+        if rate is not None:
+            x = self.leave_out(COVERING[behind], {"input": x, "p": rate, "training": True})
+        x = x if into is None else x * self.spread(into, behind)
+        if out is None:
+            return operator(x, weight, bias, *rest, **kwargs)
+        if bias is None or self.acting.how.inside:
+            return operator(x, weight, bias, *rest, **kwargs) * self.spread(out, behind)
+        return operator(x, weight, None, *rest, **kwargs) * self.spread(out, behind) + self.spread(bias, behind)
+
+    def operator(self, func: Callable) -> Callable[..., Tensor]:
+        """What takes the place of a linear operator."""
+        return convolve if self.twice and func in CONVOLUTIONS else func
+
+    def spread(self, values: Tensor, behind: int) -> Tensor:
+        """Values (C,) as they meet a tensor (..., C, *axes) with so many axes behind the channel."""
+        return values.reshape(*values.shape, *(1,) * behind)
+
+    def leave_out(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+        """Dropout with masks from the member's stream."""
+        return masked(func, self.noise, arguments)
+
+    def other(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        return func(*args, **kwargs)
+
+
+def is_getter(func: Callable) -> bool:
+    """Whether this only asks a tensor for its shape, type or the like."""
+    return getattr(func, "__name__", "") in ("__get__", "dim", "size", "numel")
 
 
 class InterceptDirect(Intercept):
     """Many members on a leading axis, without vmap: every operator must be known."""
 
-    def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is F.linear:
-            return batched_linear(*args, **kwargs)
-        if func in POINTWISE:
+    def operator(self, func: Callable) -> Callable[..., Tensor]:
+        if func is not F.linear:
+            raise NotDirect(resolve_name(func) or str(func))
+        return batched_linear
+
+    def spread(self, values: Tensor, behind: int) -> Tensor:
+        return values.unsqueeze(1) if values.dim() == 2 else values  # (m, 1, C); one for all stays (C,)
+
+    def leave_out(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+        return masked(func, self.noise, arguments, stacked=True)
+
+    def other(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if func in POINTWISE or is_getter(func):
             return func(*args, **kwargs)
-        if is_dropout(func):
-            return masked(func, self.noise, arguments_of(args, kwargs), stacked=True)
         if func in (torch.flatten, Tensor.flatten):
             return flatten_behind(*args, **kwargs)
         raise NotDirect(resolve_name(func) or str(func))
@@ -96,27 +154,37 @@ class InterceptDirect(Intercept):
 class InterceptMapped(Intercept):
     """Many members under vmap: linear layers become one batched product, dropout noise a mask a member."""
 
-    def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is F.linear and args[0].dim() == 2:
-            return MappedLinear.apply(*args, *kwargs.values())
-        if is_dropout(func):
-            arguments = arguments_of(args, kwargs)
-            return MappedDropout.apply(arguments["input"], func, self.noise, arguments)
-        return func(*args, **kwargs)
+    def operator(self, func: Callable) -> Callable[..., Tensor]:
+        return mapped_linear if func is F.linear else func
+
+    def leave_out(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+        made: Tensor = MappedDropout.apply(arguments["input"], func, self.noise, arguments)
+        return made
+
+
+def mapped_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`F.linear` under vmap; on inputs with more than one batch axis vmap's own rule is right."""
+    if x.dim() != 2:
+        return F.linear(x, weight, bias)
+    made: Tensor = MappedLinear.apply(x, weight) if bias is None else MappedLinear.apply(x, weight, bias)
+    return made
 
 
 def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x (m, B, I) times each member's weight (m, O, I), plus its bias (m, O): (m, B, O).
+    """x (m, B, I) times each member's weight (m, O, I), plus its bias (m, O): (m, B, O); weights may be one for all.
 
-    Computed as W x^T and returned as a view of (m, O, B): then the next layer needs no transposition, the weight's
-    gradient comes out in the weight's own layout, and the bias is summed along contiguous memory.
+    Own weights are computed as W x^T and returned as a view of (m, O, B): then the next layer needs no transposition,
+    the weight's gradient comes out in the weight's own layout, and the bias is summed along contiguous memory.
     """
-    if x.dim() != 3 or weight.dim() != 3:
+    if x.dim() != 3:
         raise NotDirect("linear on more than one batch axis")
+    if weight.dim() == 2:  # all members' examples are one batch for it
+        if bias is None or bias.dim() == 1:
+            return F.linear(x, weight, bias)
+        return F.linear(x, weight) + bias.unsqueeze(1)
     if bias is None:
         return torch.bmm(weight, x.mT).mT
-    return torch.baddbmm(bias.unsqueeze(2), weight, x.mT).mT
+    return torch.baddbmm(bias.unsqueeze(-1), weight, x.mT).mT  # one for all broadcasts: (O, 1)
 
 
 def flatten_behind(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -139,10 +207,11 @@ class MappedLinear(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-        stacked = [_lead(tensor, dim, info.batch_size) for tensor, dim in zip((x, weight), in_dims, strict=False)]
-        if bias is not None:
-            stacked.append(_lead(bias, in_dims[2], info.batch_size))
-        return batched_linear(*stacked), 0
+        inputs = _lead(x, in_dims[0], info.batch_size)
+        kernel = weight if in_dims[1] is None else weight.movedim(in_dims[1], 0)
+        if bias is None or in_dims[2] is None:
+            return batched_linear(inputs, kernel, bias), 0
+        return batched_linear(inputs, kernel, bias.movedim(in_dims[2], 0)), 0
 
 
 class MappedDropout(torch.autograd.Function):

@@ -7,10 +7,10 @@ import pytest
 
 from murmuration.coupling import COUPLINGS, Repulsion, coupling_named
 from murmuration.coupling.repelling import Coupling
-from murmuration.coupling.settings import split_settings
 from murmuration.coupling.spaces import WeightSpace
 from murmuration.errors import Misuse
 from murmuration.recipe import PRESETS, recipe, recipe_from_json
+from murmuration.written import split_settings
 
 WRITTEN = [
     ("weights", Repulsion("weights", bandwidth="rde")),

@@ -12,7 +12,7 @@ from murmuration.training import Job, begin, choose_engine
 from murmuration.training.batches import epoch_batches
 from murmuration.training.choice import draws_globally
 from murmuration.training.step import step
-from murmuration.weights import Point
+from murmuration.weights import POINT
 
 STEPS = 20
 
@@ -61,7 +61,7 @@ def test_outputs_are_each_member_s_in_evaluation_mode(normalised_net, how: Engin
     population = populate(lambda i: nets[i], 3)
     x = torch.randn(7, 1, 8, 8)
     with assemble(how, normalised_net()) as team:
-        outputs = member_outputs(team, Point(), population, x)
+        outputs = member_outputs(team, POINT, population, x)
     expected = torch.stack([net(x) for net in nets]).detach()
     torch.testing.assert_close(outputs, expected, rtol=1e-4, atol=1e-5)
 

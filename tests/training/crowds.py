@@ -13,7 +13,7 @@ from murmuration.likelihoods import Categorical
 from murmuration.nets.dense import with_head
 from murmuration.population import Population, populate
 from murmuration.training.step import Batch, Method, State, step
-from murmuration.weights import Point
+from murmuration.weights import POINT
 
 MEMBERS, BATCH, INPUTS, CLASSES = 4, 6, 5, 3
 ENGINES = {
@@ -61,7 +61,7 @@ def batch(measured: bool = False, lr: float = 1.0) -> Batch:
 
 
 def method(coupling: Coupling | None, likelihood=None) -> Method:
-    return Method(likelihood or Categorical(CLASSES), Point(), coupling, make_optimiser("sgd", momentum=0.0))
+    return Method(likelihood or Categorical(CLASSES), POINT, coupling, make_optimiser("sgd", momentum=0.0))
 
 
 def moved(state: State, how: Engine, chosen: Method, given: Batch, make=build) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from murmuration.engines import assemble, engine
 from murmuration.likelihoods import Categorical
 from murmuration.population import Population, populate
 from murmuration.training.step import Batch, Method, State, step
-from murmuration.weights import Point
+from murmuration.weights import POINT
 
 MEMBERS, INPUTS, CLASSES = 4, 6, 3
 ENGINES = [engine("loop"), engine("stacked"), engine("stacked", direct=True), engine("threads")]
@@ -40,7 +40,7 @@ def batch(lr: float = 0.1) -> Batch:
 
 
 def method(coupling=None, gamma: float = 1.0) -> Method:
-    return Method(Categorical(CLASSES), Point(), coupling, make_optimiser("sgd", momentum=0.0), gamma)
+    return Method(Categorical(CLASSES), POINT, coupling, make_optimiser("sgd", momentum=0.0), gamma)
 
 
 def run(state: State, how, chosen: Method, given: Batch) -> Tensor:

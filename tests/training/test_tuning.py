@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import murmuration as mm
-from murmuration import fitting
+from murmuration import carrying
 from murmuration.data import Data
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.recipe import Plan
 from murmuration.recipe import recipe as recipe_named
 from murmuration.training import tuning
-from murmuration.weights import Point
+from murmuration.weights import POINT
 
 PLAN = Plan(members=2, epochs=1, batch_size=128, engine="loop", lr=3e-3)
 GRID = (0.0, 0.4, 1.0)
@@ -31,7 +31,7 @@ def _three_alphas(monkeypatch):
 def tried(monkeypatch) -> list[float | None]:
     """The alphas that were trained with, in order."""
     seen: list[float | None] = []
-    real = {"tuning": tuning.train, "fitting": fitting.train}
+    real = {"tuning": tuning.train, "carrying": carrying.train}
 
     def noting(kind):
         def train(job, *others):
@@ -41,7 +41,7 @@ def tried(monkeypatch) -> list[float | None]:
         return train
 
     monkeypatch.setattr(tuning, "train", noting("tuning"))
-    monkeypatch.setattr(fitting, "train", noting("fitting"))
+    monkeypatch.setattr(carrying, "train", noting("carrying"))
     return seen
 
 
@@ -84,7 +84,7 @@ def test_scores_are_means_over_clean_and_corrupted_validation_examples(digits: D
     with assemble(engine("loop"), chosen.module) as team:
         losses = []
         for x in exams:
-            outputs = member_outputs(team, Point(), chosen.population, x)
+            outputs = member_outputs(team, POINT, chosen.population, x)
             probs = outputs.softmax(-1).mean(0)[torch.arange(len(x)), digits.val.y]
             losses.append(-probs.log().mean().item())
     assert found[f"{ensemble.manifest['alpha']:g}"] == pytest.approx(sum(losses) / 4, rel=1e-5)

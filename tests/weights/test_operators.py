@@ -4,10 +4,16 @@ from torch import nn
 
 from murmuration.population import populate
 from murmuration.streams import Noise
-from murmuration.weights import NotDirect, Structure, run_members
+from murmuration.weights import How, NotDirect, Realised, Structure
+from murmuration.weights import run_members as run_realised
 from murmuration.weights.operators import batched_linear, flatten_behind
 
 MLP = lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, 3))  # noqa: E731
+
+
+def run_members(structure, tensors, x, streams, direct):
+    """Plain weights, none of them shared."""
+    return run_realised(structure, Realised(tensors, {}, How()), x, streams, direct)
 
 
 def noise(seed: int) -> Noise:

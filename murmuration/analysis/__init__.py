@@ -1,0 +1,1 @@
+"""What trained or untrained ensembles are like inside: kernels, regimes and predictions from closed forms."""

@@ -1,0 +1,294 @@
+"""Do members that share weights learn alone, together, or not at all apart? Asked of an ensemble, or of a plan for one.
+
+With w what all members share and train, the tangent kernel of members a and b is <df_a(x)/dw, df_b(x)/dw>, here summed
+over inputs and averaged over outputs: how far a step of b along its own gradient moves a. T_d is its mean over members,
+T_o its mean over pairs of different ones; S_d and S_o are the same means of products of outputs at the start, over
+several initialisations (Velikanov et al. 2022). What a regime is and what follows from it stands in `tangent`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from murmuration.analysis.kernel_words import advice_on, verdict_on
+from murmuration.analysis.tangent.empirical import member_kernels
+from murmuration.analysis.tangent.regimes import Regime, capacity_ratio, regime, wishart_edges
+from murmuration.data import Data, Split, open_data
+from murmuration.engines import assemble, engine, member_outputs
+from murmuration.ensemble import Ensemble, Flock
+from murmuration.errors import Misuse
+from murmuration.fitting import backbone, default_net
+from murmuration.likelihoods import likelihood_for
+from murmuration.nets.source import Net, check_outputs, net_source
+from murmuration.recipe import Plan, Recipe, plan_from_json
+from murmuration.recipe import recipe as recipe_named
+from murmuration.training import Job
+from murmuration.training.frozen import at_work, whole
+from murmuration.training.loop import members_of
+from murmuration.weights import Structure, outline_of
+
+Stage = Literal["before", "after"]
+INPUTS = 32
+FURTHER = 8  # initialisations besides the one that is trained: S_o / S_d is a mean over all of them
+
+
+@dataclass(frozen=True, eq=False)
+class KernelDiagnosis:
+    """How members of one ensemble act on each other, before or after it was trained."""
+
+    stage: Stage
+    recipe: Recipe
+    inputs: int  # that all numbers are means over
+    regime: Regime  # after training its covariance_ratio is that of the outputs as they are
+    correlation: float  # of two members' outputs over the inputs, mean over pairs
+    own_share: float  # of a member's kernel that its own parameters make, at equal rates
+    alignment: NDArray[np.float64]  # (M, M) tr K_ab / sqrt(tr K_aa tr K_bb) of what is shared
+    shares: bool  # whether anything that is trained is shared
+    layer: str = ""  # the last kernel
+    width: int = 0  # channels that it takes; 0 if it is not known
+    initialisations: int = 1
+    optimiser: str = ""
+
+    @property
+    def members(self) -> int:
+        return len(self.alignment)
+
+    @property
+    def capacity(self) -> float:
+        """M / N, N the channels that the last kernel takes; NaN where members share nothing."""
+        return capacity_ratio(self.members, self.width) if self.shares and self.width else math.nan
+
+    @property
+    def slowest(self) -> float:
+        """(1 - sqrt(M/N))², the pace of the slowest combination of independent members; NaN without a capacity."""
+        return wishart_edges(self.members, self.width)[0] if math.isfinite(self.capacity) else math.nan
+
+    @property
+    def verdict(self) -> str:
+        """The regime in a sentence."""
+        return verdict_on(self)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to do about it, most important first."""
+        return advice_on(self)
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.regime
+        return {
+            "stage": self.stage,
+            "regime": found.name,
+            "verdict": self.verdict,
+            "advice": list(self.advice),
+            "members": self.members,
+            "inputs": self.inputs,
+            "shares": self.shares,
+            "tangent_ratio": found.tangent_ratio,
+            "pull": found.pull,
+            "gamma": found.gamma,
+            "covariance_ratio": found.covariance_ratio if self.stage == "before" else None,
+            "initialisations": self.initialisations,
+            "correlation": self.correlation,
+            "own_share": self.own_share,
+            "capacity": self.capacity,
+            "slowest": self.slowest,
+            "layer": self.layer,
+            "width": self.width,
+            "alignment": self.alignment.tolist(),
+        }
+
+
+def kernel_diagnosis(ensemble: Ensemble, x: Tensor, *, inputs: int = INPUTS, seed: int = 0) -> KernelDiagnosis:
+    """The diagnosis of an ensemble as it is, on some of the inputs x (N, ...), drawn by the seed.
+
+    Networks run without chance: nothing is dropped. Time grows as members times inputs times outputs.
+
+    >>> import murmuration as mm
+    >>> data = mm.open_data("two-moons")
+    >>> ensemble = mm.fit("mlp", data, recipe="deep-ensemble", members=2, epochs=1)
+    >>> kernel_diagnosis(ensemble, data.test.x).verdict
+    'independent by construction: members share nothing that is trained, so T_o = 0'
+    """
+    few = some(x, inputs, seed)
+    products = output_products(ensemble, few)
+    return diagnosed("after", ensemble, few, products, initialisations=1)
+
+
+def kernels_before(
+    net: Net | None = None,
+    data: Any = "digits",
+    *,
+    recipe: str | Recipe = "deep-ensemble",
+    members: int | None = None,
+    seed: int | None = None,
+    plan: Plan | None = None,
+    inputs: int = INPUTS,
+) -> KernelDiagnosis:
+    """The diagnosis of the ensemble that `fit` with the same arguments would begin with; nothing is trained.
+
+    >>> kernels_before("mlp", "two-moons", recipe="batch-ensemble", members=8).regime.name
+    'collective'
+    """
+    opened, settings = open_data(data), plan or Plan()
+    settings = replace(
+        settings, members=settings.members if members is None else members, seed=settings.seed if seed is None else seed
+    )
+    return start_diagnosis(job_for(net, opened, recipe_named(recipe), settings), opened.test.x, inputs=inputs)
+
+
+def kernels_before_run(
+    ensemble: Ensemble, data: Data, x: Tensor, *, net: Net | None = None, inputs: int = INPUTS
+) -> KernelDiagnosis:
+    """The diagnosis of a trained run's members as they began, made again from its manifest; `data` is the run's."""
+    return start_diagnosis(job_of(ensemble, data, net), x, inputs=inputs)
+
+
+def start_diagnosis(job: Job, x: Tensor, *, inputs: int = INPUTS, further: int = FURTHER) -> KernelDiagnosis:
+    """The diagnosis of a job's members before the first step, on some of the inputs x (N, ...).
+
+    The tangent kernels are those of the members that will be trained. S_o / S_d is a mean over these and the members
+    of `further` other seeds, those that follow the plan's: one initialisation of few outputs tells little of it.
+    """
+    few = some(x, inputs, 0)
+    first = beginning(job)
+    seeds = range(job.plan.seed + 1, job.plan.seed + 1 + further)
+    others = (beginning(replace(job, plan=replace(job.plan, seed=seed))) for seed in seeds)
+    products = output_products(first, few) + sum(output_products(each, few) for each in others)
+    return diagnosed("before", first, few, products, initialisations=1 + further)
+
+
+def some(x: Tensor, inputs: int, seed: int) -> Tensor:
+    """So many of the inputs, drawn by a seed; all, in order, if there are no more."""
+    if inputs < 1:
+        raise Misuse(f"inputs={inputs}: need at least 1")
+    if len(x) <= inputs:
+        return x
+    return x[torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:inputs]]
+
+
+def job_for(net: Net | None, data: Data, recipe: Recipe, plan: Plan) -> Job:
+    """The job of training a network on data by a recipe, as `fit` makes it."""
+    settings = plan if recipe.members is None else replace(plan, members=recipe.members)
+    likelihood = likelihood_for(data.task, data.train.y, len(data.classes))
+    source = net_source(net or default_net(data), data.input_shape, likelihood.width)
+    with torch.random.fork_rng(devices=[]):
+        check_outputs(source.build(), data.train.x[:2], likelihood.width)
+    return Job(source.build, data, likelihood, recipe, settings, backbone=backbone(recipe, net, source))
+
+
+def job_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> Job:
+    """The job that left this ensemble, from its manifest."""
+    manifest, likelihood = ensemble.manifest, ensemble.likelihood
+    if "plan" not in manifest or likelihood is None:
+        raise Misuse("the ensemble was not trained here, so nobody knows how it began: only what it is now can be seen")
+    named = manifest["net"].get("name")
+    if net is None and named is None:
+        raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=")
+    source = net_source(net or named, data.input_shape, likelihood.width)
+    body = ensemble.member(0) if ensemble.recipe.shares.frozen != "no" else None  # never trained: still as it was
+    plan = plan_from_json(manifest["plan"])
+    return Job(source.build, data, likelihood, ensemble.recipe, plan, backbone=body)
+
+
+def beginning(job: Job) -> Ensemble:
+    """The members of a job before the first step, as an ensemble."""
+    require_company(job.plan.members)
+    if job.recipe.shares.what in ("head", "backbone"):
+        Structure(job.member(0)).require_parts()
+    data = job.data
+    two = Split(data.train.x[:2], data.train.y[:2])  # enough to see what the network does with inputs
+    work = at_work(replace(job, data=replace(data, train=two, val=two, test=two)))
+    flock = Flock(job.member(0), whole(members_of(work), job.backbone))
+    manifest = {"plan": job.plan.to_json()}
+    if job.recipe.needs_outline:
+        manifest["outline"] = job.outline.to_json()
+    return Ensemble((flock,), job.likelihood, engine("loop"), job.recipe, manifest)
+
+
+def require_company(members: int) -> None:
+    if members < 2:
+        raise Misuse(f"the ensemble has {members} member: there is nobody to compare it with")
+
+
+def diagnosed(
+    stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, initialisations: int
+) -> KernelDiagnosis:
+    """The diagnosis of an ensemble on inputs x (n, ...), with the products (M, M) of its outputs."""
+    require_company(ensemble.members)
+    recipe, flock = ensemble.recipe, ensemble.flocks[0]
+    is_trained = trained_names(recipe)
+    shares = len(ensemble.flocks) == 1 and any(map(is_trained, flock.population.shared))
+    gram, own = torch.eye(ensemble.members, dtype=torch.float64), 1.0
+    if shares:
+        blocks = member_kernels(flock.module, flock.population, ensemble.family, x, trained=is_trained)
+        gram = torch.einsum("aibi->ab", blocks.common.double())
+        alone = torch.einsum("aii->", blocks.individual.double()).item()
+        own = alone / (alone + gram.trace().item())
+    kernels = outline_of(flock.module, x[:2]).kernels if shares else ()
+    return KernelDiagnosis(
+        stage,
+        recipe,
+        inputs=len(x),
+        regime=regime(ratio(products), ratio(gram), ensemble.members),
+        correlation=mean_correlation(answers(ensemble, x)),
+        own_share=own,
+        alignment=aligned(gram).numpy(),
+        shares=shares,
+        layer=kernels[-1].name if kernels else "",
+        width=kernels[-1].inputs if kernels else 0,
+        initialisations=initialisations,
+        optimiser=ensemble.manifest.get("plan", {}).get("optimiser", ""),
+    )
+
+
+def trained_names(recipe: Recipe) -> Callable[[str], bool]:
+    """Which parameters training moves: all, or the heads alone on a frozen backbone."""
+    frozen = recipe.shares.frozen != "no"
+    return lambda name: not frozen or name.partition(".")[0] == "head"
+
+
+def answers(ensemble: Ensemble, x: Tensor) -> Tensor:
+    """Outputs (M, n, K) of all members without chance, in double precision."""
+    found = []
+    for flock in ensemble.flocks:
+        with assemble(engine("loop"), flock.module) as team:
+            found.append(member_outputs(team, ensemble.family.at_rest(), flock.population, x))
+    return torch.cat(found).double()
+
+
+def output_products(ensemble: Ensemble, x: Tensor) -> Tensor:
+    """Mean products (M, M) of members' outputs, over inputs and outputs; initial outputs have mean zero."""
+    flat = answers(ensemble, x).flatten(1)
+    return flat @ flat.mT / flat.shape[1]
+
+
+def apart(matrix: Tensor) -> Tensor:
+    """The entries of a matrix (M, M) that are not on its diagonal."""
+    return matrix[~torch.eye(len(matrix), dtype=torch.bool)]
+
+
+def ratio(gram: Tensor) -> float:
+    """Between two members against within one: the mean off the diagonal of (M, M) over that on it.
+
+    >>> ratio(torch.tensor([[2.0, 1.0], [1.0, 4.0]]))
+    0.3333333432674408
+    """
+    return (apart(gram).mean() / gram.diagonal().mean()).item()
+
+
+def aligned(gram: Tensor) -> Tensor:
+    """Cosines (M, M) from inner products (M, M); NaN for a member whose kernel is zero."""
+    lengths = gram.diagonal().sqrt()
+    return gram / torch.outer(lengths, lengths)
+
+
+def mean_correlation(outputs: Tensor) -> float:
+    """The correlation of two members' outputs (M, n, K) over inputs, each output about its mean; mean over pairs."""
+    flat = (outputs - outputs.mean(1, keepdim=True)).flatten(1)
+    return apart(aligned(flat @ flat.mT)).mean().item()

@@ -1,0 +1,1 @@
+"""Tangent kernels of embedded ensembles: infinite-width limits, linearised training, regimes, finite networks."""

@@ -1,0 +1,196 @@
+"""`murmur explore`: a look inside a run, or inside what training would begin with."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from murmuration.cli.options import DATA_HELP, AnswerOptions, DataOptions, Force, Json, grouped, named_targets, option
+from murmuration.cli.screen import counting_bar, help_text, say, say_json, say_table
+from murmuration.errors import Misuse, unknown
+
+if TYPE_CHECKING:
+    from murmuration.analysis.kernels import KernelDiagnosis
+
+HELP = help_text(
+    "Look inside a run, and write what was found as a page (RUN/kernels.html). With DATA in the place of RUN, look at "
+    "what `murmur train` with the same options would begin with, before anything is trained; the page is then written "
+    "where --out says. WHAT is kernels: whether members that share weights learn alone or together, from their "
+    "tangent kernels, before and after training.",
+    "murmur explore runs/x kernels",
+    "murmur explore digits kernels --recipe batch-ensemble --net mlp --members 8",
+    "murmur explore digits kernels --recipe batch-ensemble --sharing rank-one:init=rademacher,gamma=M --out k.html",
+    "murmur explore runs/x kernels --inputs 64 --json",
+)
+WHERE_HELP = f"A run directory, or data to train on. Data: {DATA_HELP[0].lower()}{DATA_HELP[1:]}"
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """What would be trained, where nothing is yet."""
+
+    recipe: Annotated[str | None, option("See `murmur list recipes`; deep-ensemble if left out.", "Recipe", "NAME")] = (
+        None
+    )
+    net: Annotated[str | None, option("See `murmur list nets`; chosen by the data if left out.", "Recipe", "NAME")] = (
+        None
+    )
+    members: Annotated[int | None, option("How many networks; 5 if left out.", "Training", "N")] = None
+    seed: Annotated[int | None, option("From it follow all random numbers.", "Training", "N")] = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line asks to look at."""
+
+    where: str
+    inputs: int
+    on: str | None
+    start: StartOptions
+    answers: AnswerOptions
+    reading: DataOptions
+    quiet: bool
+
+    @property
+    def is_run(self) -> bool:
+        return (Path(self.where) / "run.json").exists()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was seen: a record, how to show it, and the page about it."""
+
+    record: dict[str, Any]
+    show: Callable[[], None]
+    page: Callable[[], str]
+
+
+@grouped
+def explore(
+    *,
+    where: Annotated[str, typer.Argument(help=WHERE_HELP, metavar="RUN|DATA")],
+    what: Annotated[str, typer.Argument(help="kernels.", metavar="WHAT")],
+    inputs: Annotated[int, typer.Option(help="How many test inputs to look at.", metavar="N")] = 32,
+    on: Annotated[
+        str | None, typer.Option(help="Look at a run on other examples: anything that can be DATA.", metavar="DATA")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Page; RUN/<what>.html if left out, none for DATA.", metavar="FILE.html")
+    ] = None,
+    start: StartOptions,
+    answers: AnswerOptions,
+    reading: DataOptions,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Look inside a run, or inside what training would begin with."""
+    from murmuration.cli.writers import writable
+    from murmuration.runs import write_bytes
+
+    if what not in EXPLORERS:
+        raise unknown("thing to explore", what, EXPLORERS)
+    if inputs < 1:
+        raise Misuse(f"--inputs {inputs}: expected at least 1")
+    request = Request(where, inputs, on, start, answers, reading, as_json)
+    (refuse_for_run if request.is_run else refuse_for_data)(request)
+    usual = Path(where) / f"{what}.html" if request.is_run else None
+    path = writable(out, (".html",), force) if out else usual
+    found = EXPLORERS[what](request)
+    if path is not None:
+        write_bytes(path, found.page().encode())
+    if as_json:
+        return say_json(found.record)
+    found.show()
+    say(f"written: {path}" if path else "add --out FILE.html for a page with the picture")
+
+
+def refuse_for_run(request: Request) -> None:
+    """Refuse options that say what to train, or how to read data, where a run has its own."""
+    for options in (request.start, request.answers, request.reading):
+        for each in fields(options):
+            value = getattr(options, each.name)
+            if value != each.default and not (each.name == "target" and request.on is not None):
+                told = value[0] if isinstance(value, list) else value
+                raise Misuse(f"--{each.name} {told} is for DATA: {request.where} is a run and has its own")
+
+
+def refuse_for_data(request: Request) -> None:
+    """Refuse what needs a run, and a place that is neither a run nor data."""
+    if request.on is not None:
+        raise Misuse(f"--on {request.on} is for a run: {request.where} is data, and its own test split is looked at")
+    if Path(request.where).parts[:1] == ("runs",) and not Path(request.where).is_file():
+        from murmuration.cli.training import manifest_of
+
+        manifest_of(Path(request.where))  # says why there is no run
+
+
+def explore_kernels(request: Request) -> Found:
+    """Whether members learn alone or together, from tangent kernels."""
+    from murmuration.reports.kernels_page import kernels_page
+
+    found = kernels_of_run(request) if request.is_run else [kernels_of_start(request)]
+    recipe = found[0].recipe
+    record: dict[str, Any] = {
+        "run" if request.is_run else "data": request.where,
+        "what": "kernels",
+        "recipe": recipe.name,
+        "answers": recipe.answers(),
+        **{each.stage: each.to_json() for each in found},
+    }
+
+    def page() -> str:
+        title, about = f"Kernels of {recipe.name}", f"{request.where} · {found[0].members} members"
+        return kernels_page(found, title=title, subtitle=f"{about} · sharing {recipe.sharing}")
+
+    return Found(record, lambda: show_kernels(request.where, found), page)
+
+
+def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
+    """Diagnoses of a run's members as they began and as they are."""
+    from murmuration.analysis.kernels import kernel_diagnosis, kernels_before_run
+    from murmuration.cli.training import loaded, manifest_of, reopened
+    from murmuration.evaluation import exam_on
+
+    path, on, inputs = Path(request.where), request.on, request.inputs
+    ensemble, data = loaded(path, guarded=False), reopened(path)
+    x = data.test.x if on is None else exam_on(on, manifest_of(path), named_targets(request.reading.target)).split.x
+    with counting_bar("kernels", request.quiet) as show:
+        show("before training", 0, 2)
+        before = kernels_before_run(ensemble, data, x, inputs=inputs)
+        show("after training", 1, 2)
+        return [before, kernel_diagnosis(ensemble, x, inputs=inputs)]
+
+
+def kernels_of_start(request: Request) -> "KernelDiagnosis":
+    """The diagnosis of what training would begin with."""
+    from murmuration.analysis.kernels import kernels_before
+
+    start = request.start
+    recipe = request.answers.recipe(start.recipe or "deep-ensemble")
+    data = request.reading.open(request.where)
+    with counting_bar("kernels", request.quiet) as show:
+        show("before training", 0, 1)
+        return kernels_before(
+            start.net, data, recipe=recipe, members=start.members, seed=start.seed, inputs=request.inputs
+        )
+
+
+def show_kernels(where: str, found: Sequence["KernelDiagnosis"]) -> None:
+    """The numbers in a table, then what they mean."""
+    from murmuration.reports.kernels_page import WHEN, rows_of
+
+    first = found[0]
+    title = f"{first.recipe.name} of {where}, {first.members} members, {first.inputs} inputs"
+    rows = [[row.label, *row.cells] for row in rows_of(found)]
+    say_table(["", *(WHEN[each.stage] for each in found)], rows, title=title)
+    for each in found:
+        say(f"{WHEN[each.stage]}: {each.verdict}.")
+    for line in first.advice:
+        say(f"- {line}")
+    if first.width:
+        say(f"N = {first.width:,}, the channels that {first.layer} takes")
+
+
+EXPLORERS: dict[str, Callable[[Request], Found]] = {"kernels": explore_kernels}

@@ -1,0 +1,1 @@
+"""Experiments that can be done again by one command."""

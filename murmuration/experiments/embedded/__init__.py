@@ -1,0 +1,1 @@
+"""Embedded ensembles: members inside one network, by width, number and regime."""

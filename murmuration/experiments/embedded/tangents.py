@@ -1,0 +1,43 @@
+"""What tangent kernels say of members before they are trained; the only place here that knows where kernels live."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.analysis.tangent.empirical import member_kernels
+from murmuration.analysis.tangent.regimes import smooth_gamma, spike_threshold
+from murmuration.population import Population
+from murmuration.weights import Family
+
+__all__ = ["Pull", "pull_of", "smooth_gamma", "spike_threshold", "summed_up"]
+
+
+@dataclass(frozen=True)
+class Pull:
+    """How much of one member's step through shared weights others feel."""
+
+    ratio: float  # T_o / T_d
+    top: float  # the largest eigenvalue of the members' matrix of kernels, in units of T_d
+
+
+def pull_of(module: nn.Module, population: Population, family: Family, x: Tensor, most: int) -> Pull | None:
+    """The pull between at most `most` members, on inputs x (n, ...); None if there are more, or nothing is shared.
+
+    The kernels are those of the parameters as they are stored, which is what gradient descent on them feels.
+    """
+    if not 2 <= population.members <= most or not population.shared:
+        return None
+    common = member_kernels(module, population, family, x).common
+    return summed_up(common.double().diagonal(dim1=1, dim2=3).mean(-1))
+
+
+def summed_up(matrix: Tensor) -> Pull:
+    """The ratio and the largest eigenvalue of a matrix (M, M) of kernels between members.
+
+    >>> summed_up(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
+    Pull(ratio=0.5, top=1.5)
+    """
+    members, own = len(matrix), float(matrix.diagonal().mean())
+    others = float(matrix.sum() - matrix.diagonal().sum()) / (members * (members - 1))
+    return Pull(others / own, float(torch.linalg.eigvalsh(matrix)[-1]) / own)

@@ -1,0 +1,164 @@
+"""A page of its own on tangent kernels between members: what they mean, their picture and their numbers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+import murmuration.reports.pictures as pictures
+from murmuration.analysis.kernels import KernelDiagnosis
+from murmuration.reports.canvas import Figure
+from murmuration.reports.markup import Markup, figure, grid, join, section, table, tag, text
+from murmuration.reports.page import LOGO, NO_SCRIPT, _contents, _plotly, _resource, policy
+from murmuration.reports.records import Entry
+from murmuration.reports.wording import MISSING, finite_mean, number, percent
+
+WHEN = {"before": "Before training", "after": "After training"}
+
+
+class Row(NamedTuple):
+    """One number of every diagnosis, and what it says."""
+
+    label: str
+    cells: list[str]
+    reading: str
+
+
+def kernels_page(found: Sequence[KernelDiagnosis], *, title: str, subtitle: str) -> str:
+    """The page on diagnoses of one ensemble, before training, after it, or both."""
+    return framed(title, subtitle, join([verdicts(found), maps(found), numbers_of(found)]))
+
+
+def verdicts(found: Sequence[KernelDiagnosis]) -> Markup:
+    """What was found, in a sentence a stage, and what to do about it."""
+    told = [tag("p", text(f"{WHEN[each.stage]}: {each.verdict}."), "lead") for each in found]
+    advice = join(tag("li", text(f"{each[:1].upper()}{each[1:]}.")) for each in found[0].advice)
+    reading = (
+        "Members that share weights train each other. If one member's step leaves the others where they are, the "
+        "ensemble is as good as separate networks; if it moves them all, they learn together and stay alike."
+    )
+    return section("verdict", "Do members learn alone or together?", reading, join([*told, tag("ul", advice)]))
+
+
+def maps(found: Sequence[KernelDiagnosis]) -> Markup:
+    """A heat map of member by member for every stage, on one scale."""
+    lowest = min(0.0, *(float(np.nanmin(each.alignment, initial=0.0)) for each in found))
+    plots = [figure(heat_map(each, lowest)) for each in found]
+    reading = (
+        "Each cell says how far a step of one member through the shared weights moves another, against how far both "
+        "move themselves: 1 for members that cannot be told apart, 0 for strangers, less for members that undo each "
+        "other's steps. The diagonal is always 1 and left blank."
+    )
+    return section("kernel", "The kernel between members", reading, grid(plots))
+
+
+def heat_map(found: KernelDiagnosis, lowest: float) -> Figure:
+    """The alignment (M, M) of members' tangent kernels, from `lowest` to 1."""
+    when = WHEN[found.stage]
+    drawn = pictures.agreement(Entry(when, agreement=found.alignment), f"kernel-{found.stage}")
+    assert drawn is not None  # there are two members at least
+    pairs = found.alignment[~np.eye(found.members, dtype=bool)]
+    label = f"{when}: alignment of members' tangent kernels, {number(finite_mean(pairs))} on average"
+    return replace(drawn, label=label, data=[drawn.data[0] | {"zmin": lowest, "zmax": 1.0}])
+
+
+def numbers_of(found: Sequence[KernelDiagnosis]) -> Markup:
+    """The table of all numbers, with a sentence on each."""
+    columns = [text("Number"), *(text(WHEN[each.stage]) for each in found), text("What it says")]
+    rows = [
+        (text(row.label), [*map(text, row.cells), tag("span", text(row.reading), "wide")]) for row in rows_of(found)
+    ]
+    count, first = found[0].inputs, found[0]
+    reading = f"Means over {count:,} test inputs and all outputs of {first.members} members."
+    board = tag("div", table("Numbers of the kernels", columns, rows), "wrapped")
+    return section("numbers", "Numbers", reading, board)
+
+
+def rows_of(found: Sequence[KernelDiagnosis]) -> list[Row]:
+    """All numbers of the diagnoses as text, in the order a reader wants them."""
+    first = found[0]
+    starts = [each for each in found if each.stage == "before"]
+    drawn = f"over {starts[0].initialisations} initialisations" if starts else "over initialisations"
+    width = f"N = {first.width:,}, the channels that {first.layer} takes" if first.width else "N is not known"
+
+    def row(label: str, reading: str, cells: list[str]) -> Row:
+        return Row(label, cells, reading)
+
+    return [
+        row("Regime", "Independent, collective, between the two, or degenerate.", [e.regime.name for e in found]),
+        row(
+            "T_o / T_d",
+            "The tangent kernel of two members against that of one: 0 apart, 1 the same.",
+            [number(e.regime.tangent_ratio) for e in found],
+        ),
+        row(
+            "(M - 1) T_o / T_d",
+            "All others' pull on a member against its own push; collective from 1 on, independent up to 0.1.",
+            [number(e.regime.pull) for e in found],
+        ),
+        row(
+            "Smooth gamma",
+            f"M / (1 + (M - 1) T_o / T_d), the shared rate with the pace of a network alone; 1 to M = {first.members}.",
+            [number(e.regime.gamma) if e.shares else MISSING for e in found],
+        ),
+        row(
+            "S_o / S_d",
+            f"Covariance of two members' first outputs against one's variance, {drawn}: 0 is the most diverse start.",
+            [number(e.regime.covariance_ratio) if e.stage == "before" else MISSING for e in found],
+        ),
+        row(
+            "Correlation of outputs",
+            "Of two members' outputs over the inputs as they are: 1 for members that answer alike.",
+            [number(e.correlation) for e in found],
+        ),
+        row(
+            "Capacity M / N",
+            f"How full the last hidden layer is of members; {width}." if first.shares else "Nothing is shared.",
+            [number(e.capacity) for e in found],
+        ),
+        row(
+            "Slowest combination",
+            "(1 - sqrt(M / N))²: the pace of the slowest combination of independent members, 1 in a very wide net.",
+            [number(e.slowest) for e in found],
+        ),
+        row(
+            "Own share",
+            "Of a member's kernel, what its own parameters make; the rest is shared.",
+            [percent(e.own_share) for e in found],
+        ),
+    ]
+
+
+def framed(title: str, subtitle: str, body: Markup) -> str:
+    """A whole page around sections, in the look of a report, with its style and scripts inside."""
+    theme, plotly = _resource("theme.js"), _plotly()
+    return f"""<!DOCTYPE html>
+<html lang="en" class="no-script">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy([theme, plotly])}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="generator" content="murmuration">
+<title>{text(title)}</title>
+<style>
+{_resource("style.css")}</style>
+<script>{theme}</script>
+</head>
+<body>
+<header>
+{LOGO}
+<div><h1>{text(title)}</h1><p>{text(subtitle)}</p></div>
+<button type="button" id="theme" aria-label="Switch between light and dark">◐</button>
+</header>
+<nav aria-label="Sections"><ul>{_contents(body)}</ul></nav>
+<main>
+{NO_SCRIPT}
+{body}
+</main>
+<footer><p>Written by murmuration. The file is complete in itself and loads nothing.</p></footer>
+<script id="plotly">{plotly}</script>
+</body>
+</html>
+"""

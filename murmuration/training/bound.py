@@ -1,0 +1,71 @@
+"""How much the complexity of Gaussian weights counts beside a batch's mean loss.
+
+What is minimised over an epoch of M batches of B of the N training examples is, in nats,
+
+    sum over examples of -log p(y | x, w)  +  beta KL(q || p)
+
+| convention | loss of a batch | weight of KL |
+|---|---|---|
+| sum | sum of the batch's losses | w_i, which add to 1 over an epoch |
+| dataset | N times their mean | M w_i |
+| mean | their mean; what this library minimises | M w_i / N |
+
+`uniform` has w_i = 1 / M, `blundell` w_i = 2^(M - i) / (2^M - 1): most of the cost at the start of an epoch (Blundell
+et al. 2015). `beta` is a temperature: below 1 the posterior is colder than Bayes' (Wenzel et al. 2020). Warming up lets
+the data speak first: beta grows over the first epochs (Soenderby et al. 2016).
+"""
+
+import torch
+from torch import Tensor
+
+from murmuration.dynamics.schedules import Moment
+from murmuration.errors import unknown
+
+WEIGHTINGS = ("uniform", "blundell")
+REDUCTIONS = ("elbo", "log-mean-exp")
+
+
+def batch_weight(weighting: str, index: int, batches: int) -> float:
+    """The part w_i of an epoch's complexity that its batch `index` of 0 .. M - 1 bears.
+
+    >>> [round(15 * batch_weight("blundell", i, 4)) for i in range(4)]
+    [8, 4, 2, 1]
+    """
+    if weighting not in WEIGHTINGS:
+        raise unknown("weighting", weighting, WEIGHTINGS)
+    if weighting == "uniform":
+        return 1 / batches
+    return 2.0 ** -(index + 1) / (1 - 2.0**-batches)
+
+
+def warmth(epoch: int, epochs: int, share: float = 0.25) -> float:
+    """How much of beta counts in an epoch 0, 1, ...: it grows in a line over a share of all epochs.
+
+    >>> [warmth(epoch, 12) for epoch in range(5)]
+    [0.0, 0.3333333333333333, 0.6666666666666666, 1.0, 1.0]
+    """
+    long = int(epochs * share)
+    return min(epoch / long, 1.0) if long else 1.0
+
+
+def complexity_weight(moment: Moment, *, examples: int, beta: float, weighting: str, warm_up: float) -> float:
+    """What KL is multiplied by beside the mean loss of the batch at this moment; N is the examples trained on."""
+    epoch, index = divmod(moment.step, moment.steps_per_epoch)
+    share = moment.steps_per_epoch * batch_weight(weighting, index, moment.steps_per_epoch)
+    return beta * warmth(epoch, moment.epochs, warm_up) * share / examples
+
+
+def reduced(losses: Tensor, reduction: str) -> Tensor:
+    """Losses (S, ...) of S draws as one (...): their mean (`elbo`), or minus the log of the mean likelihood.
+
+    The second is the tighter bound of Burda et al. (2016), never above the first; losses under different numbers of
+    draws cannot be compared under it.
+    """
+    if reduction not in REDUCTIONS:
+        raise unknown("reduction", reduction, REDUCTIONS)
+    if len(losses) == 1:
+        return losses[0]
+    if reduction == "elbo":
+        return losses.mean(0)
+    count = torch.tensor(float(len(losses)), dtype=losses.dtype, device=losses.device)
+    return count.log() - torch.logsumexp(-losses, 0)

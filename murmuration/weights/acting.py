@@ -1,0 +1,58 @@
+"""Kernels with companions, as the operators of one pass meet them.
+
+Linear layers and convolutions are bilinear in input and kernel, so `op(x * in, K) * out` equals the operator with the
+kernel `K * (out in^T)` without ever making it: what lets members share a kernel and differ all the same (BatchEnsemble,
+Wen et al. 2020). An operator that is not one of these gets that kernel made.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from murmuration.weights.families import INTO, OUT, How, explicit
+
+
+@dataclass(frozen=True)
+class Acting:
+    """The tensors of one pass, and which of them act in a way of their own."""
+
+    tensors: Mapping[str, Tensor]
+    how: How
+    named: dict[int, str]  # id of a kernel, or of a bias that is scaled with it -> name of the kernel
+
+    def companions(self, weight: Any) -> tuple[Tensor | None, Tensor | None, float | None]:
+        """What scales a kernel's inputs, what scales its outputs, and how much of its inputs is dropped."""
+        name = self.named[id(weight)]
+        return self.tensors.get(name + INTO), self.tensors.get(name + OUT), self.how.rates.get(name)
+
+    def spell_out(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments of an operator that knows no companions, with kernels as a plain network would have them."""
+        return tree_map(self._explicit, args), tree_map(self._explicit, kwargs)
+
+    def _explicit(self, value: Any) -> Any:
+        name = self.named.get(id(value))
+        if name is None:
+            return value
+        if value is self.tensors[name]:
+            return explicit(self.how.kernels[name], self.tensors, value)
+        return value * self.tensors[name + OUT]
+
+    def settled(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a dropout layer, after what a weight is has had its say."""
+        if self.how.dropout == "training":
+            return arguments
+        return {**arguments, "training": self.how.dropout == "always"}
+
+
+def acting_on(tensors: Mapping[str, Tensor], how: How) -> Acting:
+    """How operators act on these tensors; kernels are known by their identity."""
+    named = {}
+    for name in how.kernels:
+        if name + INTO in tensors or name + OUT in tensors or name in how.rates:
+            named[id(tensors[name])] = name
+            if how.inside and name + OUT in tensors:
+                named |= {id(tensors[bias]): name for bias in how.kernels[name].biases}
+    return Acting(tensors, how, named)

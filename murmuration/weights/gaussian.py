@@ -1,0 +1,174 @@
+"""A weight is a distribution: N(mean, spread^2), learned by gradient (Bayes by Backprop, Blundell et al. 2015).
+
+The mean is stored under the weight's own name, what gives its spread beside it as `K:spread`. A pass in training is
+noisy in one of three ways:
+
+| estimator | noise |
+|---|---|
+| `draw` | weights are drawn once a pass, the same for all examples |
+| `local` | outputs of linear operators are drawn, one number each: less variance of gradients (Kingma et al. 2015) |
+| `flipout` | one draw of weights, with signs of its own for every example (Wen et al. 2018) |
+
+For dense layers all three have the same law for one example. For convolutions `local` has the right mean and variance
+at every position and no covariance between positions, though one kernel acts on all: its passes are not draws of a
+function. Predictions therefore always draw weights, and hold a draw for all inputs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from murmuration.errors import Misuse, unknown
+from murmuration.population import Named, Population
+from murmuration.streams import Noise, normals
+from murmuration.weights.outline import Outline
+from murmuration.weights.priors import prior_named
+from murmuration.weights.spreads import SPREADS, std_of, stored_for
+
+SPREAD, STD, DELTA, CENTRE = ":spread", ":std", ":delta", ":centre"  # companions of a Gaussian weight
+ESTIMATORS = ("local", "draw", "flipout")
+WEIGHTINGS = ("uniform", "blundell")
+REDUCTIONS = ("elbo", "log-mean-exp")
+CHOICES: dict[str, Sequence[str]] = {
+    "estimator": ESTIMATORS,
+    "spread": SPREADS,
+    "bias": ("gaussian", "point"),
+    "weighting": WEIGHTINGS,
+    "reduction": REDUCTIONS,
+}
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """What can be written after `gaussian:`."""
+
+    kind: ClassVar[str] = "gaussian"
+    estimator: str = "local"
+    where: str = "all"  # all, last, factors, or patterns of parameters' names with ; between
+    bias: str = "gaussian"  # whether biases are distributions too
+    spread: str = "rho"
+    start: float = 0.1  # spreads begin as this part of the standard deviation of a tensor's first values
+    prior: str = "he"
+    beta: float = 1.0  # temperature: the weight of the prior's cost, 1 for Bayes
+    weighting: str = "uniform"
+    warm: float = 0.25  # the share of epochs over which beta grows from 0
+    samples: int = 1  # passes a step
+    reduction: str = "elbo"
+    draws: int = 30  # of each member when it predicts
+
+    def __post_init__(self) -> None:
+        for field, known in CHOICES.items():
+            if getattr(self, field) not in known:
+                raise unknown(field, getattr(self, field), known)
+        prior_named(self.prior)
+        if not self.start > 0 or not self.beta >= 0 or not 0 <= self.warm <= 1:
+            raise Misuse(
+                f"start={self.start}, beta={self.beta}, warm={self.warm}: need start above 0, beta not negative, warm"
+                " from 0 to 1"
+            )
+        if self.samples < 1 or self.draws < 1:
+            raise Misuse(f"samples={self.samples}, draws={self.draws}: need at least 1 each")
+
+    def chosen(self, names: Sequence[str], outline: Outline) -> list[str]:
+        """Which of these tensors are distributions, in their order."""
+        biases = {bias for kernel in outline.kernels for bias in kernel.biases}
+        last = outline.kernels[-1] if outline.kernels else None
+        patterns = self.where.split(";")
+
+        def wanted(name: str) -> bool:
+            if self.where == "factors":
+                return name.endswith((":in", ":out"))
+            if name in biases and self.bias == "point":
+                return False
+            if self.where == "last":
+                return last is not None and name in (last.name, *last.biases)
+            if self.where == "all":
+                return name in outline.names or name in biases
+            return any(fnmatchcase(name, pattern.strip()) for pattern in patterns)
+
+        found = [name for name in names if wanted(name)]
+        if not found:
+            raise Misuse(
+                f"where={self.where} matches no tensor of the net: write all, last, factors or patterns of names"
+            )
+        return found
+
+    def std(self, name: str, mean: Tensor, tensors: Named) -> Tensor:
+        return std_of(self.spread, tensors[name + SPREAD], mean)
+
+
+def with_spreads(population: Population, gaussian: Gaussian, outline: Outline) -> Population:
+    """The population with a spread beside every tensor that is to be a distribution."""
+    names = gaussian.chosen([*population.own, *population.shared], outline)
+
+    def spreads(named: Named, members: bool) -> Named:
+        found = {}
+        for name in names:
+            if name in named:
+                mean = named[name]
+                each = [_first_spread(gaussian, row) for row in (mean if members else mean[None])]
+                found[name + SPREAD] = torch.stack(each) if members else each[0]
+        return found
+
+    own = {**population.own, **spreads(population.own, True)}
+    shared = {**population.shared, **spreads(population.shared, False)}
+    return replace(population, own=own, shared=shared)
+
+
+def _first_spread(gaussian: Gaussian, mean: Tensor) -> Tensor:
+    """What is stored at the start; a tensor of equal values, such as a bias of zeros, borrows a unit of its prior."""
+    scale = mean.std() if mean.numel() > 1 else mean.new_zeros(())
+    if not bool(scale > 0):
+        scale = torch.as_tensor(0.1, dtype=mean.dtype)
+    return stored_for(gaussian.spread, torch.full_like(mean, gaussian.start) * scale, mean)
+
+
+def realised(
+    gaussian: Gaussian, own: Named, shared: Named, noise: Sequence[Noise], kernels: Sequence[str] | None
+) -> tuple[Named, Named]:
+    """Own and shared tensors as a pass uses them; `kernels` are noisy in the operators, None: all is drawn here."""
+    mine, ours = dict(own), dict(shared)
+    for named, members in ((own, True), (shared, False)):
+        for name in [key.removesuffix(SPREAD) for key in named if key.endswith(SPREAD)]:
+            mean = named[name]
+            std = gaussian.std(name, mean, named)
+            if kernels is not None and name in kernels and gaussian.estimator == "local":
+                (mine if members else ours)[name + STD] = std
+                continue
+            lead = mean if members else mean.expand(len(noise), *mean.shape)
+            delta = std * normals(noise, lead)
+            if kernels is not None and name in kernels:
+                mine[name + DELTA] = delta
+            else:
+                mine[name] = mean + delta
+                ours.pop(name, None)
+    return mine, ours
+
+
+def complexity(gaussian: Gaussian, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise]) -> Tensor:
+    """KL(q || p) of each of m members (m,), in nats; what members share costs each of them the same."""
+    prior, total = prior_named(gaussian.prior), torch.zeros(len(noise))
+    for key, stored in own.items():
+        if key.endswith(SPREAD):
+            name = key.removesuffix(SPREAD)
+            centre = buffers.get(name + CENTRE, _usual_centre(name))
+            std = std_of(gaussian.spread, stored, own[name])
+            cost = prior.cost(own[name], std, centre, lambda like: normals(noise, like), axes=1)
+            total = total.to(cost) + cost.flatten(1).sum(1)
+    for key, stored in shared.items():
+        if key.endswith(SPREAD):
+            name = key.removesuffix(SPREAD)
+            std = std_of(gaussian.spread, stored, shared[name])
+            centre = buffers[name + CENTRE][0] if name + CENTRE in buffers else _usual_centre(name)
+            cost = prior.cost(shared[name], std, centre, lambda like: normals(noise[:1], like[None])[0])
+            total = total.to(cost) + cost.sum()
+    return total
+
+
+def _usual_centre(name: str) -> float:
+    """Where a prior is centred: weights at 0, factors of shared kernels at 1."""
+    return 1.0 if name.endswith((":in", ":out")) else 0.0

@@ -1,0 +1,117 @@
+"""What is believed of a weight before data, and what it costs to believe otherwise: KL(q || p), in nats.
+
+| written | prior of a weight |
+|---|---|
+| `gaussian_0.1` | N(0, 0.1^2) |
+| `he` | N(0, 2 / fan_in), the variance that keeps signals of ReLU networks alive |
+| `learned` | N(0, s^2), s^2 the mean of mean^2 + spread^2 of the tensor: the s under which it costs least |
+| `ard` | N(0, t^2) with the best t for every weight alone: 1/2 log(1 + mean^2 / spread^2) |
+| `mixture_0.5_1_0.0025` | share 0.5 of N(0, 1^2), the rest of N(0, 0.0025^2) (Blundell et al. 2015); by Monte Carlo |
+| `log-uniform` | uniform in log abs(w), up to a constant (Molchanov et al. 2017, their approximation) |
+
+The direction matters: KL(q || p) is least, for a given mean, where the spread is the prior's; the reverse one is least
+where spread^2 = s^2 + mean^2, and weights drown in noise.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from murmuration.errors import Misuse, unknown
+from murmuration.weights.spreads import fan_in
+
+K1, K2, K3 = 0.63576, 1.87320, 1.48695  # of the approximation by Molchanov, Ashukha and Vetrov (2017)
+LOG_ROOT_TAU = 0.5 * math.log(2 * math.pi)
+NUMBERS = {"gaussian": 1, "he": 0, "learned": 0, "ard": 0, "mixture": 3, "log-uniform": 0}
+EXAMPLES = {"gaussian": "gaussian_0.1", "mixture": "mixture_0.5_1_0.0025"}
+
+Draw = Callable[[Tensor], Tensor]  # standard normal numbers like a tensor
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A prior by name, with its numbers, and perhaps a mean for every weight (`centre` of the cost)."""
+
+    kind: str
+    numbers: tuple[float, ...] = ()
+
+    def cost(self, mean: Tensor, std: Tensor, centre: Tensor | float, draw: Draw, *, axes: int = 0) -> Tensor:
+        """KL(q || p) of each entry (...) of a tensor; `axes` leading axes are members, each with its own `learned`."""
+        if self.kind == "mixture":
+            return self._by_draws(mean, std, centre, draw)
+        if self.kind == "ard":
+            return ard_kl(mean - centre, std)
+        if self.kind == "log-uniform":
+            return log_uniform_kl(2 * (std.log() - (mean - centre).abs().clamp_min(1e-20).log()))
+        return gaussian_kl(mean, std, centre, self.scale(mean - centre, std, axes))
+
+    def scale(self, mean: Tensor, std: Tensor, axes: int = 0) -> Tensor | float:
+        """The prior's standard deviation for a tensor."""
+        if self.kind == "gaussian":
+            return self.numbers[0]
+        if self.kind == "he":
+            return math.sqrt(2 / fan_in(tuple(mean.shape[axes:])))
+        rest = tuple(range(axes, mean.dim()))
+        return (mean.square() + std.square()).mean(rest, keepdim=True).sqrt()
+
+    def _by_draws(self, mean: Tensor, std: Tensor, centre: Tensor | float, draw: Draw) -> Tensor:
+        """log q(w) - log p(w) at one draw of w: its mean over draws is the KL."""
+        eps = draw(mean)
+        share, wide, narrow = self.numbers
+        weights = mean + std * eps
+        return log_normal(eps, 1.0) - std.log() - mixture_log_density(weights - centre, share, wide, narrow)
+
+
+def prior_named(text: str) -> Prior:
+    """The prior that a text stands for.
+
+    >>> prior_named("mixture_0.5_1_0.0025").numbers
+    (0.5, 1.0, 0.0025)
+    """
+    kind, *rest = text.split("_")
+    if kind not in NUMBERS:
+        raise unknown("prior", kind, NUMBERS)
+    try:
+        numbers = tuple(float(part) for part in rest)
+    except ValueError:
+        numbers = (math.nan,)
+    if len(numbers) != NUMBERS[kind] or not all(math.isfinite(number) and number > 0 for number in numbers):
+        raise Misuse(f"prior '{text}': write {EXAMPLES.get(kind, kind)}")
+    if kind == "mixture" and not numbers[0] < 1:
+        raise Misuse(f"prior '{text}': the share of the wide part must be below 1; write {EXAMPLES[kind]}")
+    return Prior(kind, numbers)
+
+
+def gaussian_kl(mean: Tensor, std: Tensor, prior_mean: Tensor | float, prior_std: Tensor | float) -> Tensor:
+    """KL(N(mean, std^2) || N(prior_mean, prior_std^2)) of each entry, in nats.
+
+    >>> round(gaussian_kl(torch.tensor(0.3), torch.tensor(0.2), 0.0, 0.1).item(), 5)
+    5.30685
+    """
+    ratio = std / prior_std
+    return 0.5 * (ratio.square() + ((mean - prior_mean) / prior_std).square() - 1) - ratio.log()
+
+
+def ard_kl(mean: Tensor, std: Tensor) -> Tensor:
+    """The KL to N(0, t^2) with the t^2 = mean^2 + std^2 that makes it least: 1/2 log(1 + 1/alpha)."""
+    return 0.5 * torch.log1p((mean / std).square())
+
+
+def log_uniform_kl(log_alpha: Tensor) -> Tensor:
+    """Molchanov et al.'s approximation of the KL to the log-uniform prior, zero where alpha is infinite."""
+    return K1 * (1 - torch.sigmoid(K2 + K3 * log_alpha)) + 0.5 * F.softplus(-log_alpha)
+
+
+def log_normal(values: Tensor, std: float) -> Tensor:
+    """The log density of N(0, std^2)."""
+    return -0.5 * (values / std).square() - math.log(std) - LOG_ROOT_TAU
+
+
+def mixture_log_density(weights: Tensor, share: float, wide: float, narrow: float) -> Tensor:
+    """log(share N(w; 0, wide^2) + (1 - share) N(w; 0, narrow^2)), finite however far out w is."""
+    parts = [math.log(share) + log_normal(weights, wide), math.log1p(-share) + log_normal(weights, narrow)]
+    return torch.logaddexp(*parts)

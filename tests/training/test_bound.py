@@ -1,0 +1,72 @@
+"""The weight of complexity beside the data: sums, limits, and a posterior that is known exactly."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from murmuration.dynamics.schedules import Moment
+from murmuration.errors import Misuse
+from murmuration.training.bound import batch_weight, complexity_weight, reduced, warmth
+from murmuration.weights.priors import gaussian_kl
+from murmuration.weights.spreads import softplus_inverse
+
+X, Y, NOISE = (torch.tensor(v, dtype=torch.float64) for v in ((1.0, 2.0, -1.0), (0.9, 2.2, -1.1), 0.5))
+EVIDENCE = -2.899612
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "blundell"])
+@pytest.mark.parametrize("batches", [1, 2, 188, 5000])
+def test_an_epoch_bears_its_complexity_once(weighting, batches):
+    total = math.fsum(batch_weight(weighting, index, batches) for index in range(batches))
+    assert total == pytest.approx(1, abs=1e-12)
+    moments = [Moment(7 * batches + index, batches, 8) for index in range(batches)]
+    weights = [complexity_weight(m, examples=640, beta=0.5, weighting=weighting, warm_up=0.25) for m in moments]
+    assert math.fsum(weights) == pytest.approx(0.5 * batches / 640, rel=1e-12)  # the mean convention: M / N times beta
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 4, 7, 100])
+def test_warming_up_begins_at_nothing_and_ends(epochs):
+    quarter = epochs // 4
+    assert warmth(0, epochs) == (0 if quarter else 1)
+    assert warmth(quarter, epochs) == 1
+    assert all(warmth(e, epochs) <= warmth(e + 1, epochs) for e in range(epochs))
+    assert warmth(0, epochs, 0.0) == 1
+
+
+def test_the_tighter_bound_is_never_above_the_other():
+    losses = torch.rand(5, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 4
+    assert (reduced(losses, "log-mean-exp") <= reduced(losses, "elbo")).all()
+    torch.testing.assert_close(reduced(losses, "log-mean-exp"), -(-losses).exp().mean(0).log(), rtol=1e-12, atol=0)
+    assert torch.equal(reduced(losses[:1], "elbo"), reduced(losses[:1], "log-mean-exp"))
+    with pytest.raises(Misuse, match="unknown reduction 'mean'"):
+        reduced(losses, "mean")
+
+
+def elbo(mean: Tensor, std: Tensor) -> Tensor:
+    """Exact, for one weight under N(0, 1) and noise of known deviation."""
+    expected = ((Y - mean * X).square() + std.square() * X.square()) / (2 * NOISE**2)
+    fit = -(expected + 0.5 * torch.log(2 * math.pi * NOISE**2)).sum()
+    return fit - gaussian_kl(mean, std, 0.0, 1.0)
+
+
+def test_the_bound_touches_the_evidence_at_the_posterior():
+    best = elbo(torch.tensor(1.024, dtype=torch.float64), torch.tensor(0.2, dtype=torch.float64)).item()
+    covariance = NOISE**2 * torch.eye(3, dtype=torch.float64) + torch.outer(X, X)
+    evidence = torch.distributions.MultivariateNormal(torch.zeros(3, dtype=torch.float64), covariance).log_prob(Y)
+    assert best == pytest.approx(evidence.item(), abs=1e-12)
+    assert best == pytest.approx(EVIDENCE, abs=5e-7)
+    for mean, std in ((1.0, 0.2), (1.024, 0.25), (0.0, 1.0), (1.1, 0.1)):
+        assert elbo(torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64)).item() < best
+
+
+def test_gradient_descent_finds_the_posterior():
+    values = torch.stack([torch.tensor(0.0), softplus_inverse(torch.tensor(1.0))]).double().requires_grad_()
+    for _ in range(2000):
+        loss = -elbo(values[0], torch.nn.functional.softplus(values[1]))
+        (gradient,) = torch.autograd.grad(loss, values)
+        with torch.no_grad():
+            values -= 0.02 * gradient
+    assert values[0].item() == pytest.approx(1.024, abs=1e-3)
+    assert torch.nn.functional.softplus(values[1]).item() == pytest.approx(0.2, abs=1e-3)

@@ -1,0 +1,309 @@
+"""Steps of members who share: the rule for shared tensors, the pace of factors, and repulsion, against plain loops."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from crowds import BATCH, CLASSES, ENGINES, EVERY, INPUTS, MEMBERS, build, coupling_of, data
+from naive_repulsion import Naive
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from murmuration.dynamics import make_optimiser
+from murmuration.engines import Engine, assemble
+from murmuration.likelihoods import Categorical
+from murmuration.population import Named, Population, populate
+from murmuration.sharing import Sharing, sharing_named, with_factors
+from murmuration.training.meeting import pull_back
+from murmuration.training.step import Batch, Factors, Method, State, local, move, step
+from murmuration.weights import Outline, Weights, family_of, outline_of
+from murmuration.weights.families import masked_population
+
+STEPS, RATE = 4, 0.1
+SHARED_VERSIONS = pytest.mark.xfail(reason="leaves share a version counter with all members' storage", strict=True)
+ALONE = [ENGINES["loop"], ENGINES["stacked"], ENGINES["stacked, direct"]]
+
+
+def beginning(text: str, *, weights: str = "point", dtype: torch.dtype = torch.float64) -> tuple[Population, Outline]:
+    """Four members of one small network with the factors, or the masks, that the text asks for."""
+    sharing = sharing_named(text)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        nets = [build().to(dtype) for _ in range(MEMBERS)]
+    outline = outline_of(nets[0], data()[0][:2].to(dtype))
+
+    def stream(member: int) -> torch.Generator:
+        return torch.Generator().manual_seed(member)
+
+    shared = sharing.predicate(nets[0], outline)
+    population = with_factors(populate(nets.__getitem__, MEMBERS, shared), sharing, outline, stream)
+    return masked_population(population, Weights(weights), outline, stream), outline
+
+
+def method_of(sharing: Sharing, outline: Outline, **changed) -> Method:
+    weights = changed.pop("weights", Weights())
+    made = Method(
+        Categorical(CLASSES),
+        family_of(weights, outline, inside=sharing.bias == "inside"),
+        None,
+        make_optimiser("sgd", momentum=0.0),
+        gamma=sharing.gamma_of(members=MEMBERS, smooth=None),
+        factors=Factors(sharing.pace, sharing.decay == "yes"),
+    )
+    return replace(made, **changed)
+
+
+def at_rest(population: Population, chosen: Method) -> State:
+    moments = [chosen.optimiser.moments(named) for named in (population.own, population.shared)]
+    return State(population, moments[0], moments[1], torch.ones(MEMBERS, dtype=torch.bool))
+
+
+def same_batch(dtype: torch.dtype = torch.float64, lr: float = RATE) -> Batch:
+    x, y = data()
+    return Batch(lambda group: tuple(part.expand(MEMBERS, *part.shape)[group] for part in (x.to(dtype), y)), lr)
+
+
+def stepped(state: State, chosen: Method, how: Engine, given: Batch, steps: int = STEPS) -> Population:
+    with assemble(how, build().to(given.fetch(slice(1))[0].dtype)) as team:
+        for _ in range(steps):
+            step(team, chosen, state, given)
+    return state.population
+
+
+def scaled(parameters: Named, member: int, inside: bool = False) -> Named:
+    """The plain parameters of one member of the two-layer network; `parameters` as a population holds them."""
+    found = {}
+    for layer in ("body.0", "head"):
+        bias = parameters[f"{layer}.bias"]
+        mine = bias[member] if bias.dim() == 2 else bias
+        ones = torch.ones((), dtype=bias.dtype)
+        into, out = (parameters.get(f"{layer}.weight{end}") for end in (":in", ":out"))
+        into, out = ones if into is None else into[member], ones if out is None else out[member]
+        found[f"{layer}.weight"] = parameters[f"{layer}.weight"] * into * (out.unsqueeze(-1) if out.dim() else out)
+        found[f"{layer}.bias"] = mine * out if inside else mine
+    return found
+
+
+def reference(population: Population, reduce, *, inside: bool, rate: float = RATE) -> Named:
+    """Plain autograd and one optimiser on the reduced losses of explicit members."""
+    x, y = data()
+    parameters = {k: v.clone().requires_grad_() for k, v in {**population.own, **population.shared}.items()}
+    optimiser = torch.optim.SGD(list(parameters.values()), lr=rate)
+    for _ in range(STEPS):
+        optimiser.zero_grad()
+        outputs = [functional_call(build(), scaled(parameters, i, inside), (x,)) for i in range(MEMBERS)]
+        losses = torch.stack([nn.functional.cross_entropy(each, y) for each in outputs])
+        reduce(losses).backward()
+        optimiser.step()
+    return {name: tensor.detach() for name, tensor in parameters.items()}
+
+
+@EVERY
+@pytest.mark.parametrize("kind", ["rank-one:bias=shared", "rank-one-uv"])
+def test_the_dictionary_between_reductions_of_the_loss_and_gamma(kind: str, how: Engine):
+    """One optimiser on the mean of losses: gamma 1, factors at 1/M of the pace; on the sum: gamma M, factors as all."""
+    sign = "," if ":" in kind else ":"
+    for settings, reduce in ((f"gamma=1,pace={1 / MEMBERS}", torch.mean), ("gamma=M", torch.sum)):
+        sharing = sharing_named(f"{kind}{sign}{settings}")
+        population, outline = beginning(kind)
+        expected = reference(population, reduce, inside=sharing.bias == "inside")
+        chosen = method_of(sharing, outline)
+        found = stepped(at_rest(population, chosen), chosen, how, same_batch())
+        for name, tensor in {**found.own, **found.shared}.items():
+            torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize(("gamma", "factor"), [("1", 1.0), ("M", 4.0), ("2.5", 2.5)])
+def test_shared_tensors_move_by_gamma_over_m_times_the_sum(gamma: str, factor: float):
+    """And members' own biases by their own gradients, whatever gamma is."""
+    sharing = sharing_named(f"rank-one:gamma={gamma}")
+    population, outline = beginning("rank-one")
+    before, chosen = population.clone(), method_of(sharing, outline)
+    after = stepped(at_rest(population, chosen), chosen, ENGINES["stacked"], same_batch(), steps=1)
+    x, y = data()
+    parameters = {k: v.clone().requires_grad_() for k, v in {**before.own, **before.shared}.items()}
+    outputs = [functional_call(build(), scaled(parameters, i), (x,)) for i in range(MEMBERS)]
+    total = sum(nn.functional.cross_entropy(each, y) for each in outputs)
+    slopes = dict(zip(parameters, torch.autograd.grad(total, list(parameters.values())), strict=True))
+    for name, tensor in after.shared.items():
+        expected = before.shared[name] - RATE * factor / MEMBERS * slopes[name]
+        torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-14)
+    for name, tensor in after.own.items():
+        torch.testing.assert_close(tensor, before.own[name] - RATE * slopes[name], rtol=0, atol=1e-14)
+
+
+@EVERY
+@pytest.mark.parametrize("text", ["rank-one:init=ones", "rank-one:init=ones,gamma=M", "rank-one-uv:init=ones"])
+def test_members_that_begin_equal_stay_equal(text: str, how: Engine):
+    """Bit for bit where members run one by one; a stacked product rounds rows by where they stand in it (float32)."""
+    population, outline = beginning(text, dtype=torch.float32)
+    for name, tensor in population.own.items():
+        if name.endswith("bias"):
+            tensor[:] = tensor[0].clone()
+    before = population.clone()
+    chosen = method_of(sharing_named(text), outline)
+    after = stepped(at_rest(population, chosen), chosen, how, same_batch(torch.float32))
+    for name, tensor in after.own.items():
+        bound = 1e-6 if how.stacked else 0.0
+        assert (tensor - tensor[0]).abs().max() <= bound, name
+        assert (tensor - before.own[name]).abs().max() > 1e-3, name  # they did move
+
+
+@pytest.mark.parametrize("how", ALONE, ids=lambda e: e.name)
+@pytest.mark.parametrize("decay", ["coupled", "decoupled"])
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_weight_decay_reaches_factors_only_when_asked_to(name: str, decay, how: Engine):
+    found = {}
+    for text, strength in (("rank-one", 0.0), ("rank-one", 0.5), ("rank-one:decay=yes", 0.5)):
+        population, outline = beginning("rank-one")
+        optimiser = make_optimiser(name, momentum=0.0, weight_decay=strength, decay=decay)
+        chosen = method_of(sharing_named(text), outline, optimiser=optimiser)
+        found[text, strength] = stepped(at_rest(population, chosen), chosen, how, same_batch(), steps=1)
+    calm, usual, decayed = found.values()
+    for key in calm.own:
+        factor = key.endswith((":in", ":out"))
+        assert torch.equal(usual.own[key], calm.own[key]) == factor, key
+        assert not torch.equal(decayed.own[key], calm.own[key]), key
+    assert all(not torch.equal(usual.shared[key], calm.shared[key]) for key in calm.shared)
+
+
+@pytest.mark.parametrize("decay", ["coupled", pytest.param("decoupled", marks=SHARED_VERSIONS)])
+def test_a_member_may_move_while_another_still_needs_its_graph(decay):
+    """What happens with workers side by side, in one order of events that they may come in."""
+    population, outline = beginning("own")
+    optimiser = make_optimiser("sgd", momentum=0.0, weight_decay=0.1, decay=decay)
+    chosen = method_of(sharing_named("own"), outline, optimiser=optimiser)
+    state = at_rest(population, chosen)
+    with assemble(ENGINES["loop"], build()) as team:
+        first, second = (local(team, chosen, state, slice(i, i + 1), same_batch()) for i in range(2))
+        expected, _ = pull_back(first, keep=True)
+        move(chosen, state, second, pull_back(second)[0], RATE)
+        found, _ = pull_back(first)
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+
+
+@EVERY
+@pytest.mark.parametrize("pace", [0.0, 0.25])
+def test_pace_multiplies_the_learning_rate_of_factors_alone(pace: float, how: Engine):
+    moved = {}
+    for each in (1.0, pace):
+        population, outline = beginning("rank-one")
+        before, chosen = population.clone(), method_of(sharing_named(f"rank-one:pace={each}"), outline)
+        after = stepped(at_rest(population, chosen), chosen, how, same_batch(), steps=1)
+        moved[each] = {name: tensor - before.own[name] for name, tensor in after.own.items()}
+    for name, tensor in moved[1.0].items():
+        share = pace if ":" in name else 1.0
+        torch.testing.assert_close(moved[pace][name], share * tensor, rtol=0, atol=1e-15)
+
+
+@EVERY
+def test_a_member_that_stands_still_does_not_pull_at_what_all_share(how: Engine):
+    """The shared move is gamma / M times the sum over the others, and the member's own tensors stay."""
+    population, outline = beginning("rank-one:gamma=M")
+    before, chosen = population.clone(), method_of(sharing_named("rank-one:gamma=M"), outline)
+    state = at_rest(population, chosen)
+    state.active[1] = False
+    after = stepped(state, chosen, how, same_batch(), steps=1)
+    x, y = data()
+    parameters = {k: v.clone().requires_grad_() for k, v in {**before.own, **before.shared}.items()}
+    outputs = [functional_call(build(), scaled(parameters, i), (x,)) for i in (0, 2, 3)]
+    total = sum(nn.functional.cross_entropy(each, y) for each in outputs)
+    slopes = dict(zip(parameters, torch.autograd.grad(total, list(parameters.values())), strict=True))
+    for name, tensor in {**after.own, **after.shared}.items():
+        start = before.own.get(name, before.shared.get(name))
+        torch.testing.assert_close(tensor, start - RATE * slopes[name], rtol=0, atol=1e-14)
+    assert all(torch.equal(tensor[1], before.own[name][1]) for name, tensor in after.own.items())
+
+
+def chained(population: Population, naive: list[dict[str, Tensor]]) -> tuple[Named, Named]:
+    """Gradients of own tensors and of shared ones (summed), from those of the members' spelled-out kernels."""
+    own = {name: torch.zeros_like(tensor) for name, tensor in population.own.items()}
+    shared = {name: torch.zeros_like(tensor) for name, tensor in population.shared.items()}
+    for i, slopes in enumerate(naive):
+        for layer in ("body.0", "head"):
+            weight, slope = population.shared[f"{layer}.weight"], slopes[f"{layer}.weight"]
+            into, out = (population.own[f"{layer}.weight{end}"][i] for end in (":in", ":out"))
+            for a in range(weight.shape[0]):
+                for b in range(weight.shape[1]):
+                    own[f"{layer}.weight:in"][i, b] += slope[a, b] * weight[a, b] * out[a]
+                    own[f"{layer}.weight:out"][i, a] += slope[a, b] * weight[a, b] * into[b]
+                    shared[f"{layer}.weight"][a, b] += slope[a, b] * out[a] * into[b]
+            own[f"{layer}.bias"][i] = slopes[f"{layer}.bias"]
+    return own, shared
+
+
+@EVERY
+@pytest.mark.parametrize("measured", [False, True], ids=["", "measured"])
+@pytest.mark.parametrize("text", ["input-gradients", "outputs:of=logits", "features"])
+def test_a_repulsive_batch_ensemble_applies_the_naive_gradient(text: str, measured: bool, how: Engine):
+    """Loops over members, pairs and examples on spelled-out networks, then the chain rule entry by entry."""
+    sharing = sharing_named("rank-one:gamma=2")
+    population, outline = beginning("rank-one")
+    before, coupling = population.clone(), coupling_of(text)
+    nets = [build() for _ in range(MEMBERS)]
+    for i, net in enumerate(nets):
+        net.load_state_dict(scaled({**before.own, **before.shared}, i))
+    naive = Naive(nets, *data(), coupling.settings, coupling.strength(0), coupling.drive(0)).gradients()
+    own, shared = chained(before, naive)
+    chosen = method_of(sharing, outline, coupling=coupling)
+    state = at_rest(population, chosen)
+    after = stepped(state, chosen, how, replace(same_batch(lr=1.0), measured=measured), steps=1)
+    for name, tensor in after.own.items():
+        bound = 1e-9 * own[name].abs().max().item()
+        torch.testing.assert_close(before.own[name] - tensor, own[name], rtol=0, atol=bound)
+    for name in ("body.0.weight", "head.weight"):
+        bound = 1e-9 * shared[name].abs().max().item()
+        expected = 2 / MEMBERS * shared[name]
+        torch.testing.assert_close(before.shared[name] - after.shared[name], expected, rtol=0, atol=bound)
+    assert bool(state.felt) is measured
+
+
+@pytest.mark.xfail(reason="the force on a member that stands still is pulled back into shared tensors", strict=True)
+@pytest.mark.parametrize("how", ALONE, ids=lambda e: e.name)
+@pytest.mark.parametrize("measured", [False, True], ids=["", "measured"])
+def test_a_member_that_stands_still_does_not_push_at_what_all_share(how: Engine, measured: bool):
+    """It is seen by the others; but a force on it must not reach the kernels that it does not move any more."""
+    population, outline = beginning("rank-one")
+    before, coupling = population.clone(), coupling_of("outputs:of=logits,weight=1")
+    nets = [build() for _ in range(MEMBERS)]
+    for i, net in enumerate(nets):
+        net.load_state_dict(scaled({**before.own, **before.shared}, i))
+    naive = Naive(nets, *data(), coupling.settings, coupling.strength(0), coupling.drive(0)).gradients()
+    naive[2] = {name: torch.zeros_like(slope) for name, slope in naive[2].items()}
+    _, shared = chained(before, naive)
+    chosen = method_of(sharing_named("rank-one:gamma=M"), outline, coupling=coupling)
+    state = at_rest(population, chosen)
+    state.active[2] = False
+    after = stepped(state, chosen, how, replace(same_batch(lr=1.0), measured=measured), steps=1)
+    for name in ("body.0.weight", "head.weight"):
+        bound = 1e-9 * shared[name].abs().max().item()
+        torch.testing.assert_close(before.shared[name] - after.shared[name], shared[name], rtol=0, atol=bound)
+
+
+@EVERY
+def test_masks_are_not_trained_and_hide_what_they_cover(how: Engine):
+    """Sharing everything, each member's gradient reaches the kernel only where its mask lets through."""
+    population, outline = beginning("all", weights="masks")
+    assert list(population.buffers) == ["head.weight:in"]
+    before = population.clone()
+    population.buffers["head.weight:in"][:, 0] = 0.0  # nobody uses the first feature
+    masks = population.buffers["head.weight:in"].clone()
+    chosen = method_of(sharing_named("all:gamma=M"), outline, weights=Weights("masks"))
+    after = stepped(at_rest(population, chosen), chosen, how, same_batch(), steps=1)
+    assert torch.equal(after.buffers["head.weight:in"], masks)
+    x, y = data()
+    parameters = {name: tensor.clone().requires_grad_() for name, tensor in before.shared.items()}
+    losses = []
+    for mask in masks:
+        hidden = (x @ parameters["body.0.weight"].T + parameters["body.0.bias"]).tanh() * mask
+        outputs = hidden @ parameters["head.weight"].T + parameters["head.bias"]
+        losses.append(nn.functional.cross_entropy(outputs, y))
+    slopes = torch.autograd.grad(torch.stack(losses).sum(), list(parameters.values()))
+    for (name, start), slope in zip(before.shared.items(), slopes, strict=True):
+        torch.testing.assert_close(after.shared[name], start - RATE * slope, rtol=0, atol=1e-13)
+    assert torch.equal(after.shared["head.weight"][:, 0], before.shared["head.weight"][:, 0])
+
+
+def test_the_crowd_is_what_these_references_take_it_for():
+    assert (MEMBERS, BATCH, INPUTS) == (4, 6, 5)
+    assert list(dict(build().named_parameters())) == ["body.0.weight", "body.0.bias", "head.weight", "head.bias"]
