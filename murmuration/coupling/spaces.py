@@ -16,7 +16,6 @@ from murmuration.coupling.forces import FORCES, Felt, ssge_at
 from murmuration.coupling.lengthscales import Metric
 from murmuration.coupling.settings import Repulsion
 from murmuration.errors import Misuse
-from murmuration.weights.twice import inputs_only
 
 SMALLEST = 1e-20  # added to squared norms of gradients
 SILENT = 16  # a gradient shorter than so many roundings of one, or than 1e-8, is not pushed: its direction is noise
@@ -147,8 +146,7 @@ class InputGradientSpace:
         else:
             values = outputs if self.settings.shown == "logit" else F.log_softmax(outputs, dim=-1)
             told = values.gather(-1, y.unsqueeze(-1))
-        with inputs_only():
-            return torch.autograd.grad(told.sum(), x, create_graph=True)[0].flatten(2)
+        return torch.autograd.grad(told.sum(), x, create_graph=True)[0].flatten(2)
 
     def push(self, signatures: Tensor) -> Felt:
         return FORCES[self.settings.estimator](signatures, self.settings.bandwidth)

@@ -1,34 +1,22 @@
-"""Convolutions that are cheap to differentiate twice.
+"""Operators that are cheap to differentiate twice.
 
 Input-gradient repulsion differentiates the gradient of a network by its inputs. A convolution's input gradient is
 bilinear in the incoming gradient and the kernel; torch computes the kernel's part of its derivative as a convolution
 with batch and channels exchanged, several times slower than the operator that finds the same numbers in an ordinary
-backward pass. Here that operator is used for both.
+backward pass. Here that operator is used for both, with channels last throughout, and only for what is asked for.
 """
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-CONVOLUTIONS: set[Callable] = {torch.conv2d}
-_local = threading.local()  # a backward pass on a CPU runs in the thread that asks for it
+from murmuration.weights.layouts import laid_out_like, pair
+from murmuration.weights.piecewise import pool, rectify
 
 Settings = tuple[Sequence[int], Sequence[int], Sequence[int], int]  # stride, padding, dilation, groups
-
-
-@contextmanager
-def inputs_only() -> Iterator[None]:
-    """Backward passes in here are asked for gradients by inputs: those by kernels are not computed."""
-    before = getattr(_local, "inputs_only", False)
-    _local.inputs_only = True
-    try:
-        yield
-    finally:
-        _local.inputs_only = before
 
 
 def convolve(
@@ -41,14 +29,21 @@ def convolve(
     groups: int = 1,
 ) -> Tensor:
     """`torch.conv2d` with a cheaper second derivative."""
-    if isinstance(padding, str) or x.device.type != "cpu":  # "same" has its own rules; other devices their own thread
+    if isinstance(padding, str) or x.device.type != "cpu":  # "same" has its own rules; on other devices torch's is fast
         return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
     settings: Settings = (pair(stride), pair(padding), pair(dilation), groups)
     return Convolution.apply(x, weight, bias, settings)
 
 
-def pair(value: Any) -> list[int]:
-    return [value, value] if isinstance(value, int) else list(value)
+CONVOLUTIONS: set[Callable] = {torch.conv2d}
+TWICE: dict[Callable, Callable[..., Tensor]] = {
+    torch.conv2d: convolve,
+    F.max_pool2d: pool,
+    torch.max_pool2d: pool,
+    F.relu: rectify,
+    torch.relu: rectify,
+    Tensor.relu: rectify,
+}
 
 
 def gradients(out: Tensor, x: Tensor, weight: Tensor, settings: Settings, mask: list[bool]) -> Any:
@@ -57,6 +52,22 @@ def gradients(out: Tensor, x: Tensor, weight: Tensor, settings: Settings, mask: 
     return torch.ops.aten.convolution_backward(
         out, x, weight, [len(weight)], stride, padding, dilation, False, [0, 0], groups, mask
     )
+
+
+def asked_for(ctx: Any) -> list[bool]:
+    """Of which inputs of an operator the running backward pass needs the gradient.
+
+    An operator only knows which inputs have a graph. A pass that asks for gradients by the network's inputs needs none
+    by kernels, and one that asks for gradients by weights none by the network's inputs.
+    """
+    return [node is not None and _runs(node) for node, _ in ctx.next_functions]
+
+
+def _runs(node: Any) -> bool:
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError:  # a leaf that the pass was asked for
+        return True
 
 
 class Convolution(torch.autograd.Function):
@@ -71,11 +82,11 @@ class Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, out: Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        needs = ctx.needs_input_grad
-        along = InputGradient.apply(out, weight, x.detach(), ctx.settings) if needs[0] else None
-        if getattr(_local, "inputs_only", False):
-            return along, None, None, None
-        _, kernel, bias = gradients(out, x, weight, ctx.settings, [False, needs[1], needs[2]])
+        asked = [*asked_for(ctx), False][:3]  # without a bias there are only two
+        along = InputGradient.apply(out, weight, x.detach(), ctx.settings) if asked[0] else None
+        kernel, bias = None, None
+        if asked[1] or asked[2]:
+            _, kernel, bias = gradients(out, x, weight, ctx.settings, [False, *asked[1:]])
         return along, kernel, bias, None
 
 
@@ -91,6 +102,7 @@ class InputGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, along: Tensor) -> Any:
         out, weight = ctx.saved_tensors
-        onward = torch.conv2d(along, weight, None, *ctx.settings) if ctx.needs_input_grad[0] else None
-        kernel = gradients(out, along, weight, ctx.settings, [False, True, False])[1]
-        return onward, kernel if ctx.needs_input_grad[1] else None, None, None
+        asked, along = asked_for(ctx), laid_out_like(out, along)
+        onward = torch.conv2d(along, weight, None, *ctx.settings) if asked[0] else None
+        kernel = gradients(out, along, weight, ctx.settings, [False, True, False])[1] if asked[1] else None
+        return onward, kernel, None, None
