@@ -13,6 +13,8 @@ from murmuration.errors import Misuse, unknown
 
 if TYPE_CHECKING:
     from murmuration.analysis.kernels import KernelDiagnosis
+    from murmuration.data import Data
+    from murmuration.recipe import Plan
 
 HELP = help_text(
     "Look inside a run, and write what was found as a page (RUN/kernels.html). With DATA in the place of RUN, look at "
@@ -38,7 +40,17 @@ class StartOptions:
         None
     )
     members: Annotated[int | None, option("How many networks; 5 if left out.", "Training", "N")] = None
-    seed: Annotated[int | None, option("From it follow all random numbers.", "Training", "N")] = None
+    seed: Annotated[int | None, option("From it follow all random numbers; 0 if left out.", "Training", "N")] = None
+    optimiser: Annotated[str | None, option("See `murmur list optimisers`; adam if left out.", "Training", "NAME")] = (
+        None
+    )
+
+    def plan(self) -> "Plan":
+        """The plan with what is given."""
+        from murmuration.recipe import Plan
+
+        given: dict[str, Any] = {"members": self.members, "seed": self.seed, "optimiser": self.optimiser}
+        return Plan(**{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -117,13 +129,19 @@ def refuse_for_run(request: Request) -> None:
 
 
 def refuse_for_data(request: Request) -> None:
-    """Refuse what needs a run, and a place that is neither a run nor data."""
+    """Refuse what needs a run."""
     if request.on is not None:
         raise Misuse(f"--on {request.on} is for a run: {request.where} is data, and its own test split is looked at")
-    if Path(request.where).parts[:1] == ("runs",) and not Path(request.where).is_file():
-        from murmuration.cli.training import manifest_of
 
-        manifest_of(Path(request.where))  # says why there is no run
+
+def opened(request: Request) -> "Data":
+    """The data to train on; a place that is neither a run nor data is told both."""
+    try:
+        return request.reading.open(request.where)
+    except Misuse as error:
+        if Path(request.where).is_file():
+            raise
+        raise Misuse(f"{request.where} is no run, for it holds no run.json, and as data: {error}") from None
 
 
 def explore_kernels(request: Request) -> Found:
@@ -167,14 +185,11 @@ def kernels_of_start(request: Request) -> "KernelDiagnosis":
     """The diagnosis of what training would begin with."""
     from murmuration.analysis.kernels import kernels_before
 
-    start = request.start
-    recipe = request.answers.recipe(start.recipe or "deep-ensemble")
-    data = request.reading.open(request.where)
+    recipe, plan = request.answers.recipe(request.start.recipe or "deep-ensemble"), request.start.plan()
+    data = opened(request)
     with counting_bar("kernels", request.quiet) as show:
         show("before training", 0, 1)
-        return kernels_before(
-            start.net, data, recipe=recipe, members=start.members, seed=start.seed, inputs=request.inputs
-        )
+        return kernels_before(request.start.net, data, recipe=recipe, plan=plan, inputs=request.inputs)
 
 
 def show_kernels(where: str, found: Sequence["KernelDiagnosis"]) -> None:
@@ -185,12 +200,12 @@ def show_kernels(where: str, found: Sequence["KernelDiagnosis"]) -> None:
     title = f"{first.recipe.name} of {where}, {first.members} members, {first.inputs} inputs"
     rows = [[row.label, *row.cells] for row in rows_of(found)]
     say_table(["", *(WHEN[each.stage] for each in found)], rows, title=title)
+    if first.width:
+        say(f"N = {first.width:,}, the channels that {first.layer} takes")
     for each in found:
         say(f"{WHEN[each.stage]}: {each.verdict}.")
     for line in first.advice:
         say(f"- {line}")
-    if first.width:
-        say(f"N = {first.width:,}, the channels that {first.layer} takes")
 
 
 EXPLORERS: dict[str, Callable[[Request], Found]] = {"kernels": explore_kernels}

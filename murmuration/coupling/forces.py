@@ -63,13 +63,16 @@ def meeting(here: Tensor, bandwidth: str) -> tuple[Tensor, Tensor]:
     squared = distances_of_products(products(here))
     c = denominator(bandwidth, squared)
     kernel = rbf(squared, c)
-    return kernel, torch.where(c > FLOOR, 2 * kernel / (len(here) * c), 0)
+    return kernel, kernel * torch.where(c > FLOOR, 2 / (len(here) * c), 0)
 
 
 def laplacian(weights: Tensor) -> Tensor:
     """The matrices (B, M, M) that take t to the sums over j of w_ij (t_j - t_i), for weights w (B, M, M)."""
-    others = weights - torch.diag_embed(weights.diagonal(dim1=1, dim2=2))
-    return others - torch.diag_embed(others.sum(-1))
+    matrices = weights.clone()
+    diagonal = matrices.diagonal(dim1=1, dim2=2)
+    diagonal.zero_()
+    diagonal.sub_(matrices.sum(-1))
+    return matrices
 
 
 def mixing(signatures: Tensor, bandwidth: str) -> Tensor:

@@ -20,7 +20,7 @@ def squared_distances(t: Tensor) -> Tensor:
 def centre(t: Tensor) -> Tensor:
     """t (B, M, R) less its mean over members: the same distances, and products no larger than they need to be."""
     away = t - t[:, :1]  # exactly zero where all are the same, as numbers less their rounded mean are not
-    return away - away.mean(1, keepdim=True)
+    return away.sub_(away.mean(1, keepdim=True))
 
 
 def products(here: Tensor) -> Tensor:
@@ -47,4 +47,4 @@ def distances_of_products(gram: Tensor) -> Tensor:
 
 def rbf(squared: Tensor, denominator: Tensor) -> Tensor:
     """The kernel exp(-d² / c), (B, M, M), of squared distances (B, M, M) and denominators that broadcast to them."""
-    return torch.exp(-squared / denominator)
+    return torch.exp(squared / -denominator)

@@ -32,6 +32,11 @@ class Coupling:
         return self.settings.space == "input-gradients" and self.settings.share == 1
 
     @property
+    def stands_apart(self) -> bool:
+        """Whether what members show has a graph of its own, beside that of their losses."""
+        return self.settings.space == "input-gradients" and not self.needs_inputs
+
+    @property
     def mixes(self) -> bool:
         """Whether members move along each other's loss gradients too (SVGD)."""
         return self.settings.estimator == "svgd"

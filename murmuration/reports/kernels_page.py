@@ -109,7 +109,7 @@ def rows_of(found: Sequence[KernelDiagnosis]) -> list[Row]:
         ),
         row(
             "Correlation of outputs",
-            "Of two members' outputs over the inputs as they are: 1 for members that answer alike.",
+            "Of two members' outputs over the inputs as they are; trained members agree in what they have learned.",
             [number(e.correlation) for e in found],
         ),
         row(

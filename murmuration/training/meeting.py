@@ -4,7 +4,7 @@ A member that shows nonsense, because it diverged, is neither seen nor pushed, a
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ class Local:
     active: Tensor  # (m,) bool: who still moves; the others must not pull at what all share
     signature: Tensor | None  # (m, ...)
     buffers_before: Named  # as they were, in case the step must be undone
+    pulled: Pulled | None = None  # gradients of the losses, where they are known before the meeting
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,14 @@ def couple(
 ) -> tuple[list[Tensor], dict[str, float]]:
     """Each group's cotangents, from the signatures of all, and what the meeting was like."""
     signatures, sound = shown(places)
+    everybody = bool(sound.all())
+    seen = signatures if everybody else signatures[sound]
     cotangents, told = torch.zeros_like(signatures), {}
-    if bool(sound.any()):
-        felt = coupling.couple(signatures[sound], step)
-        cotangents[sound] = felt.cotangents
+    if len(seen):
+        felt = coupling.couple(seen, step)
+        cotangents = felt.cotangents if everybody else cotangents.index_put((sound,), felt.cotangents)
         if measured:
-            told = {"mean_kernel": float(felt.mean_kernel), "cosine": coupling.cosine(signatures[sound])}
+            told = {"mean_kernel": float(felt.mean_kernel), "cosine": coupling.cosine(seen)}
     return list(cotangents.split([len(here.losses) for here in places])), told
 
 
@@ -80,12 +83,23 @@ def shown(places: list[Local]) -> tuple[Tensor, Tensor]:
 
 def pull_back(here: Local, cotangent: Tensor | None = None, drive: float = 1.0, *, keep: bool = False) -> Pulled:
     """Gradients of the group's own tensors, (m, ...) each, and of the shared ones, summed over the group."""
+    if here.pulled is not None:
+        return here.pulled if cotangent is None else added(here.pulled, push_back(here, cotangent))
     roots = [here.losses]
     weights: list[Tensor | None] = [drive * here.active.to(here.losses)]
     if cotangent is not None and here.signature is not None:
         roots.append(here.signature)
         weights.append(cotangent)
     return _gradients(here, roots, weights, keep)
+
+
+def pulled_early(here: Local, drive: float) -> Local:
+    """The same with the gradients of its losses, which then need their graph no more.
+
+    For what does not show anything of that graph: while the others are awaited, only what leads to the signature is
+    held in memory.
+    """
+    return replace(here, losses=here.losses.detach(), pulled=pull_back(here, drive=drive, keep=True))
 
 
 def push_back(here: Local, cotangent: Tensor) -> Pulled:
