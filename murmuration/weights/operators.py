@@ -5,7 +5,7 @@ its operators are intercepted:
 
 - dropout noise its masks from each member's own noise stream, so that a mask does not depend on which engine ran it;
 - a kernel with companions acts on scaled inputs, and its outputs are scaled (`acting.py`);
-- a convolution whose input gradient will be differentiated is one that makes this cheap (`twice.py`);
+- where input gradients will be differentiated, convolutions, rectifiers and max-pools make this cheap (`twice.py`);
 - with many members at once, a linear layer is one batched product.
 
 Two ways lead to many members at once. The *direct* way runs the module once on tensors with a leading member axis; it
@@ -25,10 +25,11 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from murmuration.streams import Noise
 from murmuration.weights.acting import Acting, acting_on
 from murmuration.weights.families import Named, Realised
+from murmuration.weights.layouts import channels_last
 from murmuration.weights.masks import arguments_of, is_dropout, masked
 from murmuration.weights.outline import LINEARS
 from murmuration.weights.structure import Structure
-from murmuration.weights.twice import CONVOLUTIONS, convolve
+from murmuration.weights.twice import TWICE
 
 POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leaky_relu, F.elu, F.selu, F.mish}
 POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh, torch.sin, torch.cos, torch.erf}
@@ -52,10 +53,10 @@ def run_members(
     if len(noise) == 1:
         alone = {**{name: tensor[0] for name, tensor in own.items()}, **shared}
         with Intercept(acting_on(alone, weights.how), noise, twice=x.requires_grad):
-            return structure(alone, _fast_layout(x[0]), part).unsqueeze(0)
+            return structure(alone, channels_last(x[0]), part).unsqueeze(0)
     if direct:
         together = {**own, **shared}
-        with InterceptDirect(acting_on(together, weights.how), noise):
+        with InterceptDirect(acting_on(together, weights.how), noise, twice=x.requires_grad):
             return structure(together, x, part)
 
     def one(mine: Named, ours: Named, inputs: Tensor) -> Tensor:
@@ -66,13 +67,8 @@ def run_members(
     return vmap(one, in_dims=(0, None, 0))(own, shared, x)
 
 
-def _fast_layout(x: Tensor) -> Tensor:
-    """Images with channels last, which is what convolutions on a CPU are fastest with."""
-    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
-
-
 class Intercept(TorchFunctionMode):
-    """One member: dropout, kernels with companions, and convolutions that will be differentiated twice."""
+    """One member: dropout, kernels with companions, and what will be differentiated twice."""
 
     def __init__(self, acting: Acting, noise: Sequence[Noise], twice: bool = False) -> None:
         super().__init__()
@@ -110,7 +106,7 @@ class Intercept(TorchFunctionMode):
 
     def operator(self, func: Callable) -> Callable[..., Tensor]:
         """What takes the place of a linear operator."""
-        return convolve if self.twice and func in CONVOLUTIONS else func
+        return TWICE.get(func, func) if self.twice else func
 
     def spread(self, values: Tensor, behind: int) -> Tensor:
         """Values (C,) as they meet a tensor (..., C, *axes) with so many axes behind the channel."""
@@ -121,7 +117,7 @@ class Intercept(TorchFunctionMode):
         return masked(func, self.noise, arguments)
 
     def other(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-        return func(*args, **kwargs)
+        return self.operator(func)(*args, **kwargs) if args else func(*args, **kwargs)
 
 
 def is_getter(func: Callable) -> bool:
@@ -145,7 +141,7 @@ class InterceptDirect(Intercept):
 
     def other(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         if func in POINTWISE or is_getter(func):
-            return func(*args, **kwargs)
+            return super().operator(func)(*args, **kwargs)
         if func in (torch.flatten, Tensor.flatten):
             return flatten_behind(*args, **kwargs)
         raise NotDirect(resolve_name(func) or str(func))

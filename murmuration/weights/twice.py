@@ -35,7 +35,6 @@ def convolve(
     return Convolution.apply(x, weight, bias, settings)
 
 
-CONVOLUTIONS: set[Callable] = {torch.conv2d}
 TWICE: dict[Callable, Callable[..., Tensor]] = {
     torch.conv2d: convolve,
     F.max_pool2d: pool,
