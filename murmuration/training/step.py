@@ -25,7 +25,7 @@ from murmuration.likelihoods import Likelihood
 from murmuration.population import Named, Population
 from murmuration.sharing import is_factor
 from murmuration.streams import Noise, global_stream, normals
-from murmuration.training.meeting import Local, Pulled, meet, pull_back
+from murmuration.training.meeting import Local, Pulled, meet, pull_back, pulled_early
 from murmuration.weights import Family, Realised, Structure, run_members
 
 
@@ -122,7 +122,8 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
     wanted, signature = coupling is not None and coupling.needs_features, None
 
     def run(other: Named, inputs: Tensor) -> Tensor:
-        chosen = realised if other is weights else Realised(other, {}, realised.how)
+        again = other is weights  # from the leaves on: the graph of this pass may be gone by then
+        chosen = method.weights.realise(own, shared, noise) if again else Realised(other, {}, realised.how)
         copies = {name: tensor.clone() for name, tensor in before.items()}
         return run_members(structure, chosen.with_buffers(copies), inputs, noise, team.engine.direct)
 
@@ -130,10 +131,14 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
         features, outputs = outputs_of(team, structure, tensors, x, noise, parts=wanted)
         losses = method.likelihood.loss(outputs, y).mean(-1)
         losses = losses if realised.complexity is None else losses + realised.complexity
+        here = Local(members, own, shared, losses, state.active[members], None, before)
+        if coupling is not None and coupling.stands_apart:
+            here = pulled_early(here, coupling.drive(state.step))
+            outputs, losses = outputs.detach(), here.losses
         if coupling is not None:
             draw = partial(normals, noise)
             signature = coupling.signature(Shown(weights, tuple(own), x, y, outputs, losses, features, run, draw))
-    return Local(members, own, shared, losses, state.active[members], signature, before)
+    return replace(here, signature=signature)
 
 
 def outputs_of(

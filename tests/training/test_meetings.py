@@ -29,7 +29,7 @@ from murmuration.data import Data
 from murmuration.engines import Engine, assemble
 from murmuration.recipe import Plan
 from murmuration.recipe import recipe as recipe_named
-from murmuration.training.step import Batch, step
+from murmuration.training.step import Batch, local, step
 
 SPACES = ["weights", "weights:estimator=svgd", "outputs", "outputs:prior=weights:1", "features", "input-gradients"]
 SPACE = pytest.mark.parametrize("text", SPACES)
@@ -181,6 +181,24 @@ def test_running_statistics_are_those_of_a_step_without_repulsion(name: str, tex
     for name, tensor in plain.population.buffers.items():
         assert torch.equal(repelled.population.buffers[name], tensor), name
         assert not torch.equal(before.buffers[name], tensor), name
+
+
+def test_on_a_share_of_the_batch_members_wait_without_the_graph_of_their_losses():
+    """The gradients of the losses are there before the meeting; only what was shown is still to be differentiated."""
+    state, group = start(), slice(1, 3)
+    chosen = method(coupling_of("input-gradients:share=0.5,drive=linear:4"))
+    with assemble(ENGINES["loop"], build()) as team:
+        state.step = 1
+        waiting = local(team, chosen, state, group, batch())
+        plain = local(team, method(None), state, group, batch())
+    assert waiting.losses.grad_fn is None
+    assert torch.equal(waiting.losses, plain.losses)
+    assert waiting.signature is not None
+    assert waiting.signature.grad_fn is not None
+    assert waiting.pulled is not None
+    half = 0.5 * plain.losses.sum()  # the second of four steps of annealing
+    wanted = torch.autograd.grad(half, list(plain.own.values()))
+    torch.testing.assert_close(waiting.pulled[0], list(wanted), rtol=1e-12, atol=1e-15)
 
 
 def test_a_batch_twice_as_long_is_pushed_half_as_hard():

@@ -34,6 +34,7 @@ COUPLINGS += [f"input-gradients:estimator={each}" for each in ("kde", "sge", "ss
 COUPLINGS += ["outputs:of=logits,prior=gaussian:0.3", "outputs:share=0.5,prior=cauchy:0.2", "features:projection=2"]
 COUPLINGS += ["features:prior=gaussian:0.1,weight=0.7", "input-gradients:of=log-prob,bandwidth=all"]
 COUPLINGS += ["input-gradients:share=0.5", "input-gradients:lengthscales=pca", "weights:weight=2,drive=linear:4"]
+COUPLINGS += ["input-gradients:share=0.5,drive=linear:4"]
 COUPLINGS += ["input-gradients:lengthscales=tuned,alpha=0.4", "weights:estimator=svgd,drive=linear:4,weight=3"]
 
 
