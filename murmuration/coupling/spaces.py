@@ -164,9 +164,9 @@ def means_of(outputs: Tensor, y: Tensor) -> Tensor:
 
 def normalised(gradients: Tensor) -> Tensor:
     """Gradients (..., D) on the sphere; one that is as good as zero becomes zero, and feels nothing."""
-    squares = gradients.square().sum(-1, keepdim=True)
+    length = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
     shortest = max(1e-8, SILENT * torch.finfo(gradients.dtype).eps)
-    return gradients * (squares.detach() > shortest**2) / (squares + SMALLEST).sqrt()
+    return gradients * ((length.detach() > shortest) / (length.square() + SMALLEST).sqrt())
 
 
 def leading(vectors: Tensor, count: int, which: str) -> Tensor:
