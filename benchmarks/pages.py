@@ -8,10 +8,14 @@ import argparse
 import json
 import math
 import re
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from murmuration.experiments.embedded.found import Found
+from murmuration.experiments.embedded.page import ratio_of, spread_text, told
+from murmuration.experiments.embedded.predictions import verdicts
+from murmuration.experiments.verdicts import mean_interval
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -107,13 +111,8 @@ def quality_table(record: dict[str, Any]) -> str:
 
 def _spread(values: list[float], digits: int) -> str:
     """The mean, and half the width of its interval where there are several values."""
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return f"{mean:.{digits}f}"
-    from scipy.stats import t
-
-    half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
-    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+    mean, low, high = mean_interval(values)
+    return f"{mean:.{digits}f} ± {(high - low) / 2:.{digits}f}" if math.isfinite(low) else f"{mean:.{digits}f}"
 
 
 def repulsion_cost_table(record: dict[str, Any]) -> str:
@@ -127,12 +126,60 @@ def repulsion_cost_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+EMBEDDED_WIDTHS = (1.0, 4.0)  # of the table of all arms
+
+
+def embedded_accuracy_table(record: dict[str, Any]) -> str:
+    """Ensemble accuracy of every arm against the number of models."""
+    found = Found(record)
+    lines = _head(["arm", "N", *(f"M = {models}" for models in found.models)])
+    for arm in found.arms:
+        for width in EMBEDDED_WIDTHS:
+            cells = [spread_text(found, arm, width, models, "accuracy") for models in found.models]
+            lines.append(f"| {arm} | {found.neurons(width)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def embedded_members_table(record: dict[str, Any]) -> str:
+    """Training accuracy of independent members, a row a width."""
+    found = Found(record)
+    lines = _head(["N", *(f"M = {models}" for models in found.models)])
+    for width in found.widths:
+        cells = [spread_text(found, "independent", width, m, "member_train_accuracy") for m in found.models]
+        lines.append(f"| {found.neurons(width)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def embedded_kernels_table(record: dict[str, Any]) -> str:
+    """T_o / T_d before training, a row an arm that shares anything."""
+    found = Found(record)
+    lines = _head(["arm", *(f"N = {found.neurons(width)}" for width in found.widths)])
+    for arm in found.arms:
+        if arm not in ("naive", "single"):
+            lines.append(f"| {arm} | {' | '.join(ratio_of(found, arm, [width]) for width in found.widths)} |")
+    return "\n".join(lines)
+
+
+def embedded_verdicts_table(record: dict[str, Any]) -> str:
+    """The predictions of theory and what became of them, a row an estimate."""
+    lines = _head(["", "prediction", "verdict", "estimate", "value and 95 % interval", "predicted"])
+    for verdict in verdicts(record):
+        for place, each in enumerate(verdict.estimates):
+            head = f"| {verdict.name} | {verdict.claim} | **{verdict.word}** " if place == 0 else "| | | "
+            lines.append(f"{head}| {each.what} | {told(each)} | {each.region} |")
+    return "\n".join(lines)
+
+
 MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> record, maker
     "speed": ("members", speed_table),
     "corruptions": ("corruptions", corruptions_table),
     "repulsion-cost": ("repulsion", repulsion_cost_table),
     "repulsion-mnist": ("repulsion-mnist", quality_table),
     "repulsion-cifar10": ("repulsion-cifar10", quality_table),
+    "embedded-accuracy": ("embedded", embedded_accuracy_table),
+    "embedded-members": ("embedded", embedded_members_table),
+    "embedded-kernels": ("embedded", embedded_kernels_table),
+    "embedded-verdicts": ("embedded", embedded_verdicts_table),
 }
 
 
@@ -155,7 +202,9 @@ def with_tables(text: str) -> str:
     return text
 
 
-PAGES = tuple(ROOT / page for page in ("README.md", "docs/real-data.md", "docs/trust.md", "docs/repulsion.md"))
+PAGES = tuple(
+    ROOT / page for page in ("README.md", "docs/real-data.md", "docs/trust.md", "docs/repulsion.md", "docs/embedded.md")
+)
 
 
 def main() -> None:

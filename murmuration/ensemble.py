@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from murmuration.predictive import Predictive
 from murmuration.recipe import Recipe, Wishes
 from murmuration.runs import SAFEGUARDS, create_run, read_json, save_members, write_json
 from murmuration.safeguards import Safeguards, fit_safeguards, safeguards_from_json
-from murmuration.weights import Family, Outline, family_of
+from murmuration.weights import Family, NotDirect, Outline, family_of
 from murmuration.weights.families import OUT, explicit
-from murmuration.weights.outline import bias_of, outline_from_json
+from murmuration.weights.outline import outline_from_json
 
 STREAM = 4096  # inputs predicted at once when predictions are used up as they come
 
@@ -114,8 +115,12 @@ class Ensemble:
         return replace(self, safeguards=fit_safeguards(pred, y, wishes))
 
     def _outputs(self, flock: Flock, x: Tensor, draws: int) -> Tensor:
-        with assemble(self.engine, flock.module) as team:
-            return member_outputs(team, self.family, flock.population, x, draws)
+        """Members' answers, on the engine they were trained on; many draws of one are stacked if its net allows it."""
+        candidates = (self.engine,) if draws == 1 else (engine("stacked", direct=True), engine("threads"))
+        for candidate in candidates:
+            with suppress(NotDirect), assemble(candidate, flock.module) as team:
+                return member_outputs(team, self.family, flock.population, x, draws)
+        raise AssertionError("threads run any network")
 
     def save(self, path: str | Path) -> None:
         """Write a run directory that `murmuration.load` reads back."""
@@ -150,8 +155,8 @@ def _as_module(flock: Flock, index: int, family: Family) -> nn.Module:
     tensors = {**own, **population.shared}
     plain = {name: explicit(kernel, tensors, tensors[name]) for name, kernel in family.how.kernels.items()}
     if family.how.inside:
-        scaled = {bias_of(name): tensors.get(name + OUT) for name in plain}
-        plain |= {bias: tensors[bias] * out for bias, out in scaled.items() if out is not None and bias in tensors}
+        scaled = {bias: tensors.get(name + OUT) for name in plain for bias in family.how.kernels[name].biases}
+        plain |= {bias: tensors[bias] * out for bias, out in scaled.items() if out is not None}
     module.load_state_dict({**tensors, **plain}, strict=False)
     return module.eval()
 

@@ -142,7 +142,8 @@ def backbone(chosen: Recipe, net: Net | None, source: NetSource) -> nn.Module | 
         raise Misuse(
             "frozen=yes needs a trained net: give an nn.Module, or a run's directory as backbone:frozen=runs/x"
         )
-    trained = net if isinstance(net, nn.Module) and frozen == "yes" else load(frozen).member(0)
+    trained = net if frozen == "yes" else load(frozen, net=None if isinstance(net, str) else net).member(0)
+    assert isinstance(trained, nn.Module)
     return filled(source.build(), trained.state_dict())
 
 

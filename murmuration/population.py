@@ -81,6 +81,8 @@ def population_from_tensors(tensors: Mapping[str, Tensor]) -> Population:
         if kind in found:
             found[kind][name] = tensor
     counts = {len(tensor) for kind in ("own", "buffers") for tensor in found[kind].values()}
+    if not counts and found["shared"]:
+        counts = {1}  # one member that shares everything, with nobody
     if len(counts) != 1:
         raise Failure(f"stored members disagree on their number: {sorted(counts)}; the file is damaged")
     return Population(counts.pop(), **found)

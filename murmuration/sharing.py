@@ -12,12 +12,13 @@
 | `rank-one-uv` | the same in the convention of Velikanov et al. (2022): u after, v before each activation |
 
 Settings of the last two: `init` is the law of the factors (`normal_1_0.5`, `rademacher`, `sign_0.75`, `ones`,
-`interpolation_0.3`, ...), `bias` is `own`, `shared`, or `inside` (shared, and scaled with the outputs), `norm` says
-whether batch normalisation is `own` or has one scale and shift for all (its statistics are always own: members run
-apart), `first` and `last` whether inputs of the first and outputs of the last kernel are scaled, `pace` multiplies the
-factors' learning rate, and `decay=yes` lets weight decay act on them. `gamma` belongs to all: shared tensors move by
-gamma / M times the sum of members' gradients; 1 is their mean, `M` their sum, `smooth` lies between by what the
-members' tangent kernels have in common at the start.
+`interpolation_0.3`, ...), one for every channel, of a flattened picture too. `bias` is `own`, `last` (own beside the
+last kernel: a shared one there would tie independent members together), `shared`, or `inside` (shared, and scaled with
+the outputs). `norm` says whether batch normalisation is `own` or has one scale and shift for all (its statistics are
+always own: members run apart), `first` and `last` whether inputs of the first and outputs of the last kernel are
+scaled, `pace` multiplies the factors' learning rate, and `decay=yes` lets weight decay act on them. `gamma` belongs to
+all: shared tensors move by gamma / M times the sum of members' gradients; 1 is their mean, `M` their sum, `smooth` lies
+between by what the members' tangent kernels have in common at the start.
 """
 
 import math
@@ -36,7 +37,7 @@ from murmuration.weights.outline import Kernel, Outline
 from murmuration.written import number, read
 
 CHOICES = {
-    "bias": ("own", "shared", "inside"),
+    "bias": ("own", "last", "shared", "inside"),
     "norm": ("own", "shared"),
     "first": ("yes", "no"),
     "last": ("yes", "no"),
@@ -55,7 +56,7 @@ class Sharing:
     gamma: str = "1"
     frozen: str = "no"  # no, yes (the net as it is given), or the directory of a run
     init: str = "normal_1_0.5"
-    bias: str = "own"
+    bias: str = "last"
     norm: str = "own"
     first: str = "yes"
     last: str = "yes"
@@ -115,10 +116,11 @@ class Sharing:
     def _rank_one_predicate(self, module: nn.Module, outline: Outline) -> Callable[[str], bool]:
         biases = {bias for kernel in outline.kernels for bias in kernel.biases}
         norms = set(norm_parameters(module))
+        final = outline.kernels[-1].biases if outline.kernels else ()
 
         def shared(name: str) -> bool:
             if name in biases:
-                return self.bias != "own"
+                return self.bias in ("shared", "inside") or (self.bias == "last" and name not in final)
             return self.norm == "shared" if name in norms else True
 
         return shared
@@ -199,7 +201,7 @@ def with_factors(
 def _factors(kernel: Kernel, sharing: Sharing, outline: Outline, drawn: Callable[[int, str], Tensor]) -> Named:
     found = {}
     if sharing.first == "yes" or kernel is not outline.kernels[0]:
-        found[kernel.name + INTO] = drawn(kernel.inputs, kernel.name)
+        found[kernel.name + INTO] = drawn(kernel.channels, kernel.name)
     if sharing.last == "yes" or kernel is not outline.kernels[-1]:
         found[kernel.name + OUT] = drawn(kernel.outputs, kernel.name)
     return found

@@ -42,6 +42,7 @@ ORDER = [
     "evaluation",
     "audit",
     "reports",
+    "experiments",
     "cli",
 ]
 FILES = sorted(ROOT.rglob("*.py"))

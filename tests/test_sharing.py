@@ -39,7 +39,7 @@ WRITTEN = [
     ("names:shared=body.*;head.bias,gamma=2", Sharing("names", shared="body.*;head.bias", gamma="2")),
     ("rank-one: init=sign_0.75 , pace=0.5", Sharing("rank-one", init="sign_0.75", pace=0.5)),
     ("rank-one-uv", Sharing("rank-one", bias="inside", first="no", last="no")),
-    ("rank-one-uv:bias=own,gamma=smooth", Sharing("rank-one", gamma="smooth", first="no", last="no")),
+    ("rank-one-uv:bias=own,gamma=smooth", Sharing("rank-one", gamma="smooth", bias="own", first="no", last="no")),
     ("rank-one:norm=shared,decay=yes,last=no", Sharing("rank-one", norm="shared", decay="yes", last="no")),
 ]
 
@@ -121,10 +121,11 @@ def test_rank_one_shares_kernels_and_what_it_is_told(normalised_net):
     biases, norms = ["convolution.bias", "head.bias"], ["norm.weight", "norm.bias"]
     kernels = ["convolution.weight", "head.weight"]
     assert norm_parameters(net) == norms
-    assert sorted(who_shares("rank-one", net, outline)) == sorted(kernels)
+    assert sorted(who_shares("rank-one:bias=own", net, outline)) == sorted(kernels)
+    assert sorted(who_shares("rank-one", net, outline)) == sorted([*kernels, "convolution.bias"])
     assert sorted(who_shares("rank-one:bias=shared", net, outline)) == sorted(kernels + biases)
     assert sorted(who_shares("rank-one-uv", net, outline)) == sorted(kernels + biases)
-    assert sorted(who_shares("rank-one:norm=shared", net, outline)) == sorted(kernels + norms)
+    assert sorted(who_shares("rank-one:norm=shared,bias=own", net, outline)) == sorted(kernels + norms)
 
 
 def test_nothing_of_their_own_is_refused(little: Data):
@@ -385,7 +386,9 @@ def test_a_repulsive_batch_ensemble_is_two_answers(how: str, little: Data):
     for record in ensemble.history:
         assert 0 < record["coupling"]["mean_kernel"] < 1
         assert record["coupling"]["push_to_loss"] > 0
-    assert set(ensemble.flocks[0].population.shared) == {"body.1.weight", "body.3.weight", "head.weight"}
+    assert set(ensemble.flocks[0].population.shared) == {
+        *("body.1.weight", "body.1.bias", "body.3.weight", "body.3.bias", "head.weight")
+    }
     alone = mm.fit("mlp", little, recipe="batch-ensemble", plan=replace(PLAN, epochs=2, batches="same"))
     assert not torch.equal(
         alone.flocks[0].population.shared["head.weight"], ensemble.flocks[0].population.shared["head.weight"]
@@ -408,17 +411,14 @@ class OwnNames(nn.Module):
     "text",
     [
         "rank-one",
-        pytest.param(
-            "rank-one-uv",
-            marks=pytest.mark.xfail(reason="a plain member scales biases by the names that torch gives", strict=True),
-        ),
+        "rank-one-uv",
     ],
 )
 def test_names_of_parameters_do_not_matter(text: str, little: Data):
     ensemble = mm.fit(OwnNames, little, recipe=recipe("batch-ensemble", sharing=text), plan=PLAN)
     population, x = ensemble.flocks[0].population, little.test.x[:8]
     assert "kernel" in population.shared
-    assert ("shift" in population.own) == (text == "rank-one")
+    assert ("head.bias" in population.own) == (text == "rank-one")
     for i, outputs in enumerate(ensemble.predict(x).outputs):
         with torch.no_grad():
             torch.testing.assert_close(ensemble.member(i)(x), outputs, rtol=1e-4, atol=1e-5)
@@ -433,14 +433,12 @@ class Tokens(nn.Module):
         return self.head(torch.relu(self.hidden(x)).flatten(1))
 
 
-@pytest.mark.xfail(reason="a failure of the direct way other than NotDirect ends the trial of the engine", strict=True)
 def test_layers_on_several_batch_axes_can_be_stacked(little: Data):
     data = open_data((little.train.x[:, 0], little.train.y))
     ensemble = mm.fit(Tokens, data, recipe="batch-ensemble", plan=replace(PLAN, engine="stacked"))
     assert ensemble.engine.name == "stacked"
 
 
-@pytest.mark.xfail(reason="nobody has weights of their own to repel", strict=True, raises=ValueError)
 def test_repulsion_of_weights_that_all_share_is_refused(little: Data):
     chosen = recipe("mask-ensemble", coupling="weights")
     with pytest.raises(Misuse, match="coupling weights"):

@@ -18,7 +18,8 @@ VERDICTS = {
     "moves itself",
     "collective": "collective: members pull each other along; together the others move a member {pull:.2g} times as "
     "far as it moves itself",
-    "degenerate": "degenerate: all members are one function, and training keeps them equal",
+    "degenerate": "degenerate: all members are one function; on the same batches they stay one, on batches of their "
+    "own nothing but chance tells them apart",
 }
 AGAINST = "between: members work against each other; together the others undo {undone:.2g} of what a member does"
 BY_CONSTRUCTION = "independent by construction: members share nothing that is trained, so T_o = 0"
@@ -62,7 +63,12 @@ def remedy(found: "KernelDiagnosis") -> str:
 def tied(found: "KernelDiagnosis") -> list[str]:
     """A word on members that factors of mean zero would set free, were it not for a shared bias of the outputs."""
     sharing = found.recipe.shares
-    if not sharing.rank_one or sharing.bias == "own" or found.regime.name == "independent" or not found.width:
+    if (
+        not sharing.rank_one
+        or sharing.bias not in ("shared", "inside")
+        or found.regime.name == "independent"
+        or not found.width
+    ):
         return []
     if relative_mean(law_named(sharing.init)) > spike_threshold(found.members, found.width):
         return []

@@ -22,7 +22,7 @@ from murmuration.analysis.tangent.regimes import Regime, capacity_ratio, regime,
 from murmuration.data import Data, Split, open_data
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.ensemble import Ensemble, Flock
-from murmuration.errors import Misuse
+from murmuration.errors import Failure, Misuse
 from murmuration.fitting import backbone, default_net
 from murmuration.likelihoods import likelihood_for
 from murmuration.nets.source import Net, check_outputs, net_source
@@ -108,16 +108,9 @@ def kernel_diagnosis(ensemble: Ensemble, x: Tensor, *, inputs: int = INPUTS, see
     """The diagnosis of an ensemble as it is, on some of the inputs x (N, ...), drawn by the seed.
 
     Networks run without chance: nothing is dropped. Time grows as members times inputs times outputs.
-
-    >>> import murmuration as mm
-    >>> data = mm.open_data("two-moons")
-    >>> ensemble = mm.fit("mlp", data, recipe="deep-ensemble", members=2, epochs=1)
-    >>> kernel_diagnosis(ensemble, data.test.x).verdict
-    'independent by construction: members share nothing that is trained, so T_o = 0'
     """
     few = some(x, inputs, seed)
-    products = output_products(ensemble, few)
-    return diagnosed("after", ensemble, few, products, initialisations=1)
+    return diagnosed("after", ensemble, few, output_products(ensemble, few), initialisations=1)
 
 
 def kernels_before(
@@ -146,7 +139,14 @@ def kernels_before_run(
     ensemble: Ensemble, data: Data, x: Tensor, *, net: Net | None = None, inputs: int = INPUTS
 ) -> KernelDiagnosis:
     """The diagnosis of a trained run's members as they began, made again from its manifest; `data` is the run's."""
-    return start_diagnosis(job_of(ensemble, data, net), x, inputs=inputs)
+    job = job_of(ensemble, data, net)
+    first, now = (each.flocks[0].population for each in (beginning(job), ensemble))
+    changed = sorted((first.own.keys() ^ now.own.keys()) | (first.shared.keys() ^ now.shared.keys()))
+    if changed:
+        raise Failure(
+            f"the run is of another version, whose members began otherwise: '{changed[0]}' was not shared as it is now"
+        )
+    return start_diagnosis(job, x, inputs=inputs)
 
 
 def start_diagnosis(job: Job, x: Tensor, *, inputs: int = INPUTS, further: int = FURTHER) -> KernelDiagnosis:
@@ -241,7 +241,7 @@ def diagnosed(
         alignment=aligned(gram).numpy(),
         shares=shares,
         layer=kernels[-1].name if kernels else "",
-        width=kernels[-1].inputs if kernels else 0,
+        width=kernels[-1].channels if kernels else 0,
         initialisations=initialisations,
         optimiser=ensemble.manifest.get("plan", {}).get("optimiser", ""),
     )

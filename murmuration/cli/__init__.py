@@ -8,7 +8,19 @@ from typing import Annotated, Any
 import typer
 
 import murmuration
-from murmuration.cli import audit, calibrate, compare, evaluate, explore, lists, predict, resume, selftest, train
+from murmuration.cli import (
+    audit,
+    calibrate,
+    compare,
+    evaluate,
+    explore,
+    lists,
+    predict,
+    reproduce,
+    resume,
+    selftest,
+    train,
+)
 from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, help_text
 from murmuration.errors import Failure, Misuse, unknown
 
@@ -51,6 +63,7 @@ for _name, _command, _help in (
     ("compare", compare.compare, compare.HELP),
     ("audit", audit.audit, audit.HELP),
     ("explore", explore.explore, explore.HELP),
+    ("reproduce", reproduce.reproduce, reproduce.HELP),
     ("list", lists.list_names, lists.HELP),
     ("selftest", selftest.selftest, selftest.HELP),
 ):

@@ -194,16 +194,16 @@ def kernels_of_start(request: Request) -> "KernelDiagnosis":
 
 def show_kernels(where: str, found: Sequence["KernelDiagnosis"]) -> None:
     """The numbers in a table, then what they mean."""
-    from murmuration.reports.kernels_page import WHEN, rows_of
+    from murmuration.reports.kernels_page import WHEN, room_of, rows_of, told
 
     first = found[0]
     title = f"{first.recipe.name} of {where}, {first.members} members, {first.inputs} inputs"
     rows = [[row.label, *row.cells] for row in rows_of(found)]
     say_table(["", *(WHEN[each.stage] for each in found)], rows, title=title)
-    if first.width:
-        say(f"N = {first.width:,}, the channels that {first.layer} takes")
+    if first.shares:
+        say(room_of(first))
     for each in found:
-        say(f"{WHEN[each.stage]}: {each.verdict}.")
+        say(told(each))
     for line in first.advice:
         say(f"- {line}")
 

@@ -12,7 +12,8 @@ from murmuration.errors import Misuse, unknown
 
 HELP = help_text(
     "Show what there is to choose from: recipes (with their four answers), nets, data, engines, schedules, optimisers, "
-    "corruptions, calibrators, sets, couplings. Without a name, all of them. With --sheet, also draw every corruption.",
+    "corruptions, calibrators, sets, couplings, experiments. Without a name, all of them. With --sheet, also draw "
+    "every corruption.",
     "murmur list recipes",
     "murmur list couplings",
     "murmur list data --json",
@@ -128,6 +129,12 @@ def couplings() -> Entries:
     return {name: {"what it is": about} for name, about in {**spaces, **estimators, **bandwidths}.items()}
 
 
+def experiments() -> Entries:
+    from murmuration.experiments import EXPERIMENTS
+
+    return {name: {"what it shows": each.about} for name, each in EXPERIMENTS.items()}
+
+
 LISTS: dict[str, Callable[[], Entries]] = {
     "recipes": recipes,
     "nets": nets,
@@ -139,6 +146,7 @@ LISTS: dict[str, Callable[[], Entries]] = {
     "calibrators": calibrators,
     "sets": sets,
     "couplings": couplings,
+    "experiments": experiments,
 }
 
 

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 
 from murmuration.engines.team import Engine, engine
-from murmuration.weights import NotDirect
 
 ROUNDS = 5  # interleaved rounds, after a first step that warms caches up
 TURN = 0.03  # seconds a turn lasts at least: threads of the engine before go on spinning for a few milliseconds
@@ -64,7 +63,7 @@ def _first_step(name: str, trial: Trial, stack: ExitStack) -> tuple[Engine, Step
             step = stack.enter_context(trial(engine(name, direct=True)))
             step()
             return engine(name, direct=True), step
-        except NotDirect:
+        except Exception:  # NotDirect, or an operator that trips over the member axis: vmap may still do
             pass
     step = stack.enter_context(trial(engine(name)))
     step()

@@ -20,9 +20,7 @@ def member_outputs(team: Team, weights: Family, population: Population, x: Tenso
 
     @torch.no_grad()
     def run(group: slice) -> Tensor:
-        mine = noise[group]
-        whose = torch.arange(group.start, group.stop) // draws
-        some = population.group(group) if draws == 1 else population.take(whose)
+        mine, some = noise[group], drawn(population, group, draws)
         tensors = weights.realise(some.own, some.shared, mine).with_buffers(some.buffers)
         device = next(iter({**tensors.own, **tensors.shared}.values())).device
         structure, direct = team.structure(training=False), team.engine.direct
@@ -30,3 +28,13 @@ def member_outputs(team: Team, weights: Family, population: Population, x: Tenso
         return torch.cat([run_members(structure, tensors, part, mine, direct) for part in parts], dim=1)
 
     return torch.cat(team.map(run, team.engine.groups(len(noise))))
+
+
+def drawn(population: Population, group: slice, draws: int) -> Population:
+    """The members behind some of all draws; views where nobody is needed twice."""
+    if draws == 1:
+        return population.group(group)
+    first, last = group.start // draws, (group.stop - 1) // draws
+    if group.stop - group.start == 1:
+        return population.group(slice(first, last + 1))
+    return population.take(torch.arange(group.start, group.stop) // draws)

@@ -1,6 +1,6 @@
 """A page of its own on tangent kernels between members: what they mean, their picture and their numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,20 +25,72 @@ class Row(NamedTuple):
     reading: str
 
 
+Cell = Callable[[KernelDiagnosis], str]
+NUMBERS: tuple[tuple[str, Cell, str], ...] = (  # label, how it is written, what it says of the first diagnosis
+    ("Regime", lambda e: e.regime.name, "Independent, collective, between the two, or degenerate."),
+    (
+        "T_o / T_d",
+        lambda e: number(e.regime.tangent_ratio),
+        "The tangent kernel of two members against that of one: 0 apart, 1 the same.",
+    ),
+    (
+        "(M - 1) T_o / T_d",
+        lambda e: number(e.regime.pull),
+        "All others' pull on a member against its own push; collective from 1 on, independent up to 0.1.",
+    ),
+    (
+        "Smooth gamma",
+        lambda e: number(e.regime.gamma) if e.shares else MISSING,
+        "M / (1 + (M - 1) T_o / T_d): the shared rate with the pace of a network alone.",
+    ),
+    (
+        "S_o / S_d",
+        lambda e: number(e.regime.covariance_ratio) if e.stage == "before" else MISSING,
+        "Covariance of two members' first outputs against one's variance, over {0.initialisations} initialisations: 0 "
+        "is the most diverse start.",
+    ),
+    (
+        "Correlation of outputs",
+        lambda e: number(e.correlation),
+        "Of two members' outputs over the inputs as they are; trained members agree in what they have learned.",
+    ),
+    (
+        "Capacity M / N",
+        lambda e: number(e.capacity),
+        "How full the last hidden layer is of members: {1}.",
+    ),
+    (
+        "Slowest combination",
+        lambda e: number(e.slowest),
+        "(1 - sqrt(M / N))²: the pace of the slowest combination of independent members, 1 in a very wide net.",
+    ),
+    (
+        "Own share",
+        lambda e: percent(e.own_share),
+        "Of a member's kernel, what its own parameters make; the rest is shared.",
+    ),
+)
+
+
 def kernels_page(found: Sequence[KernelDiagnosis], *, title: str, subtitle: str) -> str:
     """The page on diagnoses of one ensemble, before training, after it, or both."""
     return framed(title, subtitle, join([verdicts(found), maps(found), numbers_of(found)]))
 
 
+def told(found: KernelDiagnosis) -> str:
+    """The verdict of one stage, as a sentence."""
+    return f"{WHEN[found.stage]} it is {found.verdict}."
+
+
 def verdicts(found: Sequence[KernelDiagnosis]) -> Markup:
     """What was found, in a sentence a stage, and what to do about it."""
-    told = [tag("p", text(f"{WHEN[each.stage]}: {each.verdict}."), "lead") for each in found]
-    advice = join(tag("li", text(f"{each[:1].upper()}{each[1:]}.")) for each in found[0].advice)
+    sentences = [tag("p", text(told(each)), "lead") for each in found]
+    advice = join(tag("li", text(each)) for each in found[0].advice)
     reading = (
         "Members that share weights train each other. If one member's step leaves the others where they are, the "
         "ensemble is as good as separate networks; if it moves them all, they learn together and stay alike."
     )
-    return section("verdict", "Do members learn alone or together?", reading, join([*told, tag("ul", advice)]))
+    return section("verdict", "Do members learn alone or together?", reading, join([*sentences, tag("ul", advice)]))
 
 
 def maps(found: Sequence[KernelDiagnosis]) -> Markup:
@@ -65,69 +117,27 @@ def heat_map(found: KernelDiagnosis, lowest: float) -> Figure:
 
 def numbers_of(found: Sequence[KernelDiagnosis]) -> Markup:
     """The table of all numbers, with a sentence on each."""
-    columns = [text("Number"), *(text(WHEN[each.stage]) for each in found), text("What it says")]
+    columns = [text("Number"), *(text(WHEN[each.stage]) for each in found), tag("span", text("What it says"), "wide")]
     rows = [
         (text(row.label), [*map(text, row.cells), tag("span", text(row.reading), "wide")]) for row in rows_of(found)
     ]
     count, first = found[0].inputs, found[0]
-    reading = f"Means over {count:,} test inputs and all outputs of {first.members} members."
+    reading = f"Means over {count:,} inputs and all outputs of {first.members} members."
     board = tag("div", table("Numbers of the kernels", columns, rows), "wrapped")
     return section("numbers", "Numbers", reading, board)
 
 
 def rows_of(found: Sequence[KernelDiagnosis]) -> list[Row]:
     """All numbers of the diagnoses as text, in the order a reader wants them."""
-    first = found[0]
-    starts = [each for each in found if each.stage == "before"]
-    drawn = f"over {starts[0].initialisations} initialisations" if starts else "over initialisations"
-    width = f"N = {first.width:,}, the channels that {first.layer} takes" if first.width else "N is not known"
+    room = room_of(found[0])
+    return [Row(label, [cell(e) for e in found], says.format(found[0], room)) for label, cell, says in NUMBERS]
 
-    def row(label: str, reading: str, cells: list[str]) -> Row:
-        return Row(label, cells, reading)
 
-    return [
-        row("Regime", "Independent, collective, between the two, or degenerate.", [e.regime.name for e in found]),
-        row(
-            "T_o / T_d",
-            "The tangent kernel of two members against that of one: 0 apart, 1 the same.",
-            [number(e.regime.tangent_ratio) for e in found],
-        ),
-        row(
-            "(M - 1) T_o / T_d",
-            "All others' pull on a member against its own push; collective from 1 on, independent up to 0.1.",
-            [number(e.regime.pull) for e in found],
-        ),
-        row(
-            "Smooth gamma",
-            f"M / (1 + (M - 1) T_o / T_d), the shared rate with the pace of a network alone; 1 to M = {first.members}.",
-            [number(e.regime.gamma) if e.shares else MISSING for e in found],
-        ),
-        row(
-            "S_o / S_d",
-            f"Covariance of two members' first outputs against one's variance, {drawn}: 0 is the most diverse start.",
-            [number(e.regime.covariance_ratio) if e.stage == "before" else MISSING for e in found],
-        ),
-        row(
-            "Correlation of outputs",
-            "Of two members' outputs over the inputs as they are; trained members agree in what they have learned.",
-            [number(e.correlation) for e in found],
-        ),
-        row(
-            "Capacity M / N",
-            f"How full the last hidden layer is of members; {width}." if first.shares else "Nothing is shared.",
-            [number(e.capacity) for e in found],
-        ),
-        row(
-            "Slowest combination",
-            "(1 - sqrt(M / N))²: the pace of the slowest combination of independent members, 1 in a very wide net.",
-            [number(e.slowest) for e in found],
-        ),
-        row(
-            "Own share",
-            "Of a member's kernel, what its own parameters make; the rest is shared.",
-            [percent(e.own_share) for e in found],
-        ),
-    ]
+def room_of(found: KernelDiagnosis) -> str:
+    """What N is."""
+    if not found.shares:
+        return "members share nothing"
+    return f"N = {found.width:,}, the channels that {found.layer} takes" if found.width else "N is not known"
 
 
 def framed(title: str, subtitle: str, body: Markup) -> str:

@@ -129,6 +129,8 @@ def members_of(job: Job) -> Population:
     population = masked_population(population, recipe.weighs, job.outline, stream)
     if plan.members > 1 and not population.own and not population.buffers:
         raise Misuse(f"sharing {recipe.sharing} leaves members nothing of their own: they would be equal for ever")
+    if not population.own and recipe.repulsion is not None and recipe.repulsion.space == "weights":
+        raise Misuse(f"coupling weights with sharing {recipe.sharing}: members have no weights of their own to repel")
     return population
 
 

@@ -72,6 +72,8 @@ def couple(
         cotangents = felt.cotangents if everybody else cotangents.index_put((sound,), felt.cotangents)
         if measured:
             told = {"mean_kernel": float(felt.mean_kernel), "cosine": coupling.cosine(seen)}
+    moving = torch.cat([here.active for here in places]).to(cotangents)  # a force on others would reach what all share
+    cotangents = cotangents * moving.view(-1, *(1,) * (cotangents.dim() - 1))
     return list(cotangents.split([len(here.losses) for here in places])), told
 
 

@@ -207,7 +207,8 @@ def share(method: Method, state: State, gradients: list[list[Tensor]], lr: float
 
 
 def _leaves(named: Named) -> Named:
-    return {name: tensor.detach().requires_grad_() for name, tensor in named.items()}
+    # Not detach: it shares the version counter of the whole storage, and members move while others run.
+    return {name: tensor.data.requires_grad_() for name, tensor in named.items()}
 
 
 def _undo_buffers(state: State, here: Local, still: Tensor) -> None:

@@ -27,7 +27,7 @@ from murmuration.weights.acting import Acting, acting_on
 from murmuration.weights.families import Named, Realised
 from murmuration.weights.layouts import channels_last
 from murmuration.weights.masks import arguments_of, is_dropout, masked
-from murmuration.weights.outline import LINEARS
+from murmuration.weights.outline import LINEARS, widened
 from murmuration.weights.structure import Structure
 from murmuration.weights.twice import TWICE
 
@@ -97,7 +97,8 @@ class Intercept(TorchFunctionMode):
         behind = LINEARS[func][0]
         if rate is not None:
             x = self.leave_out(COVERING[behind], {"input": x, "p": rate, "training": True})
-        x = x if into is None else x * self.spread(into, behind)
+        if into is not None:
+            x = x * self.spread(into if behind else widened(into, x.shape[-1]), behind)
         if out is None:
             return operator(x, weight, bias, *rest, **kwargs)
         if bias is None or self.acting.how.inside:

@@ -44,12 +44,19 @@ class Kernel:
     groups: int = 1
     transposed: bool = False
     biases: tuple[str, ...] = ()  # what is added to its outputs; several where layers are tied
+    each: int = 1  # neighbouring inputs that are positions of one channel, where pictures were flattened before it
+
+    @property
+    def channels(self) -> int:
+        """Channels that it takes, a flattened picture's counted once."""
+        return self.inputs // self.each
 
     def matrix(self, into: Tensor | None, out: Tensor | None, like: Tensor) -> Tensor | None:
         """What multiplies the kernel when its input channels are scaled by `into` and its output channels by `out`.
 
         A kernel is (outputs, inputs / groups, ...), a transposed one (inputs, outputs / groups, ...).
         """
+        into = None if into is None else widened(into, self.inputs)
         behind = (1,) * (like.dim() - 2)
         rows, columns = (into, out) if self.transposed else (out, into)
         scale = None if rows is None else rows.reshape(-1, 1, *behind)
@@ -85,6 +92,16 @@ class Outline:
         return asdict(self)
 
 
+def widened(values: Tensor, width: int) -> Tensor:
+    """Values (..., C) for so many inputs (..., width), those of one channel being neighbours.
+
+    >>> widened(torch.tensor([1.0, 2.0]), 4)
+    tensor([1., 1., 2., 2.])
+    """
+    count = values.shape[-1]
+    return values if count == width else values.unsqueeze(-1).expand(*values.shape, width // count).flatten(-2)
+
+
 def outline_from_json(record: dict[str, Any] | None) -> Outline:
     if record is None:
         return Outline(())
@@ -110,7 +127,7 @@ def outline_of(module: nn.Module, x: Tensor) -> Outline:
     ('0.weight', '3.weight')
     """
     was_training = module.training
-    with torch.no_grad(), Watch(module) as watch:
+    with torch.no_grad(), Watch(module, x) as watch:
         module.eval()(x)
     module.train(was_training)
     return Outline(tuple(watch.kernels.values()), watch.drops, tuple(watch.strangers.items()))
@@ -119,8 +136,10 @@ def outline_of(module: nn.Module, x: Tensor) -> Outline:
 class Watch(TorchFunctionMode):
     """Looks at every operator and notes the kernels among their arguments."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, x: Tensor) -> None:
         super().__init__()
+        self.x = x
+        self.flattened: dict[int, tuple[Tensor, int]] = {}  # pictures made flat, and how many positions a channel had
         self.names = {id(parameter): name for name, parameter in module.named_parameters()}
         self.kernels: dict[str, Kernel] = {}
         self.strangers: dict[str, str] = {}
@@ -134,26 +153,35 @@ class Watch(TorchFunctionMode):
             self.drops = self.drops or arguments_of(args, kwargs).get("p", 0.5) > 0
         elif func in LINEARS:
             weight, bias = (kwargs.get(name, argument(args, at)) for name, at in (("weight", 1), ("bias", 2)))
-            self.note(func, weight, bias, LINEARS[func][1], groups(args, kwargs))
+            _, each = self.flattened.get(id(argument(args, 0)), (None, 1))
+            self.note(func, weight, bias, Kernel("", 0, 0, groups(args, kwargs), LINEARS[func][1], each=each))
         elif func is F.multi_head_attention_forward:
             for weight, bias in projections(args, kwargs):
-                self.note(func, weight, bias, False, 1)
+                self.note(func, weight, bias, Kernel("", 0, 0))
         elif func in PRODUCTS:
             for tensor in flat((*args, *kwargs.values())):
                 self.note_stranger(tensor, func)
         else:
+            self.note_flattening(argument(args, 0), result)
             self.follow(flat((*args, *kwargs.values())), result)
         return result
 
-    def note(self, func: Callable, weight: Any, bias: Any, transposed: bool, groups: int) -> None:
-        """Remember a kernel, and the bias beside it."""
+    def note_flattening(self, before: Any, after: Any) -> None:
+        """Remember pictures (N, C, ...) that became (N, C positions); the network's inputs have no channels yet."""
+        if not isinstance(before, Tensor) or not isinstance(after, Tensor) or before is self.x:
+            return
+        if before.dim() > 2 and after.shape == (len(before), before[0].numel()) and before.shape[1] > 1:
+            self.flattened[id(after)] = (after, before[0, 0].numel())
+
+    def note(self, func: Callable, weight: Any, bias: Any, like: Kernel) -> None:
+        """Remember a kernel that is used like this one, and the bias beside it."""
         name = self.names.get(id(weight))
         if name is None:
             self.note_stranger(weight, func)
             return
-        rows, columns = weight.shape[0], weight.shape[1] * groups
-        inputs, outputs = (rows, columns) if transposed else (columns, rows)
-        found = self.kernels.get(name, Kernel(name, inputs, outputs, groups, transposed))
+        rows, columns = weight.shape[0], weight.shape[1] * like.groups
+        inputs, outputs = (rows, columns) if like.transposed else (columns, rows)
+        found = self.kernels.get(name, replace(like, name=name, inputs=inputs, outputs=outputs))
         beside = self.names.get(id(bias))
         if beside is not None and beside not in found.biases:
             found = replace(found, biases=(*found.biases, beside))

@@ -113,4 +113,6 @@ def factor(kernel, into: Tensor, out: Tensor, a: int, b: int) -> Tensor:
         group = a // (kernel.inputs // kernel.groups)
         return into[a] * out[group * (kernel.outputs // kernel.groups) + b]
     group = a // (kernel.outputs // kernel.groups)
-    return out[a] * into[group * (kernel.inputs // kernel.groups) + b]
+    ones_too_many = min(kernel.inputs, len(into))  # a factor that is not there is a long row of ones
+    channel = (group * (kernel.inputs // kernel.groups) + b) * ones_too_many // kernel.inputs
+    return out[a] * into[channel]  # a flattened picture has one factor a channel

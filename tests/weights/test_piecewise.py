@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from murmuration.streams import Noise
-from murmuration.weights import Structure, run_members
+from murmuration.weights import How, Realised, Structure, run_members
 from murmuration.weights.piecewise import Pick, Spread, pool, rectify
 
 POOLS = {
@@ -124,7 +124,9 @@ def test_a_network_s_input_gradients_have_torch_s_derivatives() -> None:
         for group in groups:
             leaves = {name: tensors[name][group].clone().requires_grad_() for name in names}
             inputs = x[group].clone().requires_grad_()
-            outputs = run_members(structure, leaves, inputs, [Noise(0, i) for i in range(2)[group]], direct=False)
+            outputs = run_members(
+                structure, Realised(leaves, {}, How()), inputs, [Noise(0, i) for i in range(2)[group]], direct=False
+            )
             slope = torch.autograd.grad(outputs.square().sum(), inputs, create_graph=True)[0]
             roots = (slope * pushes[group]).sum() + outputs.tanh().sum()
             found.append(torch.autograd.grad(roots, list(leaves.values())))

@@ -23,7 +23,7 @@ from murmuration.weights.acting import Acting, acting_on
 from murmuration.weights.families import INTO, OUT
 from murmuration.weights.masks import is_dropout
 from murmuration.weights.operators import Intercept, is_getter
-from murmuration.weights.outline import LINEARS, bias_of
+from murmuration.weights.outline import LINEARS, bias_of, widened
 
 FROM_CHANNEL: set[Callable] = {F.batch_norm, F.group_norm}  # scales stand at axis 1, in the others at the last axes
 NORMS: set[Callable] = FROM_CHANNEL | {F.layer_norm, F.rms_norm}
@@ -164,11 +164,12 @@ class Recording(Intercept):
         """Values as they meet a tensor with so many axes behind the channel, for each example a copy if asked for."""
         name = self.names.get(id(values))
         if name not in self.parameters:
-            return self.spread(values, behind)
+            return self.spread(values if behind else widened(values, beside.shape[-1]), behind)
         if name not in self.copies:
             self.copies[name] = values.detach().expand(self.examples, *values.shape).requires_grad_()
-        between = beside.dim() - 1 - values.dim() - behind
-        return self.copies[name].reshape(self.examples, *(1,) * between, *values.shape, *(1,) * behind)
+        copies = self.copies[name] if behind else widened(self.copies[name], beside.shape[-1])
+        between = beside.dim() - copies.dim() - behind
+        return copies.reshape(self.examples, *(1,) * between, *copies.shape[1:], *(1,) * behind)
 
     def see(self, x: Tensor, used: Sequence[Tensor | None], axes: int | None = None) -> None:
         """Remember who was used on an input of this shape; one without an axis of examples fits no number of them."""

@@ -49,8 +49,8 @@ def trained_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
     arm, start = arm_named(cell.arm), time.perf_counter()
     neurons, members = setting.neurons(cell.width), cell.models
     if arm.kind == "wider":
-        wanted = embedded_parameters(math.prod(data.input_shape), neurons, len(data.classes), cell.models)
-        neurons, members = wide_enough(math.prod(data.input_shape), len(data.classes), wanted), 1
+        shape = Shape(math.prod(data.input_shape), len(data.classes), setting.layers)
+        neurons, members = wide_enough(shape, embedded_parameters(shape, neurons, cell.models)), 1
     job = job_of(data, arm, setting.plan(members, cell.seed), neurons=neurons, layers=setting.layers)
     progress = begin(job)
     pull = pull_at_start(job, progress, setting)
@@ -99,22 +99,33 @@ def predicted(job: Job, engine: Engine, population: Population, split: Split) ->
         return Predictive(member_outputs(team, family, population, split.x), job.likelihood)
 
 
-def embedded_parameters(inputs: int, neurons: int, outputs: int, members: int) -> int:
-    """Stored numbers of M members with two hidden layers: kernels once, four factors and three biases a member.
+@dataclass(frozen=True)
+class Shape:
+    """A dense network: inputs, outputs and hidden layers."""
 
-    >>> embedded_parameters(64, 64, 10, 8)
+    inputs: int
+    outputs: int
+    layers: int
+
+
+def embedded_parameters(shape: Shape, neurons: int, members: int) -> int:
+    """Stored numbers of M members: kernels once; for each member two factors and a bias a neuron, and output biases.
+
+    >>> embedded_parameters(Shape(64, 10, 2), 64, 8)
     11984
     """
-    return neurons * (inputs + neurons + outputs) + members * (6 * neurons + outputs)
+    kernels = neurons * (shape.inputs + (shape.layers - 1) * neurons + shape.outputs)
+    return kernels + members * (3 * shape.layers * neurons + shape.outputs)
 
 
-def wide_enough(inputs: int, outputs: int, parameters: int) -> int:
-    """The width of two hidden layers at which one plain network has as nearly as can be so many parameters.
+def wide_enough(shape: Shape, parameters: int) -> int:
+    """The width of hidden layers at which one plain network has as nearly as can be so many parameters.
 
-    Solves n² + n (inputs + outputs + 2) + outputs = parameters.
+    Solves (L - 1) n² + n (inputs + outputs + L) + outputs = parameters.
 
-    >>> wide_enough(64, 10, 64 * 64 + 64 * 76 + 10)
+    >>> wide_enough(Shape(64, 10, 2), 64 * 64 + 64 * 76 + 10)
     64
     """
-    linear = inputs + outputs + 2
-    return max(1, round((-linear + math.sqrt(linear**2 + 4 * max(parameters - outputs, 0))) / 2))
+    square, linear, rest = shape.layers - 1, shape.inputs + shape.outputs + shape.layers, parameters - shape.outputs
+    root = (-linear + math.sqrt(linear**2 + 4 * square * rest)) / (2 * square) if square else rest / linear
+    return max(1, round(root))

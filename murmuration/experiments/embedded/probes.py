@@ -48,9 +48,7 @@ def largest_step_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any
     """
 
     def learns(power: int) -> bool:
-        plan = replace(
-            setting.plain(cell.models, cell.seed), lr=2 ** (power / 2), epochs=setting.largest_step_epochs
-        )
+        plan = replace(setting.plain(cell.models, cell.seed), lr=2 ** (power / 2), epochs=setting.largest_step_epochs)
         progress = carried_out(cell, setting, data, plan, Silent())
         return not progress.state.trouble and mean_loss(progress, -1) < math.log(len(data.classes))
 

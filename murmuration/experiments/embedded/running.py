@@ -64,9 +64,8 @@ def continued(path: Path, setting: Setting, data: Data) -> Record:
     now = begun(setting, data)
     for key, value in now["setting"].items():
         if record["setting"].get(key) != value:
-            raise Misuse(
-                f"{path} was made with {key}={record['setting'].get(key)}, not {value}: repeat it, or give another --out"
-            )
+            before = record["setting"].get(key)
+            raise Misuse(f"{path} was made with {key}={before}, not {value}: repeat it, or give another --out")
     if record["data"]["fingerprint"] != now["data"]["fingerprint"]:
         raise Failure(f"{setting.data} has changed since {path} was begun: its fingerprint differs; give another --out")
     return record

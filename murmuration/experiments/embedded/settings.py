@@ -33,7 +33,7 @@ class Setting:
         """Neurons in each hidden layer at a multiple of the base width.
 
         >>> Setting().neurons(0.25)
-        16
+        8
         """
         return max(1, round(self.base * width))
 

@@ -1,0 +1,50 @@
+"""`murmur reproduce`: files, tables, JSON and refusals."""
+
+import json
+
+import pytest
+from cli_words import assert_refused
+
+from murmuration.reports import report_check
+
+pytest_plugins = ["cli_words"]
+SMALL = ("--data", "two-moons", "--widths", "0.25,0.5", "--models", "1,2", "--arms", "independent,naive")
+ONCE = (*SMALL, "--seeds", "0", "--epochs", "1")
+
+
+def test_a_small_grid_leaves_record_report_and_tables(murmur, tmp_path):
+    ended = murmur("reproduce", "embedded", *ONCE, "--out", tmp_path / "x")
+    assert (ended.code, ended.err) == (0, "")
+    record = json.loads((tmp_path / "x" / "record.json").read_text())
+    assert len(record["cells"]) == 2 + 2 * 2
+    assert report_check(tmp_path / "x" / "report.html") == []
+    row = next(line for line in ended.out.splitlines() if "naive, N=16" in line)
+    accuracy = next(c for c in record["cells"] if (c["arm"], c["width"], c["models"]) == ("naive", 0.5, 2))["accuracy"]
+    assert f"{accuracy:.3f}" in row.split()
+    assert "cannot tell" in ended.out
+    assert ended.out.splitlines()[-1] == f"report: {tmp_path / 'x' / 'report.html'}"
+    again = murmur("reproduce", "embedded", *ONCE, "--out", tmp_path / "x", "--json")
+    told = json.loads(again.out)
+    assert told["cells"] == sorted(record["cells"], key=lambda c: record["cells"].index(c))
+    assert [each["name"] for each in told["verdicts"]] == [f"P{n}" for n in range(1, 8)]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("embeded",), ("unknown experiment 'embeded'", "did you mean 'embedded'")),
+        (("embedded", "--arms", "naiv"), ("unknown arm 'naiv'", "naive")),
+        (("embedded", "--models", "1,two"), ("--models 1,two", "1,2,4")),
+        (("embedded", "--models", ""), ("models=", "at least one")),
+        (("embedded", "--epochs", "0"), ("epochs=0", "at least 1")),
+    ],
+)
+def test_bad_requests_are_one_line(murmur, tmp_path, words, told):
+    ended = murmur("reproduce", *words, "--out", tmp_path / "x")
+    assert_refused(ended, 2, told)
+    assert not (tmp_path / "x").exists()
+
+
+def test_experiments_are_listed(murmur):
+    ended = murmur("list", "experiments", "--json")
+    assert list(json.loads(ended.out)) == ["embedded"]
