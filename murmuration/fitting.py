@@ -14,7 +14,7 @@ from murmuration.ensemble import Ensemble, Flock, load_safeguards
 from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Likelihood, likelihood_for, likelihood_from_json
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
-from murmuration.population import Population
+from murmuration.population import Population, is_companion
 from murmuration.provenance import describe
 from murmuration.recipe import Plan, Recipe, plan_from_json, recipe_from_json
 from murmuration.recipe import recipe as recipe_named
@@ -31,7 +31,6 @@ from murmuration.runs import (
 )
 from murmuration.runs import sweep as sweep_up
 from murmuration.safeguards import check_wishes
-from murmuration.sharing import is_factor
 from murmuration.training import Job, begin, choose_engine
 from murmuration.training.frozen import at_work
 
@@ -204,9 +203,8 @@ def _net_again(manifest: dict[str, Any], net: Net | None) -> Net:
 
 def _require_same_tensors(module: torch.nn.Module, population: Population, path: Path) -> None:
     shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
-    own = {name: tensor for name, tensor in population.own.items() if not is_factor(name)}
-    stored = {name: tuple(tensor.shape[1:]) for name, tensor in own.items()}
-    stored |= {name: tuple(tensor.shape) for name, tensor in population.shared.items()}
+    stored = {name: tuple(tensor.shape[1:]) for name, tensor in population.own.items() if not is_companion(name)}
+    stored |= {name: tuple(tensor.shape) for name, tensor in population.shared.items() if not is_companion(name)}
     if shapes != stored:
         differing = sorted(set(shapes.items()) ^ set(stored.items()))[0]
         raise Misuse(

@@ -73,6 +73,15 @@ class Population:
         return {f"{kind}/{name}": tensor for kind in KINDS for name, tensor in getattr(self, kind).items()}
 
 
+def is_companion(name: str) -> bool:
+    """Whether a tensor is not a network's own, but stands beside one that is: a factor, a spread.
+
+    >>> is_companion("head.weight:in"), is_companion("head.weight")
+    (True, False)
+    """
+    return ":" in name
+
+
 def population_from_tensors(tensors: Mapping[str, Tensor]) -> Population:
     """The population whose `to_tensors` this is; tensors of other kinds are left aside."""
     found: dict[str, Named] = {kind: {} for kind in KINDS}

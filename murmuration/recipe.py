@@ -17,6 +17,7 @@ from murmuration.dynamics.schedules import Moment
 from murmuration.errors import Misuse, unknown
 from murmuration.sharing import SHARING, Sharing, sharing_named
 from murmuration.weights import WEIGHTS, Weights, weights_named
+from murmuration.weights.gaussian import Gaussian
 
 ANSWERS: dict[str, dict[str, Any]] = {
     "sharing": SHARING,
@@ -59,7 +60,7 @@ class Recipe:
         return sharing_named(self.sharing)
 
     @property
-    def weighs(self) -> Weights:
+    def weighs(self) -> "Weights | Gaussian":
         """What a weight is, spelled out."""
         return weights_named(self.weights)
 
@@ -118,6 +119,22 @@ PRESETS = {
     "mc-dropout": (
         Recipe("mc-dropout", weights="dropout", members=1),
         "one network whose dropout stays on when it predicts (Gal and Ghahramani 2016)",
+    ),
+    "bayes": (
+        Recipe("bayes", weights="gaussian", members=1),
+        "one network whose weights are distributions: Bayes by Backprop (Blundell et al. 2015)",
+    ),
+    "bayes-flipout": (
+        Recipe("bayes-flipout", weights="gaussian:estimator=flipout", members=1),
+        "the same, trained with one draw of weights and signs for every example (Wen et al. 2018)",
+    ),
+    "bayes-last-layer": (
+        Recipe("bayes-last-layer", weights="gaussian:where=last", members=1),
+        "the same for the last layer alone, on a body of numbers",
+    ),
+    "rank1-bnn": (
+        Recipe("rank1-bnn", sharing="rank-one", weights="gaussian:where=factors,prior=gaussian_0.1,draws=5"),
+        "a batch ensemble whose factors are distributions (Dusenberry et al. 2020)",
     ),
     "last-layer-ensemble": (
         Recipe("last-layer-ensemble", sharing="backbone"),

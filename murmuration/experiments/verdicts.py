@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from murmuration.metrics.intervals import LEVEL
+from murmuration.reports.wording import MINUS
 
 Word = Literal["holds", "does not hold", "cannot tell"]
 
@@ -37,9 +38,8 @@ class Estimate:
 
     @property
     def region(self) -> str:
-        if math.isinf(self.most):
-            return f"above {self.least:g}"
-        return f"{self.least:g} to {self.most:g}"
+        ends = [f"{end:g}".replace("-", MINUS) for end in (self.least, self.most)]
+        return f"above {ends[0]}" if math.isinf(self.most) else " to ".join(ends)
 
     def __str__(self) -> str:
         return f"{self.what}: {self.value:.3g} [{self.low:.3g}, {self.high:.3g}], predicted {self.region}"

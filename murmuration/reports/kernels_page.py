@@ -10,7 +10,7 @@ import murmuration.reports.pictures as pictures
 from murmuration.analysis.kernels import KernelDiagnosis
 from murmuration.reports.canvas import Figure
 from murmuration.reports.markup import Markup, figure, grid, join, section, table, tag, text
-from murmuration.reports.page import LOGO, NO_SCRIPT, _contents, _plotly, _resource, policy
+from murmuration.reports.page import framed
 from murmuration.reports.records import Entry
 from murmuration.reports.wording import MISSING, finite_mean, number, percent
 
@@ -138,37 +138,3 @@ def room_of(found: KernelDiagnosis) -> str:
     if not found.shares:
         return "members share nothing"
     return f"N = {found.width:,}, the channels that {found.layer} takes" if found.width else "N is not known"
-
-
-def framed(title: str, subtitle: str, body: Markup) -> str:
-    """A whole page around sections, in the look of a report, with its style and scripts inside."""
-    theme, plotly = _resource("theme.js"), _plotly()
-    return f"""<!DOCTYPE html>
-<html lang="en" class="no-script">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy([theme, plotly])}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="generator" content="murmuration">
-<title>{text(title)}</title>
-<style>
-{_resource("style.css")}</style>
-<script>{theme}</script>
-</head>
-<body>
-<header>
-{LOGO}
-<div><h1>{text(title)}</h1><p>{text(subtitle)}</p></div>
-<button type="button" id="theme" aria-label="Switch between light and dark">◐</button>
-</header>
-<nav aria-label="Sections"><ul>{_contents(body)}</ul></nav>
-<main>
-{NO_SCRIPT}
-{body}
-</main>
-<footer><p>Written by murmuration. The file is complete in itself and loads nothing.</p></footer>
-<script id="plotly">{plotly}</script>
-</body>
-</html>
-"""

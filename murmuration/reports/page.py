@@ -65,12 +65,16 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; ba
 
 
 def render(report: Report) -> str:
-    """The whole page: style, sections and plotly's script inside, nothing fetched from anywhere.
+    """The whole page of a report."""
+    return framed(report.title, _subtitle(report), join(build(report) for build in SECTIONS))
+
+
+def framed(title: str, subtitle: str, body: Markup) -> str:
+    """A page around sections: style and plotly's script inside, nothing fetched from anywhere.
 
     A content security policy names the two scripts by their hash and forbids all requests, so that neither a
     slip of ours nor a hostile class name can make a browser run or load anything else.
     """
-    body = join(build(report) for build in SECTIONS)
     theme, plotly = _resource("theme.js"), _plotly()
     return f"""<!DOCTYPE html>
 <html lang="en" class="no-script">
@@ -80,7 +84,7 @@ def render(report: Report) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="generator" content="murmuration">
-<title>{text(report.title)}</title>
+<title>{text(title)}</title>
 <style>
 {_resource("style.css")}</style>
 <script>{theme}</script>
@@ -88,7 +92,7 @@ def render(report: Report) -> str:
 <body>
 <header>
 {LOGO}
-<div><h1>{text(report.title)}</h1><p>{_subtitle(report)}</p></div>
+<div><h1>{text(title)}</h1><p>{text(subtitle)}</p></div>
 <button type="button" id="theme" aria-label="Switch between light and dark">◐</button>
 </header>
 <nav aria-label="Sections"><ul>{_contents(body)}</ul></nav>
@@ -124,8 +128,8 @@ def script_hash(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
-def _subtitle(report: Report) -> Markup:
-    return text(" · ".join(part for part in (report.data.name, report.task, report.date) if part))
+def _subtitle(report: Report) -> str:
+    return " · ".join(part for part in (report.data.name, report.task, report.date) if part)
 
 
 def _contents(body: str) -> Markup:

@@ -15,14 +15,39 @@ et al. 2015). `beta` is a temperature: below 1 the posterior is colder than Baye
 the data speak first: beta grows over the first epochs (Soenderby et al. 2016).
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from murmuration.dynamics.schedules import Moment
 from murmuration.errors import unknown
 
 WEIGHTINGS = ("uniform", "blundell")
 REDUCTIONS = ("elbo", "log-mean-exp")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What is minimised where weights are distributions; numbers have one pass a step and cost nothing."""
+
+    examples: int = 1  # N: those that are trained on
+    steps_per_epoch: int = 1
+    epochs: int = 1
+    beta: float = 0.0
+    weighting: str = "uniform"
+    warm_up: float = 0.25
+    samples: int = 1  # passes a step
+    reduction: str = "elbo"
+
+    def weight(self, step: int) -> float:
+        """What KL is multiplied by at a step, beside the mean loss of its batch."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        share = self.steps_per_epoch * batch_weight(self.weighting, index, self.steps_per_epoch)
+        return self.beta * warmth(epoch, self.epochs, self.warm_up) * share / self.examples
+
+    def of(self, losses: list[Tensor]) -> Tensor:
+        """The loss of each example, from those of one or several passes."""
+        return reduced(torch.stack(losses), self.reduction)
 
 
 def batch_weight(weighting: str, index: int, batches: int) -> float:
@@ -46,13 +71,6 @@ def warmth(epoch: int, epochs: int, share: float = 0.25) -> float:
     """
     long = int(epochs * share)
     return min(epoch / long, 1.0) if long else 1.0
-
-
-def complexity_weight(moment: Moment, *, examples: int, beta: float, weighting: str, warm_up: float) -> float:
-    """What KL is multiplied by beside the mean loss of the batch at this moment; N is the examples trained on."""
-    epoch, index = divmod(moment.step, moment.steps_per_epoch)
-    share = moment.steps_per_epoch * batch_weight(weighting, index, moment.steps_per_epoch)
-    return beta * warmth(epoch, moment.epochs, warm_up) * share / examples
 
 
 def reduced(losses: Tensor, reduction: str) -> Tensor:

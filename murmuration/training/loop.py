@@ -22,9 +22,11 @@ from murmuration.recipe import Plan, Recipe
 from murmuration.sharing import with_factors
 from murmuration.streams import generator, global_stream
 from murmuration.training.batches import epoch_batches, steps_per_epoch
+from murmuration.training.bound import Bound
 from murmuration.training.step import Factors, Method, State, step
 from murmuration.weights import Outline, Structure, family_of, outline_of
 from murmuration.weights.families import masked_population
+from murmuration.weights.gaussian import Gaussian, with_spreads
 
 
 @dataclass
@@ -84,16 +86,33 @@ class Job:
 
     def method(self) -> Method:
         """The recipe's answers and the plan's numbers, as a step needs them."""
-        sharing = self.recipe.shares
+        sharing, weights = self.recipe.shares, self.recipe.weighs
         return Method(
             self.likelihood,
-            family_of(self.recipe.weighs, self.outline, inside=sharing.bias == "inside"),
+            family_of(weights, self.outline, inside=sharing.bias == "inside"),
             self.coupling,
             self.plan.make_optimiser(),
             gamma=sharing.gamma_of(members=self.plan.members, smooth=self.gamma),
             factors=Factors(sharing.pace, sharing.decay == "yes"),
             seed=self.plan.seed,
             first_member=self.plan.first_member,
+            bound=self.bound(),
+        )
+
+    def bound(self) -> Bound:
+        """What is minimised."""
+        weights, examples = self.recipe.weighs, len(self.data.train)
+        if not isinstance(weights, Gaussian):
+            return Bound()
+        return Bound(
+            examples,
+            steps_per_epoch(examples, self.plan.batch_size),
+            self.plan.epochs,
+            beta=weights.beta,
+            weighting=weights.weighting,
+            warm_up=weights.warm,
+            samples=weights.samples,
+            reduction=weights.reduction,
         )
 
     def member(self, index: int) -> nn.Module:
@@ -127,6 +146,8 @@ def members_of(job: Job) -> Population:
 
     population = with_factors(populate(job.member, plan.members, shared), recipe.shares, job.outline, stream)
     population = masked_population(population, recipe.weighs, job.outline, stream)
+    if isinstance(recipe.weighs, Gaussian):
+        population = with_spreads(population, recipe.weighs, job.outline)
     if plan.members > 1 and not population.own and not population.buffers:
         raise Misuse(f"sharing {recipe.sharing} leaves members nothing of their own: they would be equal for ever")
     if not population.own and recipe.repulsion is not None and recipe.repulsion.space == "weights":

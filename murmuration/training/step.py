@@ -25,8 +25,10 @@ from murmuration.likelihoods import Likelihood
 from murmuration.population import Named, Population
 from murmuration.sharing import is_factor
 from murmuration.streams import Noise, global_stream, normals
+from murmuration.training.bound import Bound
 from murmuration.training.meeting import Local, Pulled, meet, pull_back, pulled_early
 from murmuration.weights import Family, Realised, Structure, run_members
+from murmuration.weights.gaussian import SPREAD
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Method:
     optimiser: Optimiser
     gamma: float = 1.0  # shared gradients are gamma / M times their sum over members
     factors: Factors = field(default_factory=lambda: Factors())
+    bound: Bound = field(default_factory=Bound)
     seed: int = 0
     first_member: int = 0
 
@@ -116,21 +119,28 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
     coupling = _coupling_now(method, state)
     if coupling is not None and coupling.needs_inputs:
         x = x.detach().requires_grad_()
-    realised = method.weights.realise(own, shared, noise)
+    realised = method.weights.realise(own, shared, noise, training=True)
     weights = {**realised.own, **{name: t.expand(group.members, *t.shape) for name, t in realised.shared.items()}}
     tensors, structure = realised.with_buffers(group.buffers), team.structure(training=True)
     wanted, signature = coupling is not None and coupling.needs_features, None
 
     def run(other: Named, inputs: Tensor) -> Tensor:
         again = other is weights  # from the leaves on: the graph of this pass may be gone by then
-        chosen = method.weights.realise(own, shared, noise) if again else Realised(other, {}, realised.how)
+        chosen = (
+            method.weights.realise(own, shared, noise, training=True) if again else Realised(other, {}, realised.how)
+        )
         copies = {name: tensor.clone() for name, tensor in before.items()}
         return run_members(structure, chosen.with_buffers(copies), inputs, noise, team.engine.direct)
 
     with global_stream(method.seed, "noise", first, state.step, redirect=team.engine.name == "loop"):
         features, outputs = outputs_of(team, structure, tensors, x, noise, parts=wanted)
-        losses = method.likelihood.loss(outputs, y).mean(-1)
-        losses = losses if realised.complexity is None else losses + realised.complexity
+        rows = [method.likelihood.loss(outputs, y)]
+        for _ in range(1, method.bound.samples):
+            other = method.weights.realise(own, shared, noise, training=True).with_buffers(group.buffers)
+            rows.append(method.likelihood.loss(run_members(structure, other, x, noise, team.engine.direct), y))
+        losses = method.bound.of(rows).mean(-1)
+        cost = method.weights.complexity(own, shared, before, noise)
+        losses = losses if cost is None else losses + method.bound.weight(state.step) * cost
         here = Local(members, own, shared, losses, state.active[members], None, before)
         if coupling is not None and coupling.stands_apart:
             here = pulled_early(here, coupling.drive(state.step))
@@ -177,33 +187,39 @@ def move(method: Method, state: State, here: Local, gradients: list[Tensor], lr:
         rows = [here.members.start + int(i) for i in steady.nonzero()]
     for row in rows:
         mine = gradients if isinstance(row, slice) else [g[row - here.members.start] for g in gradients]
-        for names, optimiser, pace in paces(method, state.population.own):
-            some = [gradient for name, gradient in zip(state.population.own, mine, strict=True) if name in names]
-            tensors = [state.population.own[name][row] for name in names]
-            moments = [[named[name][row] for name in names] for named in state.moments.values()]
-            optimiser.update(tensors, some, moments, pace * lr, state.step)
+        tensors = {name: tensor[row] for name, tensor in state.population.own.items()}
+        moments = {kind: {name: t[row] for name, t in named.items()} for kind, named in state.moments.items()}
+        update(method, tensors, mine, moments, lr=lr, taken=state.step)
+
+
+def update(method: Method, tensors: Named, gradients: list[Tensor], moments: Moments, *, lr: float, taken: int) -> None:
+    """Move tensors in place along their gradients, each kind at its own pace."""
+    slopes = dict(zip(tensors, gradients, strict=True))
+    for names, optimiser, pace in paces(method, tensors):
+        chosen, along = [tensors[name] for name in names], [slopes[name] for name in names]
+        optimiser.update(chosen, along, [[m[name] for name in names] for m in moments.values()], pace * lr, taken)
 
 
 def paces(method: Method, own: Named) -> list[tuple[dict[str, None], Optimiser, float]]:
-    """Names of own tensors that move alike, by which optimiser, at what part of the learning rate."""
+    """Names of tensors that move alike, by which optimiser, at what part of the learning rate."""
     factors = dict.fromkeys(name for name in own if is_factor(name))
-    others = dict.fromkeys(name for name in own if name not in factors)
-    calm = method.optimiser if method.factors.decay else replace(method.optimiser, weight_decay=0.0)
-    found = [(others, method.optimiser, 1.0), (factors, calm, method.factors.pace)]
+    spreads = dict.fromkeys(name for name in own if name.endswith(SPREAD))
+    others = dict.fromkeys(name for name in own if name not in factors and name not in spreads)
+    calm = replace(method.optimiser, weight_decay=0.0)
+    found = [(others, method.optimiser, 1.0), (spreads, calm, 1.0)]
+    found.append((factors, method.optimiser if method.factors.decay else calm, method.factors.pace))
     return [each for each in found if each[0]]
 
 
 def share(method: Method, state: State, gradients: list[list[Tensor]], lr: float) -> None:
     """Move the shared tensors by gamma / M times the sum of all members' gradients."""
-    tensors = list(state.population.shared.values())
-    if not tensors or not gradients:
+    if not state.population.shared or not gradients:
         return
     factor = method.gamma / state.population.members
     total = [factor * torch.stack(parts).sum(0) for parts in zip(*gradients, strict=True)]
     if not bool(get_total_norm(total).isfinite()):  # one member's nonsense must not reach what all use
         return
-    moments = [list(named.values()) for named in state.shared_moments.values()]
-    method.optimiser.update(tensors, total, moments, lr, state.step)
+    update(method, state.population.shared, total, state.shared_moments, lr=lr, taken=state.step)
 
 
 def _leaves(named: Named) -> Named:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from murmuration.weights.families import INTO, OUT, How, explicit
+from murmuration.weights.gaussian import DELTA, STD
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,17 @@ class Acting:
     tensors: Mapping[str, Tensor]
     how: How
     named: dict[int, str]  # id of a kernel, or of a bias that is scaled with it -> name of the kernel
+    biases: dict[int, Tensor]  # id of a bias -> its standard deviation, where it has one
 
     def companions(self, weight: Any) -> tuple[Tensor | None, Tensor | None, float | None]:
         """What scales a kernel's inputs, what scales its outputs, and how much of its inputs is dropped."""
         name = self.named[id(weight)]
         return self.tensors.get(name + INTO), self.tensors.get(name + OUT), self.how.rates.get(name)
+
+    def noise(self, weight: Any) -> tuple[Tensor | None, Tensor | None]:
+        """The standard deviation of a kernel, or one draw of its deviation, where the operator makes the noise."""
+        name = self.named[id(weight)]
+        return self.tensors.get(name + STD), self.tensors.get(name + DELTA)
 
     def spell_out(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """The arguments of an operator that knows no companions, with kernels as a plain network would have them."""
@@ -49,10 +56,13 @@ class Acting:
 
 def acting_on(tensors: Mapping[str, Tensor], how: How) -> Acting:
     """How operators act on these tensors; kernels are known by their identity."""
-    named = {}
+    named: dict[int, str] = {}
+    biases: dict[int, Tensor] = {}
     for name in how.kernels:
-        if name + INTO in tensors or name + OUT in tensors or name in how.rates:
+        if name in how.rates or any(name + companion in tensors for companion in (INTO, OUT, STD, DELTA)):
             named[id(tensors[name])] = name
+            beside = how.kernels[name].biases
+            biases |= {id(tensors[bias]): tensors[bias + STD] for bias in beside if bias + STD in tensors}
             if how.inside and name + OUT in tensors:
                 named |= {id(tensors[bias]): name for bias in how.kernels[name].biases}
-    return Acting(tensors, how, named)
+    return Acting(tensors, how, named, biases)

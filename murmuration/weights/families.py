@@ -5,6 +5,7 @@
 | `point` | a number |
 | `dropout:rate=0.1,draws=30` | a number left out at random, also when predicting (Gal and Ghahramani 2016) |
 | `masks:law=inverted_0.5` | a number that some members never use: one mask a member, drawn once |
+| `gaussian:prior=he,draws=30` | a distribution N(mean, spread^2) (`gaussian.py`, Blundell et al. 2015) |
 
 Dropout stands where the network has dropout layers, and in a network without any before every kernel but the first;
 fixed masks always stand there, instead of dropout layers. A mask before a convolution covers whole channels.
@@ -22,6 +23,7 @@ from torch import Tensor
 from murmuration.errors import Misuse
 from murmuration.population import Population
 from murmuration.streams import Noise
+from murmuration.weights.gaussian import Gaussian, complexity, realised
 from murmuration.weights.laws import law_named
 from murmuration.weights.outline import Kernel, Outline
 from murmuration.written import read
@@ -47,10 +49,9 @@ class Realised:
     own: Named  # (m, ...) each
     shared: Named  # (...) each
     how: How
-    complexity: Tensor | None = None  # (m,) nats
 
     def with_buffers(self, buffers: Named) -> "Realised":
-        return Realised({**self.own, **buffers}, self.shared, self.how, self.complexity)
+        return Realised({**self.own, **buffers}, self.shared, self.how)
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,15 @@ class Weights:
         return self.draws if draws is None else replace(self, draws=draws).draws
 
 
-WEIGHTS = {
+WEIGHTS: dict[str, Weights | Gaussian] = {
     "point": Weights("point"),
     "dropout": Weights("dropout", draws=30),
     "masks": Weights("masks"),
+    "gaussian": Gaussian(),
 }
 
 
-def weights_named(text: str) -> Weights:
+def weights_named(text: str) -> Weights | Gaussian:
     """The answer that a text stands for.
 
     >>> weights_named("dropout:rate=0.2").rate
@@ -97,43 +99,57 @@ def weights_named(text: str) -> Weights:
 class Family:
     """What a weight is in one network, ready to be realised."""
 
-    weights: Weights
+    weights: Weights | Gaussian
     how: How
+    resting: bool = False  # whether distributions are taken at their means
 
-    def realise(self, own: Named, shared: Named, noise: Sequence[Noise]) -> Realised:
-        """The weights that the m members at hand use in one pass; `noise` has one stream a member."""
-        return Realised(own, shared, self.how)
+    def realise(self, own: Named, shared: Named, noise: Sequence[Noise], *, training: bool = False) -> Realised:
+        """The weights that the m members at hand use in one pass; `noise` has one stream a member.
+
+        In training, kernels that are distributions may leave their noise to the operators.
+        """
+        if not isinstance(self.weights, Gaussian) or self.resting:
+            return Realised(own, shared, self.how)
+        operators = training and self.weights.estimator != "draw"
+        noisy = {name for kernel in self.how.kernels.values() for name in (kernel.name, *kernel.biases)}
+        return Realised(*realised(self.weights, own, shared, noise, noisy if operators else frozenset()), self.how)
+
+    def complexity(self, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise]) -> Tensor | None:
+        """What it costs each member (m,), in nats, that its weights are not as they were believed to be; or None."""
+        if not isinstance(self.weights, Gaussian):
+            return None
+        return complexity(self.weights, own, shared, buffers, noise)
 
     @property
     def chance(self) -> bool:
         """Whether a member answers differently each time it is asked."""
-        return self.weights.kind == "dropout"
+        return self.weights.kind in ("dropout", "gaussian") and not self.resting
 
     def at_rest(self) -> "Family":
         """The same without chance: what a network does when it is asked once."""
         calm = replace(self.how, rates={}, dropout="training" if self.how.dropout == "always" else self.how.dropout)
-        return replace(self, how=calm)
+        return replace(self, how=calm, resting=True)
 
 
 POINT = Family(Weights(), How())  # a number, in any network
 
 
-def family_of(weights: Weights, outline: Outline, *, inside: bool = False) -> Family:
+def family_of(weights: Weights | Gaussian, outline: Outline, *, inside: bool = False) -> Family:
     """What a weight is in the network of this outline."""
     kernels = {kernel.name: kernel for kernel in outline.kernels}
     if weights.kind == "masks":
         return Family(weights, How(kernels, inside, dropout="never"))
-    if weights.kind == "dropout":
+    if isinstance(weights, Weights) and weights.kind == "dropout":
         rates = {} if outline.drops else dict.fromkeys(outline.names[1:], weights.rate)
         return Family(weights, How(kernels, inside, rates, dropout="always"))
     return Family(weights, How(kernels, inside))
 
 
 def masked_population(
-    population: Population, weights: Weights, outline: Outline, streams: Callable[[int], torch.Generator]
+    population: Population, weights: Weights | Gaussian, outline: Outline, streams: Callable[[int], torch.Generator]
 ) -> Population:
     """The population with one mask a member before every kernel but the first; masks are not trained."""
-    if weights.kind != "masks" or population.members == 1:
+    if not isinstance(weights, Weights) or weights.kind != "masks" or population.members == 1:
         return population
     if any(name.endswith((INTO, OUT)) for name in population.own):
         raise Misuse("weights masks with factors of members' own: both would scale what kernels take; choose one")

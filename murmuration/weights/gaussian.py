@@ -15,6 +15,7 @@ function. Predictions therefore always draw weights, and hold a draw for all inp
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import ClassVar
@@ -91,11 +92,15 @@ class Gaussian:
             return any(fnmatchcase(name, pattern.strip()) for pattern in patterns)
 
         found = [name for name in names if wanted(name)]
-        if not found:
+        if not found and self.where != "factors":  # one member alone has no factors
             raise Misuse(
                 f"where={self.where} matches no tensor of the net: write all, last, factors or patterns of names"
             )
         return found
+
+    def times(self, draws: int | None) -> int:
+        """How often each member answers: as often as asked, or as usual."""
+        return self.draws if draws is None else replace(self, draws=draws).draws
 
     def std(self, name: str, mean: Tensor, tensors: Named) -> Tensor:
         return std_of(self.spread, tensors[name + SPREAD], mean)
@@ -128,20 +133,23 @@ def _first_spread(gaussian: Gaussian, mean: Tensor) -> Tensor:
 
 
 def realised(
-    gaussian: Gaussian, own: Named, shared: Named, noise: Sequence[Noise], kernels: Sequence[str] | None
+    gaussian: Gaussian, own: Named, shared: Named, noise: Sequence[Noise], noisy: AbstractSet[str]
 ) -> tuple[Named, Named]:
-    """Own and shared tensors as a pass uses them; `kernels` are noisy in the operators, None: all is drawn here."""
+    """Own and shared tensors as a pass uses them; those in `noisy` leave their noise to the operators.
+
+    A bias under flipout gets noise of its own for every example, as under local reparameterisation.
+    """
     mine, ours = dict(own), dict(shared)
     for named, members in ((own, True), (shared, False)):
         for name in [key.removesuffix(SPREAD) for key in named if key.endswith(SPREAD)]:
             mean = named[name]
             std = gaussian.std(name, mean, named)
-            if kernels is not None and name in kernels and gaussian.estimator == "local":
+            if name in noisy and (gaussian.estimator == "local" or mean.dim() - members == 1):
                 (mine if members else ours)[name + STD] = std
                 continue
             lead = mean if members else mean.expand(len(noise), *mean.shape)
             delta = std * normals(noise, lead)
-            if kernels is not None and name in kernels:
+            if name in noisy:
                 mine[name + DELTA] = delta
             else:
                 mine[name] = mean + delta

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from murmuration.streams import Noise
+from murmuration.streams import Noise, normals
 from murmuration.weights.acting import Acting, acting_on
 from murmuration.weights.families import Named, Realised
 from murmuration.weights.layouts import channels_last
@@ -36,6 +36,10 @@ POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh
 
 
 COVERING: dict[int, Callable] = {0: F.dropout, 1: F.dropout1d, 2: F.dropout2d, 3: F.dropout3d}
+
+
+Act = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input, kernel, bias -> output
+LEAST = 1e-12  # of a variance: the slope of a square root at zero is infinite
 
 
 class NotDirect(Exception):  # noqa: N818 - a finding, not a mistake
@@ -99,11 +103,42 @@ class Intercept(TorchFunctionMode):
             x = self.leave_out(COVERING[behind], {"input": x, "p": rate, "training": True})
         if into is not None:
             x = x * self.spread(into if behind else widened(into, x.shape[-1]), behind)
+
+        def made(beside: Tensor | None) -> Tensor:
+            return self.noisy(lambda x, w, b: operator(x, w, b, *rest, **kwargs), x, weight, beside, behind)
+
         if out is None:
-            return operator(x, weight, bias, *rest, **kwargs)
+            return made(bias)
         if bias is None or self.acting.how.inside:
-            return operator(x, weight, bias, *rest, **kwargs) * self.spread(out, behind)
-        return operator(x, weight, None, *rest, **kwargs) * self.spread(out, behind) + self.spread(bias, behind)
+            return made(bias) * self.spread(out, behind)
+        scaled = made(None) * self.spread(out, behind)
+        return self.blurred(scaled + self.spread(bias, behind), self.acting.biases.get(id(bias)), behind)
+
+    def noisy(self, act: Act, x: Tensor, weight: Tensor, bias: Tensor | None, behind: int) -> Tensor:
+        """What a kernel makes of its inputs, with the noise of a distribution if it is one (`gaussian.py`)."""
+        std, delta = self.acting.noise(weight)
+        blur = None if bias is None else self.acting.biases.get(id(bias))
+        mean = act(x, weight, bias)
+        if std is not None:
+            variance = act(x.square(), std.square(), None if blur is None else blur.square())
+            return mean + (variance + LEAST).sqrt() * self.normals(mean)
+        if delta is not None:
+            flips, turns = self.signs(x, behind), self.signs(mean, behind)
+            mean = mean + act(x * flips, delta, None) * turns
+        return self.blurred(mean, blur, behind)
+
+    def blurred(self, mean: Tensor, std: Tensor | None, behind: int) -> Tensor:
+        """With the noise of a bias that is a distribution, for every output its own."""
+        return mean if std is None else mean + self.spread(std, behind) * self.normals(mean)
+
+    def signs(self, like: Tensor, behind: int) -> Tensor:
+        """A random sign for every example and channel of a tensor (..., B, C, *axes)."""
+        drawn = self.normals(like.flatten(-behind)[..., 0] if behind else like).sign()
+        return drawn.reshape(*drawn.shape, *(1,) * behind)
+
+    def normals(self, like: Tensor) -> Tensor:
+        """Standard normal numbers from the member's stream."""
+        return self.noise[0].normal(like)
 
     def operator(self, func: Callable) -> Callable[..., Tensor]:
         """What takes the place of a linear operator."""
@@ -140,6 +175,9 @@ class InterceptDirect(Intercept):
     def leave_out(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
         return masked(func, self.noise, arguments, stacked=True)
 
+    def normals(self, like: Tensor) -> Tensor:
+        return normals(self.noise, like)
+
     def other(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         if func in POINTWISE or is_getter(func):
             return super().operator(func)(*args, **kwargs)
@@ -156,6 +194,10 @@ class InterceptMapped(Intercept):
 
     def leave_out(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
         made: Tensor = MappedDropout.apply(arguments["input"], func, self.noise, arguments)
+        return made
+
+    def normals(self, like: Tensor) -> Tensor:
+        made: Tensor = MappedNormals.apply(like, self.noise)
         return made
 
 
@@ -226,6 +268,22 @@ class MappedDropout(torch.autograd.Function):
     def vmap(info: Any, in_dims: Any, x: Tensor, func: Callable, noise: Sequence[Noise], arguments: dict) -> Any:
         lead = _lead(x, in_dims[0], info.batch_size)
         return masked(func, noise, {**arguments, "input": lead}, stacked=True), 0
+
+
+class MappedNormals(torch.autograd.Function):
+    """Standard normal numbers like a tensor, with one noise stream a member."""
+
+    @staticmethod
+    def forward(like: Tensor, noise: Sequence[Noise]) -> Tensor:
+        return noise[0].normal(like)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, like: Tensor, noise: Sequence[Noise]) -> Any:
+        return normals(noise, _lead(like, in_dims[0], info.batch_size)), 0
 
 
 def _lead(tensor: Tensor, dim: int | None, members: int) -> Tensor:

@@ -50,31 +50,28 @@ def test_a_run_is_shown_before_and_after(murmur, collective_run, moons):
     assert found["after"]["covariance_ratio"] is None  # it belongs to the start
 
 
-def test_the_page_is_complete_in_itself_and_holds_the_maps(murmur, collective_run):
+def test_screen_and_page_say_what_the_record_says(murmur, collective_run):
     ended = murmur("explore", collective_run, "kernels")
-    path = collective_run / "kernels.html"
+    path, found = (
+        collective_run / "kernels.html",
+        json.loads(murmur("explore", collective_run, "kernels", "--json").out),
+    )
+    page, room = path.read_text(), "N = 128, the channels that head.weight takes"
     assert ended.out.splitlines()[-1] == f"written: {path}"
-    assert report_check(path) == []
-    page, found = path.read_text(), json.loads(murmur("explore", collective_run, "kernels", "--json").out)
-    for stage in ("before", "after"):
+    assert report_check(path) == []  # complete in itself
+    row = next(line for line in ended.out.splitlines() if line.startswith(" T_o / T_d")).split()
+    off = ~np.eye(6, dtype=bool)
+    for stage, text in (("before", row[-2]), ("after", row[-1])):
+        assert float(text) == pytest.approx(found[stage]["tangent_ratio"], rel=0.005)  # three digits
         drawn = np.array(figure_data(page)[f"kernel-{stage}"], dtype=float)
         assert np.isnan(drawn.diagonal()).all()
-        off = ~np.eye(6, dtype=bool)
         np.testing.assert_allclose(drawn[off], np.array(found[stage]["alignment"])[off], rtol=1e-5)  # six digits
-        assert found[stage]["verdict"] in page
-    assert "N = 128, the channels that head.weight takes" in page
-
-
-def test_the_screen_says_what_it_means(murmur, collective_run):
-    ended = murmur("explore", collective_run, "kernels")
-    found = json.loads(murmur("explore", collective_run, "kernels", "--json").out)
-    row = next(line for line in ended.out.splitlines() if line.startswith(" T_o / T_d")).split()
-    for text, stage in zip(row[-2:], ("before", "after"), strict=True):
-        assert float(text) == pytest.approx(found[stage]["tangent_ratio"], rel=0.005)  # three digits
-    assert f"Before training it is {found['before']['verdict']}." in ended.out
-    assert f"After training it is {found['after']['verdict']}." in ended.out
+        told = f"{stage.capitalize()} training it is {found[stage]['verdict']}."
+        assert told in ended.out
+        assert told in page
     assert "- gamma=1 is right" in ended.out
-    assert "N = 128, the channels that head.weight takes" in ended.out
+    assert room in ended.out
+    assert room in page
 
 
 def test_data_is_looked_at_before_anything_is_trained(murmur, tmp_path, monkeypatch):

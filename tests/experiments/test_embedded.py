@@ -212,7 +212,7 @@ def by_hand(kind: str) -> dict[str, Any]:
             top = 2.0 * (1 + 10 * mean**2) if right else 2.0 * (1 + 0.3 * mean**2)
             top = top if right or mean < 0.9 else 4.0
             cell = Cell(between_name(mean), PROBED["interpolation"][0], 16, seed)._asdict()
-            cells.append({**cell, "top_eigenvalue": top * (1 + noise)})
+            cells.append({**cell, "top_alignment": top * (1 + noise)})
     return {**begun(setting, open_data("two-moons")), "cells": cells}
 
 

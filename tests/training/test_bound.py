@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from murmuration.dynamics.schedules import Moment
 from murmuration.errors import Misuse
-from murmuration.training.bound import batch_weight, complexity_weight, reduced, warmth
+from murmuration.training.bound import Bound, batch_weight, reduced, warmth
 from murmuration.weights.priors import gaussian_kl
 from murmuration.weights.spreads import softplus_inverse
 
@@ -21,8 +20,8 @@ EVIDENCE = -2.899612
 def test_an_epoch_bears_its_complexity_once(weighting, batches):
     total = math.fsum(batch_weight(weighting, index, batches) for index in range(batches))
     assert total == pytest.approx(1, abs=1e-12)
-    moments = [Moment(7 * batches + index, batches, 8) for index in range(batches)]
-    weights = [complexity_weight(m, examples=640, beta=0.5, weighting=weighting, warm_up=0.25) for m in moments]
+    bound = Bound(640, batches, 8, beta=0.5, weighting=weighting)
+    weights = [bound.weight(7 * batches + index) for index in range(batches)]
     assert math.fsum(weights) == pytest.approx(0.5 * batches / 640, rel=1e-12)  # the mean convention: M / N times beta
 
 

@@ -64,7 +64,7 @@ def trained_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
         "parameters": population.parameters_stored(),
         **scores(job, engine, population),
         "tangent_ratio": pull.ratio if pull else None,
-        "top_eigenvalue": pull.top if pull else None,
+        "top_alignment": pull.top if pull else None,
         "fallen": len(progress.state.trouble),
         "seconds": round(time.perf_counter() - start, 2),
     }

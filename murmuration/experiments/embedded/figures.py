@@ -1,6 +1,6 @@
 """Figures of the experiment, as plain dictionaries: curves over the number of models, one a width."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,9 @@ class Spread:
     error: list[float]
 
 
-def spread_of(xs: Sequence[float], values: Callable[[float], list[float]]) -> Spread:
+def spread_of(xs: Sequence[float], values: Iterable[list[float]]) -> Spread:
     """The spread over seeds at every x that has values."""
-    there = [(x, found) for x in xs if (found := values(x))]
+    there = [(x, found) for x, found in zip(xs, values, strict=True) if found]
     means = [sum(found) / len(found) for _, found in there]
     return Spread([x for x, _ in there], means, [standard_error(found) for _, found in there])
 
@@ -73,20 +73,22 @@ def models_axis(models: Sequence[int]) -> dict[str, Any]:
 
 def line_panel(found: Found, arm: str, score: str, letter: str = "") -> Figure | None:
     """One score of an arm against the number of models, a curve a width; dotted, the separate networks."""
+    apart = score == "disagreement"
+    models = [each for each in found.models if each > 1 or not apart]  # one member agrees with itself
     data = []
     for place, width in enumerate(found.widths):
         name = f"N={found.neurons(width)}"
         for each in dict.fromkeys((arm, "naive")):
-            spread = spread_of(found.models, lambda m, a=each, w=width: found.over_seeds(a, w, int(m), score))  # type: ignore[misc]
+            spread = spread_of(models, (found.over_seeds(each, width, m, score) for m in models))
             if spread.x:
                 drawn = curve(spread, colour(place), symbol(place), name, ghost=each != arm)
-                data.append(drawn if score == "disagreement" else as_error(drawn))
+                data.append(drawn if apart else as_error(drawn))
     if not data:
         return None
-    up = axis(PANELS[score]) | {"rangemode": "tozero"} if score == "disagreement" else accuracy_axis(PANELS[score])
+    up = axis("share of pairs that differ") | {"rangemode": "tozero"} if apart else accuracy_axis("accuracy")
     title = f"({letter}) {PANELS[score]}" if letter else PANELS[score]
     label = f"{arm}: {PANELS[score]} against the number of models, by width"
-    panel = layout(models_axis(found.models), up) | {"showlegend": True}
+    panel = layout(models_axis(models), up) | {"showlegend": True}
     return Figure(f"{slug(arm)}-{score.replace('_', '-')}", title, label, data, panel, 340)
 
 
@@ -115,7 +117,7 @@ def parameters_panel(found: Found) -> Figure | None:
     if not data:
         return None
     across = axis("stored parameters") | {"type": "log", "dtick": 1, "exponentformat": "power"}
-    panel = layout(across, accuracy_axis(PANELS["accuracy"])) | {"showlegend": True}
+    panel = layout(across, accuracy_axis("accuracy")) | {"showlegend": True}
     title = "(d) ensemble test accuracy against stored parameters, all arms"
     return Figure("parameters", title, title.removeprefix("(d) "), data, panel, 460)
 
@@ -125,15 +127,13 @@ def between_panel(found: Found, scores: dict[str, str], name: str, title: str) -
     width, (models,) = PROBED[BETWEEN]
     data = []
     for place, (score, words) in enumerate(scores.items()):
-        spread = spread_of(
-            found.means,
-            lambda mean, s=score: found.over_seeds(between_name(mean), width, models, s),  # type: ignore[misc]
-        )
+        values = (found.over_seeds(between_name(mean), width, models, score) for mean in found.means)
+        spread = spread_of(found.means, values)
         if spread.x:
             data.append(curve(spread, colour(place), symbol(place), words))
     if not data:
         return None
-    panel = layout(axis("mean m of factors"), axis("")) | {"showlegend": True}
+    panel = layout(axis("mean m of factors"), axis()) | {"showlegend": True}
     panel["shapes"] = [guide(spike_threshold(models, found.neurons(width)))]
     return Figure(name, title, f"{title} against the mean of factors", data, panel, 320)
 
@@ -149,11 +149,13 @@ def probe_panel(found: Found, arms: dict[str, str], kind: str, name: str, title:
     width, models = PROBED[kind]
     data = []
     for place, (arm, words) in enumerate(arms.items()):
-        spread = spread_of(models, lambda m, a=arm: found.over_seeds(a, width, int(m), "value"))  # type: ignore[misc]
+        spread = spread_of(models, (found.over_seeds(arm, width, m, "value") for m in models))
         if spread.x:
             drawn = curve(spread, colour(place), symbol(place), words)
             data.append(drawn | {"line": {"color": colour(place), "width": 2, "dash": dash(place)}})
     if not data:
         return None
-    panel = layout(models_axis(models), axis("") | {"type": "log"}) | {"showlegend": True}
+    ticks = [step * 10.0**power for power in range(-4, 5) for step in (1, 2, 5)]
+    up = axis() | {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+    panel = layout(models_axis(models), up) | {"showlegend": True}
     return Figure(name, title, f"{title} against the number of models", data, panel, 320)

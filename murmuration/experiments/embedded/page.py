@@ -13,7 +13,7 @@ from murmuration.reports.kernels_page import framed
 from murmuration.reports.markup import Markup, details, figure, grid, join, section, table, tag, text
 from murmuration.reports.wording import MISSING, number
 
-TITLE = "Embedded ensembles: width, number of models and regime"
+TITLE = "Ensembles inside one network"
 MARKS = {"holds": "right", "does not hold": "wrong", "cannot tell": ""}
 
 
@@ -42,7 +42,7 @@ def opening(found: Found) -> Markup:
         "not hold if one lies outside; otherwise these runs cannot tell."
     )
     lines = [tag("p", text(f"Of {len(told)} predictions: {lead}."), "lead"), tag("div", board, "words")]
-    return section("verdicts", "What theory predicts, and what was found", reading, join(lines))
+    return section("verdicts", "Predictions, and what was found", reading, join(lines))
 
 
 def _verdict_head(verdict: Verdict) -> Markup:
@@ -81,19 +81,18 @@ def main_figure(found: Found) -> Markup:
         "error over seeds. Accuracy is drawn by the logarithm of the error."
     )
     body = join([grid(plots), figure(parameters_panel(found))])
-    return section("figure", "Independent members against separate networks", reading, body)
+    return section("figure", "Independent members", reading, body)
 
 
 def other_arms(found: Found) -> Markup:
     """The same panels for every other arm."""
     shown = [arm for arm in found.arms if arm not in ("independent", "naive")]
     parts = []
-    for place, arm in enumerate(shown):
+    for arm in shown:
         scores = ["accuracy", "member_train_accuracy"] if arm == "single" else list(PANELS)
         plots = grid(figure(line_panel(found, arm, score)) for score in scores)
-        heading = tag("h3", text(f"{arm}: {ARMS[arm].about}"), "part")
-        parts.append(join([heading, plots]) if place == 0 else details(f"{arm}: {ARMS[arm].about}", plots))
-    reading = "Dotted, as before, are separate networks. Parts below open on demand."
+        parts.append(join([tag("h3", text(f"{arm}: {ARMS[arm].about}"), "part"), plots]))
+    reading = "Dotted, as before, are separate networks."
     return section("arms", "Other ways to embed", reading, join(parts))
 
 
@@ -103,7 +102,7 @@ def regimes(found: Found) -> Markup:
     plots = [
         figure(between_panel(found, scores, name, title))
         for name, title, scores in (
-            ("top", "largest eigenvalue between members at the start", {"top_eigenvalue": "in units of T_d"}),
+            ("top", "largest eigenvalue of alignments at the start", {"top_alignment": "1 if members are strangers"}),
             ("ratio", "T_o / T_d at the start", {"tangent_ratio": "T_o / T_d"}),
             ("worth", "accuracy", {"accuracy": "ensemble", "member_accuracy": "a member alone"}),
             ("apart", "disagreement between members", {"disagreement": "share of pairs that differ"}),
@@ -112,7 +111,8 @@ def regimes(found: Found) -> Markup:
     reading = (
         f"Factors m + sqrt(1 - m²) noise, from independent (m = 0) to equal (m = 1), for M = {models} and N = "
         f"{found.neurons(width)}; shared weights move by gamma = M / (1 + (M - 1) T_o / T_d). The dotted line is "
-        "(M N)^(-1/4), where a layer of constant features would switch."
+        "(M N)^(-1/4), where a layer of constant features would switch. An alignment of two members is their tangent "
+        "kernel over the roots of their own."
     )
     return section("between", "Between the regimes", reading, grid(plots))
 
@@ -131,7 +131,7 @@ def probes(found: Found) -> Markup:
         "Shared weights move by gamma / M times the sum of members' gradients. Both panels are of plain gradient "
         f"descent at N = {found.neurons(1.0)}."
     )
-    return section("gamma", "The sum of gradients, or their mean", reading, grid(plots))
+    return section("gamma", "Sum or mean", reading, grid(plots))
 
 
 def tables(found: Found) -> Markup:

@@ -202,8 +202,8 @@ def switch_at_threshold(found: Found) -> Verdict:
     switches = known(switch(found, seed) for seed in found.seeds)
     return Verdict(
         "P7",
-        f"the largest eigenvalue between members leaves the bulk (is {OUT_OF_BULK:g} times that of mean 0) at a mean "
-        "of factors near (M N)^(-1/4), blurred by depth",
+        f"the largest eigenvalue of members' alignments leaves the bulk (is {OUT_OF_BULK:g} times that of mean 0) at a "
+        "mean of factors near (M N)^(-1/4), blurred by depth",
         (estimated("mean at the switch over (M N)^(-1/4)", [each / expected for each in switches], *NEAR),),
         f"(M N)^(-1/4) = {expected:.3g}, switch at {mean_of(switches):.3g}" if switches else "no switch was seen",
     )
@@ -212,7 +212,7 @@ def switch_at_threshold(found: Found) -> Verdict:
 def switch(found: Found, seed: int) -> float | None:
     """The mean of factors at which the largest eigenvalue has left the bulk, between measured means on a line."""
     width, (models,) = PROBED[BETWEEN]
-    tops = [found.score(Cell(between_name(mean), width, models, seed), "top_eigenvalue") for mean in found.means]
+    tops = [found.score(Cell(between_name(mean), width, models, seed), "top_alignment") for mean in found.means]
     there = [(mean, top) for mean, top in zip(found.means, tops, strict=True) if top is not None]
     if not there or there[0][0] != 0:
         return None

@@ -18,7 +18,7 @@ class Pull:
     """How much of one member's step through shared weights others feel."""
 
     ratio: float  # T_o / T_d
-    top: float  # the largest eigenvalue of the members' matrix of kernels, in units of T_d
+    top: float  # the largest eigenvalue of the members' matrix of alignments, whose diagonal is 1
 
 
 def pull_of(module: nn.Module, population: Population, family: Family, x: Tensor, most: int) -> Pull | None:
@@ -33,11 +33,16 @@ def pull_of(module: nn.Module, population: Population, family: Family, x: Tensor
 
 
 def summed_up(matrix: Tensor) -> Pull:
-    """The ratio and the largest eigenvalue of a matrix (M, M) of kernels between members.
+    """The ratio of a matrix (M, M) of kernels between members, and the largest eigenvalue of their alignments.
 
-    >>> summed_up(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
-    Pull(ratio=0.5, top=1.5)
+    An alignment is T_ab / sqrt(T_aa T_bb). Without the roots the eigenvalue would be that of the member whose own
+    kernel is the largest, which says nothing of what members have to do with each other.
+
+    >>> found = summed_up(torch.tensor([[2.0, 2.0], [2.0, 8.0]], dtype=torch.float64))
+    >>> found.ratio, round(found.top, 9)
+    (0.4, 1.5)
     """
-    members, own = len(matrix), float(matrix.diagonal().mean())
-    others = float(matrix.sum() - matrix.diagonal().sum()) / (members * (members - 1))
-    return Pull(others / own, float(torch.linalg.eigvalsh(matrix)[-1]) / own)
+    members, own = len(matrix), matrix.diagonal()
+    others = float(matrix.sum() - own.sum()) / (members * (members - 1))
+    alignment = matrix / own.sqrt().outer(own.sqrt())
+    return Pull(others / float(own.mean()), float(torch.linalg.eigvalsh(alignment)[-1]))
