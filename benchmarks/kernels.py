@@ -29,8 +29,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from murmuration.analysis.tangent.empirical import member_kernels
-from murmuration.analysis.tangent.linearised import Blocks
+from murmuration.tangent.empirical import member_kernels
+from murmuration.tangent.linearised import Blocks
 from murmuration.nets.dense import mlp
 from murmuration.population import Named, Population, populate
 from murmuration.sharing import sharing_named, with_factors

@@ -74,10 +74,11 @@ def fit(
     body = backbone(chosen, net, source)
     job = Job(source.build, opened, likelihood, chosen, settings, backbone=body)
     work = at_work(job)
+    work = replace(work, gamma=work.measured_gamma())
     progress = begin(work)
     choice = choose_engine(work, progress)
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
-    manifest = describe(job, source, choice.engine, choice.reason)
+    manifest = {**describe(job, source, choice.engine, choice.reason), "gamma": work.gamma}
     made = create_run(Path(out), manifest) if out is not None else None
     if out is not None and body is not None:
         write_tensors(Path(out) / BACKBONE, body.state_dict())
@@ -107,7 +108,7 @@ def resume(
     chosen, plan = recipe_from_json(manifest["recipe"]), plan_from_json(manifest["plan"])
     body = filled(source.build(), read_tensors(path / BACKBONE)) if chosen.shares.frozen != "no" else None
     job = Job(source.build, opened, likelihood, chosen, plan, backbone=body)
-    work = at_work(job)
+    work = replace(at_work(job), gamma=manifest.get("gamma"))
     progress = load_checkpoint(path)
     engine = engine_from(manifest)
     show(f"engine {engine.name}: as before", 0, 0, None)

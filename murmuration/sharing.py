@@ -90,8 +90,7 @@ class Sharing:
         if self.gamma == "M":
             return float(members)
         if self.gamma == SMOOTH:
-            assert smooth is not None
-            return smooth
+            return 1.0 if smooth is None else smooth  # None: there is one member
         value = number(self.gamma, "gamma")
         if not (math.isfinite(value) and value > 0):
             raise Misuse(f"gamma={self.gamma}: write 1 (mean), M (sum), smooth, or a positive number")

@@ -20,6 +20,7 @@ ORDER = [
     "population",
     "weights",
     "sharing",
+    "tangent",
     "dynamics",
     "coupling",
     "recipe",
@@ -41,7 +42,9 @@ ORDER = [
     "ood",
     "evaluation",
     "audit",
+    "analysis",
     "reports",
+    "experiments",
     "experiments",
     "cli",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from murmuration.analysis.tangent.linearised import Blocks
+from murmuration.tangent.linearised import Blocks
 
 PATH = Path(__file__).parents[1] / "benchmarks" / "kernels.py"
 spec = importlib.util.spec_from_file_location("kernels_benchmark", PATH)

@@ -443,3 +443,22 @@ def test_repulsion_of_weights_that_all_share_is_refused(little: Data):
     chosen = recipe("mask-ensemble", coupling="weights")
     with pytest.raises(Misuse, match="coupling weights"):
         mm.fit("mlp", little, recipe=chosen, plan=PLAN)
+
+
+def test_the_smooth_gamma_is_measured_kept_and_obeyed(little: Data, tmp_path: Path):
+    """Random signs have next to nothing in common, factors near one nearly all: gamma lies near M, and near 1."""
+    found = {}
+    for init in ("rademacher", "normal_1_0.1"):
+        chosen = recipe("batch-ensemble", sharing=f"rank-one:init={init},gamma=smooth")
+        plan = replace(PLAN, members=4, optimiser="sgd")
+        ensemble = mm.fit("mlp", little, recipe=chosen, plan=plan, out=tmp_path / init)
+        found[init] = ensemble.manifest["gamma"]
+        assert mm.load(tmp_path / init).manifest["gamma"] == found[init]
+        plain = recipe("batch-ensemble", sharing=f"rank-one:init={init},gamma={found[init]!r}")
+        same = mm.fit("mlp", little, recipe=plain, plan=plan)
+        for name, tensor in ensemble.flocks[0].population.shared.items():
+            assert torch.equal(same.flocks[0].population.shared[name], tensor)
+    assert 3 < found["rademacher"] <= 4
+    assert 1 <= found["normal_1_0.1"] < 1.3
+    alone = recipe("batch-ensemble", sharing="rank-one:gamma=smooth")
+    assert mm.fit("mlp", little, recipe=alone, plan=replace(PLAN, members=1)).manifest["gamma"] is None

@@ -19,14 +19,19 @@ from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
 from murmuration.population import Population, concatenate, populate
 from murmuration.recipe import Plan, Recipe
-from murmuration.sharing import with_factors
+from murmuration.sharing import SMOOTH, with_factors
 from murmuration.streams import generator, global_stream
+from murmuration.tangent.empirical import member_kernels
+from murmuration.tangent.linearised import averaged
+from murmuration.tangent.regimes import smooth_gamma, trace_ratio
 from murmuration.training.batches import epoch_batches, steps_per_epoch
 from murmuration.training.bound import Bound
 from murmuration.training.step import Factors, Method, State, step
 from murmuration.weights import Outline, Structure, family_of, outline_of
 from murmuration.weights.families import masked_population
 from murmuration.weights.gaussian import Gaussian, with_spreads
+
+MEASURED = 32  # training inputs on which members' kernels are compared
 
 
 @dataclass
@@ -83,6 +88,16 @@ class Job:
         if not self.recipe.needs_outline:
             return Outline(())
         return outline_of(self.member(0), self.data.train.x[:2]).require_understood()
+
+    def measured_gamma(self) -> float | None:
+        """Between the mean and the sum of members' gradients, by what their kernels have in common at the start."""
+        if self.recipe.shares.gamma != SMOOTH or self.plan.members == 1:
+            return None
+        family = family_of(self.recipe.weighs, self.outline, inside=self.recipe.shares.bias == "inside").at_rest()
+        blocks = member_kernels(self.member(0), members_of(self), family, self.data.train.x[:MEASURED])
+        same, other, _ = averaged(blocks)
+        found = smooth_gamma(self.plan.members, trace_ratio(same, other))
+        return min(max(found, 1.0), float(self.plan.members))  # few inputs and narrow nets may seem to lie outside
 
     def method(self) -> Method:
         """The recipe's answers and the plan's numbers, as a step needs them."""

@@ -24,9 +24,9 @@ from murmuration.analysis.kernels import (
     some,
     start_diagnosis,
 )
-from murmuration.analysis.tangent.regimes import regime, smooth_gamma
 from murmuration.recipe import Recipe
 from murmuration.recipe import recipe as recipe_named
+from murmuration.tangent.regimes import regime, smooth_gamma
 
 WIDTH = 256
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from murmuration.analysis.tangent.empirical import member_kernels
-from murmuration.analysis.tangent.regimes import smooth_gamma, spike_threshold
 from murmuration.population import Population
+from murmuration.tangent.empirical import member_kernels
+from murmuration.tangent.regimes import smooth_gamma, spike_threshold
 from murmuration.weights import Family
 
 __all__ = ["Pull", "pull_of", "smooth_gamma", "spike_threshold", "summed_up"]

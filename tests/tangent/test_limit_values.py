@@ -8,7 +8,7 @@ import torch
 from embedded_made import CRITICAL, NAMES, THREE, five, gaussian, made
 from torch import Tensor
 
-from murmuration.analysis.tangent.limits import Blueprint, limit_kernels, scales_of
+from murmuration.tangent.limits import Blueprint, limit_kernels, scales_of
 from murmuration.weights.laws import law_named
 
 NONE = (0.0, 0.0, 0.0, 0.0)

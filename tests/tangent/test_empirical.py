@@ -10,16 +10,16 @@ from crowds_made import CASES, Crowd, case, crowd, jacobian_kernels, mean_over_o
 from embedded_made import gaussian, least_eigenvalue, made
 from torch import Tensor, nn
 
-from murmuration.analysis.tangent import finite, products
-from murmuration.analysis.tangent.empirical import member_kernels
-from murmuration.analysis.tangent.limits import Scales
-from murmuration.analysis.tangent.linearised import Blocks, Descent, block_matrix
-from murmuration.analysis.tangent.recording import understood
 from murmuration.dynamics import make_optimiser
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical
 from murmuration.population import Population
+from murmuration.tangent import finite, products
+from murmuration.tangent.empirical import member_kernels
+from murmuration.tangent.limits import Scales
+from murmuration.tangent.linearised import Blocks, Descent, block_matrix
+from murmuration.tangent.recording import understood
 from murmuration.training.step import Batch, Method, State, step
 from murmuration.weights import POINT, Structure, family_of, outline_of, weights_named
 
@@ -49,7 +49,7 @@ def test_kernels_are_products_of_jacobians(name):
 def test_little_memory_gives_the_same(name, monkeypatch):
     given, x1, x2 = case(name)
     expected = kernels(given, x1, x2, outputs="each")
-    for module in (products, __import__("murmuration.analysis.tangent.empirical", fromlist=["BUDGET"])):
+    for module in (products, __import__("murmuration.tangent.empirical", fromlist=["BUDGET"])):
         monkeypatch.setattr(module, "BUDGET", 1)
     assert_alike(kernels(given, x1, x2, outputs="each"), expected)
 

@@ -9,12 +9,12 @@ from embedded_made import gaussian
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from murmuration.analysis.tangent.linearised import Blocks
 from murmuration.nets.dense import mlp
 from murmuration.nets.resnets import resnet20
 from murmuration.population import Named, Population, populate
 from murmuration.sharing import sharing_named, with_factors
 from murmuration.streams import generator, global_stream
+from murmuration.tangent.linearised import Blocks
 from murmuration.weights import Family, family_of, outline_of, weights_named
 from murmuration.weights.families import INTO, OUT, explicit, masked_population
 from murmuration.weights.outline import bias_of

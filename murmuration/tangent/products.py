@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from murmuration.analysis.tangent.finite import pairs
-from murmuration.analysis.tangent.recording import Use, Window
+from murmuration.tangent.finite import pairs
+from murmuration.tangent.recording import Use, Window
 
 BUDGET = 1 << 22  # numbers that are held for a moment
 

@@ -5,22 +5,22 @@ import torch
 from embedded_made import BIASED, gaussian, least_eigenvalue, made, network
 from torch import Tensor
 
-from murmuration.analysis.tangent.finite import (
+from murmuration.errors import Misuse
+from murmuration.tangent.finite import (
     EmbeddedMLP,
     draw_network,
     empirical_kernels,
     train_network,
     with_parameters,
 )
-from murmuration.analysis.tangent.limits import Blueprint, limit_kernels, scales_of
-from murmuration.analysis.tangent.linearised import (
+from murmuration.tangent.limits import Blueprint, limit_kernels, scales_of
+from murmuration.tangent.linearised import (
     Descent,
     block_matrix,
     predict_blocks,
     predict_mse,
     stable_step,
 )
-from murmuration.errors import Misuse
 
 X, Y = gaussian(4, 3), gaussian(4, seed=1)
 VARIANTS: dict[str, Blueprint] = {

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.func import grad, vmap
 
-from murmuration.analysis.tangent.finite import pairs
-from murmuration.analysis.tangent.linearised import Blocks
-from murmuration.analysis.tangent.products import BUDGET, Slope, kernel_products
-from murmuration.analysis.tangent.recording import Trace, flat_outputs, trace, understood
 from murmuration.errors import Misuse, unknown
 from murmuration.population import Named, Population
+from murmuration.tangent.finite import pairs
+from murmuration.tangent.linearised import Blocks
+from murmuration.tangent.products import BUDGET, Slope, kernel_products
+from murmuration.tangent.recording import Trace, flat_outputs, trace, understood
 from murmuration.weights import Family, How, Structure
 from murmuration.weights.acting import acting_on
 from murmuration.weights.operators import Intercept

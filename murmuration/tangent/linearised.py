@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from murmuration.analysis.tangent.limits import Kernels
 from murmuration.errors import Misuse
+from murmuration.tangent.limits import Kernels
 
 
 @dataclass(frozen=True)

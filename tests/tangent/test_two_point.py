@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from murmuration.analysis.tangent.two_point import Activation, arc_cosine, other_member, same_member
 from murmuration.errors import Misuse
+from murmuration.tangent.two_point import Activation, arc_cosine, other_member, same_member
 from murmuration.weights.laws import law_named
 
 A, B, Q = (torch.tensor(number, dtype=torch.float64) for number in (1.3, 0.7, -0.35))

@@ -5,8 +5,8 @@ import torch
 from embedded_made import CRITICAL, THREE, five, gaussian, least_eigenvalue, made
 from torch import Tensor
 
-from murmuration.analysis.tangent.limits import fixed_correlation, limit_kernels, scales_of
 from murmuration.errors import Misuse
+from murmuration.tangent.limits import fixed_correlation, limit_kernels, scales_of
 from murmuration.weights.laws import law_named
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from murmuration.analysis.tangent.finite import EmbeddedMLP, draw_network
-from murmuration.analysis.tangent.limits import Blueprint, Kernels, scales_of
+from murmuration.tangent.finite import EmbeddedMLP, draw_network
+from murmuration.tangent.limits import Blueprint, Kernels, scales_of
 from murmuration.weights.laws import Law, law_named
 
 # Three inputs of two numbers: x.x'/d is 1 on the diagonal, 0.6 (0, 1), -0.8 (0, 2) and 0 (1, 2).

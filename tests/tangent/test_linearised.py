@@ -5,8 +5,9 @@ import torch
 from embedded_made import CRITICAL, gaussian, least_eigenvalue, made
 from torch import Tensor
 
-from murmuration.analysis.tangent.limits import Blueprint, Kernels, limit_kernels
-from murmuration.analysis.tangent.linearised import (
+from murmuration.errors import Misuse
+from murmuration.tangent.limits import Blueprint, Kernels, limit_kernels
+from murmuration.tangent.linearised import (
     Blocks,
     Descent,
     averaged,
@@ -20,7 +21,6 @@ from murmuration.analysis.tangent.linearised import (
     stable_step,
     stable_step_of_blocks,
 )
-from murmuration.errors import Misuse
 
 X, Y, TEST = gaussian(5, 3), gaussian(5, seed=1), gaussian(2, 3, seed=2)
 COLLECTIVE = made("normal_1_0.5", "normal_1_0.5", 2, scales=CRITICAL)

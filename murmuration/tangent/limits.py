@@ -15,8 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from murmuration.analysis.tangent.two_point import Activation, check, other_member, same_member
 from murmuration.errors import Misuse, unknown
+from murmuration.tangent.two_point import Activation, check, other_member, same_member
 from murmuration.weights.laws import Law
 
 Bias = Literal["shared", "member", "none"]

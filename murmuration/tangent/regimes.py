@@ -6,8 +6,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from murmuration.analysis.tangent.limits import Kernels
 from murmuration.errors import Misuse
+from murmuration.tangent.limits import Kernels
 from murmuration.weights.laws import Law
 
 RegimeName = Literal["independent", "between", "collective", "degenerate"]

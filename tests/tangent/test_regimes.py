@@ -4,9 +4,10 @@ import pytest
 import torch
 from embedded_made import CRITICAL, THREE, gaussian, made
 
-from murmuration.analysis.tangent.limits import limit_kernels
-from murmuration.analysis.tangent.linearised import Descent, mode_kernels
-from murmuration.analysis.tangent.regimes import (
+from murmuration.errors import Misuse
+from murmuration.tangent.limits import limit_kernels
+from murmuration.tangent.linearised import Descent, mode_kernels
+from murmuration.tangent.regimes import (
     can_interpolate,
     capacity_ratio,
     regime,
@@ -18,7 +19,6 @@ from murmuration.analysis.tangent.regimes import (
     trace_ratio,
     wishart_edges,
 )
-from murmuration.errors import Misuse
 from murmuration.weights.laws import law_named
 
 

@@ -7,9 +7,9 @@ import torch
 from embedded_made import BIASED, CRITICAL, five, gaussian, made, network
 from torch import Tensor
 
-from murmuration.analysis.tangent.finite import EmbeddedMLP, empirical_kernels, run
-from murmuration.analysis.tangent.limits import Blueprint, limit_kernels, scales_of
-from murmuration.analysis.tangent.linearised import Blocks, averaged
+from murmuration.tangent.finite import EmbeddedMLP, empirical_kernels, run
+from murmuration.tangent.limits import Blueprint, limit_kernels, scales_of
+from murmuration.tangent.linearised import Blocks, averaged
 
 
 def covariance_given_hidden(net: EmbeddedMLP, x: Tensor) -> Tensor:

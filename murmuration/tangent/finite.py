@@ -12,9 +12,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from murmuration.analysis.tangent.limits import Blueprint
-from murmuration.analysis.tangent.linearised import Blocks, Descent
 from murmuration.errors import Misuse
+from murmuration.tangent.limits import Blueprint
+from murmuration.tangent.linearised import Blocks, Descent
 
 
 @dataclass(frozen=True)
