@@ -3,7 +3,7 @@
     python benchmarks/embedded_quality.py digits
     python benchmarks/embedded_quality.py mnist FOLDER --seeds 0,1,2
 
-Eight members of a dense network, stochastic gradient descent with momentum, one setting for all recipes. Scores are of the
+Eight members of a dense network, gradient descent with momentum, one setting for all recipes. Scores are of the
 members as trained, without any calibrator, on the test split. `diversity` is the mean mutual information between a
 prediction and the member that made it, `disagreement` the share of pairs of members that name different classes.
 Entries that are in the record are not computed again, so a killed run goes on.

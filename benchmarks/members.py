@@ -205,7 +205,8 @@ def table(result: dict) -> str:
         auto = f"  auto = {entry['auto_engine']}: {1e3 * entry['auto_s']:.1f} ({entry['auto_speedup']:.2f}x)"
         lines.append(f"{auto}, {entry['fraction_of_peak']:.2f} of the GEMM peak")
         both = entry["batch_ensemble"]
-        ratio = f"{both['over_plain_loop']:.2f} of the plain loop, {both['parameters_over_single']:.3f} of one net's numbers"
+        ratio = f"{both['over_plain_loop']:.2f} of the plain loop"
+        ratio += f", {both['parameters_over_single']:.3f} of one net's numbers"
         lines.append(f"  batch-ensemble on {both['engine']}: {1e3 * both['s']:.1f}, {ratio}")
     return "\n".join(lines)
 

@@ -11,7 +11,7 @@ from murmuration.cli.screen import help_text, say, say_json, say_table
 from murmuration.errors import Misuse, unknown
 
 HELP = help_text(
-    "Show what there is to choose from: recipes (with their four answers), nets, data, engines, schedules, optimisers, "
+    "Show what there is to choose from: recipes, sharing, weights, nets, data, engines, schedules, optimisers, "
     "corruptions, calibrators, sets, couplings, experiments. Without a name, all of them. With --sheet, also draw "
     "every corruption.",
     "murmur list recipes",
@@ -42,6 +42,32 @@ def recipes() -> Entries:
     from murmuration.recipe import PRESETS
 
     return {name: {**recipe.answers(), "what it is": about} for name, (recipe, about) in PRESETS.items()}
+
+
+def in_short(entries: Entries) -> Entries:
+    """Recipes by the answers in which they differ from a deep ensemble: all four would leave a screen no room."""
+    usual = entries["deep-ensemble"]
+    return {
+        name: {
+            "what it is": texts["what it is"],
+            "answers": "; ".join(
+                f"{key} {text}" for key, text in texts.items() if key != "what it is" and text != usual[key]
+            ),
+        }
+        for name, texts in entries.items()
+    }
+
+
+def sharing() -> Entries:
+    from murmuration import sharing
+
+    return {name: {"what it means": about} for name, about in documented(sharing).items()}
+
+
+def weights() -> Entries:
+    from murmuration.weights import families
+
+    return {name: {"what it means": about} for name, about in documented(families).items()}
 
 
 def nets() -> Entries:
@@ -137,6 +163,8 @@ def experiments() -> Entries:
 
 LISTS: dict[str, Callable[[], Entries]] = {
     "recipes": recipes,
+    "sharing": sharing,
+    "weights": weights,
     "nets": nets,
     "data": data,
     "engines": engines,
@@ -175,6 +203,7 @@ def list_names(
     if as_json:
         return say_json(found[what] if what else found)
     for name, entries in found.items():
+        entries = in_short(entries) if name == "recipes" else entries
         columns = [name, *next(iter(entries.values()))]
         rows = [[entry, *map(foldable, texts.values())] for entry, texts in entries.items()]
         say_table(columns, rows, right=False)

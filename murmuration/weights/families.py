@@ -5,7 +5,7 @@
 | `point` | a number |
 | `dropout:rate=0.1,draws=30` | a number left out at random, also when predicting (Gal and Ghahramani 2016) |
 | `masks:law=inverted_0.5` | a number that some members never use: one mask a member, drawn once |
-| `gaussian:prior=he,draws=30` | a distribution N(mean, spread^2) (`gaussian.py`, Blundell et al. 2015) |
+| `gaussian:prior=he,draws=30` | a distribution N(mean, spread^2) (Bayes by Backprop, Blundell et al. 2015) |
 
 Dropout stands where the network has dropout layers, and in a network without any before every kernel but the first;
 fixed masks always stand there, instead of dropout layers. A mask before a convolution covers whole channels.

@@ -25,7 +25,7 @@ MEASURES: dict[str, Callable[[Cell, Setting, Data], dict[str, Any]]] = {
 
 
 def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
-    """The record of all wanted cells, in `out`; those that it already holds are not computed again."""
+    """The record in `out`, with all wanted cells; those that it already holds are kept and not computed again."""
     data = open_data(setting.data)
     if data.task != "classification":
         raise Misuse(f"--data {setting.data} has numbers to predict: the figure counts right answers, so give classes")
@@ -41,7 +41,7 @@ def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
         record["cells"].append(finite(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
         write_json(path, record)
     show("", len(wanted), len(wanted))
-    return only(record, wanted)
+    return record
 
 
 def begun(setting: Setting, data: Data) -> Record:
@@ -73,9 +73,3 @@ def continued(path: Path, setting: Setting, data: Data) -> Record:
 
 def cell_of(entry: dict[str, Any]) -> Cell:
     return Cell(entry["arm"], float(entry["width"]), entry["models"], entry["seed"])
-
-
-def only(record: Record, wanted: list[Cell]) -> Record:
-    """The record with the wanted cells alone, in their order."""
-    found = {cell_of(entry): entry for entry in record["cells"]}
-    return {**record, "cells": [found[cell] for cell in wanted]}
