@@ -170,12 +170,28 @@ def embedded_verdicts_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+EMBEDDED_SCORES = {"accuracy": 4, "nll": 4, "ece": 4, "diversity": 4, "disagreement": 4}
+
+
+def embedded_quality_table(record: dict[str, Any]) -> str:
+    """Means over seeds of every recipe, what it stores and how long it trained."""
+    lines = _head(["recipe", "seeds", *EMBEDDED_SCORES, "stored numbers", "trained in"])
+    for name in dict.fromkeys(run["recipe"] for run in record["runs"]):
+        runs = [run for run in record["runs"] if run["recipe"] == name]
+        cells = [_spread([run[score] for run in runs], digits) for score, digits in EMBEDDED_SCORES.items()]
+        seconds = sum(run["seconds"] for run in runs) / len(runs)
+        lines.append(f"| {name} | {len(runs)} | {' | '.join(cells)} | {runs[0]['parameters']:,} | {seconds:.0f} s |")
+    return "\n".join(lines)
+
+
 MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> record, maker
     "speed": ("members", speed_table),
     "corruptions": ("corruptions", corruptions_table),
     "repulsion-cost": ("repulsion", repulsion_cost_table),
     "repulsion-mnist": ("repulsion-mnist", quality_table),
     "repulsion-cifar10": ("repulsion-cifar10", quality_table),
+    "embedded-digits": ("embedded-digits", embedded_quality_table),
+    "embedded-mnist": ("embedded-mnist", embedded_quality_table),
     "embedded-accuracy": ("embedded", embedded_accuracy_table),
     "embedded-members": ("embedded", embedded_members_table),
     "embedded-kernels": ("embedded", embedded_kernels_table),

@@ -26,11 +26,16 @@ from murmuration.recipe import recipe
 from murmuration.runs import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results"
+STRONG = 0.1  # a weight of the repulsion beside the loss, about ten times the usual 1/B
 QUARTER = recipe("forde-pca", coupling="input-gradients:lengthscales=pca,share=0.25")  # a cheaper forde-pca
 METHODS: dict[str, str | mm.Recipe] = {
     **{name: name for name in ("deep-ensemble", "weight-rde", "function-rde", "feature-rde")},
     **{name: name for name in ("forde-identity", "forde-pca", "forde-tuned")},
     "forde-quarter": QUARTER,
+    **{
+        f"forde-{scales}-strong": recipe("forde", coupling=f"input-gradients:lengthscales={scales},weight={STRONG}")
+        for scales in ("identity", "pca")
+    },
 }
 CLEAN = ("accuracy", "nll", "ece", "mutual_information")
 FOREIGN = ("entropy", "mutual_information")

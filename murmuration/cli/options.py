@@ -83,7 +83,9 @@ class PlanOptions:
     momentum: Annotated[float, option("Of sgd and nesterov.", "Training", "X")] = 0.9
     weight_decay: Annotated[float, option("Pull of the weights towards 0; needs --decay.", "Training", "X")] = 0.0
     decay: Annotated[str | None, option("coupled (L2) or decoupled (AdamW).", "Training", "WAY")] = None
-    batches: Annotated[str, option("own order of the examples, same for all, or split among members.", "Training", "WAY")] = "own"
+    batches: Annotated[
+        str, option("own order of the examples, same for all, or split among members.", "Training", "WAY")
+    ] = "own"
     augment: Annotated[str | None, option("Changes of pictures: pad-crop, flip or both.", "Training", "LIST")] = None
     patience: Annotated[
         int | None, option("Stop a member after so many epochs without a better validation NLL.", "Training", "N")

@@ -47,5 +47,5 @@ def reproduce(
     if as_json:
         return say_json({**outcome.record, "report": str(path / REPORT)})
     for board in outcome.boards:
-        say_table(board.columns, board.rows, title=board.title)
+        say_table(board.columns, board.rows, title=board.title, right=board.right)
     say(f"report: {path / REPORT}")

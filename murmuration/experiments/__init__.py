@@ -1,7 +1,7 @@
 """Experiments that can be done again by one command: a table of names, and what each leaves."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ class Board:
 
     title: str
     columns: list[str]
-    rows: list[list[str]] = field(default_factory=list)
+    rows: list[list[str]]
+    right: bool = True  # whether all columns but the first are numbers
 
 
 @dataclass(frozen=True)

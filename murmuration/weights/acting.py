@@ -5,8 +5,9 @@ kernel `K * (out in^T)` without ever making it: what lets members share a kernel
 Wen et al. 2020). An operator that is not one of these gets that kernel made.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -35,17 +36,23 @@ class Acting:
         name = self.named[id(weight)]
         return self.tensors.get(name + STD), self.tensors.get(name + DELTA)
 
-    def spell_out(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments of an operator that knows no companions, with kernels as a plain network would have them."""
-        return tree_map(self._explicit, args), tree_map(self._explicit, kwargs)
+    def spell_out(self, args: Any, kwargs: Any, draw: Callable[[Tensor], Tensor]) -> tuple[Any, Any]:
+        """The arguments of an operator that knows no companions, with kernels as a plain network would have them.
 
-    def _explicit(self, value: Any) -> Any:
-        name = self.named.get(id(value))
-        if name is None:
-            return value
-        if value is self.tensors[name]:
-            return explicit(self.how.kernels[name], self.tensors, value)
-        return value * self.tensors[name + OUT]
+        What is a distribution is drawn once, for all examples.
+        """
+        change = partial(self._explicit, draw)
+        return tree_map(change, args), tree_map(change, kwargs)
+
+    def _explicit(self, draw: Callable[[Tensor], Tensor], value: Any) -> Any:
+        name, blur = self.named.get(id(value)), self.biases.get(id(value))
+        if name is not None and value is self.tensors[name]:
+            std, delta = self.noise(value)
+            delta = std * draw(value) if std is not None else delta
+            return explicit(self.how.kernels[name], self.tensors, value if delta is None else value + delta)
+        if blur is not None:
+            value = value + blur * draw(value)
+        return value if name is None else value * self.tensors[name + OUT]
 
     def settled(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a dropout layer, after what a weight is has had its say."""
@@ -59,10 +66,10 @@ def acting_on(tensors: Mapping[str, Tensor], how: How) -> Acting:
     named: dict[int, str] = {}
     biases: dict[int, Tensor] = {}
     for name in how.kernels:
-        if name in how.rates or any(name + companion in tensors for companion in (INTO, OUT, STD, DELTA)):
+        blurred = {bias: tensors[bias + STD] for bias in how.kernels[name].biases if bias + STD in tensors}
+        if name in how.rates or blurred or any(name + companion in tensors for companion in (INTO, OUT, STD, DELTA)):
             named[id(tensors[name])] = name
-            beside = how.kernels[name].biases
-            biases |= {id(tensors[bias]): tensors[bias + STD] for bias in beside if bias + STD in tensors}
+            biases |= {id(tensors[bias]): std for bias, std in blurred.items()}
             if how.inside and name + OUT in tensors:
                 named |= {id(tensors[bias]): name for bias in how.kernels[name].biases}
     return Acting(tensors, how, named, biases)

@@ -14,6 +14,7 @@ at every position and no covariance between positions, though one kernel acts on
 function. Predictions therefore always draw weights, and hold a draw for all inputs.
 """
 
+import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -66,7 +67,7 @@ class Gaussian:
             if getattr(self, field) not in known:
                 raise unknown(field, getattr(self, field), known)
         prior_named(self.prior)
-        if not self.start > 0 or not self.beta >= 0 or not 0 <= self.warm <= 1:
+        if not 0 < self.start < math.inf or not 0 <= self.beta < math.inf or not 0 <= self.warm <= 1:
             raise Misuse(
                 f"start={self.start}, beta={self.beta}, warm={self.warm}: need start above 0, beta not negative, warm"
                 " from 0 to 1"
@@ -125,11 +126,20 @@ def with_spreads(population: Population, gaussian: Gaussian, outline: Outline) -
 
 
 def _first_spread(gaussian: Gaussian, mean: Tensor) -> Tensor:
-    """What is stored at the start; a tensor of equal values, such as a bias of zeros, borrows a unit of its prior."""
+    """What is stored at the start; a tensor of equal values, such as a bias of zeros, is taken to vary by 0.1."""
     scale = mean.std() if mean.numel() > 1 else mean.new_zeros(())
     if not bool(scale > 0):
         scale = torch.as_tensor(0.1, dtype=mean.dtype)
     return stored_for(gaussian.spread, torch.full_like(mean, gaussian.start) * scale, mean)
+
+
+def distributions(named: Named) -> list[str]:
+    """Names of the tensors that have a spread beside them, in an order that survives being stored.
+
+    >>> distributions({"b": torch.ones(1), "b:spread": torch.ones(1), "a": torch.ones(1), "a:spread": torch.ones(1)})
+    ['a', 'b']
+    """
+    return sorted(key.removesuffix(SPREAD) for key in named if key.endswith(SPREAD))
 
 
 def realised(
@@ -141,7 +151,7 @@ def realised(
     """
     mine, ours = dict(own), dict(shared)
     for named, members in ((own, True), (shared, False)):
-        for name in [key.removesuffix(SPREAD) for key in named if key.endswith(SPREAD)]:
+        for name in distributions(named):
             mean = named[name]
             std = gaussian.std(name, mean, named)
             if name in noisy and (gaussian.estimator == "local" or mean.dim() - members == 1):
@@ -158,22 +168,21 @@ def realised(
 
 
 def complexity(gaussian: Gaussian, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise]) -> Tensor:
-    """KL(q || p) of each of m members (m,), in nats; what members share costs each of them the same."""
-    prior, total = prior_named(gaussian.prior), torch.zeros(len(noise))
-    for key, stored in own.items():
-        if key.endswith(SPREAD):
-            name = key.removesuffix(SPREAD)
-            centre = buffers.get(name + CENTRE, _usual_centre(name))
-            std = std_of(gaussian.spread, stored, own[name])
-            cost = prior.cost(own[name], std, centre, lambda like: normals(noise, like), axes=1)
-            total = total.to(cost) + cost.flatten(1).sum(1)
-    for key, stored in shared.items():
-        if key.endswith(SPREAD):
-            name = key.removesuffix(SPREAD)
-            std = std_of(gaussian.spread, stored, shared[name])
-            centre = buffers[name + CENTRE][0] if name + CENTRE in buffers else _usual_centre(name)
-            cost = prior.cost(shared[name], std, centre, lambda like: normals(noise[:1], like[None])[0])
-            total = total.to(cost) + cost.sum()
+    """KL(q || p) of each of m members (m,), in nats; what members share costs each of them the same.
+
+    Where it is found by draws, each member draws from its own stream, shared tensors too: groups make no difference.
+    """
+    prior, total = prior_named(gaussian.prior), next(iter({**own, **shared}.values())).new_zeros(len(noise))
+    for name in distributions(own):
+        centre = buffers.get(name + CENTRE, _usual_centre(name))
+        std = gaussian.std(name, own[name], own)
+        cost = prior.cost(own[name], std, centre, lambda like: normals(noise, like), axes=1)
+        total = total + cost.flatten(1).sum(1)
+    for name in distributions(shared):
+        std = gaussian.std(name, shared[name], shared)
+        centre = buffers[name + CENTRE][0] if name + CENTRE in buffers else _usual_centre(name)
+        cost = prior.cost(shared[name], std, centre, lambda like: normals(noise, like.expand(len(noise), *like.shape)))
+        total = total + (cost.sum() if cost.shape == std.shape else cost.flatten(1).sum(1))
     return total
 
 

@@ -33,13 +33,9 @@ from murmuration.weights.twice import TWICE
 
 POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leaky_relu, F.elu, F.selu, F.mish}
 POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh, torch.sin, torch.cos, torch.erf}
-
-
 COVERING: dict[int, Callable] = {0: F.dropout, 1: F.dropout1d, 2: F.dropout2d, 3: F.dropout3d}
-
-
 Act = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input, kernel, bias -> output
-LEAST = 1e-12  # of a variance: the slope of a square root at zero is infinite
+LEAST = 1e-12  # beside a variance: the slope of a square root at zero is infinite
 
 
 class NotDirect(Exception):  # noqa: N818 - a finding, not a mistake
@@ -84,10 +80,10 @@ class Intercept(TorchFunctionMode):
         kwargs = kwargs or {}
         if is_dropout(func):
             return self.leave_out(func, self.acting.settled(arguments_of(args, kwargs)))
-        if func in LINEARS and len(args) > 1:
-            return self.linear(func, args, kwargs)
+        if func in LINEARS:
+            return self.linear(func, *in_order(args, kwargs))
         if self.acting.named and not is_getter(func):
-            args, kwargs = self.acting.spell_out(args, kwargs)
+            args, kwargs = self.acting.spell_out(args, kwargs, self.normals)
         return self.other(func, args, kwargs)
 
     def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
@@ -120,20 +116,24 @@ class Intercept(TorchFunctionMode):
         blur = None if bias is None else self.acting.biases.get(id(bias))
         mean = act(x, weight, bias)
         if std is not None:
-            variance = act(x.square(), std.square(), None if blur is None else blur.square())
-            return mean + (variance + LEAST).sqrt() * self.normals(mean)
+            variance = act(x.square(), std.square(), None if blur is None else blur.square()).clamp_min(0)  # rounding
+            return mean + variance * (variance + LEAST).rsqrt() * self.normals(mean)  # zero where there is no variance
         if delta is not None:
             flips, turns = self.signs(x, behind), self.signs(mean, behind)
             mean = mean + act(x * flips, delta, None) * turns
         return self.blurred(mean, blur, behind)
 
     def blurred(self, mean: Tensor, std: Tensor | None, behind: int) -> Tensor:
-        """With the noise of a bias that is a distribution, for every output its own."""
-        return mean if std is None else mean + self.spread(std, behind) * self.normals(mean)
+        """With the noise of a bias that is a distribution, for every example and channel its own."""
+        return mean if std is None else mean + self.spread(std, behind) * self.by_channel(mean, behind)
 
     def signs(self, like: Tensor, behind: int) -> Tensor:
         """A random sign for every example and channel of a tensor (..., B, C, *axes)."""
-        drawn = self.normals(like.flatten(-behind)[..., 0] if behind else like).sign()
+        return torch.where(self.by_channel(like, behind) < 0, -1.0, 1.0).to(like.dtype)  # a draw of zero has no sign
+
+    def by_channel(self, like: Tensor, behind: int) -> Tensor:
+        """Standard normal numbers (..., B, C, 1, ...) for a tensor (..., B, C, *axes)."""
+        drawn = self.normals(like.flatten(-behind)[..., 0] if behind else like)
         return drawn.reshape(*drawn.shape, *(1,) * behind)
 
     def normals(self, like: Tensor) -> Tensor:
@@ -154,6 +154,12 @@ class Intercept(TorchFunctionMode):
 
     def other(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         return self.operator(func)(*args, **kwargs) if args else func(*args, **kwargs)
+
+
+def in_order(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """The arguments of a linear operator with input and kernel at the front, however it was called."""
+    front = [kwargs[name] for name in ("input", "weight")[len(args) :]]
+    return (*args, *front), {name: value for name, value in kwargs.items() if name not in ("input", "weight")}
 
 
 def is_getter(func: Callable) -> bool:
@@ -197,7 +203,7 @@ class InterceptMapped(Intercept):
         return made
 
     def normals(self, like: Tensor) -> Tensor:
-        made: Tensor = MappedNormals.apply(like, self.noise)
+        made: Tensor = MappedNormals.apply(like, next(iter(self.acting.tensors.values())), self.noise)
         return made
 
 
@@ -271,10 +277,13 @@ class MappedDropout(torch.autograd.Function):
 
 
 class MappedNormals(torch.autograd.Function):
-    """Standard normal numbers like a tensor, with one noise stream a member."""
+    """Standard normal numbers like a tensor, with one noise stream a member.
+
+    A second tensor, which is not looked at, has a member axis: what all members share gets noise of each one's own.
+    """
 
     @staticmethod
-    def forward(like: Tensor, noise: Sequence[Noise]) -> Tensor:
+    def forward(like: Tensor, _: Tensor, noise: Sequence[Noise]) -> Tensor:
         return noise[0].normal(like)
 
     @staticmethod
@@ -282,7 +291,7 @@ class MappedNormals(torch.autograd.Function):
         ctx.mark_non_differentiable(output)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, like: Tensor, noise: Sequence[Noise]) -> Any:
+    def vmap(info: Any, in_dims: Any, like: Tensor, _: Tensor, noise: Sequence[Noise]) -> Any:
         return normals(noise, _lead(like, in_dims[0], info.batch_size)), 0
 
 

@@ -55,8 +55,8 @@ class Prior:
             return self.numbers[0]
         if self.kind == "he":
             return math.sqrt(2 / fan_in(tuple(mean.shape[axes:])))
-        rest = tuple(range(axes, mean.dim()))
-        return (mean.square() + std.square()).mean(rest, keepdim=True).sqrt()
+        squares, rest = mean.square() + std.square(), tuple(range(axes, mean.dim()))
+        return (squares.mean(rest, keepdim=True) if rest else squares).sqrt()  # over no axes torch means all
 
     def _by_draws(self, mean: Tensor, std: Tensor, centre: Tensor | float, draw: Draw) -> Tensor:
         """log q(w) - log p(w) at one draw of w: its mean over draws is the KL."""

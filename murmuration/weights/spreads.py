@@ -7,7 +7,7 @@
 | `alpha-channel` | log alpha, one a channel made | the same |
 | `alpha-layer` | log alpha, one a kernel | the same; all its weights then have one signal-to-noise ratio |
 
-With alpha a weight of mean zero has no spread, and no gradient leads it back to one.
+With alpha a weight of mean zero has next to no spread, and no gradient leads it back to one.
 """
 
 import math
@@ -19,13 +19,14 @@ from torch import Tensor
 SPREADS = ("rho", "alpha", "alpha-channel", "alpha-layer")
 LOG_ALPHA = 8.0  # log alpha stays within so much of 0
 TINY = 1e-20  # keeps the logarithm of a spread of zero finite
+LEAST_MEAN = 1e-8  # below it alpha acts on this number: a spread of exactly zero would cost infinitely much
 
 
 def softplus_inverse(values: Tensor) -> Tensor:
     """The rho (...) whose softplus these positive values (...) are, also where exp would overflow.
 
-    >>> F.softplus(softplus_inverse(torch.tensor([0.05, 1.0, 1000.0]))).tolist()
-    [0.05000000074505806, 1.0, 1000.0]
+    >>> F.softplus(softplus_inverse(torch.tensor([0.05, 1.0, 1000.0])))
+    tensor([5.0000e-02, 1.0000e+00, 1.0000e+03])
     """
     return torch.where(values > 20, values, (torch.expm1(values.clamp(max=20)) + TINY).log())
 
@@ -45,7 +46,7 @@ def std_of(spread: str, stored: Tensor, mean: Tensor) -> Tensor:
     """Standard deviations like the mean (...), from what is stored beside it."""
     if spread == "rho":
         return F.softplus(stored)
-    return (0.5 * stored.clamp(-LOG_ALPHA, LOG_ALPHA)).exp() * mean.abs()
+    return (0.5 * stored.clamp(-LOG_ALPHA, LOG_ALPHA)).exp() * mean.abs().clamp_min(LEAST_MEAN)
 
 
 def stored_for(spread: str, std: Tensor, mean: Tensor) -> Tensor:
@@ -53,10 +54,13 @@ def stored_for(spread: str, std: Tensor, mean: Tensor) -> Tensor:
     number stands for several weights."""
     if spread == "rho":
         return softplus_inverse(std)
-    log_alpha = 2 * ((std + TINY).log() - (mean.abs() + TINY).log())
+    log_alpha = 2 * ((std + TINY).log() - mean.abs().clamp_min(LEAST_MEAN).log())
+    log_alpha = log_alpha.clamp(
+        -LOG_ALPHA, LOG_ALPHA
+    )  # before means are taken: one weight of zero must not decide them
     shape = stored_shape(spread, tuple(mean.shape))
     rest = [axis for axis, size in enumerate(shape) if size == 1 and mean.shape[axis] != 1]
-    return (log_alpha.mean(rest, keepdim=True) if rest else log_alpha).clamp(-LOG_ALPHA, LOG_ALPHA)
+    return log_alpha.mean(rest, keepdim=True) if rest else log_alpha
 
 
 def fan_in(shape: tuple[int, ...]) -> int:

@@ -249,7 +249,7 @@ def test_one_network_answers_many_times_on_every_engine(how: str, little: Data):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gaussian", "unknown answer to --weights 'gaussian'"),
+        ("gausian", "unknown answer to --weights 'gausian': did you mean 'gaussian'"),
         ("dropot", "did you mean 'dropout'?"),
         ("dropout:rate=1", "rate=1.0: need a share of at least 0 and below 1, such as 0.1"),
         ("dropout:rate=-0.1", "rate=-0.1: need a share"),

@@ -63,10 +63,8 @@ def estimate_markup(estimate: Estimate) -> Markup:
 
 def told(estimate: Estimate) -> str:
     """The number with its interval, as a reader wants it."""
-    if not math.isfinite(estimate.value):
-        return MISSING
-    ends = f" ({number(estimate.low)} to {number(estimate.high)})" if math.isfinite(estimate.low) else ""
-    return f"{number(estimate.value)}{ends}"
+    value, low, high = (number(round(each, 9)) for each in (estimate.value, estimate.low, estimate.high))
+    return f"{value} ({low} to {high})" if math.isfinite(estimate.low) else value
 
 
 def main_figure(found: Found) -> Markup:

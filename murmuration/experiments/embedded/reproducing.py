@@ -1,5 +1,6 @@
 """From a request to all that the experiment leaves."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import Any
 from murmuration.errors import Misuse
 from murmuration.experiments import Board, Outcome, Request, Show
 from murmuration.experiments.embedded.found import Found
-from murmuration.experiments.embedded.page import page, spread_text, told
+from murmuration.experiments.embedded.page import page, told
 from murmuration.experiments.embedded.predictions import verdicts
 from murmuration.experiments.embedded.running import Record, run
 from murmuration.experiments.embedded.settings import Grid, Setting
-from murmuration.experiments.verdicts import Verdict
+from murmuration.experiments.verdicts import Verdict, mean_interval
+from murmuration.reports.wording import MISSING
 from murmuration.runs import finite
 
 
@@ -62,12 +64,17 @@ def accuracy_board(record: Record) -> Board:
     """Ensemble accuracy of every arm and width."""
     found = Found(record)
     rows = [
-        [f"{arm}, N={found.neurons(width)}", *(spread_text(found, arm, width, m, "accuracy") for m in found.models)]
+        [f"{arm}, N={found.neurons(width)}", *(mean_text(found, arm, width, models) for models in found.models)]
         for arm in found.arms
         for width in found.widths
     ]
-    title = "ensemble test accuracy, mean over seeds ± half its 95 % interval"
-    return Board(title, ["", *(f"M={models}" for models in found.models)], rows)
+    return Board("ensemble test accuracy, mean over seeds", ["", *(f"M={models}" for models in found.models)], rows)
+
+
+def mean_text(found: Found, arm: str, width: float, models: int) -> str:
+    """The mean accuracy over seeds, in a table that fits a terminal; intervals are on the page."""
+    mean = mean_interval(found.over_seeds(arm, width, models, "accuracy"))[0]
+    return f"{mean:.3f}" if math.isfinite(mean) else MISSING
 
 
 def verdict_board(found: list[Verdict]) -> Board:
@@ -83,4 +90,4 @@ def verdict_board(found: list[Verdict]) -> Board:
         for each in found
         for place, estimate in enumerate(each.estimates)
     ]
-    return Board("predictions", ["", "verdict", "estimate", "value and 95 % interval", "predicted"], rows)
+    return Board("predictions", ["", "verdict", "estimate", "value and 95 % interval", "predicted"], rows, False)

@@ -1,0 +1,179 @@
+"""Networks whose weights are distributions, through the public functions: what they predict, and what is kept."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import murmuration as mm
+from murmuration.data import Data, open_data
+from murmuration.ensemble import Ensemble
+from murmuration.recipe import Plan, Recipe, recipe
+from murmuration.weights.gaussian import SPREAD
+
+PLAN = Plan(members=2, epochs=1, batch_size=32, engine="loop", lr=1e-2)
+BAYESIAN = ["bayes", "bayes-flipout", "bayes-last-layer", "rank1-bnn"]
+
+
+@pytest.fixture(scope="module")
+def little(digits: Data) -> Data:
+    return open_data((digits.train.x[:160], digits.train.y[:160]))
+
+
+@pytest.fixture(scope="module")
+def trained(little: Data) -> dict[tuple[str, str], Ensemble]:
+    return {
+        (preset, net): mm.fit(net, little, recipe=preset, plan=PLAN)
+        for preset in BAYESIAN
+        for net in ("mlp", "small-cnn")
+    }
+
+
+def fitted(little: Data, weights: str, net: str = "mlp", base: str = "deep-ensemble", **settings) -> Ensemble:
+    return mm.fit(net, little, recipe=recipe(base, weights=weights), plan=replace(PLAN, **settings))
+
+
+EVERY = pytest.mark.parametrize("preset", BAYESIAN)
+NETS = pytest.mark.parametrize("net", ["mlp", "small-cnn"])
+
+
+@EVERY
+@NETS
+def test_one_picture_has_epistemic_uncertainty(preset: str, net: str, trained, little: Data):
+    """Draws of one function each: they differ on a single input, as on copies of it."""
+    ensemble, one = trained[preset, net], little.test.x[:1]
+    predictive = ensemble.predict(one)
+    assert predictive.epistemic_covariance.diagonal(dim1=-2, dim2=-1).sum() > 1e-6
+    assert predictive.mutual_information.item() > 1e-6
+    repeated = ensemble.predict(one.expand(4, *one.shape[1:])).outputs
+    torch.testing.assert_close(repeated, predictive.outputs.expand_as(repeated), rtol=1e-4, atol=1e-4)
+
+
+@EVERY
+@NETS
+def test_a_draw_is_one_function_of_all_inputs(preset: str, net: str, trained, little: Data):
+    ensemble, x = trained[preset, net], little.test.x[:9]
+    whole = ensemble.predict(x).outputs
+    parts = [ensemble.predict(part).outputs for part in (x[:2], x[2:])]
+    torch.testing.assert_close(whole, torch.cat(parts, 1), rtol=1e-4, atol=1e-4)
+    assert torch.equal(whole, ensemble.predict(x).outputs)
+    assert len({tuple(each.flatten().tolist()) for each in whole}) == len(whole)
+
+
+@NETS
+def test_a_draw_is_held_from_one_chunk_to_the_next(net: str, trained, little: Data, monkeypatch):
+    ensemble, x = trained["bayes", net], little.test.x[:10]
+    whole = ensemble.predict(x, draws=3).outputs
+    monkeypatch.setattr("murmuration.engines.outputs.CHUNK", 4)
+    torch.testing.assert_close(ensemble.predict(x, draws=3).outputs, whole, rtol=1e-4, atol=1e-4)
+
+
+@EVERY
+def test_each_member_answers_as_often_as_asked(preset: str, trained, little: Data):
+    ensemble = trained[preset, "mlp"]
+    usual = 5 if preset == "rank1-bnn" else 30
+    assert len(ensemble.predict(little.test.x[:2]).outputs) == usual * ensemble.members
+    assert len(ensemble.predict(little.test.x[:2], draws=4).outputs) == 4 * ensemble.members
+
+
+@EVERY
+@NETS
+def test_a_member_is_the_network_of_the_means(preset: str, net: str, trained, little: Data):
+    """Draws with spreads of next to nothing are the member; those with the spreads it has scatter around their mean."""
+    ensemble, x = trained[preset, net], little.test.x[:5]
+    flock = ensemble.flocks[0]
+    narrow = flock.population.clone()
+    for named in (narrow.own, narrow.shared):
+        for name in named:
+            if name.endswith(SPREAD):
+                named[name].fill_(-40.0)
+    calm = replace(ensemble, flocks=(replace(flock, population=narrow),)).predict(x, draws=2).outputs
+    for index in range(ensemble.members):
+        with torch.no_grad():
+            alone = ensemble.member(index)(x)
+        torch.testing.assert_close(calm[2 * index], alone, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(calm[2 * index + 1], alone, rtol=1e-4, atol=1e-4)
+
+
+def test_predictions_draw_weights_with_the_spreads_that_were_learned():
+    """One layer: outputs over 4000 draws have mean mu x + b and variance sigma^2 x^2 + sigma_b^2."""
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    y = (x @ torch.tensor([[1.0], [-2.0], [0.5]])) + 1
+    ensemble = mm.fit(lambda: nn.Linear(3, 1), (x, y), recipe="bayes", plan=PLAN, noise_std=0.5)
+    draws, inputs = 4000, x[:4]
+    outputs = ensemble.predict(inputs, draws=draws).outputs[..., 0].double()
+    own = {name: tensor[0].double() for name, tensor in ensemble.flocks[0].population.own.items()}
+    std = {name: nn.functional.softplus(own[name + SPREAD]) for name in ("weight", "bias")}
+    mean = inputs.double() @ own["weight"].T + own["bias"]
+    variance = inputs.double().square() @ std["weight"].square().T + std["bias"].square()
+    assert ((outputs.mean(0) - mean[:, 0]).abs() < 4 * (variance[:, 0] / draws).sqrt()).all()
+    assert ((outputs.var(0) / variance[:, 0] - 1).abs() < 4 * (2 / draws) ** 0.5).all()
+
+
+@pytest.mark.parametrize("weights", ["gaussian:estimator=draw", "gaussian:estimator=flipout,prior=mixture_0.5_1_0.1"])
+@pytest.mark.parametrize("base", ["deep-ensemble", "batch-ensemble"])
+def test_saving_and_stopping_keep_every_bit(base: str, weights: str, little: Data, tmp_path: Path):
+    chosen, x = recipe(base, weights=weights + ",draws=3"), little.test.x[:6]
+    whole = mm.fit("mlp", little, recipe=chosen, plan=replace(PLAN, epochs=2), out=tmp_path / "whole")
+    again = mm.load(tmp_path / "whole")
+    expected, found = (e.flocks[0].population.to_tensors() for e in (whole, again))
+    assert any(name.endswith(SPREAD) for name in expected)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    assert torch.equal(whole.predict(x).outputs, again.predict(x).outputs)
+
+    def stop(text, done, total, record):
+        if done == 5:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        mm.fit(
+            "mlp",
+            little,
+            recipe=chosen,
+            plan=replace(PLAN, epochs=2),
+            out=tmp_path / "part",
+            show=stop,
+            checkpoint_seconds=0,
+        )
+    resumed = mm.resume(tmp_path / "part", data=little).flocks[0].population.to_tensors()
+    assert all(torch.equal(expected[name], resumed[name]) for name in expected)
+
+
+@pytest.mark.parametrize("engine", ["stacked", "threads", "threads-stacked"])
+@pytest.mark.parametrize("net", ["mlp", "small-cnn"])
+def test_every_engine_gives_the_loop_s_answer(net: str, engine: str, little: Data):
+    """Probabilities after one epoch of two Bayesian members that share nothing; the bound of all recipes."""
+    loop, other = (fitted(little, "gaussian:draws=4", net, engine=e) for e in ("loop", engine))
+    x = little.test.x[:8]
+    assert (loop.predict(x).probs - other.predict(x).probs).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        "gaussian:where=last",
+        "gaussian:where=*.weight,bias=point",
+        "gaussian:bias=point,spread=alpha",
+        "gaussian:spread=alpha-channel,prior=ard",
+        "gaussian:spread=alpha-layer,prior=log-uniform",
+    ],
+)
+def test_every_choice_trains(weights: str, little: Data):
+    ensemble = fitted(little, weights, "small-cnn", epochs=2)
+    assert all(not record["trouble"] for record in ensemble.history)
+    assert ensemble.history[1]["train_loss"][0] < ensemble.history[0]["train_loss"][0]
+    assert ensemble.predict(little.test.x[:3], draws=2).outputs.isfinite().all()
+
+
+def test_distributions_join_other_answers(little: Data):
+    """An ensemble of Bayesian networks whose outputs repel each other; validation is by the networks of the means."""
+    chosen = Recipe("mixed", weights="gaussian:draws=3", coupling="outputs")
+    ensemble = mm.fit("mlp", little, recipe=chosen, plan=replace(PLAN, batches="same"))
+    assert len(ensemble.predict(little.test.x[:3]).outputs) == 6
+    assert ensemble.history[-1]["coupling"]["mean_kernel"] > 0
+    resting = replace(ensemble, recipe=replace(ensemble.recipe, weights="point"))
+    found = -resting.predict(little.val.x).log_prob(little.val.y).mean().item()
+    assert ensemble.history[-1]["ensemble"]["val_nll"] == pytest.approx(found, rel=1e-5)

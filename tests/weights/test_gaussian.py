@@ -1,0 +1,203 @@
+"""Which weights are distributions, how wide they begin, and what they cost, by torch's own distributions."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
+
+from murmuration.errors import Misuse
+from murmuration.nets.source import net_source
+from murmuration.population import Population, populate
+from murmuration.sharing import sharing_named, with_factors
+from murmuration.streams import Noise
+from murmuration.weights import Outline, family_of, outline_of, weights_named
+from murmuration.weights.gaussian import CENTRE, SPREAD, Gaussian, with_spreads
+from murmuration.weights.spreads import SPREADS
+
+
+def gaussian(text: str) -> Gaussian:
+    found = weights_named(text)
+    assert isinstance(found, Gaussian)
+    return found
+
+
+def build() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).double()
+
+
+def population(text: str, sharing: str = "own", members: int = 2) -> tuple[Population, Outline]:
+    net, answer = build(), sharing_named(sharing)
+    outline = outline_of(net, torch.zeros(1, 2, 6, dtype=torch.float64))
+    made = populate(lambda _: net, members, answer.predicate(net, outline))
+    made = with_factors(made, answer, outline, lambda i: torch.Generator().manual_seed(i))
+    return with_spreads(made, gaussian(text), outline), outline
+
+
+def spread_names(made: Population) -> set[str]:
+    return {name.removesuffix(SPREAD) for name in {**made.own, **made.shared} if name.endswith(SPREAD)}
+
+
+FACTORS = {"0.weight:in", "0.weight:out", "4.weight:in", "4.weight:out"}
+
+
+@pytest.mark.parametrize(
+    ("text", "sharing", "expected"),
+    [
+        ("gaussian", "own", {"0.weight", "0.bias", "4.weight", "4.bias"}),
+        ("gaussian", "rank-one", {"0.weight", "0.bias", "4.weight", "4.bias"}),
+        ("gaussian:bias=point", "own", {"0.weight", "4.weight"}),
+        ("gaussian:where=last", "own", {"4.weight", "4.bias"}),
+        ("gaussian:where=last,bias=point", "rank-one", {"4.weight"}),
+        ("gaussian:where=factors", "rank-one", FACTORS),
+        ("gaussian:where=0.*", "own", {"0.weight", "0.bias"}),
+        ("gaussian:where=0.weight; 1.*", "own", {"0.weight", "1.weight", "1.bias"}),
+        ("gaussian:where=*", "rank-one", {"0.weight", "0.bias", "1.weight", "1.bias", "4.weight", "4.bias"} | FACTORS),
+    ],
+)
+def test_where_says_what_is_a_distribution(text: str, sharing: str, expected: set[str]):
+    made, _ = population(text, sharing)
+    assert spread_names(made) == expected
+    assert all((name in made.own) == (name + SPREAD in made.own) for name in expected)
+
+
+def test_where_must_match_something():
+    with pytest.raises(Misuse, match=r"where=head\.\* matches no tensor of the net: write all, last, factors or"):
+        population("gaussian:where=head.*")
+    made, _ = population("gaussian:where=factors", "rank-one", members=1)  # one member alone has none
+    assert not spread_names(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gaussian:estimator=locale", "unknown estimator 'locale'"),
+        ("gaussian:spread=sigma", "unknown spread 'sigma'"),
+        ("gaussian:bias=none", "unknown bias 'none'"),
+        ("gaussian:weighting=blundel", "did you mean 'blundell'?"),
+        ("gaussian:reduction=mean", "unknown reduction 'mean'"),
+        ("gaussian:prior=hee", "unknown prior 'hee'"),
+        ("gaussian:start=0", "start=0.0, beta=1.0, warm=0.25: need start above 0"),
+        ("gaussian:start=inf", "start=inf"),
+        ("gaussian:beta=-1", "beta=-1.0"),
+        ("gaussian:beta=inf", "beta=inf"),
+        ("gaussian:warm=1.5", "warm=1.5"),
+        ("gaussian:samples=0", "samples=0, draws=30: need at least 1 each"),
+        ("gaussian:draws=0", "samples=1, draws=0: need at least 1 each"),
+    ],
+)
+def test_every_mistake_is_one_line_that_names_it(text: str, message: str):
+    with pytest.raises(Misuse) as caught:
+        weights_named(text)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_spreads_begin_as_a_part_of_what_a_tensor_varies_by():
+    made, _ = population("gaussian:start=0.2")
+    for name in ("0.weight", "0.bias", "4.weight", "4.bias"):
+        for member in range(2):
+            expected = 0.2 * made.own[name][member].std()
+            found = nn.functional.softplus(made.own[name + SPREAD][member])
+            torch.testing.assert_close(found, expected.expand_as(found), rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+def test_weights_of_zero_have_a_cost_and_gradients_that_are_finite(spread: str):
+    """A bias that begins at zero, for every prior; and one zero among others does not widen them all."""
+    net = build()
+    for layer in (net[0], net[4]):
+        nn.init.zeros_(layer.bias)
+    net[4].weight.data[0, 0] = 0.0
+    outline = outline_of(net, torch.zeros(1, 2, 6, dtype=torch.float64))
+    for prior in ("he", "gaussian_0.1", "learned", "ard", "mixture_0.5_1_0.0025", "log-uniform"):
+        answer = gaussian(f"gaussian:spread={spread},prior={prior}")
+        made = with_spreads(populate(lambda _: net, 1), answer, outline)
+        own = {name: tensor.requires_grad_() for name, tensor in made.own.items()}
+        cost = family_of(answer, outline).complexity(own, {}, {}, [Noise(0, 0)])
+        assert cost is not None
+        assert cost.isfinite().all()
+        gradients = torch.autograd.grad(cost.sum(), list(own.values()), materialize_grads=True)
+        assert all(gradient.isfinite().all() for gradient in gradients)
+        widest = answer.std("4.weight", own["4.weight"], own).max()
+        assert widest < 3 * 0.1 * own["4.weight"].std()
+
+
+def by_torch(named: dict[str, Tensor], name: str, centre: float, scale: float) -> Tensor:
+    """KL(q || p) of a tensor from torch's distributions, in nats."""
+    std = nn.functional.softplus(named[name + SPREAD])
+    prior = Normal(torch.tensor(centre, dtype=std.dtype), torch.tensor(scale, dtype=std.dtype))
+    return kl_divergence(Normal(named[name], std), prior)
+
+
+@pytest.mark.parametrize("sharing", ["own", "rank-one"])
+def test_complexity_needs_no_pass_and_has_the_right_direction(sharing: str):
+    text = "gaussian:where=*,prior=gaussian_0.3"
+    made, outline = population(text, sharing)
+    cost = family_of(gaussian(text), outline).complexity(made.own, made.shared, {}, [Noise(0, i) for i in range(2)])
+    assert cost is not None
+    names = spread_names(made)
+    shared = sum((by_torch(made.shared, n, 0.0, 0.3).sum() for n in names if n in made.shared), torch.tensor(0.0))
+    for member in range(2):
+        mine = {name: tensor[member] for name, tensor in made.own.items()}
+        own = sum(
+            by_torch(mine, n, 1.0 if n in FACTORS else 0.0, 0.3).sum() for n in names if n in made.own
+        )  # factors are believed to be 1
+        assert cost[member].item() == pytest.approx((own + shared).item(), rel=1e-12)
+
+
+def test_a_prior_may_have_a_centre_for_every_weight():
+    text = "gaussian:where=0.weight,prior=gaussian_0.3"
+    made, outline = population(text)
+    centres = {"0.weight" + CENTRE: made.own["0.weight"].clone()}
+    cost = family_of(gaussian(text), outline).complexity(made.own, {}, centres, [Noise(0, i) for i in range(2)])
+    assert cost is not None
+    std = nn.functional.softplus(made.own["0.weight:spread"])
+    expected = (math.log(0.3) - std.log() + std.square() / (2 * 0.09) - 0.5).flatten(1).sum(1)  # the means cost nothing
+    torch.testing.assert_close(cost, expected, rtol=1e-12, atol=0)
+
+
+def test_a_cost_found_by_draws_does_not_depend_on_who_is_in_the_group():
+    text = "gaussian:prior=mixture_0.5_1_0.05"
+    made, outline = population(text, "rank-one", members=3)
+    family, noise = family_of(gaussian(text), outline), [Noise(0, i) for i in range(3)]
+    together = family.complexity(made.own, made.shared, {}, noise)
+    assert together is not None
+    for i in range(3):
+        mine = {name: tensor[i : i + 1] for name, tensor in made.own.items()}
+        alone = family.complexity(mine, made.shared, {}, [Noise(0, i)])
+        torch.testing.assert_close(together[i : i + 1], alone, rtol=1e-12, atol=0)
+    assert len({round(value, 6) for value in together.tolist()}) == 3
+
+
+@pytest.mark.parametrize(
+    ("spread", "expected"),
+    [("rho", 24 + 4 + 48 + 3), ("alpha", 24 + 4 + 48 + 3), ("alpha-channel", 4 + 4 + 3 + 3), ("alpha-layer", 4)],
+)
+def test_how_many_numbers_spreads_take(spread: str, expected: int):
+    made, _ = population(f"gaussian:spread={spread}")
+    assert sum(t[0].numel() for name, t in made.own.items() if name.endswith(SPREAD)) == expected
+    point = populate(lambda _: build(), 2)
+    assert made.parameters_per_member() == point.parameters_per_member() + expected
+
+
+@pytest.mark.parametrize(
+    ("net", "shape", "count"), [("lenet5", (1, 28, 28), 61_706), ("alexnet", (3, 32, 32), 2_175_946)]
+)
+def test_bayesian_networks_have_twice_the_numbers(net: str, shape: tuple[int, ...], count: int):
+    module = net_source(net, shape, 10).build()
+    made = populate(lambda _: module, 1)
+    assert made.parameters_per_member() == count
+    wide = with_spreads(made, gaussian("gaussian"), outline_of(module, torch.zeros(1, *shape)))
+    assert wide.parameters_per_member() == 2 * count
+
+
+def test_a_draw_of_weights_does_not_depend_on_the_order_of_names():
+    """Stored tensors come back in another order."""
+    made, outline = population("gaussian")
+    family, noise = family_of(gaussian("gaussian"), outline), [Noise(0, i) for i in range(2)]
+    first = family.realise(made.own, {}, noise).own
+    turned = family.realise(dict(reversed(made.own.items())), {}, [Noise(0, i) for i in range(2)]).own
+    assert all(torch.equal(first[name], turned[name]) for name in first)

@@ -1,0 +1,413 @@
+"""Operators on Gaussian weights: closed forms, sampling, and references spelled out with the same noise (float64)."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from rank_one_made import LAYERS, MEMBERS, crowd_of, leaves, network
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from murmuration.population import Named, Population, populate
+from murmuration.streams import Noise
+from murmuration.weights import Family, Structure, family_of, outline_of, run_members, weights_named
+from murmuration.weights.gaussian import SPREAD, Gaussian, with_spreads
+from murmuration.weights.layouts import channels_last
+from murmuration.weights.spreads import softplus_inverse
+
+DRAWS = 20_000
+WAYS = ["alone", "mapped", "direct"]
+ESTIMATORS = ["local", "draw", "flipout"]
+UNFOLDED = {
+    "stride 1": lambda: nn.Conv2d(3, 4, 3),
+    "stride 2, padding 1": lambda: nn.Conv2d(3, 4, 3, stride=2, padding=1),
+    "dilation 2": lambda: nn.Conv2d(3, 4, 2, dilation=2, padding=1),
+    "not square": lambda: nn.Conv2d(3, 4, (3, 2), padding=(1, 0)),
+    "groups 2": lambda: nn.Conv2d(4, 6, 3, groups=2, padding=1),
+}
+
+
+def numbers(values) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class Fixed(Noise):
+    """A stream in which every normal number is the same."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__(0, 0)
+        self.value = value
+
+    def normal(self, like: Tensor) -> Tensor:
+        return torch.full(like.shape, self.value, dtype=like.dtype)
+
+
+@contextmanager
+def told(net: nn.Module, stds: dict[str, Tensor | float], text: str, x: Tensor, copies: int = 1) -> Iterator:
+    """A function from streams to outputs (copies, B, ...) of a net whose parameters have these standard deviations."""
+    outline = outline_of(net, x[:1])
+    gaussian = weights_named(text)
+    assert isinstance(gaussian, Gaussian)
+    population = with_spreads(populate(lambda _: net, copies), gaussian, outline)
+    for name, std in stds.items():
+        mean = population.own[name]
+        wide = torch.as_tensor(std, dtype=torch.float64).expand(mean.shape[1:])
+        population.own[name + SPREAD] = softplus_inverse(wide).expand_as(mean).clone()
+    family = family_of(gaussian, outline)
+
+    def run(noise: list[Noise], *, training: bool = True, way: str = "mapped", family: Family = family) -> Tensor:
+        realised = family.realise(population.own, {}, noise, training=training)
+        inputs = x.expand(copies, *x.shape)
+        return run_members(Structure(net), realised, inputs, noise, way == "direct")
+
+    yield run
+
+
+# oracle: a linear layer in numbers
+
+
+@pytest.mark.parametrize(("way", "copies"), [("alone", 1), ("mapped", 2), ("direct", 2)])
+def test_local_reparameterisation_in_numbers(way: str, copies: int):
+    net = nn.Linear(3, 2).double()
+    with torch.no_grad():
+        net.weight.copy_(numbers([[0.2, 0.1, -0.3], [0, 0.4, 0.5]]))
+        net.bias.copy_(numbers([0.1, -0.2]))
+    stds = {"weight": numbers([[0.1, 0.2, 0.3], [0.05, 0.1, 0.2]]), "bias": numbers([0.05, 0.1])}
+    with told(net, stds, "gaussian", numbers([[1.0, -2.0, 0.5]]), copies) as run:
+        mean = run([Fixed(0.0) for _ in range(copies)], way=way)
+        far = run([Fixed(1.0) for _ in range(copies)], way=way)
+    for i in range(copies):
+        torch.testing.assert_close(mean[i, 0], numbers([-0.05, -0.75]), rtol=0, atol=1e-12)
+        torch.testing.assert_close((far - mean)[i, 0].square(), numbers([0.195, 0.0625]), rtol=0, atol=1e-9)
+
+
+# oracle: a convolution is a linear layer on patches
+
+
+@pytest.mark.parametrize("case", UNFOLDED)
+def test_a_convolution_is_a_linear_layer_on_patches(case: str):
+    torch.manual_seed(0)
+    net = UNFOLDED[case]().double()
+    x = drawn(2, net.in_channels, 5, 6, seed=1)
+    stds = {"weight": 0.3 * drawn(*net.weight.shape, seed=2).exp(), "bias": 0.2 * drawn(len(net.bias), seed=3).exp()}
+    with told(net, stds, "gaussian", x) as run:
+        mean, far = run([Fixed(0.0)])[0], run([Fixed(1.0)])[0]
+    patches = nn.functional.unfold(x, net.kernel_size, net.dilation, net.padding, net.stride)  # (B, C k, L)
+    means, variances = [], []
+    for group, part in enumerate(patches.chunk(net.groups, 1)):
+        rows = slice(group * net.out_channels // net.groups, (group + 1) * net.out_channels // net.groups)
+        weight, std = net.weight[rows].flatten(1), stds["weight"][rows].flatten(1)
+        means.append(weight @ part + net.bias[rows, None])
+        variances.append(std.square() @ part.square() + stds["bias"][rows, None].square())
+    expected, spread = torch.cat(means, 1).view_as(mean), torch.cat(variances, 1).view_as(mean).sqrt()
+    torch.testing.assert_close(mean, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(far - mean, spread, rtol=0, atol=1e-9)
+
+
+# oracle: marginals and covariances by sampling
+
+
+def sampled(net: nn.Module, stds: dict, text: str, x: Tensor, copies: int = 1000) -> Tensor:
+    """Outputs (DRAWS, B, ...) of copies of a network that draw from one stream after each other."""
+    stream = Noise(1, 0)
+    with told(net, stds, text, x, copies) as run, torch.no_grad():
+        return torch.cat([run([stream] * copies) for _ in range(DRAWS // copies)])
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_marginals_agree_with_the_closed_form(estimator: str):
+    """Means within 4.5 standard errors of 32 outputs, variances within 5 % (5 standard errors of 1 %)."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv1d(2, 2, 2, padding=1)).double()
+    x = drawn(2, 2, 4, seed=1).abs()
+    stds = {"0.weight": 0.3 * drawn(2, 2, 2, seed=2).exp(), "0.bias": numbers([0.2, 0.4])}
+    outputs = sampled(net, stds, f"gaussian:estimator={estimator}", x)
+    conv = nn.functional.conv1d
+    variance = conv(x.square(), stds["0.weight"].square(), stds["0.bias"].square(), padding=1)
+    errors = (variance / DRAWS).sqrt()
+    assert ((outputs.mean(0) - net(x)).abs() < 4.5 * errors).all()
+    assert ((outputs.var(0) / variance - 1).abs() < 0.05).all()
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_covariance_between_positions(estimator: str):
+    """One kernel acts on both positions: weights that are drawn say so, outputs that are drawn do not."""
+    net = nn.Conv1d(1, 1, 2, bias=False).double()
+    stds = {"weight": numbers([[[0.2, 0.3]]])}
+    x = numbers([[[1.0, 2.0, 3.0]], [[1.0, 2.0, 3.0]]])
+    outputs = sampled(net, stds, f"gaussian:estimator={estimator}", x)[:, :, 0]  # (DRAWS, 2 examples, 2 positions)
+    expected = numbers([[0.40, 0.62], [0.62, 0.97]])
+    if estimator == "local":
+        expected = expected.diag().diag()
+    errors = ((expected.square() + torch.outer(expected.diag(), expected.diag())) / DRAWS).sqrt()
+    for example in range(2):
+        assert ((torch.cov(outputs[:, example].T) - expected).abs() < 4 * errors).all()
+    between = torch.cov(outputs[:, :, 0].T)[0, 1]  # of two examples
+    shared = 0.40 if estimator == "draw" else 0.0
+    assert (between - shared).abs() < 4 * math.sqrt((shared**2 + 0.40**2) / DRAWS)
+
+
+@pytest.mark.parametrize("text", ["gaussian:estimator=flipout", "gaussian:estimator=flipout,where=bias"])
+def test_under_flipout_a_bias_is_one_number_an_example(text: str):
+    net = nn.Conv1d(1, 1, 1).double()
+    nn.init.zeros_(net.weight)
+    with told(
+        net, {"weight": 1e-9, "bias": 0.3} if "where" not in text else {"bias": 0.3}, text, drawn(400, 1, 5)
+    ) as run:
+        noise = run([Noise(0, 0)])[0, :, 0].detach() - net.bias.detach()  # (400, 5)
+    assert (noise - noise[:, :1]).abs().max() < 1e-7
+    assert abs(noise[:, 0].std().item() / 0.3 - 1) < 4 / math.sqrt(2 * 400)
+
+
+class OnlyPositive(Noise):
+    """Normal numbers that keep their size and lose their sign."""
+
+    def normal(self, like: Tensor) -> Tensor:
+        return super().normal(like).abs()
+
+
+@pytest.mark.parametrize("layer", ["linear, no bias", "conv2d", "transposed 3d"])
+def test_flipout_without_flips_is_a_draw_of_weights(layer: str):
+    make, shape = LAYERS[layer]
+    torch.manual_seed(0)
+    net, x = make().double(), drawn(4, *shape)
+    with told(net, {"weight": 0.4}, "gaussian:estimator=flipout", x) as run:
+        flipped = run([OnlyPositive(0, 0)])
+    with told(net, {"weight": 0.4}, "gaussian:estimator=draw", x) as run:
+        torch.testing.assert_close(flipped, run([OnlyPositive(0, 0)]), rtol=1e-12, atol=1e-12)
+
+
+def test_signs_of_flipout_belong_to_examples_and_channels():
+    """Over the four combinations of signs a layer of one weight deviates by +- the same number, whose mean is 0."""
+    net = nn.Conv1d(1, 1, 1, bias=False).double()
+    x = numbers([[[1.0, 2.0, 4.0]]]).expand(64, 1, 3)
+    with told(net, {"weight": 0.4}, "gaussian:estimator=flipout", x) as run:
+        deviation = (run([Noise(0, 0)])[0] - net(x)).detach()[:, 0]  # (64, 3)
+    size = deviation[:, 0].abs()
+    assert torch.allclose(size, size[0].expand(64), rtol=1e-12)
+    torch.testing.assert_close(deviation / deviation[:, :1], numbers([[1.0, 2.0, 4.0]]).expand(64, 3))
+    assert 16 < (deviation[:, 0] > 0).sum() < 48  # 4 standard deviations of 64 coins
+
+
+# limits
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_without_spread_every_estimator_is_the_plain_operator(layer: str, estimator: str):
+    torch.manual_seed(0)
+    net, x = network(layer), drawn(2, *LAYERS[layer][1])
+    names = [name for name, _ in net.named_parameters()]
+    with told(net, dict.fromkeys(names, 1e-300), f"gaussian:estimator={estimator}", x) as run:
+        found = run([Noise(0, 0)])[0]
+    assert torch.equal(found, net(channels_last(x)))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_at_rest_a_network_is_its_means_again_and_again(estimator: str):
+    torch.manual_seed(0)
+    net, x = network("conv2d, groups"), drawn(2, *LAYERS["conv2d, groups"][1])
+    family = family_of(weights_named(f"gaussian:estimator={estimator}"), outline_of(net, x)).at_rest()
+    with told(net, {"0.weight": 0.5}, f"gaussian:estimator={estimator}", x) as run:
+        first, second = (run([Noise(0, i)], family=family)[0] for i in range(2))
+    assert torch.equal(first, second)
+    assert torch.equal(first, net(channels_last(x)))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_noise_follows_from_the_seed_alone(estimator: str, training: bool):
+    torch.manual_seed(0)
+    net, x = network("conv2d"), drawn(2, *LAYERS["conv2d"][1])
+    with told(net, {"0.weight": 0.5}, f"gaussian:estimator={estimator}", x) as run:
+        first, other = (run([Noise(seed, 0)], training=training) for seed in (0, 1))
+        net.train(not net.training)
+        torch.manual_seed(5)
+        assert torch.equal(first, run([Noise(0, 0)], training=training))
+    assert (first - other).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("shape", [(3,), (3, 4, 4)])
+def test_nothing_in_gives_nothing_out_and_finite_gradients(shape: tuple[int, ...], estimator: str):
+    net = nn.Linear(3, 2, bias=False) if len(shape) == 1 else nn.Conv2d(3, 2, 3, bias=False)
+    outline, gaussian = outline_of(net, torch.zeros(1, *shape)), weights_named(f"gaussian:estimator={estimator}")
+    assert isinstance(gaussian, Gaussian)
+    population = with_spreads(populate(lambda _: net, 1), gaussian, outline)
+    own, x, noise = leaves(population)[0], torch.zeros(1, 4, *shape, requires_grad=True), [Noise(0, 0)]
+    realised = family_of(gaussian, outline).realise(own, {}, noise, training=True)
+    outputs = run_members(Structure(net), realised, x, noise, False)
+    assert not outputs.any()
+    gradients = torch.autograd.grad(outputs.exp().sum(), [*own.values(), x])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+# every way members run, against formulas written out with the same noise
+
+
+def gaussian_crowd(layer: str, sharing: str, text: str) -> tuple[nn.Module, Family, Population, Tensor]:
+    """Members of one layer whose kernels, shared or own, are distributions with spreads of many sizes."""
+    torch.manual_seed(0)
+    make, shape = LAYERS[layer]
+    nets, x = [make().double() for _ in range(MEMBERS)], drawn(MEMBERS, 2, *shape)
+    gaussian, outline = weights_named(text), outline_of(nets[0], x[0])
+    assert isinstance(gaussian, Gaussian)
+    population, inside = populate(nets.__getitem__, MEMBERS), False
+    if sharing != "own":
+        made = crowd_of(nets, sharing, x)
+        population, inside = made.population, made.family.how.inside
+    population = with_spreads(population, gaussian, outline)
+    for seed, named in ((1, population.own), (2, population.shared)):
+        for name in named:
+            if name.endswith(SPREAD):
+                named[name] = drawn(*named[name].shape, seed=seed) - 1
+    return nets[0], family_of(gaussian, outline, inside=inside), population, x
+
+
+def outputs_of(net: nn.Module, family: Family, own: Named, shared: Named, x: Tensor, way: str) -> Tensor:
+    noise = [Noise(0, i) for i in range(len(x))]
+    if way != "alone":
+        realised = family.realise(own, shared, noise, training=True)
+        return run_members(Structure(net), realised, x, noise, way == "direct")
+    rows = []
+    for i in range(len(x)):
+        mine = {name: tensor[i : i + 1] for name, tensor in own.items()}
+        realised = family.realise(mine, shared, noise[i : i + 1], training=True)
+        rows.append(run_members(Structure(net), realised, x[i : i + 1], noise[i : i + 1], False))
+    return torch.cat(rows)
+
+
+def written_out(net: nn.Module, family: Family, own: Named, shared: Named, x: Tensor, member: int) -> Tensor:
+    """One member's outputs (B, ...) of a single layer, from the formulas and its own stream of noise."""
+    noise, estimator = Noise(0, member), family.weights.estimator
+    mine = {**{name: tensor[member] for name, tensor in own.items()}, **shared}
+    stds = {key.removesuffix(SPREAD): mine[key].exp().log1p() for key in mine if key.endswith(SPREAD)}
+    drawn_first = {
+        name: stds[name] * noise.normal(stds[name])
+        for name in (*sorted(own), *sorted(shared))
+        if name in stds and (estimator == "draw" or (estimator == "flipout" and name == "weight"))
+    }
+    into, out = mine.get("weight:in"), mine.get("weight:out")
+    behind = 0 if isinstance(net, nn.Linear) else x.dim() - 2
+    tail, bias = (1,) * behind, mine.get("bias")
+    x = x if into is None else x * into.view(-1, *tail)
+
+    def act(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        empty = None if net.bias is None else torch.zeros_like(net.bias)
+        return functional_call(net, {"weight": weight, "bias": empty if bias is None else bias}, (x,))
+
+    def channels(like: Tensor) -> Tensor:
+        return noise.normal(like.flatten(-behind)[..., 0] if behind else like).view(
+            *like.shape[: like.dim() - behind], *tail
+        )
+
+    if estimator == "draw":
+        bias = bias + drawn_first["bias"] if "bias" in drawn_first else bias
+        weight = mine["weight"] + drawn_first["weight"]
+        if out is None or family.how.inside:
+            return act(x, weight, bias) * (1.0 if out is None else out.view(-1, *tail))
+        return act(x, weight, None) * out.view(-1, *tail) + (0.0 if bias is None else bias.view(-1, *tail))
+    apart = out is not None and not family.how.inside  # the bias is added after the outputs are scaled
+    beside, blur = (None, None) if apart else (bias, stds.get("bias"))
+    made = act(x, mine["weight"], beside)
+    if estimator == "local":
+        variance = act(x.square(), stds["weight"].square(), None if blur is None else blur.square())
+        made = made + variance.sqrt() * noise.normal(made)
+    else:
+        flips, turns = channels(x).sign(), channels(made).sign()
+        made = made + act(x * flips, drawn_first["weight"], None) * turns
+        made = made if blur is None else made + blur.view(-1, *tail) * channels(made)
+    made = made if out is None else made * out.view(-1, *tail)
+    if apart and bias is not None:
+        made = made + bias.view(-1, *tail)
+        made = made if "bias" not in stds else made + stds["bias"].view(-1, *tail) * channels(made)
+    return made
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("sharing", ["own", "rank-one:bias=own", "rank-one:bias=inside"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_operator_on_every_way_is_its_formula(layer: str, sharing: str, estimator: str):
+    """Outputs and gradients of means, spreads and factors; what is added to variances is 1e-12."""
+    for bias in ("gaussian", "point"):
+        net, family, population, x = gaussian_crowd(layer, sharing, f"gaussian:estimator={estimator},bias={bias}")
+        own, shared = leaves(population)
+        parameters = [*own.values(), *shared.values()]
+        expected = torch.stack([written_out(net, family, own, shared, x[i], i) for i in range(MEMBERS)])
+        weights = drawn(*expected.shape, seed=3)
+        theirs = torch.autograd.grad((weights * expected).sum(), parameters)
+        for way in WAYS if layer in ("linear", "linear, no bias") else WAYS[:2]:
+            found = outputs_of(net, family, own, shared, x, way)
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+            mine = torch.autograd.grad((weights * found).sum(), parameters)
+            for name, a, b in zip([*own, *shared], mine, theirs, strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8, msg=f"{way}: {name}")
+
+
+class Keywords(nn.Module):
+    """A kernel and a bias given by keyword."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel, self.shift = nn.Parameter(drawn(5, 4)), nn.Parameter(drawn(5, seed=1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(input=x, weight=self.kernel, bias=self.shift)
+
+
+class Attention(nn.Module):
+    """Torch's attention, whose operator is one piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+@pytest.mark.parametrize("sharing", ["own", "rank-one:bias=inside"])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("make", [Keywords, Attention])
+def test_noise_reaches_weights_however_a_network_uses_them(make, estimator: str, sharing: str):
+    """Every tensor that has a spread changes the outputs, on both ways alike."""
+    torch.manual_seed(0)
+    nets, x = [make().double() for _ in range(MEMBERS)], drawn(MEMBERS, 3, 2, 4)
+    gaussian, outline = weights_named(f"gaussian:estimator={estimator}"), outline_of(nets[0], x[0])
+    assert isinstance(gaussian, Gaussian)
+    population, inside = populate(nets.__getitem__, MEMBERS), False
+    if sharing != "own":
+        made = crowd_of(nets, sharing, x)
+        population, inside = made.population, made.family.how.inside
+    own, shared = leaves(with_spreads(population, gaussian, outline))
+    family = family_of(gaussian, outline, inside=inside)
+    alone, mapped = (outputs_of(nets[0], family, own, shared, x, way) for way in WAYS[:2])
+    torch.testing.assert_close(alone, mapped, rtol=1e-9, atol=1e-9)
+    spreads = {name: t for name, t in {**own, **shared}.items() if name.endswith(SPREAD)}
+    assert len(spreads) == len(list(nets[0].named_parameters()))
+    gradients = torch.autograd.grad((alone * drawn(*alone.shape, seed=3)).sum(), list(spreads.values()))
+    for name, gradient in zip(spreads, gradients, strict=True):
+        assert gradient.abs().max() > 1e-6, name
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_bias_may_be_a_distribution_beside_a_kernel_of_numbers(estimator: str, way: str):
+    net, family, population, x = gaussian_crowd("linear", "own", f"gaussian:estimator={estimator},where=bias")
+    assert [name for name in population.own if name.endswith(SPREAD)] == ["bias:spread"]
+    quiet = torch.stack(
+        [nn.functional.linear(x[i], *(population.own[n][i] for n in ("weight", "bias"))) for i in range(3)]
+    )
+    deviation = outputs_of(net, family, population.own, {}, x, way) - quiet  # (M, B, O)
+    std = nn.functional.softplus(population.own["bias:spread"]).unsqueeze(1)
+    first = torch.stack(
+        [Noise(0, i).normal(deviation[i] if estimator != "draw" else std[i, 0]) for i in range(MEMBERS)]
+    )
+    expected = std * (first if estimator != "draw" else first.unsqueeze(1))
+    torch.testing.assert_close(deviation, expected.expand_as(deviation), rtol=1e-9, atol=1e-9)
