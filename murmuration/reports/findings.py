@@ -120,9 +120,11 @@ def about_members(assessment: Assessment, who: str) -> str:
     if members == 1:
         return ""
     alone, together = (number(float(assessment.scores[name])) for name in ("member_nll", "nll"))
+    drawn = assessment.ensemble is not None and assessment.ensemble.recipe.weighs.draws > 1
+    one = "draw" if drawn else "member"  # of a network whose weights are left to chance
     if alone == together:
-        return f"averaging {members} members leaves the NLL of {who} at {together}: they add little to one alone."
-    return f"averaging {members} members lowers the NLL of {who} from {alone} (a member alone) to {together}."
+        return f"averaging {members} {one}s leaves the NLL of {who} at {together}: they add little to one alone."
+    return f"averaging {members} {one}s lowers the NLL of {who} from {alone} (a {one} alone) to {together}."
 
 
 def about_trouble(assessment: Assessment) -> list[str]:

@@ -223,8 +223,8 @@ def test_training_finds_the_posterior_that_is_known(way: str, weighting: str, si
     split = Split(x, y)
     data = replace(open_data((x.repeat(5, 1), y.repeat(5, 1))), train=split, val=split, test=split)
     weights = f"gaussian:estimator={way},prior=gaussian_1,weighting={weighting},warm=0,start=3"
-    epochs, lr = (500, 0.1) if size == 3 else (250, 0.05)
-    plan = Plan(members=12, epochs=epochs, batch_size=size, lr=lr, optimiser="sgd", momentum=0.0)
+    lr = 0.1 if size == 3 else 0.03
+    plan = Plan(members=12, epochs=250, batch_size=size, lr=lr, optimiser="sgd", momentum=0.0)
     job = Job(
         lambda: nn.Linear(1, 1, bias=False),
         data,
@@ -236,7 +236,7 @@ def test_training_finds_the_posterior_that_is_known(way: str, weighting: str, si
     mean, std = found.own["weight"].flatten(), nn.functional.softplus(found.own["weight:spread"]).flatten()
     for values, expected in ((mean, 1.024), (std, 0.2)):
         error = values.std().item() / 12**0.5
-        assert error < 6e-3
+        assert error < 8e-3  # the reversed divergence would end at a spread of 0.52
         assert abs(values.mean().item() - expected) < 4 * error + 2e-3
 
 
