@@ -116,7 +116,10 @@ class Ensemble:
 
     def _outputs(self, flock: Flock, x: Tensor, draws: int) -> Tensor:
         """Members' answers, on the engine they were trained on; many draws of one are stacked if its net allows it."""
-        candidates = (self.engine,) if draws == 1 else (engine("stacked", direct=True), engine("threads"))
+        parameters = dict(flock.module.named_parameters())
+        dense = all(parameters[name].dim() == 2 for name in self.outline.names)  # else one knows beforehand
+        stacked = (engine("stacked", direct=True),) if dense else ()
+        candidates = (self.engine,) if draws == 1 else (*stacked, engine("threads"))
         for candidate in candidates:
             with suppress(NotDirect), assemble(candidate, flock.module) as team:
                 return member_outputs(team, self.family, flock.population, x, draws)

@@ -21,9 +21,7 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import unknown
-
-WEIGHTINGS = ("uniform", "blundell")
-REDUCTIONS = ("elbo", "log-mean-exp")
+from murmuration.weights.gaussian import REDUCTIONS, WEIGHTINGS
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Gaussian:
     spread: str = "rho"
     start: float = 0.1  # spreads begin as this part of the standard deviation of a tensor's first values
     prior: str = "he"
-    beta: float = 1.0  # temperature: the weight of the prior's cost, 1 for Bayes
+    beta: float = 0.1  # temperature: the weight of the prior's cost; 1 for Bayes, which underfits small data sets
     weighting: str = "uniform"
     warm: float = 0.25  # the share of epochs over which beta grows from 0
     samples: int = 1  # passes a step
