@@ -8,7 +8,7 @@ from torch import Tensor
 from murmuration.coupling.forces import Felt, mixing
 from murmuration.coupling.lengthscales import metric_of
 from murmuration.coupling.settings import AUTO, Repulsion
-from murmuration.coupling.spaces import Shown, Space, space_of
+from murmuration.coupling.spaces import Shown, Space, part, space_of
 from murmuration.dynamics.schedules import Moment, learning_rate_factor
 
 
@@ -35,6 +35,10 @@ class Coupling:
     def stands_apart(self) -> bool:
         """Whether what members show has a graph of its own, beside that of their losses."""
         return self.settings.space == "input-gradients" and not self.needs_inputs
+
+    def rows(self, batch: int) -> int:
+        """How many examples of a batch members show themselves on."""
+        return part(batch, self.settings.share)
 
     @property
     def mixes(self) -> bool:

@@ -34,6 +34,7 @@ class Shown:
     features: Tensor | None = None  # (m, B, F), where a space asks for them
     run: Callable[[dict[str, Tensor], Tensor], Tensor] | None = None  # weights, x -> outputs; changes no buffer
     draw: Callable[[Tensor], Tensor] | None = None  # standard normal numbers like a tensor (m, ...), a stream a member
+    apart: tuple[Tensor, Tensor] | None = None  # outputs (m, r, K), inputs of examples that ran apart
 
 
 class Space(Protocol):
@@ -125,7 +126,8 @@ class FeatureSpace:
 class InputGradientSpace:
     """The normalised gradient of the true label's logit by each input, in a metric: (m, B, R).
 
-    For numbers, the gradient of the sum of the predicted means. On a share of the batch the network runs once more.
+    For numbers, the gradient of the sum of the predicted means. A share of the batch runs apart from the rest of it, or
+    where the network mixes examples, once more.
     """
 
     settings: Repulsion
@@ -134,10 +136,13 @@ class InputGradientSpace:
     def show(self, shown: Shown) -> Tensor:
         if self.settings.share == 1:
             return self.metric(normalised(self.gradients(shown.outputs, shown.x, shown.y)))
-        assert shown.run is not None
-        rows = part(shown.x.shape[1], self.settings.share)
-        x = shown.x[:, :rows].detach().requires_grad_()
-        return self.metric(normalised(self.gradients(shown.run(shown.weights, x), x, shown.y[:, :rows])))
+        if shown.apart is None:
+            assert shown.run is not None
+            x = shown.x[:, : part(shown.x.shape[1], self.settings.share)].detach().requires_grad_()
+            outputs = shown.run(shown.weights, x)
+        else:
+            outputs, x = shown.apart
+        return self.metric(normalised(self.gradients(outputs, x, shown.y[:, : x.shape[1]])))
 
     def gradients(self, outputs: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Gradients (m, B, D) of one number an example by its input."""

@@ -121,8 +121,7 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
         x = x.detach().requires_grad_()
     realised = method.weights.realise(own, shared, noise, training=True)
     weights = {**realised.own, **{name: t.expand(group.members, *t.shape) for name, t in realised.shared.items()}}
-    tensors, structure = realised.with_buffers(group.buffers), team.structure(training=True)
-    wanted, signature = coupling is not None and coupling.needs_features, None
+    tensors, structure, signature = realised.with_buffers(group.buffers), team.structure(training=True), None
 
     def run(other: Named, inputs: Tensor) -> Tensor:
         again = other is weights  # from the leaves on: the graph of this pass may be gone by then
@@ -133,33 +132,54 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
         return run_members(structure, chosen.with_buffers(copies), inputs, noise, team.engine.direct)
 
     with global_stream(method.seed, "noise", first, state.step, redirect=team.engine.name == "loop"):
-        features, outputs = outputs_of(team, structure, tensors, x, noise, parts=wanted)
-        rows = [method.likelihood.loss(outputs, y)]
+        passed = one_pass(team, coupling, structure, tensors, x, noise)
+        rows = [method.likelihood.loss(passed.outputs, y)]
         for _ in range(1, method.bound.samples):
             other = method.weights.realise(own, shared, noise, training=True).with_buffers(group.buffers)
             rows.append(method.likelihood.loss(run_members(structure, other, x, noise, team.engine.direct), y))
-        losses = method.bound.of(rows).mean(-1)
-        cost = method.weights.complexity(own, shared, before, noise)
+        losses, cost = method.bound.of(rows).mean(-1), method.weights.complexity(own, shared, before, noise)
         losses = losses if cost is None else losses + method.bound.weight(state.step) * cost
         here = Local(members, own, shared, losses, state.active[members], None, before)
-        if coupling is not None and coupling.stands_apart:
+        if coupling is not None and coupling.stands_apart and passed.apart is None:
             here = pulled_early(here, coupling.drive(state.step))
-            outputs, losses = outputs.detach(), here.losses
+            passed, losses = replace(passed, outputs=passed.outputs.detach()), here.losses
         if coupling is not None:
-            draw = partial(normals, noise)
-            signature = coupling.signature(Shown(weights, tuple(own), x, y, outputs, losses, features, run, draw))
+            seen = (passed.outputs, losses, passed.features, run, partial(normals, noise), passed.apart)
+            signature = coupling.signature(Shown(weights, tuple(own), x, y, *seen))
     return replace(here, signature=signature)
 
 
-def outputs_of(
-    team: Team, structure: Structure, tensors: Realised, x: Tensor, noise: Sequence[Noise], *, parts: bool
-) -> tuple[Tensor | None, Tensor]:
-    """Outputs (m, B, K), and with `parts` the features (m, B, F) that lead to them."""
-    if not parts:
-        return None, run_members(structure, tensors, x, noise, team.engine.direct)
-    structure.require_parts()
-    features = run_members(structure, tensors, x, noise, team.engine.direct, "body")
-    return features, run_members(structure, tensors, features, noise, team.engine.direct, "head")
+@dataclass(frozen=True)
+class Passed:
+    """What came of one pass over a batch."""
+
+    outputs: Tensor  # (m, B, K)
+    features: Tensor | None = None  # (m, B, F) that led to them, where a coupling looks at these
+    apart: tuple[Tensor, Tensor] | None = None  # outputs and inputs of the examples a coupling looks at, run apart
+
+
+def one_pass(
+    team: Team, coupling: Coupling | None, structure: Structure, tensors: Realised, x: Tensor, noise: Sequence[Noise]
+) -> Passed:
+    """One pass over inputs (m, B, ...), in such parts as the coupling needs.
+
+    Only examples whose input gradients are differentiated pay for that, unless the network mixes examples.
+    """
+
+    def run(inputs: Tensor, part: str = "") -> Tensor:
+        return run_members(structure, tensors, inputs, noise, team.engine.direct, part)
+
+    if coupling is not None and coupling.needs_features:
+        structure.require_parts()
+        features = run(x, "body")
+        return Passed(run(features, "head"), features)
+    if coupling is None or not coupling.stands_apart or structure.mixes_examples:
+        return Passed(run(x))
+    rows = coupling.rows(x.shape[1])
+    shown = x[:, :rows].detach().requires_grad_()
+    first = run(shown)
+    outputs = torch.cat([first, run(x[:, rows:])], 1) if rows < x.shape[1] else first
+    return Passed(outputs, apart=(first, shown))
 
 
 def spend(state: State, what: str, seconds: float) -> None:

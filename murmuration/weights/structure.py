@@ -28,6 +28,11 @@ class Structure:
             if tensor is not None
         ]
 
+    @property
+    def mixes_examples(self) -> bool:
+        """Whether an example's outputs depend on the others of its batch, as far as known layers tell."""
+        return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.module.modules())
+
     def train(self, training: bool) -> "Structure":
         if self.module.training != training:
             self.module.train(training)

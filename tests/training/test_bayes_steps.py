@@ -222,7 +222,7 @@ def test_training_finds_the_posterior_that_is_known(way: str, weighting: str, si
     x, y = torch.tensor([[1.0], [2.0], [-1.0]]), torch.tensor([[0.9], [2.2], [-1.1]])
     split = Split(x, y)
     data = replace(open_data((x.repeat(5, 1), y.repeat(5, 1))), train=split, val=split, test=split)
-    weights = f"gaussian:estimator={way},prior=gaussian_1,weighting={weighting},warm=0,start=3"
+    weights = f"gaussian:estimator={way},prior=gaussian_1,beta=1,weighting={weighting},warm=0,start=3"
     lr = 0.1 if size == 3 else 0.03
     plan = Plan(members=12, epochs=250, batch_size=size, lr=lr, optimiser="sgd", momentum=0.0)
     job = Job(
