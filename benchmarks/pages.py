@@ -170,6 +170,18 @@ def embedded_verdicts_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def embedded_cost_table(record: dict[str, Any]) -> str:
+    """What a BatchEnsemble of ten costs: time against loops over single networks, numbers stored against one."""
+    lines = _head(
+        ["ten members, batch 128", "engine", "of the plain loop", "of `deep-ensemble`", "numbers of one net's"]
+    )
+    for net, entry in record["workloads"].items():
+        each = entry["batch_ensemble"]
+        ratios = [each[key] for key in ("over_plain_loop", "over_deep_ensemble", "parameters_over_single")]
+        lines.append(f"| {net} | `{each['engine']}` | {' | '.join(f'{ratio:.2f}x' for ratio in ratios)} |")
+    return "\n".join(lines)
+
+
 EMBEDDED_SCORES = {"accuracy": 4, "nll": 4, "ece": 4, "diversity": 4, "disagreement": 4}
 
 
@@ -190,6 +202,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "repulsion-cost": ("repulsion", repulsion_cost_table),
     "repulsion-mnist": ("repulsion-mnist", quality_table),
     "repulsion-cifar10": ("repulsion-cifar10", quality_table),
+    "embedded-cost": ("members", embedded_cost_table),
     "embedded-digits": ("embedded-digits", embedded_quality_table),
     "embedded-mnist": ("embedded-mnist", embedded_quality_table),
     "embedded-accuracy": ("embedded", embedded_accuracy_table),

@@ -79,7 +79,7 @@ def test_where_must_match_something():
         ("gaussian:weighting=blundel", "did you mean 'blundell'?"),
         ("gaussian:reduction=mean", "unknown reduction 'mean'"),
         ("gaussian:prior=hee", "unknown prior 'hee'"),
-        ("gaussian:start=0", "start=0.0, beta=1.0, warm=0.25: need start above 0"),
+        ("gaussian:start=0", "start=0.0, beta=0.1, warm=0.25: need start above 0"),
         ("gaussian:start=inf", "start=inf"),
         ("gaussian:beta=-1", "beta=-1.0"),
         ("gaussian:beta=inf", "beta=inf"),
