@@ -13,7 +13,9 @@ from murmuration.data import Data
 from murmuration.recipe import PRESETS, Plan, recipe, recipe_from_json
 
 PLAN = Plan(members=3, epochs=2, batch_size=64, engine="loop", lr=3e-3)
-LONG = ("forde-pca", "forde-tuned")  # one is forde under its full name, the other trains once for every alpha
+# forde-pca is forde under its full name, forde-tuned trains once for every alpha, the others have a near relative here.
+LONG = ("forde-pca", "forde-tuned", "forde-identity", "batch-ensemble-independent")
+LONG += ("bayes-flipout", "bayes-last-layer", "rank1-bnn")
 EVERY = pytest.mark.parametrize(
     "preset", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in PRESETS]
 )

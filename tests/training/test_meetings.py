@@ -30,6 +30,7 @@ from murmuration.engines import Engine, assemble
 from murmuration.recipe import Plan
 from murmuration.recipe import recipe as recipe_named
 from murmuration.training.step import Batch, local, step
+from murmuration.weights import Structure
 
 SPACES = ["weights", "weights:estimator=svgd", "outputs", "outputs:prior=weights:1", "features", "input-gradients"]
 SPACE = pytest.mark.parametrize("text", SPACES)
@@ -183,8 +184,24 @@ def test_running_statistics_are_those_of_a_step_without_repulsion(name: str, tex
         assert not torch.equal(before.buffers[name], tensor), name
 
 
-def test_on_a_share_of_the_batch_members_wait_without_the_graph_of_their_losses():
-    """The gradients of the losses are there before the meeting; only what was shown is still to be differentiated."""
+def test_a_share_of_the_batch_runs_apart_and_shows_what_it_would_have_shown(monkeypatch):
+    """As a network that runs over the share once more, which one that mixes examples must."""
+    group, found = slice(1, 3), []
+    chosen = method(coupling_of("input-gradients:share=0.5"))
+    for mixes in (False, True):
+        monkeypatch.setattr(Structure, "mixes_examples", mixes)
+        with assemble(ENGINES["loop"], build()) as team:
+            found.append(local(team, chosen, start(), group, batch()))
+    apart, again = found
+    assert apart.losses.grad_fn is not None
+    torch.testing.assert_close(apart.losses.detach(), again.losses, rtol=1e-12, atol=1e-15)
+    assert apart.signature is not None
+    torch.testing.assert_close(apart.signature, again.signature, rtol=1e-12, atol=1e-15)
+
+
+def test_on_a_share_of_the_batch_members_wait_without_the_graph_of_their_losses(monkeypatch):
+    """Where a network mixes examples, loss gradients are there before the meeting; what was shown has its own graph."""
+    monkeypatch.setattr(Structure, "mixes_examples", True)
     state, group = start(), slice(1, 3)
     chosen = method(coupling_of("input-gradients:share=0.5,drive=linear:4"))
     with assemble(ENGINES["loop"], build()) as team:
