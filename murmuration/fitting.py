@@ -69,10 +69,7 @@ def fit(
         raise Misuse(f"augment={','.join(settings.augment)} changes pictures, and {opened.name} has none: leave it out")
     if settings.wishes is not None:
         check_wishes(settings.wishes, opened.task)
-    likelihood = likelihood_for(opened.task, opened.train.y, len(opened.classes), noise_std)
-    source = _source(net or default_net(opened), opened, likelihood)
-    body = backbone(chosen, net, source)
-    job = Job(source.build, opened, likelihood, chosen, settings, backbone=body)
+    job, source = job_for(net, opened, chosen, settings, noise_std=noise_std)
     work = at_work(job)
     work = replace(work, gamma=work.measured_gamma())
     progress = begin(work)
@@ -80,9 +77,18 @@ def fit(
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
     manifest = {**describe(job, source, choice.engine, choice.reason), "gamma": work.gamma}
     made = create_run(Path(out), manifest) if out is not None else None
-    if out is not None and body is not None:
-        write_tensors(Path(out) / BACKBONE, body.state_dict())
+    if out is not None and job.backbone is not None:
+        write_tensors(Path(out) / BACKBONE, job.backbone.state_dict())
     return carry_out(job, work, choice.engine, progress, manifest, Desk(out, show, checkpoint_seconds, made))
+
+
+def job_for(
+    net: Net | None, data: Data, recipe: Recipe, plan: Plan, *, noise_std: float | None = None
+) -> tuple[Job, NetSource]:
+    """The job of training a network on data by a recipe, and where its networks come from."""
+    likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std)
+    source = _source(net or default_net(data), data, likelihood)
+    return Job(source.build, data, likelihood, recipe, plan, backbone=backbone(recipe, net, source)), source
 
 
 def resume(

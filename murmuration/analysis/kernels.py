@@ -21,9 +21,8 @@ from murmuration.data import Data, Split, open_data
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.ensemble import Ensemble, Flock
 from murmuration.errors import Failure, Misuse
-from murmuration.fitting import backbone, default_net
-from murmuration.likelihoods import likelihood_for
-from murmuration.nets.source import Net, check_outputs, net_source
+from murmuration.fitting import job_for
+from murmuration.nets.source import Net, net_source
 from murmuration.recipe import Plan, Recipe, plan_from_json
 from murmuration.recipe import recipe as recipe_named
 from murmuration.tangent.empirical import member_kernels
@@ -132,7 +131,9 @@ def kernels_before(
     settings = replace(
         settings, members=settings.members if members is None else members, seed=settings.seed if seed is None else seed
     )
-    return start_diagnosis(job_for(net, opened, recipe_named(recipe), settings), opened.test.x, inputs=inputs)
+    chosen = recipe_named(recipe)
+    settled = settings if chosen.members is None else replace(settings, members=chosen.members)
+    return start_diagnosis(job_for(net, opened, chosen, settled)[0], opened.test.x, inputs=inputs)
 
 
 def kernels_before_run(
@@ -170,16 +171,6 @@ def some(x: Tensor, inputs: int, seed: int) -> Tensor:
     if len(x) <= inputs:
         return x
     return x[torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:inputs]]
-
-
-def job_for(net: Net | None, data: Data, recipe: Recipe, plan: Plan) -> Job:
-    """The job of training a network on data by a recipe, as `fit` makes it."""
-    settings = plan if recipe.members is None else replace(plan, members=recipe.members)
-    likelihood = likelihood_for(data.task, data.train.y, len(data.classes))
-    source = net_source(net or default_net(data), data.input_shape, likelihood.width)
-    with torch.random.fork_rng(devices=[]):
-        check_outputs(source.build(), data.train.x[:2], likelihood.width)
-    return Job(source.build, data, likelihood, recipe, settings, backbone=backbone(recipe, net, source))
 
 
 def job_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> Job:

@@ -125,7 +125,7 @@ def test_masks_are_collective_and_own_nothing(moons):
 def test_ratio_and_alignment_from_whole_jacobians(moons):
     recipe = recipe_named("deep-ensemble", sharing="names:shared=0.*")
     net = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 2))
-    job = job_for(net, moons, recipe, mm.Plan(members=3))
+    job, _ = job_for(net, moons, recipe, mm.Plan(members=3))
     x = moons.test.x[:6]
     found = start_diagnosis(job, x)
     population = beginning(job).flocks[0].population
@@ -143,7 +143,7 @@ def test_ratio_and_alignment_from_whole_jacobians(moons):
 
 def test_diversity_of_the_start_is_a_mean_over_initialisations(moons):
     recipe = shared("rank-one:init=normal_1_0.5")
-    job = job_for("mlp", moons, recipe, mm.Plan(members=3, seed=4))
+    job, _ = job_for("mlp", moons, recipe, mm.Plan(members=3, seed=4))
     x = moons.test.x[:5]
     found = start_diagnosis(job, x, further=2)
     same, other = [], []
