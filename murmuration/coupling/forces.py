@@ -25,8 +25,17 @@ class Felt:
     """What the members feel of each other."""
 
     cotangents: Tensor  # (M, B, R) to be descended: estimates of grad log rho
-    mean_kernel: Tensor  # () the mean of k_ij over pairs, from 0 (strangers) to 1 (one and the same); 0 for one member
-    r: Tensor  # (M,) log sum over j of k_ij, from 0 (alone) to ln M; what kde descends
+    matrix: Tensor  # (M, M) how alike members are, k_ij
+
+    @property
+    def mean_kernel(self) -> Tensor:
+        """The mean () of k_ij over pairs, from 0 (strangers) to 1 (one and the same); 0 for one member."""
+        return mean_off_diagonal(self.matrix)
+
+    @property
+    def r(self) -> Tensor:
+        """The log sums (M,) over j of k_ij, from 0 (alone) to ln M; what kde descends."""
+        return self.matrix.sum(1).log()
 
     def replaced(self, cotangents: Tensor) -> "Felt":
         """The same with other cotangents."""
@@ -51,7 +60,7 @@ class Force:
         if self.blend is not None:
             pulls = _like(self.blend(small, eta), pulls) @ pulls
         cotangents = torch.bmm(pulls, here).transpose(0, 1).to(signatures.dtype)
-        return Felt(cotangents, mean_off_diagonal(matrix), matrix.sum(1).log())
+        return Felt(cotangents, matrix)
 
 
 def meeting(here: Tensor, bandwidth: str) -> tuple[Tensor, Tensor]:
@@ -67,12 +76,11 @@ def meeting(here: Tensor, bandwidth: str) -> tuple[Tensor, Tensor]:
 
 
 def laplacian(weights: Tensor) -> Tensor:
-    """The matrices (B, M, M) that take t to the sums over j of w_ij (t_j - t_i), for weights w (B, M, M)."""
-    matrices = weights.clone()
-    diagonal = matrices.diagonal(dim1=1, dim2=2)
+    """The matrices (B, M, M) that take t to the sums over j of w_ij (t_j - t_i), written over weights w (B, M, M)."""
+    diagonal = weights.diagonal(dim1=1, dim2=2)
     diagonal.zero_()
-    diagonal.sub_(matrices.sum(-1))
-    return matrices
+    diagonal.sub_(weights.sum(-1))
+    return weights
 
 
 def mixing(signatures: Tensor, bandwidth: str) -> Tensor:

@@ -40,9 +40,9 @@ def distances_of_products(gram: Tensor) -> Tensor:
     """
     norms = gram.diagonal(dim1=1, dim2=2)
     both = norms[:, :, None] + norms[:, None, :]
-    squared = both - 2 * gram
-    noise = ROUNDINGS * torch.finfo(gram.dtype).eps * both
-    return torch.where(squared > noise, squared, 0)
+    squared = torch.sub(both, gram, alpha=2)
+    noise = both.mul_(ROUNDINGS * torch.finfo(gram.dtype).eps)
+    return squared.mul_(squared > noise)
 
 
 def rbf(squared: Tensor, denominator: Tensor) -> Tensor:

@@ -65,7 +65,8 @@ class Coupling:
     def couple(self, signatures: Tensor, step: int = 0) -> Felt:
         """Cotangents (M, ...) of the repulsion at a step, from the detached signatures (M, ...) of all members."""
         felt = self.space.push(signatures)
-        return felt.replaced(self.strength(step) * felt.cotangents)
+        felt.cotangents.mul_(self.strength(step))
+        return felt
 
     def mixture(self, signatures: Tensor) -> Tensor:
         """How much (M, M) of each member's loss gradient goes into each member's step."""

@@ -16,6 +16,7 @@ from murmuration.coupling.forces import FORCES, Felt, ssge_at
 from murmuration.coupling.lengthscales import Metric
 from murmuration.coupling.settings import Repulsion
 from murmuration.errors import Misuse
+from murmuration.likelihoods import as_they_are
 
 SMALLEST = 1e-20  # added to squared norms of gradients
 SILENT = 16  # a gradient shorter than so many roundings of one, or than 1e-8, is not pushed: its direction is noise
@@ -35,6 +36,7 @@ class Shown:
     run: Callable[[dict[str, Tensor], Tensor], Tensor] | None = None  # weights, x -> outputs; changes no buffer
     draw: Callable[[Tensor], Tensor] | None = None  # standard normal numbers like a tensor (m, ...), a stream a member
     apart: tuple[Tensor, Tensor] | None = None  # outputs (m, r, K), inputs of examples that ran apart
+    link: Callable[[Tensor], Tensor] = as_they_are  # outputs -> logits, whose softmax are probabilities
 
 
 class Space(Protocol):
@@ -85,7 +87,7 @@ class OutputSpace:
     def form(self, outputs: Tensor, shown: Shown) -> Tensor:
         if shown.y.is_floating_point():
             return means_of(outputs, shown.y)
-        return outputs.softmax(-1) if self.settings.shown == "probs" else outputs
+        return shown.link(outputs).softmax(-1) if self.settings.shown == "probs" else outputs
 
     def push(self, signatures: Tensor) -> Felt:
         mine = signatures[:, :1]
@@ -135,21 +137,23 @@ class InputGradientSpace:
 
     def show(self, shown: Shown) -> Tensor:
         if self.settings.share == 1:
-            return self.metric(normalised(self.gradients(shown.outputs, shown.x, shown.y)))
+            return self.metric(normalised(self.gradients(shown.outputs, shown.x, shown.y, shown.link)))
         if shown.apart is None:
             assert shown.run is not None
             x = shown.x[:, : part(shown.x.shape[1], self.settings.share)].detach().requires_grad_()
             outputs = shown.run(shown.weights, x)
         else:
             outputs, x = shown.apart
-        return self.metric(normalised(self.gradients(outputs, x, shown.y[:, : x.shape[1]])))
+        return self.metric(normalised(self.gradients(outputs, x, shown.y[:, : x.shape[1]], shown.link)))
 
-    def gradients(self, outputs: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def gradients(
+        self, outputs: Tensor, x: Tensor, y: Tensor, link: Callable[[Tensor], Tensor] = as_they_are
+    ) -> Tensor:
         """Gradients (m, B, D) of one number an example by its input."""
         if y.is_floating_point():
             told = means_of(outputs, y)
         else:
-            values = outputs if self.settings.shown == "logit" else F.log_softmax(outputs, dim=-1)
+            values = outputs if self.settings.shown == "logit" else F.log_softmax(link(outputs), dim=-1)
             told = values.gather(-1, y.unsqueeze(-1))
         return torch.autograd.grad(told.sum(), x, create_graph=True)[0].flatten(2)
 

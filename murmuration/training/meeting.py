@@ -64,22 +64,24 @@ def couple(
 ) -> tuple[list[Tensor], dict[str, float]]:
     """Each group's cotangents, from the signatures of all, and what the meeting was like."""
     signatures, sound = shown(places)
-    everybody = bool(sound.all())
+    everybody, told = bool(sound.all()), {}
     seen = signatures if everybody else signatures[sound]
-    cotangents, told = torch.zeros_like(signatures), {}
+    cotangents = signatures if everybody else torch.zeros_like(signatures)
     if len(seen):
         felt = coupling.couple(seen, step)
         cotangents = felt.cotangents if everybody else cotangents.index_put((sound,), felt.cotangents)
         if measured:
             told = {"mean_kernel": float(felt.mean_kernel), "cosine": coupling.cosine(seen)}
-    moving = torch.cat([here.active for here in places]).to(cotangents)  # a force on others would reach what all share
-    cotangents = cotangents * moving.view(-1, *(1,) * (cotangents.dim() - 1))
+    if not all(here.active.all() for here in places):  # a force on who stands still would reach what all share
+        moving = torch.cat([here.active for here in places]).to(cotangents)
+        cotangents = cotangents * moving.view(-1, *(1,) * (cotangents.dim() - 1))
     return list(cotangents.split([len(here.losses) for here in places])), told
 
 
 def shown(places: list[Local]) -> tuple[Tensor, Tensor]:
     """The signatures (M, ...) of all members, without their graph, and which of them (M,) make sense."""
-    signatures = torch.cat([here.signature.detach() for here in places if here.signature is not None])
+    each = [here.signature.detach() for here in places if here.signature is not None]
+    signatures = torch.cat(each) if len(each) > 1 else each[0]
     return signatures, signatures.flatten(1).norm(dim=1) < FARTHEST  # NaN is not less
 
 

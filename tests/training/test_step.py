@@ -66,7 +66,7 @@ class OutputRepulsion:
     def push(self, signatures: Tensor) -> Felt:
         difference = signatures[:, None] - signatures[None]  # (M, M, D)
         kernel = (-0.5 * difference.square().sum(-1)).exp()
-        return Felt(-(kernel.unsqueeze(-1) * difference).sum(1), kernel.mean(), kernel.sum(1).log())
+        return Felt(-(kernel.unsqueeze(-1) * difference).sum(1), kernel)
 
 
 @dataclass(frozen=True)
