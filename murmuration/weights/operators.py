@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from murmuration.streams import Noise, normals
 from murmuration.weights.acting import Acting, acting_on
+from murmuration.weights.blurring import blurred_by
 from murmuration.weights.families import Named, Realised
 from murmuration.weights.layouts import channels_last
 from murmuration.weights.masks import arguments_of, is_dropout, masked
@@ -35,7 +36,6 @@ POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leak
 POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh, torch.sin, torch.cos, torch.erf}
 COVERING: dict[int, Callable] = {0: F.dropout, 1: F.dropout1d, 2: F.dropout2d, 3: F.dropout3d}
 Act = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input, kernel, bias -> output
-LEAST = 1e-12  # beside a variance: the slope of a square root at zero is infinite
 
 
 class NotDirect(Exception):  # noqa: N818 - a finding, not a mistake
@@ -116,8 +116,8 @@ class Intercept(TorchFunctionMode):
         blur = None if bias is None else self.acting.biases.get(id(bias))
         mean = act(x, weight, bias)
         if std is not None:
-            variance = act(x.square(), std.square(), None if blur is None else blur.square()).clamp_min(0)  # rounding
-            return mean + variance * (variance + LEAST).rsqrt() * self.normals(mean)  # zero where there is no variance
+            variance = act(x.square(), std.square(), None if blur is None else blur.square())
+            return blurred_by(mean, variance, self.normals(mean))
         if delta is not None:
             flips, turns = self.signs(x, behind), self.signs(mean, behind)
             mean = mean + act(x * flips, delta, None) * turns

@@ -1,0 +1,167 @@
+"""What it costs that weights are distributions: steps and predictions of a Bayesian LeNet-5, interleaved in one run.
+
+    python benchmarks/bayes.py            a table
+    python benchmarks/bayes.py --json     one JSON object on standard output
+
+One network, batch 128, Adam, pictures 1 x 32 x 32. A step of each estimator is held against the step of the same
+network of numbers (`point`), and against the step one writes by hand in plain PyTorch. Prediction is 30 draws of
+weights on 1,000 pictures and on one: what `Ensemble.predict` does, against a loop over draws that is written by hand.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call
+
+from murmuration.data import open_data
+from murmuration.engines import assemble, engine
+from murmuration.ensemble import Ensemble
+from murmuration.fitting import fit
+from murmuration.likelihoods import Categorical
+from murmuration.nets import build_net
+from murmuration.recipe import Plan, Recipe
+from murmuration.training import Job, begin
+from murmuration.training.step import Batch, step
+from murmuration.weights.gaussian import distributions
+from murmuration.weights.spreads import std_of
+
+NET, SHAPE, CLASSES, BATCH, DRAWS = "lenet5", (1, 32, 32), 10, 128, 30
+STEPS, PAUSE = 20, 0.3  # steps a timing; seconds for threads of the last contender to go to sleep
+WEIGHTS = {
+    "point": "point",
+    "local": "gaussian",
+    "draw": "gaussian:estimator=draw",
+    "flipout": "gaussian:estimator=flipout",
+}
+SIZES = {"pictures": 1000, "picture": 1}  # inputs a prediction is timed on
+
+
+def examples(count: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(count, *SHAPE, generator=generator)
+    return x, torch.randint(CLASSES, (count,), generator=generator)
+
+
+@contextmanager
+def our_step(weights: str) -> Iterator[Callable[[], object]]:
+    """One step of a network whose weights are such."""
+    x, y = examples(2 * BATCH)
+    data = open_data((x, y), task="classification")
+    plan = Plan(members=1, batch_size=BATCH, engine="loop", schedule="constant")
+    job = Job(
+        lambda: build_net(NET, SHAPE, CLASSES), data, Categorical(CLASSES), Recipe(weights, weights=weights), plan
+    )
+    progress, method = begin(job), job.method()
+    batch = Batch(lambda _: (x[None, :BATCH], y[None, :BATCH]), 1e-3)
+    with assemble(engine("loop"), job.member(0)) as team:
+        yield lambda: step(team, method, progress.state, batch)
+
+
+def plain_step() -> Callable[[], None]:
+    """The step one writes by hand."""
+    x, y = examples(BATCH)
+    net = build_net(NET, SHAPE, CLASSES)
+    optimiser = torch.optim.Adam(net.parameters(), lr=1e-3)
+
+    def one() -> None:
+        optimiser.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimiser.step()
+
+    return one
+
+
+def trained() -> Ensemble:
+    x, y = examples(2 * BATCH)
+    return fit(NET, open_data((x, y), task="classification"), recipe="bayes", plan=Plan(members=1, epochs=1))
+
+
+def drawn_by_hand(ensemble: Ensemble, x: Tensor) -> Callable[[], Tensor]:
+    """A loop over draws: weights are drawn, the network is called with them."""
+    flock, weighs = ensemble.flocks[0], ensemble.recipe.weighs
+    own = {name: tensor[0] for name, tensor in flock.population.own.items()}
+    stds = {name: std_of(weighs.spread, own[name + ":spread"], own[name]) for name in distributions(own)}
+    module = flock.module.eval()
+
+    @torch.no_grad()
+    def answers() -> Tensor:
+        passes = []
+        for _ in range(DRAWS):
+            weights = {name: own[name] + std * torch.randn_like(std) for name, std in stds.items()}
+            passes.append(functional_call(module, weights, (x,)))
+        return torch.stack(passes)
+
+    return answers
+
+
+def seconds(work: Callable[[], object], times: int) -> float:
+    """Seconds a call, after a pause and a call that wakes sleeping threads."""
+    time.sleep(PAUSE)
+    work()
+    start = time.perf_counter()
+    for _ in range(times):
+        work()
+    return (time.perf_counter() - start) / times
+
+
+def contenders(stack: ExitStack) -> dict[str, tuple[Callable[[], object], int]]:
+    """What is timed, and how often in one go."""
+    found: dict[str, tuple[Callable[[], object], int]] = {"by_hand": (plain_step(), STEPS)}
+    for name, weights in WEIGHTS.items():
+        found[name] = (stack.enter_context(our_step(weights)), STEPS)
+    ensemble = trained()
+    for name, count in SIZES.items():
+        x = examples(count)[0]
+        found[f"predict_{name}"] = (lambda x=x: ensemble.predict(x, draws=DRAWS), 1 if count > 1 else STEPS)
+        found[f"predict_{name}_by_hand"] = (drawn_by_hand(ensemble, x), 1 if count > 1 else STEPS)
+    return found
+
+
+def measure(repeats: int) -> dict[str, object]:
+    """Medians of interleaved repeats, and their ratios."""
+    with ExitStack() as stack:
+        all_of_them = contenders(stack)
+        times: dict[str, list[float]] = {name: [] for name in all_of_them}
+        for _ in range(repeats):
+            for name, (work, often) in all_of_them.items():
+                times[name].append(seconds(work, often))
+    median = {name: statistics.median(found) for name, found in times.items()}
+    return {
+        "milliseconds": {name: round(1e3 * value, 3) for name, value in median.items()},
+        "over_point": {name: round(median[name] / median["point"], 3) for name in WEIGHTS if name != "point"},
+        "local_over_by_hand": round(median["local"] / median["by_hand"], 3),
+        "prediction_over_by_hand": {
+            name: round(median[f"predict_{name}"] / median[f"predict_{name}_by_hand"], 3) for name in SIZES
+        },
+        "net": NET,
+        "batch": BATCH,
+        "draws": DRAWS,
+        "repeats": repeats,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    record = measure(options.repeats)
+    if options.json:
+        return print(json.dumps(record, indent=2))
+    for name, value in record["milliseconds"].items():  # type: ignore[attr-defined]
+        print(f"{name:>26} {value:8.2f} ms")
+    print(f"a step over that of numbers: {record['over_point']}; over one by hand: {record['local_over_by_hand']}")
+    print(f"30 draws over a loop by hand: {record['prediction_over_by_hand']}")
+
+
+if __name__ == "__main__":
+    main()
