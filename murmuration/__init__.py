@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from murmuration.evaluation import Assessment, assess
     from murmuration.fitting import fit, load, resume
     from murmuration.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
-    from murmuration.metrics import Evaluation, Score, detection, score
+    from murmuration.metrics import Evaluation, Score, score
+    from murmuration.metrics.detection import detection
     from murmuration.predictive import Predictive
     from murmuration.recipe import Plan, Recipe, Wishes
     from murmuration.reports.bridge import report

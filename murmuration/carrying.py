@@ -70,7 +70,7 @@ def carry_out(
         complete["engine"] = {**manifest["engine"], **asdict(engine)}
     flock = Flock(job.member(0), population)
     plain = Ensemble((flock,), job.likelihood, engine, job.recipe, complete, progress.history)
-    ensemble = _safeguarded(plain, job, desk)
+    ensemble = safeguarded(plain, job, desk.show)
     if desk.out is not None:
         try:
             save_safeguards(Path(desk.out), ensemble.safeguards)
@@ -98,18 +98,18 @@ def _tuned(job: Job, engine: Engine, desk: Desk) -> tuple[Job, dict[str, Any]]:
     return replace(job, alpha=alpha), {"sweep": found, "alpha": alpha}
 
 
-def _safeguarded(ensemble: Ensemble, job: Job, desk: Desk) -> Ensemble:
+def safeguarded(ensemble: Ensemble, job: Job, show: Show) -> Ensemble:
     """The ensemble with the safeguards that the plan wishes for, if there are examples to fit them on."""
     val, wishes = job.data.val, job.plan.wishes
     if wishes is None:
         return ensemble
     if len(val) < FEWEST:
-        desk.show(f"no safeguards: {len(val)} validation examples, and they take {FEWEST}", 0, 0, None)
+        show(f"no safeguards: {len(val)} validation examples, and they take {FEWEST}", 0, 0, None)
         return ensemble
     try:
         return ensemble.safeguarded(val.x, val.y, wishes)
     except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
-        desk.show(f"no safeguards: {error}", 0, 0, None)
+        show(f"no safeguards: {error}", 0, 0, None)
         return ensemble
 
 

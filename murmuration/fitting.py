@@ -1,5 +1,6 @@
 """From a network and data to an ensemble in one call; from a killed run to the ensemble it would have become."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from murmuration.engines import Engine
 from murmuration.ensemble import Ensemble, Flock, load_safeguards
 from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Likelihood, likelihood_for, likelihood_from_json
+from murmuration.nets.narrow import narrowed
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
 from murmuration.population import Population, is_companion
 from murmuration.provenance import describe
@@ -27,12 +29,14 @@ from murmuration.runs import (
     read_run,
     read_tensors,
     require_free,
+    save_checkpoint,
     write_tensors,
 )
 from murmuration.runs import sweep as sweep_up
 from murmuration.safeguards import check_wishes
 from murmuration.training import Job, begin, choose_engine
 from murmuration.training.frozen import at_work
+from murmuration.weights.gaussian import Gaussian
 
 
 def fit(
@@ -45,6 +49,7 @@ def fit(
     seed: int | None = None,
     plan: Plan | None = None,
     noise_std: float | None = None,
+    link: str | None = None,
     out: str | Path | None = None,
     show: Show = say_nothing,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -53,8 +58,9 @@ def fit(
 
     `net` is a name, an `nn.Module` (an architecture: members get fresh weights) or a function that builds one; without
     it, pictures get a small convolutional net and everything else a multilayer perceptron. `data` is anything
-    `open_data` takes. `plan` holds the other settings; members, epochs and seed go before it. With `out`, the run is
-    written there, survives being killed and can be resumed.
+    `open_data` takes. `plan` holds the other settings; members, epochs and seed go before it. Of numbers, the noise can
+    be given as `noise_std`; of classes, the `link` that makes probabilities of outputs: softmax or softplus. With
+    `out`, the run is written there, survives being killed and can be resumed.
 
     >>> ensemble = fit("mlp", "two-moons", members=2, epochs=1)
     >>> ensemble.members
@@ -65,11 +71,13 @@ def fit(
     if out is not None:
         require_free(Path(out))
     opened = open_data(data)
+    if settings.augment and opened.pictures:
+        raise Misuse(f"augment={','.join(settings.augment)} changes inputs, and targets are pictures here: drop it")
     if settings.augment and len(opened.input_shape) != 3:
         raise Misuse(f"augment={','.join(settings.augment)} changes pictures, and {opened.name} has none: leave it out")
     if settings.wishes is not None:
         check_wishes(settings.wishes, opened.task)
-    job, source = job_for(net, opened, chosen, settings, noise_std=noise_std)
+    job, source = job_for(net, opened, chosen, settings, noise_std=noise_std, link=link)
     work = at_work(job)
     work = replace(work, gamma=work.measured_gamma())
     progress = begin(work)
@@ -79,16 +87,26 @@ def fit(
     made = create_run(Path(out), manifest) if out is not None else None
     if out is not None and job.backbone is not None:
         write_tensors(Path(out) / BACKBONE, job.backbone.state_dict())
+    if out is not None and job.around:  # what is trained already is not looked for again
+        save_checkpoint(Path(out), progress)
     return carry_out(job, work, choice.engine, progress, manifest, Desk(out, show, checkpoint_seconds, made))
 
 
 def job_for(
-    net: Net | None, data: Data, recipe: Recipe, plan: Plan, *, noise_std: float | None = None
+    net: Net | None,
+    data: Data,
+    recipe: Recipe,
+    plan: Plan,
+    *,
+    noise_std: float | None = None,
+    link: str | None = None,
 ) -> tuple[Job, NetSource]:
     """The job of training a network on data by a recipe, and where its networks come from."""
-    likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std)
+    likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std, link, pictures=data.pictures)
     source = _source(net or default_net(data), data, likelihood)
-    return Job(source.build, data, likelihood, recipe, plan, backbone=backbone(recipe, net, source)), source
+    weights, body = recipe.weighs, next(trained(recipe.shares.frozen, "backbone:frozen", net, source), None)
+    around = trained(weights.around, "moped:around", net, source) if isinstance(weights, Gaussian) else ()
+    return Job(source.build, data, likelihood, recipe, plan, backbone=body, around=tuple(around)), source
 
 
 def resume(
@@ -109,13 +127,17 @@ def resume(
         return load(path, net=net)
     sweep_up(path)
     opened = reopen(manifest, data)
-    likelihood = likelihood_from_json(manifest["likelihood"])
-    source = _source(_net_again(manifest, net), opened, likelihood)
+    likelihood, source = likelihood_from_json(manifest["likelihood"]), source_again(manifest, net)
+    _check(source, opened, likelihood)
     chosen, plan = recipe_from_json(manifest["recipe"]), plan_from_json(manifest["plan"])
-    body = filled(source.build(), read_tensors(path / BACKBONE)) if chosen.shares.frozen != "no" else None
+    kept = read_tensors(path / BACKBONE) if chosen.shares.frozen != "no" else None
+    body = None if kept is None else filled(source.build(), kept, path / BACKBONE)
     job = Job(source.build, opened, likelihood, chosen, plan, backbone=body)
     work = replace(at_work(job), gamma=manifest.get("gamma"))
     progress = load_checkpoint(path)
+    around = isinstance(chosen.weighs, Gaussian) and chosen.weighs.around != "no"
+    if progress is None and (around or "pruning" in manifest):
+        raise Failure(f"{path} was killed before its first weights were written: remove it and begin anew")
     engine = engine_from(manifest)
     show(f"engine {engine.name}: as before", 0, 0, None)
     return carry_out(job, work, engine, progress or begin(work), manifest, Desk(path, show, checkpoint_seconds))
@@ -125,8 +147,7 @@ def load(path: str | Path, *, net: Net | None = None, guarded: bool = True) -> E
     """The ensemble of a finished run; one of a network of the caller's own needs that `net`, for its structure."""
     population, manifest = load_members(Path(path))
     likelihood = likelihood_from_json(manifest["likelihood"])
-    shape = tuple(manifest["input_shape"])
-    module = net_source(_net_again(manifest, net), shape, likelihood.width).build()
+    module = source_again(manifest, net).build()
     _require_same_tensors(module, population, Path(path))
     return Ensemble(
         (Flock(module, population),),
@@ -139,31 +160,31 @@ def load(path: str | Path, *, net: Net | None = None, guarded: bool = True) -> E
     )
 
 
-def backbone(chosen: Recipe, net: Net | None, source: NetSource) -> nn.Module | None:
-    """The trained network whose body a recipe uses as it is: the one given, or the first member of a run."""
-    frozen = chosen.shares.frozen
-    if frozen == "no":
-        return None
-    if frozen == "yes" and not isinstance(net, nn.Module):
-        raise Misuse(
-            "frozen=yes needs a trained net: give an nn.Module, or a run's directory as backbone:frozen=runs/x"
-        )
-    trained = net if frozen == "yes" else load(frozen, net=None if isinstance(net, str) else net).member(0)
-    assert isinstance(trained, nn.Module)
-    return filled(source.build(), trained.state_dict())
+def trained(what: str, setting: str, net: Net | None, source: NetSource) -> Iterator[nn.Module]:
+    """The trained networks that a setting asks for: none, the one given (`yes`), or the members of a run."""
+    if what == "yes":
+        if not isinstance(net, nn.Module):
+            name = setting.partition(":")[2]
+            raise Misuse(f"{name}=yes needs a trained net: give an nn.Module, or a run's directory as {setting}=runs/x")
+        yield filled(source.build(), net.state_dict(), "the net")
+    elif what != "no":
+        run = load(what, net=None if isinstance(net, str) else net, guarded=False)
+        yield from (filled(source.build(), run.member(i).state_dict(), what) for i in range(run.members))
 
 
-def filled(module: nn.Module, tensors: dict[str, torch.Tensor]) -> nn.Module:
+def filled(module: nn.Module, tensors: dict[str, torch.Tensor], whose: str | Path) -> nn.Module:
     """The module with these tensors, refused if they belong to another architecture."""
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
-        raise Misuse(f"the backbone is of another architecture: {str(error).splitlines()[1].strip()}") from error
+        raise Misuse(f"{whose} is of another architecture: {str(error).splitlines()[1].strip()}") from error
     return module.eval()
 
 
 def default_net(data: Data) -> str:
     """The network for inputs of this shape when none is asked for."""
+    if data.pictures:
+        return "subpixel"
     return "small-cnn" if len(data.input_shape) == 3 else "mlp"
 
 
@@ -194,9 +215,26 @@ def _settings(plan: Plan, recipe: Recipe, given: dict[str, int | None]) -> Plan:
 
 def _source(net: Net, data: Data, likelihood: Likelihood) -> NetSource:
     source = net_source(net, data.input_shape, likelihood.width)
+    _check(source, data, likelihood)
+    return source
+
+
+def _check(source: NetSource, data: Data, likelihood: Likelihood) -> None:
     with torch.random.fork_rng(devices=[]):
         check_outputs(source.build(), data.train.x[:2], likelihood.width)
-    return source
+
+
+def source_again(manifest: dict[str, Any], net: Net | None = None) -> NetSource:
+    """Where the networks of a run come from, as narrow as its members are; `net` is the caller's own, if it is one."""
+    width = likelihood_from_json(manifest["likelihood"]).width
+    source = net_source(_net_again(manifest, net), tuple(manifest["input_shape"]), width)
+    widths = manifest["net"].get("widths")
+    return source if widths is None else narrow_source(source, widths)
+
+
+def narrow_source(source: NetSource, widths: dict[str, Any]) -> NetSource:
+    """The source with fewer channels in its networks' layers."""
+    return NetSource(lambda: narrowed(source.build(), widths), {**source.record, "widths": widths})
 
 
 def _net_again(manifest: dict[str, Any], net: Net | None) -> Net:

@@ -18,32 +18,72 @@ from murmuration.errors import Misuse, unknown
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 SMALLEST_STD = 1e-3  # in units of the target's spread: keeps one memorised example from an infinite density
+LOWEST = -37.0  # below it softplus(x) is exp(x) to the last digit of a double
+
+
+def as_they_are(outputs: Tensor) -> Tensor:
+    """The outputs (...)."""
+    return outputs
+
+
+def log_softplus(outputs: Tensor) -> Tensor:
+    """log log(1 + exp(x)) of each output (...), finite with its gradient however low x is: there it is x itself.
+
+    >>> log_softplus(torch.tensor([-1000.0, 0.0]))
+    tensor([-1.0000e+03, -3.6651e-01])
+    """
+    safe = outputs.clamp_min(LOWEST)  # where x is lower, this branch must have a finite gradient though it is not taken
+    return torch.where(outputs < LOWEST, outputs, F.softplus(safe, threshold=40).log())
+
+
+LINKS: dict[str, Callable[[Tensor], Tensor]] = {  # outputs -> logits, whose softmax are the probabilities
+    "softmax": as_they_are,
+    "softplus": log_softplus,
+}
 
 
 @dataclass(frozen=True)
 class Categorical:
-    """Outputs are logits over `classes` labels; targets are label indices."""
+    """Outputs belong to `classes` labels, targets are label indices; the link makes probabilities of outputs f.
+
+    | link | probability of class c | |
+    |---|---|---|
+    | `softmax` | exp(f_c) / sum of exp(f_j) | |
+    | `softplus` | softplus(f_c) / sum of softplus(f_j) | grows in a line: flatter (Shridhar et al. 2018) |
+
+    Either is the softmax of logits, which are f itself or log softplus(f): all that looks at probabilities goes through
+    `logits`.
+    """
 
     classes: int
+    link: str = "softmax"
     task: ClassVar[str] = "classification"
+
+    def __post_init__(self) -> None:
+        if self.link not in LINKS:
+            raise unknown("link", self.link, LINKS)
 
     @property
     def width(self) -> int:
         return self.classes
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Negative log-likelihood (..., N) of labels y (..., N) under logits (..., N, K)."""
-        return F.cross_entropy(outputs.movedim(-1, 1), y, reduction="none")
+        """Negative log-likelihood (..., N) of labels y (..., N) under outputs (..., N, K)."""
+        return F.cross_entropy(self.logits(outputs).movedim(-1, 1), y, reduction="none")
 
     def validate(self, outputs: Tensor, y: Tensor) -> dict[str, Any]:
-        """Each member's validation NLL and accuracy from logits (M, N, K), and those of all sound members together."""
+        """Each member's validation NLL and accuracy from outputs (M, N, K), and those of all sound members together."""
         mean = self.probs(outputs[_sound(outputs)]).mean(0)
         hits = [(guess.argmax(-1) == y).double().mean(-1) for guess in (outputs, mean)]
         return _validation(self.loss(outputs, y.expand(len(outputs), *y.shape)), "val_accuracy", hits)
 
+    def logits(self, outputs: Tensor) -> Tensor:
+        """What the softmax of gives class probabilities (..., N, K)."""
+        return LINKS[self.link](outputs)
+
     def probs(self, outputs: Tensor) -> Tensor:
         """Class probabilities (..., N, K)."""
-        return outputs.softmax(-1)
+        return self.logits(outputs).softmax(-1)
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "categorical", **asdict(self)}
@@ -59,11 +99,12 @@ class Gaussian:
     noise_std: float
     shift: tuple[float, ...] = (0.0,)
     scale: tuple[float, ...] = (1.0,)
+    pixels: int = 1  # of a picture that is one target made flat: all have the same shift and scale
     task: ClassVar[str] = "regression"
 
     @property
     def width(self) -> int:
-        return len(self.shift)
+        return len(self.shift) * self.pixels
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance (..., N, K) of the target, in the target's units."""
@@ -169,14 +210,36 @@ def _sound(values: Tensor) -> Tensor:
     return values.flatten(1).isfinite().all(1)
 
 
-def likelihood_for(task: str, y: Tensor, classes: int, noise_std: float | None = None) -> Likelihood:
-    """The likelihood of a task from its training targets: classes, or a Gaussian whose noise is learned or known."""
+def link_of(likelihood: Likelihood) -> Callable[[Tensor], Tensor]:
+    """What makes logits of outputs; those of a regression stay as they are."""
+    return likelihood.logits if isinstance(likelihood, Categorical) else as_they_are
+
+
+def likelihood_for(
+    task: str,
+    y: Tensor,
+    classes: int,
+    noise_std: float | None = None,
+    link: str | None = None,
+    *,
+    pictures: bool = False,
+) -> Likelihood:
+    """The likelihood of a task from its training targets: classes, or a Gaussian whose noise is learned or known.
+
+    Targets that are pictures made flat keep their units, and their noise must be known.
+    """
+    if link is not None and task != "classification":
+        raise Misuse(f"link={link} belongs to classes, and this data has numbers: leave it out")
     if noise_std is not None and task == "classification":
         raise Misuse(f"noise_std={noise_std:g} belongs to regression, and this data has classes: leave it out")
     if noise_std is not None and not 0 < noise_std < math.inf:
         raise Misuse(f"noise_std={noise_std:g}: need a positive number such as 0.1, in the target's units")
     if task == "classification":
-        return Categorical(classes)
+        return Categorical(classes, link or "softmax")
+    if pictures:
+        if noise_std is None:
+            raise Misuse("the targets are pictures, whose noise is not learned: write noise_std, such as 0.03 of white")
+        return Gaussian(noise_std, pixels=y.shape[1])
     shift, spread = y.double().mean(0), y.double().std(0, correction=0)
     scale = torch.where(spread > 0, spread, 1.0)
     units = tuple(shift.tolist()), tuple(scale.tolist())
@@ -187,7 +250,7 @@ def likelihood_from_json(record: dict[str, Any]) -> Likelihood:
     """The likelihood that `to_json` wrote down.
 
     >>> likelihood_from_json(Categorical(10).to_json())
-    Categorical(classes=10)
+    Categorical(classes=10, link='softmax')
     """
     kinds: dict[str, Callable[..., Likelihood]] = {
         "categorical": Categorical,

@@ -42,6 +42,18 @@ def entropy_of(probs: Tensor) -> Tensor:
     return -(probs * logs).sum(-1)
 
 
+def jensen_shannon_distance(a: Tensor, b: Tensor) -> Tensor:
+    """How far probabilities a and b (..., K) are apart (...): 0 for the same, 1 where they have no class in common.
+
+    The root of the Jensen-Shannon divergence in bits, a metric (Endres and Schindelin 2003).
+
+    >>> jensen_shannon_distance(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])).item()
+    1.0
+    """
+    divergence = entropy_of((a + b) / 2) - (entropy_of(a) + entropy_of(b)) / 2
+    return (divergence / math.log(2)).clamp(0, 1).sqrt()
+
+
 def disagreement_of(votes: Tensor, weights: Tensor, classes: int) -> Tensor:
     """The share (N,) of pairs of distinct members whose votes (S, N) differ; 0 for a single member.
 

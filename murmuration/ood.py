@@ -41,7 +41,7 @@ def several_members(pred: Predictive) -> bool:
 
 def has_logits(pred: Predictive) -> bool:
     """Whether outputs say more than their probabilities: not so where their exponentials sum to one."""
-    return bool((pred.outputs[:, :SHOWN].double().logsumexp(-1).abs() > 1e-5).any())
+    return bool((pred.at(slice(SHOWN)).logits.logsumexp(-1).abs() > 1e-5).any())
 
 
 def has_spread(pred: Predictive) -> bool:

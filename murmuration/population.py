@@ -15,6 +15,7 @@ from murmuration.errors import Failure, Misuse
 
 Named = dict[str, Tensor]
 KINDS = ("own", "shared", "buffers")
+KEPT = ":kept"  # companion among the buffers: False (M, ...) where a parameter is pruned, which is then zero for ever
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,19 @@ def is_companion(name: str) -> bool:
     (True, False)
     """
     return ":" in name
+
+
+def kept_of(name: str, buffers: Named, own: bool) -> Tensor | None:
+    """Which entries of a parameter are not pruned, (m, ...) or for a shared one (...); None where all are kept."""
+    mask = buffers.get(name + KEPT)
+    return mask if mask is None or own else mask[0]  # what members share is pruned for all
+
+
+def keep_zeros(parameters: Named, buffers: Named, members: slice | int) -> None:
+    """Make pruned entries of these members' parameters zero again, whatever has moved them; 0 for shared ones."""
+    for name, mask in buffers.items():
+        if name.endswith(KEPT) and name.removesuffix(KEPT) in parameters:
+            parameters[name.removesuffix(KEPT)].masked_fill_(~mask[members], 0)
 
 
 def population_from_tensors(tensors: Mapping[str, Tensor]) -> Population:

@@ -13,29 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import murmuration.mixtures as mixtures
+import murmuration.predictive_checks as checks
 from murmuration.errors import Misuse
 from murmuration.likelihoods import HALF_LOG_TWO_PI, Categorical, Likelihood, MeanAndStd
-from murmuration.mixtures import (
-    centred_logits,
-    disagreement_of,
-    entropy_of,
-    mixture_cdf,
-    mixture_quantile,
-    second_moment,
-    weighted_mean,
-    weighted_variance,
-)
-from murmuration.predictive_checks import (
-    as_weights,
-    check_alike,
-    check_outputs,
-    check_weights,
-    checked_labels,
-    checked_logits,
-    checked_members,
-    checked_moments,
-    checked_targets,
-)
 
 SMALLEST_PROBABILITY = 1e-12  # what log_prob takes for anything below: one sure mistake costs 27.6 nats
 
@@ -53,8 +34,8 @@ class Predictive:
     weights: Tensor | None = None  # (S,), sums to one
 
     def __post_init__(self) -> None:
-        check_outputs(self.outputs, self.likelihood)
-        check_weights(self.weights, members=len(self.outputs))
+        checks.check_outputs(self.outputs, self.likelihood)
+        checks.check_weights(self.weights, members=len(self.outputs))
 
     def __repr__(self) -> str:
         members, inputs, _ = self.outputs.shape
@@ -73,7 +54,7 @@ class Predictive:
 
     def average(self, values: Tensor) -> Tensor:
         """The mean (...) over members of values (S, ...), each counted by its weight."""
-        return weighted_mean(values, self.member_weights)
+        return mixtures.weighted_mean(values, self.member_weights)
 
     @cached_property
     def mean(self) -> Tensor:
@@ -98,13 +79,16 @@ class Predictive:
 
     @property
     def logits(self) -> Tensor:
-        """The logits (S, N, K) of each member; made of probabilities, they are their logarithms."""
+        """What the softmax of gives each member's probabilities (S, N, K): its outputs, as the likelihood links them.
+
+        Made of probabilities, they are their logarithms.
+        """
         if not isinstance(self.likelihood, Categorical):
             raise Misuse(
                 "probabilities, entropies and confidence belong to classification, and this is a "
                 "regression: read mean, aleatoric_var, epistemic_var, total_var, quantile or interval"
             )
-        return self.outputs.double()
+        return self.likelihood.logits(self.outputs.double())
 
     @cached_property
     def probs(self) -> Tensor:
@@ -134,12 +118,12 @@ class Predictive:
     @cached_property
     def entropy(self) -> Tensor:
         """Total uncertainty (N,): the entropy of the mean probabilities, in nats."""
-        return entropy_of(self.mean_probs)
+        return mixtures.entropy_of(self.mean_probs)
 
     @cached_property
     def expected_entropy(self) -> Tensor:
         """Aleatoric uncertainty (N,): the mean entropy of the members, in nats."""
-        return self.average(entropy_of(self.probs))
+        return self.average(mixtures.entropy_of(self.probs))
 
     @property
     def mutual_information(self) -> Tensor:
@@ -152,7 +136,7 @@ class Predictive:
     @property
     def disagreement(self) -> Tensor:
         """The share (N,) of pairs of distinct members that predict different classes; 0 for a single member."""
-        return disagreement_of(self.votes, self.member_weights, self.probs.shape[-1])
+        return mixtures.disagreement_of(self.votes, self.member_weights, self.probs.shape[-1])
 
     @property
     def energy(self) -> Tensor:
@@ -173,17 +157,17 @@ class Predictive:
         Each member's logits are centred over classes first: softmax does not see a shift, so it is no
         disagreement. A given probability of zero counts as 1e-300, and makes the variance huge.
         """
-        return weighted_variance(centred_logits(self.logits), self.member_weights).mean(-1)
+        return mixtures.weighted_variance(mixtures.centred_logits(self.logits), self.member_weights).mean(-1)
 
     @property
     def aleatoric_covariance(self) -> Tensor:
         """E[diag(p) - p p^T] (N, K, K): the noise of the label that members agree on (Kwon et al. 2020)."""
-        return torch.diag_embed(self.mean) - second_moment(self.probs, self.member_weights)
+        return torch.diag_embed(self.mean) - mixtures.second_moment(self.probs, self.member_weights)
 
     @property
     def epistemic_covariance(self) -> Tensor:
         """E[(p - mean)(p - mean)^T] (N, K, K): the spread of the members, divided by S and not S - 1."""
-        return second_moment(self.probs - self.mean, self.member_weights)
+        return mixtures.second_moment(self.probs - self.mean, self.member_weights)
 
     @property
     def total_covariance(self) -> Tensor:
@@ -195,8 +179,8 @@ class Predictive:
     def _moments(self) -> tuple[Tensor, Tensor]:
         if isinstance(self.likelihood, Categorical):
             raise Misuse(
-                "variances, quantiles and intervals of y belong to regression, and this is a classification: "
-                "read probs, entropy, mutual_information or aleatoric_covariance"
+                "quantiles, intervals and members' means of y belong to regression, and this is a classification: "
+                "read probs, entropy, mutual_information, aleatoric_var or aleatoric_covariance"
             )
         return self.likelihood.moments(self.outputs.double())
 
@@ -212,26 +196,30 @@ class Predictive:
 
     @property
     def aleatoric_var(self) -> Tensor:
-        """The mean noise variance (N, K) of the members."""
-        return self.average(self.member_var)
+        """The mean noise variance (N, K) of the members; for classes, the diagonal of `aleatoric_covariance`."""
+        return self.average(self.probs * (1 - self.probs) if self.task == "classification" else self.member_var)
 
     @property
     def epistemic_var(self) -> Tensor:
-        """The variance (N, K) of the members' means, divided by S and not S - 1."""
-        return weighted_variance(self.member_mean, self.member_weights)
+        """The variance (N, K) of members' means, or for classes of their probabilities, divided by S and not S - 1."""
+        said = self.probs if self.task == "classification" else self.member_mean
+        return mixtures.weighted_variance(said, self.member_weights)
 
     @property
     def total_var(self) -> Tensor:
-        """The variance (N, K) of y: aleatoric plus epistemic, by the law of total variance."""
+        """The variance (N, K) of y: aleatoric plus epistemic, by the law of total variance.
+
+        Over classes, where y is the one-hot label, it sums to 1 - |mean|^2, which is at most 1 - 1/K.
+        """
         return self.aleatoric_var + self.epistemic_var
 
     def cdf(self, y: Any) -> Tensor:
         """P(Y <= y) (N, K) under the mixture of Gaussians, each target on its own."""
-        return mixture_cdf(self.targets(y), self.member_mean, self.member_var.sqrt(), self.member_weights)
+        return mixtures.mixture_cdf(self.targets(y), self.member_mean, self.member_var.sqrt(), self.member_weights)
 
     def quantile(self, level: float) -> Tensor:
         """The value (N, K) that y stays below with probability `level`, to 1e-12 of the spread of members."""
-        return mixture_quantile(level, self.member_mean, self.member_var.sqrt(), self.member_weights)
+        return mixtures.mixture_quantile(level, self.member_mean, self.member_var.sqrt(), self.member_weights)
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """The central interval (low, high), each (N, K), that holds y with probability `level` in (0, 1)."""
@@ -245,16 +233,25 @@ class Predictive:
     def labels(self, y: Any) -> Tensor:
         """The labels y as checked class indices (N,)."""
         classes = self._first.probs.shape[-1]
-        return checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
+        return checks.checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
 
     def targets(self, y: Any) -> Tensor:
         """The targets y as checked numbers (N, K); (N,) is taken for one target."""
         width = self._first.member_mean.shape[-1]
-        return checked_targets(y, inputs=self.outputs.shape[1], width=width).to(self.outputs.device)
+        return checks.checked_targets(y, inputs=self.outputs.shape[1], width=width).to(self.outputs.device)
+
+    def at(self, inputs: Any) -> "Predictive":
+        """The predictive of the chosen inputs: a slice, or indices or a mask (N,), in their order."""
+        chosen = inputs if isinstance(inputs, slice) else torch.as_tensor(inputs)
+        return replace(self, outputs=self.outputs[:, chosen])
+
+    def with_logits(self, logits: Tensor) -> "Predictive":
+        """The same members with other logits (S, N, K), which are then their outputs."""
+        return replace(self, outputs=logits, likelihood=Categorical(logits.shape[-1]))
 
     def select(self, members: Sequence[int] | Tensor) -> "Predictive":
         """The predictive of the chosen members, in that order; their weights are scaled to sum to one."""
-        chosen = checked_members(members, count=len(self.outputs)).to(self.outputs.device)
+        chosen = checks.checked_members(members, count=len(self.outputs)).to(self.outputs.device)
         weights = None if self.weights is None else self.weights[chosen] / self.weights[chosen].sum()
         return replace(self, outputs=self.outputs[chosen], weights=weights)
 
@@ -266,13 +263,13 @@ class Predictive:
     @staticmethod
     def concatenate(parts: Sequence["Predictive"]) -> "Predictive":
         """The predictive of the same members for all inputs of the parts: the inverse of `batches`."""
-        check_alike([part.likelihood for part in parts])
+        checks.check_alike([part.likelihood for part in parts])
         return replace(parts[0], outputs=torch.cat([part.outputs for part in parts], dim=1))
 
     @staticmethod
     def pool(parts: Sequence["Predictive"]) -> "Predictive":
         """The predictive of all members of the parts for the same inputs; each part counts alike."""
-        check_alike([part.likelihood for part in parts])
+        checks.check_alike([part.likelihood for part in parts])
         weights = torch.cat([part.member_weights for part in parts]) / len(parts)
         return replace(parts[0], outputs=torch.cat([part.outputs for part in parts]), weights=weights)
 
@@ -283,8 +280,8 @@ class Predictive:
         >>> Predictive.from_probs([[0.7, 0.3], [0.0, 1.0]]).predicted.tolist()
         [0, 1]
         """
-        logits = checked_logits(probs)
-        return Predictive(logits, Categorical(logits.shape[-1]), as_weights(weights))
+        logits = checks.checked_logits(probs)
+        return Predictive(logits, Categorical(logits.shape[-1]), checks.as_weights(weights))
 
     @staticmethod
     def from_moments(mean: Any, std: Any, weights: Any = None) -> "Predictive":
@@ -296,5 +293,5 @@ class Predictive:
         >>> two.epistemic_var.item(), two.aleatoric_var.item()
         (1.0, 0.25)
         """
-        outputs = checked_moments(mean, std)
-        return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2), as_weights(weights))
+        outputs = checks.checked_moments(mean, std)
+        return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2), checks.as_weights(weights))

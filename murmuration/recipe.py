@@ -11,7 +11,7 @@ import torch
 
 from murmuration.coupling import COUPLINGS, Repulsion, coupling_named
 from murmuration.data import AUGMENTATIONS
-from murmuration.dynamics import KEEP, learning_rate_factor, make_optimiser
+from murmuration.dynamics import DYNAMICS, Ivon, dynamics_named, learning_rate_factor, make_optimiser
 from murmuration.dynamics.optimisers import Decay, Optimiser
 from murmuration.dynamics.schedules import Moment
 from murmuration.errors import Misuse, unknown
@@ -23,7 +23,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "sharing": SHARING,
     "weights": WEIGHTS,
     "coupling": COUPLINGS,
-    "dynamics": KEEP,
+    "dynamics": DYNAMICS,
 }
 BATCHES = ("own", "same", "split")
 ENGINES = ("auto", "loop", "stacked", "threads", "threads-stacked")
@@ -45,11 +45,29 @@ class Recipe:
     members: int | None = None  # a fixed number of members, where the method has one
 
     def __post_init__(self) -> None:
-        if self.dynamics not in KEEP:
-            raise unknown("answer to --dynamics", self.dynamics, KEEP)
         coupling_named(self.coupling)
+        self._require_one_prior()
         if self.shares.what == "all" and self.weighs.kind == "point":
             raise Misuse(f"sharing {self.sharing} with weights point: members would be equal for ever; write masks")
+
+    def _require_one_prior(self) -> None:
+        """Refuse standard deviations that nothing keeps positive, and a prior that would count twice or not at all."""
+        weights = self.weighs
+        pairs = isinstance(weights, Gaussian) and weights.spread == "std"
+        if self.ivon is None and pairs:
+            raise Misuse(f"spread=std with dynamics {self.dynamics}: it could become negative; write spread=rho")
+        if self.ivon is None:
+            return
+        if not isinstance(weights, Gaussian) or not pairs or weights.beta or weights.where == "factors":
+            raise Misuse(
+                f"dynamics {self.dynamics} with weights {self.weights}: it moves standard deviations, and its decay is"
+                " the prior, around 0; write weights gaussian:estimator=draw,spread=std,beta=0"
+            )
+        if weights.start != Gaussian.start or weights.around != "no":
+            raise Misuse(
+                f"weights {self.weights} with dynamics {self.dynamics}: spreads begin as its std says, around"
+                " fresh weights; leave start and around out"
+            )
 
     def __str__(self) -> str:
         return f"{self.name}: " + ", ".join(f"{question} {answer}" for question, answer in self.answers().items())
@@ -63,6 +81,11 @@ class Recipe:
     def weighs(self) -> "Weights | Gaussian":
         """What a weight is, spelled out."""
         return weights_named(self.weights)
+
+    @property
+    def ivon(self) -> Ivon | None:
+        """What moves distributions, if it is not the optimiser, spelled out."""
+        return dynamics_named(self.dynamics)
 
     @property
     def needs_outline(self) -> bool:
@@ -132,6 +155,10 @@ PRESETS = {
         Recipe("bayes-last-layer", weights="gaussian:where=last", members=1),
         "the same for the last layer alone, on a body of numbers",
     ),
+    "ivon": (
+        Recipe("ivon", weights="gaussian:estimator=draw,spread=std,beta=0", dynamics="ivon", members=1),
+        "one network whose weights are distributions, moved by natural gradients (Shen et al. 2024)",
+    ),
     "rank1-bnn": (
         Recipe("rank1-bnn", sharing="rank-one", weights="gaussian:where=factors,prior=gaussian_0.1,draws=5"),
         "a batch ensemble whose factors are distributions (Dusenberry et al. 2020)",
@@ -191,6 +218,7 @@ class Plan:
     momentum: float = 0.9
     weight_decay: float = 0.0
     decay: Decay | None = None
+    l1: float = 0.0  # weight of the L1 norm of kernels, which makes many of their weights exactly zero
     batches: Literal["own", "same", "split"] = "own"  # each member's own order; the same for all; a part of it each
     augment: tuple[str, ...] = ()  # of pictures: pad-crop (with a border of the mean colour), flip
     patience: int | None = None  # stop a member after so many epochs without a better validation NLL
@@ -220,7 +248,9 @@ class Plan:
         learning_rate_factor(self.schedule, Moment(0, 1, self.epochs))
 
     def make_optimiser(self) -> Optimiser:
-        return make_optimiser(self.optimiser, momentum=self.momentum, weight_decay=self.weight_decay, decay=self.decay)
+        return make_optimiser(
+            self.optimiser, momentum=self.momentum, weight_decay=self.weight_decay, decay=self.decay, l1=self.l1
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

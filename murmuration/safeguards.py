@@ -123,8 +123,8 @@ def fit_safeguards(pred: Predictive, y: Any, wishes: Wishes | None = None) -> Sa
     first, second = halves(len(targets), wishes)
     calibrator = None
     if wishes.calibrate != NONE:
-        calibrator = fit_calibrator(wishes.calibrate, rows(pred, first), targets[first])
-    rest = rows(pred, second) if calibrator is None else calibrator(rows(pred, second))
+        calibrator = fit_calibrator(wishes.calibrate, pred.at(first), targets[first])
+    rest = pred.at(second) if calibrator is None else calibrator(pred.at(second))
     rules = tuple(
         fit_conformal(method, rest, targets[second], level=wishes.level)
         for method in set_methods(pred.task, wishes.sets)
@@ -139,11 +139,6 @@ def halves(count: int, wishes: Wishes) -> tuple[Tensor, Tensor]:
         return torch.arange(0), torch.arange(count)
     order = torch.from_numpy(np.random.default_rng(0).permutation(count))
     return order[: count // 2].sort().values, order[count // 2 :].sort().values
-
-
-def rows(pred: Predictive, chosen: Tensor) -> Predictive:
-    """The predictive for some of its inputs."""
-    return Predictive(pred.outputs[:, chosen], pred.likelihood, pred.weights)
 
 
 def set_methods(task: str, primary: str | None) -> list[str]:

@@ -247,7 +247,7 @@ def test_uncertainty_of_float32_outputs_is_computed_in_float64() -> None:
         (lambda: Predictive(torch.zeros(2, 1, 3), Categorical(3), torch.tensor([1.0, 1.0])), "summing to 2"),
         (lambda: one_input(FOUR).log_prob([3]), r"label 3 at \[0\]: expected a class index 0..2"),
         (lambda: one_input(FOUR).log_prob([[0]]), r"labels of shape \(1, 1\)"),
-        (lambda: one_input(FOUR).aleatoric_var, "belong to regression"),
+        (lambda: one_input(FOUR).member_mean, "belong to regression"),
         (lambda: one_input(FOUR).quantile(0.5), "belong to regression"),
         (lambda: random_mixture().entropy, "belong to classification.*total_var"),
         (lambda: random_mixture().predicted, "belong to classification"),

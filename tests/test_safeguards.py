@@ -15,7 +15,6 @@ from murmuration.safeguards import (
     Safeguards,
     fit_safeguards,
     halves,
-    rows,
     set_methods,
 )
 
@@ -49,7 +48,7 @@ def test_without_a_calibrator_the_rules_get_all():
 def test_weights_of_members_stay_with_the_rows():
     pred, y = made_classes(60)
     weighted = Predictive(pred.outputs, pred.likelihood, torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64))
-    part = rows(weighted, torch.tensor([3, 5]))
+    part = weighted.at(torch.tensor([3, 5]))
     torch.testing.assert_close(part.mean, weighted.mean[[3, 5]], rtol=0, atol=0)
     assert fit_safeguards(weighted, y).calibrator == fit_safeguards(pred.select([0, 1]), y).calibrator
 
@@ -60,8 +59,8 @@ def test_weights_of_members_stay_with_the_rows():
 def test_every_part_is_what_its_own_function_makes_of_its_half():
     guard, pred, y = fitted("classes")
     first, second = halves(200, Wishes())
-    calibrator = fit_calibrator("temperature", rows(pred, first), y[first])
-    rest = calibrator(rows(pred, second))
+    calibrator = fit_calibrator("temperature", pred.at(first), y[first])
+    rest = calibrator(pred.at(second))
     assert guard.calibrator == calibrator
     assert guard.sets == tuple(fit_conformal(method, rest, y[second]) for method in ("lac", "aps", "raps"))
     sure, wrong = rest.mean.amax(-1).numpy(), (rest.mean.argmax(-1).numpy() != y[second]).astype(float)
@@ -72,7 +71,7 @@ def test_every_part_is_what_its_own_function_makes_of_its_half():
 def test_wishes_reach_the_part_they_are_for():
     guard, pred, y = fitted("classes, raps, costs")
     first, second = halves(301, Wishes())
-    rest = fit_calibrator("vector", rows(pred, first), y[first])(rows(pred, second))
+    rest = fit_calibrator("vector", pred.at(first), y[first])(pred.at(second))
     sure, wrong = rest.confidence.numpy(), (rest.predicted.numpy() != y[second]).astype(float)
     assert guard.sets[0] == fit_conformal("raps", rest, y[second], level=0.8)
     assert [rule.method for rule in guard.sets] == ["raps", "lac", "aps"]
@@ -87,7 +86,7 @@ def test_a_regression_declines_only_if_declining_has_a_price():
     assert fitted("one target")[0].declining == ()
     guard, pred, y = fitted("two targets")
     first, second = halves(151, Wishes())
-    rest = fit_calibrator("member_temperature", rows(pred, first), y[first])(rows(pred, second))
+    rest = fit_calibrator("member_temperature", pred.at(first), y[first])(pred.at(second))
     spread = rest.total_var.mean(-1).sqrt().numpy()
     errors = np.abs(rest.mean.numpy() - y[second]).mean(-1)
     assert guard.declining == (by_cost(spread, errors, abstain_cost=0.7, uncertainty="total_std"),)
@@ -170,8 +169,8 @@ def test_truths_are_held_as_often_as_promised_after_calibrator_and_rules():
     for trial in range(trials):
         start = trial * (taught + tested)
         learn, test = torch.arange(start, start + taught), torch.arange(start + taught, start + taught + tested)
-        guard = fit_safeguards(rows(pred, learn), y[learn])
-        kept = guard.kept(guard.calibrated(rows(pred, test)), y[test])
+        guard = fit_safeguards(pred.at(learn), y[learn])
+        kept = guard.kept(guard.calibrated(pred.at(test)), y[test])
         for rule in guard.sets:
             held.setdefault(rule.method, []).append(float(kept[f"covered_{rule.method}"].mean()))
     promised = np.ceil(51 * 0.9) / 51
@@ -191,8 +190,8 @@ def test_intervals_hold_as_often_as_promised(targets):
     for trial in range(trials):
         start = trial * (taught + tested)
         learn, test = torch.arange(start, start + taught), torch.arange(start + taught, start + taught + tested)
-        guard = fit_safeguards(rows(pred, learn), y[learn])
-        kept = guard.kept(guard.calibrated(rows(pred, test)), y[test])
+        guard = fit_safeguards(pred.at(learn), y[learn])
+        kept = guard.kept(guard.calibrated(pred.at(test)), y[test])
         for rule in guard.sets:
             held.setdefault(rule.method, []).append(float(kept[f"covered_{rule.method}"].mean()))
     promised = np.ceil(41 * 0.9) / 41

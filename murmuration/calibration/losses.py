@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from murmuration.calibration.records import Calibrator
+from murmuration.likelihoods import link_of
 from murmuration.predictive import SMALLEST_PROBABILITY, Predictive
 
 ELEMENTS = 2**17  # of (S, N, K) unfolded at once: 1 MB stays near the processor, and larger pieces run slower
@@ -39,7 +40,7 @@ def logits_of(pred: Predictive) -> Tensor:
     outweigh thousands of examples. A member's row that holds one is raised to 1e-12, as `log_prob` does; the logits of
     networks pass unchanged.
     """
-    logits = pred.outputs.to(torch.promote_types(pred.outputs.dtype, torch.float32))
+    logits = link_of(pred.likelihood)(pred.outputs.to(torch.promote_types(pred.outputs.dtype, torch.float32)))
     top = logits.amax(-1, keepdim=True)
     given = logits.amin(-1, keepdim=True) < top - IMPOSSIBLE
     if not given.any():

@@ -1,6 +1,6 @@
 """Classes by their mean probabilities: pool first, calibrate the pool, and let the members follow it."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -38,7 +38,7 @@ def follow(pred: Predictive, q: Tensor) -> Predictive:
     members = torch.where(sums > 0, scaled / sums, q)  # a member all of whose classes became impossible joins the mean
     mean = pred.average(members)
     values = q + largest_share(members, mean, q)[:, None] * (members - mean)
-    return replace(pred, outputs=values.clamp_min(SMALLEST_STORED).log())
+    return pred.with_logits(values.clamp_min(SMALLEST_STORED).log())
 
 
 def largest_share(members: Tensor, mean: Tensor, q: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ class Temperature:
 
     def __call__(self, pred: Predictive) -> Predictive:
         check_task(self, pred)
-        return replace(pred, outputs=logits_of(pred) / self.temperature)
+        return pred.with_logits(logits_of(pred) / self.temperature)
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "task": self.task, **asdict(self)}
@@ -58,7 +58,7 @@ class MemberTemperature:
         check_task(self, pred)
         check_count(self, "members", fitted=len(self.temperatures), got=len(pred.outputs))
         logits = logits_of(pred)
-        return replace(pred, outputs=logits / logits.new_tensor(self.temperatures)[:, None, None])
+        return pred.with_logits(logits / logits.new_tensor(self.temperatures)[:, None, None])
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "task": self.task, "temperatures": list(self.temperatures)}

@@ -1,6 +1,6 @@
 """Classes by a factor and a shift for each class's logit, shared by all members."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -32,7 +32,7 @@ class Vector:
         check_task(self, pred)
         check_count(self, "classes", fitted=len(self.factors), got=pred.outputs.shape[-1])
         logits = logits_of(pred)
-        return replace(pred, outputs=logits * logits.new_tensor(self.factors) + logits.new_tensor(self.shifts))
+        return pred.with_logits(logits * logits.new_tensor(self.factors) + logits.new_tensor(self.shifts))
 
     def to_json(self) -> dict[str, Any]:
         fields = {"factors": list(self.factors), "shifts": list(self.shifts)}

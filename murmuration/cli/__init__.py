@@ -16,9 +16,11 @@ from murmuration.cli import (
     explore,
     lists,
     predict,
+    prune,
     reproduce,
     resume,
     selftest,
+    superres,
     train,
 )
 from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, help_text
@@ -60,6 +62,7 @@ for _name, _command, _help in (
     ("evaluate", evaluate.evaluate, evaluate.HELP),
     ("calibrate", calibrate.calibrate, calibrate.HELP),
     ("predict", predict.predict, predict.HELP),
+    ("prune", prune.prune, prune.HELP),
     ("compare", compare.compare, compare.HELP),
     ("audit", audit.audit, audit.HELP),
     ("explore", explore.explore, explore.HELP),
@@ -68,6 +71,7 @@ for _name, _command, _help in (
     ("selftest", selftest.selftest, selftest.HELP),
 ):
     app.command(_name, help=_help, short_help=_command.__doc__)(_command)
+app.add_typer(superres.app, name="superres", short_help="Make pictures larger, with a map of their uncertainty.")
 
 
 def main(arguments: list[str] | None = None) -> int:

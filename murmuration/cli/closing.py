@@ -20,8 +20,11 @@ COLUMNS = {"classification": ("accuracy", "nll", "ece"), "regression": ("rmse", 
 
 def close_run(path: Path, ensemble: "Ensemble", data: "Data", *, as_json: bool) -> None:
     """Evaluate a finished run on its own test split, and leave what was found."""
+    from murmuration.cli.superres import close_pictures
     from murmuration.evaluation import exam_of
 
+    if data.pictures:
+        return close_pictures(path, ensemble, as_json=as_json)
     leave(path, judged(path, ensemble, exam_of(data)), as_json=as_json)
 
 
@@ -74,13 +77,16 @@ def show_found(assessment: "Assessment", report: "Report", record: dict[str, Any
 
 def show_scores(assessments: Sequence["Assessment"]) -> None:
     """All scores of one assessment in a table, or the main scores of several beside each other."""
+    from murmuration.reports.wording import answers
+
     first, exam = assessments[0], assessments[0].exam
     count, of_file = first.evaluation.inputs, first.ensemble is None
     examples = counted(count, "row") if of_file else f"{counted(count, 'example')} of {exam.name}"
     if len(assessments) == 1:
         members = len(first.evaluation.agreement)
-        title = f"{first.name}, {counted(members, 'member')}, {'' if of_file else 'on '}{examples}"
-        columns = ["score", "value", "95 % interval", "better", *(["a member alone"] if members > 1 else [])]
+        title = f"{first.name}, {answers(members // first.draws, first.draws)}, {'' if of_file else 'on '}{examples}"
+        alone = "a member alone" if first.draws == 1 else "a draw alone"
+        columns = ["score", "value", "95 % interval", "better", *([alone] if members > 1 else [])]
         return say_table(columns, score_rows(first.scores, exam.task, members), title=title)
     names = COLUMNS[exam.task]
     columns = ["", *(heading(name) for name in names), *(("members", "trained in") if first.cost else ())]
@@ -104,7 +110,7 @@ def heading(name: str) -> str:
     return f"{found.label} {ARROWS[found.better]}".strip()
 
 
-OF_SEVERAL = ("mutual_information", "expected_entropy", "disagreement", "diversity", "epistemic_std")
+OF_SEVERAL = ("mutual_information", "expected_entropy", "epistemic", "disagreement", "diversity", "epistemic_std")
 
 
 def score_rows(scores: dict[str, "Score"], task: Any, members: int) -> list[list[str]]:

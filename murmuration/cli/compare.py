@@ -18,7 +18,7 @@ from murmuration.cli.options import (
     option,
 )
 from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, help_text, say, say_json
-from murmuration.cli.train import NetName, NoiseStd
+from murmuration.cli.train import Link, NetName, NoiseStd
 from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def compare(
     trust: TrustOptions,
     shift: ShiftOptions,
     noise_std: NoiseStd = None,
+    link: Link = None,
     as_json: Json = False,
 ) -> None:
     """Train several recipes on the same splits and compare them."""
@@ -65,7 +66,7 @@ def compare(
     chosen, settings = chosen_recipes(recipes), plan.plan(trust.wishes())
     path = Path(out) if out else free_path(data, "compare")
     opened = reading.open(data)
-    order, exam = Order(opened, settings, net, noise_std), exam_of(opened)
+    order, exam = Order(opened, settings, net, noise_std, link), exam_of(opened)
     trial = trial_of(shift, exam)
     with taken(path, request_of(order, chosen)):
         ensembles = {each.name: run_of(order, each, path / each.name, quiet=as_json) for each in chosen}
@@ -96,6 +97,7 @@ def request_of(order: "Order", recipes: list["Recipe"]) -> dict[str, Any]:
         "plan": {**order.plan.to_json(), "augment": list(order.plan.augment)},
         "net": order.net,
         "noise_std": order.noise_std,
+        "link": order.link,
         "data": {"opening": order.data.opening, "fingerprint": order.data.fingerprint},
     }
 

@@ -83,6 +83,7 @@ class PlanOptions:
     momentum: Annotated[float, option("Of sgd and nesterov.", "Training", "X")] = 0.9
     weight_decay: Annotated[float, option("Pull of the weights towards 0; needs --decay.", "Training", "X")] = 0.0
     decay: Annotated[str | None, option("coupled (L2) or decoupled (AdamW).", "Training", "WAY")] = None
+    l1: Annotated[float, option("Weight of the L1 norm of kernels: makes weights exactly 0.", "Training", "X")] = 0.0
     batches: Annotated[
         str, option("own order of the examples, same for all, or split among members.", "Training", "WAY")
     ] = "own"

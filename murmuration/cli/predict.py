@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 
 HELP = help_text(
     "Predict the inputs of a file or folder, one row each in their order; labels are not needed. Classes come with "
-    "confidence, entropy, mutual information (what members disagree on) and a probability each; numbers with their "
-    "mean, aleatoric, epistemic and total standard deviation, and the 90 % interval. A run with safeguards adds the "
-    "set or interval that holds the truth as often as promised, and whether to answer at all.",
+    "their confidence, a probability each, and two ways to split their uncertainty. In nats: entropy is "
+    "expected_entropy (what members agree is open) plus mutual_information (what they disagree on). As variances of "
+    "the label: aleatoric (noise) and epistemic (disagreement) summed over classes, and for the predicted class alone "
+    "(_predicted). Numbers come with their mean, aleatoric, epistemic and total standard deviation, and the 90 % "
+    "interval. A run with safeguards adds the set or interval that holds the truth as often as promised, and whether "
+    "to answer at all.",
     "murmur predict runs/x new.csv --out predictions.csv",
     "murmur predict runs/x pictures --out predictions.parquet",
     "murmur predict runs/x digits --out predictions.npz --members",
@@ -33,6 +36,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict inputs, with uncertainty, into a file."""
+    from murmuration.cli.closing import counted
     from murmuration.cli.training import manifest_of
     from murmuration.cli.writers import WRITERS, writable, write_predictions
 
@@ -43,7 +47,7 @@ def predict(
     write_predictions(path, found)
     if as_json:
         return say_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})
-    say(f"{found.rows} predictions of {found.members} members: {path}")
+    say(f"{found.rows:,} predictions of {counted(found.members, 'member')}: {path}")
 
 
 def predictions(path: Path, manifest: dict[str, Any], source: str, *, with_members: bool, raw: bool) -> "Predictions":

@@ -30,6 +30,9 @@ NetName = Annotated[str | None, option("See `murmur list nets`; chosen by the da
 NoiseStd = Annotated[
     float | None, option("Known noise of a regression target; learned if left out.", "Training", "X", "--noise-std")
 ]
+Link = Annotated[
+    str | None, option("What makes probabilities of outputs: softmax or softplus (flatter).", "Training", "NAME")
+]
 
 
 @grouped
@@ -46,6 +49,7 @@ def train(
     plan: PlanOptions,
     trust: TrustOptions,
     noise_std: NoiseStd = None,
+    link: Link = None,
     as_json: Json = False,
 ) -> None:
     """Train an ensemble, evaluate it, and leave a run directory."""
@@ -58,5 +62,5 @@ def train(
     require_free(path)
     opened = reading.open(data)
     with resumable(path):
-        ensemble = train_run(Order(opened, settings, net, noise_std), chosen, path, quiet=as_json)
+        ensemble = train_run(Order(opened, settings, net, noise_std, link), chosen, path, quiet=as_json)
         close_run(path, ensemble, opened, as_json=as_json)

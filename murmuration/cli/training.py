@@ -27,6 +27,7 @@ class Order:
     plan: "Plan"
     net: str | None = None
     noise_std: float | None = None
+    link: str | None = None
 
 
 def train_run(order: Order, recipe: "Recipe", path: Path, *, quiet: bool) -> "Ensemble":
@@ -35,7 +36,14 @@ def train_run(order: Order, recipe: "Recipe", path: Path, *, quiet: bool) -> "En
 
     with training_bar(order.plan.epochs, quiet, recipe.name) as show:
         return fit(
-            order.net, order.data, recipe=recipe, plan=order.plan, noise_std=order.noise_std, out=path, show=show
+            order.net,
+            order.data,
+            recipe=recipe,
+            plan=order.plan,
+            noise_std=order.noise_std,
+            link=order.link,
+            out=path,
+            show=show,
         )
 
 

@@ -16,6 +16,7 @@ from murmuration.errors import Misuse
 from murmuration.predictive import Predictive
 from murmuration.runs import write_whole
 from murmuration.safeguards import Safeguards, regions_of
+from murmuration.uncertainty import uncertainties
 
 Columns = dict[str, np.ndarray]
 LEVEL = 0.9  # of the interval of a regression
@@ -63,17 +64,16 @@ def flat_columns(part: Predictive, names: tuple[str, ...]) -> Columns:
     """Columns (n,) of one predictive, for a table."""
     if part.task == "classification":
         probs = {f"prob_{name}": part.mean[:, k].numpy() for k, name in enumerate(names)}
-        return {"predicted": np.array(names)[part.predicted.numpy()], **uncertainties(part), **probs}
+        return {"predicted": np.array(names)[part.predicted.numpy()], **doubts(part), **probs}
     table = number_arrays(part)
     if len(names) == 1:
         return {key: values[:, 0] for key, values in table.items()}
     return {f"{key}_{name}": values[:, k] for k, name in enumerate(names) for key, values in table.items()}
 
 
-def uncertainties(part: Predictive) -> Columns:
-    """How sure a classification is: columns (n,)."""
-    found = {"confidence": part.confidence, "entropy": part.entropy, "mutual_information": part.mutual_information}
-    return {name: values.numpy() for name, values in found.items()}
+def doubts(part: Predictive) -> Columns:
+    """How sure a classification is, and why it is not: columns (n,)."""
+    return {name: values.numpy() for name, values in uncertainties(part).items()}
 
 
 def flat_promises(part: Predictive, predictions: Predictions, first: int) -> Columns:
@@ -124,7 +124,7 @@ def arrays(part: Predictive, with_members: bool) -> Columns:
     """Arrays (n, ...) of one predictive, for an npz; those of members (S, n, K) are named member_..."""
     if part.task == "classification":
         members = {"member_probs": part.probs.numpy()} if with_members else {}
-        return {"predicted": part.predicted.numpy(), **uncertainties(part), "probs": part.mean.numpy(), **members}
+        return {"predicted": part.predicted.numpy(), **doubts(part), "probs": part.mean.numpy(), **members}
     members = {"member_mean": part.member_mean.numpy(), "member_std": part.member_var.sqrt().numpy()}
     return {**number_arrays(part), **(members if with_members else {})}
 

@@ -1,11 +1,10 @@
 """One rule for each group of inputs, so that the promise holds in every group and not only on average."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from murmuration.conformal.classes import SetRule
 from murmuration.conformal.fitting import Rule, fit_conformal, rule_from_json
@@ -36,7 +35,7 @@ class GroupedRule:
         low, high = interval_rule(self.rest).intervals(pred)
         for name in sorted(set(names) & set(self.rules)):
             here = names == name
-            ends = interval_rule(self.rules[name]).intervals(inputs_of(pred, here))
+            ends = interval_rule(self.rules[name]).intervals(pred.at(here))
             low[here], high[here] = ends
         return low, high
 
@@ -61,7 +60,7 @@ def fit_by_group(
     names, labels = group_names(by, pred.outputs.shape[1]), np.asarray(y)
     rest = fit_conformal(method, pred, labels, level=level, seed=seed)
     rules = {
-        str(name): fit_conformal(method, inputs_of(pred, names == name), labels[names == name], level=level, seed=seed)
+        str(name): fit_conformal(method, pred.at(names == name), labels[names == name], level=level, seed=seed)
         for name in np.unique(names)
     }
     return GroupedRule(rules, rest)
@@ -82,11 +81,6 @@ def group_names(by: Sequence[Any] | np.ndarray, inputs: int) -> np.ndarray:
     if names.shape != (inputs,):
         raise Misuse(f"groups of shape {names.shape} for {inputs} inputs: expected ({inputs},)")
     return names.astype(str)
-
-
-def inputs_of(pred: Predictive, here: np.ndarray) -> Predictive:
-    """The predictive of the chosen inputs."""
-    return replace(pred, outputs=pred.outputs[:, torch.from_numpy(here)])
 
 
 def set_rule(rule: Rule) -> SetRule:

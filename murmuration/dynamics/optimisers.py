@@ -4,11 +4,13 @@ They call the functional forms that `torch.optim` itself is made of, fused where
 whole stacks (M, ...) or one member's views: the update is element by element, so the member axis needs no care.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softshrink
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
@@ -20,7 +22,10 @@ Decay = Literal["coupled", "decoupled"]
 
 @dataclass(frozen=True)
 class Optimiser:
-    """One update rule; `weight_decay` acts through the gradient (coupled) or on the weight itself (decoupled)."""
+    """One update rule; `weight_decay` acts through the gradient (coupled) or on the weight itself (decoupled).
+
+    `l1` is left to whoever knows which parameters are kernels (`shrink`).
+    """
 
     name: str
     momentum: float = 0.9
@@ -28,6 +33,7 @@ class Optimiser:
     eps: float = 1e-8
     weight_decay: float = 0.0
     decay: Decay = "coupled"
+    l1: float = 0.0
 
     def moments(self, parameters: dict[str, Tensor]) -> Moments:
         """Zero moments for the parameters."""
@@ -84,6 +90,21 @@ class Optimiser:
         )
 
 
+def shrink(parameters: list[Tensor], by: float) -> None:
+    """Move parameters towards zero, in place, by so much and no further: sign(w) max(abs(w) - by, 0).
+
+    The proximal step of an L1 norm of weight `by` over the learning rate. Following the norm's gradient instead never
+    makes a weight exactly zero.
+
+    >>> weights = torch.tensor([0.3, -0.05])
+    >>> shrink([weights], 0.1)
+    >>> weights
+    tensor([0.2000, -0.0000])
+    """
+    for parameter in parameters:
+        parameter.copy_(softshrink(parameter, by))
+
+
 OPTIMISERS = {
     "adam": "Adam (Kingma and Ba 2015); decoupled decay makes it AdamW",
     "sgd": "gradient descent with heavy-ball momentum",
@@ -92,7 +113,7 @@ OPTIMISERS = {
 
 
 def make_optimiser(
-    name: str, *, momentum: float = 0.9, weight_decay: float = 0.0, decay: Decay | None = None
+    name: str, *, momentum: float = 0.9, weight_decay: float = 0.0, decay: Decay | None = None, l1: float = 0.0
 ) -> Optimiser:
     """The named optimiser; weight decay must say how it acts, since the two forms differ for Adam.
 
@@ -104,4 +125,6 @@ def make_optimiser(
         raise unknown("optimiser", name, OPTIMISERS)
     if weight_decay and decay not in ("coupled", "decoupled"):
         raise Misuse(f"weight_decay={weight_decay} without decay: write decay='coupled' (L2) or 'decoupled' (AdamW)")
-    return Optimiser(name, momentum=momentum, weight_decay=weight_decay, decay=decay or "coupled")
+    if not 0 <= l1 < math.inf:
+        raise Misuse(f"l1={l1}: need a number that is not negative, such as 0.0001")
+    return Optimiser(name, momentum=momentum, weight_decay=weight_decay, decay=decay or "coupled", l1=l1)

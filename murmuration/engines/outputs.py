@@ -21,7 +21,7 @@ def member_outputs(team: Team, weights: Family, population: Population, x: Tenso
     @torch.no_grad()
     def run(group: slice) -> Tensor:
         mine, some = noise[group], drawn(population, group, draws)
-        tensors = weights.realise(some.own, some.shared, mine).with_buffers(some.buffers)
+        tensors = weights.realise(some.own, some.shared, mine, buffers=some.buffers).with_buffers(some.buffers)
         device = next(iter({**tensors.own, **tensors.shared}.values())).device
         structure, direct = team.structure(training=False), team.engine.direct
         parts = (part.to(device).expand(some.members, *part.shape) for part in x.split(CHUNK))

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from murmuration.analysis.distributions import Diagnosis, diagnose
 from murmuration.data import Data
 from murmuration.ensemble import Ensemble
 from murmuration.evaluation.costs import cost_of
+from murmuration.evaluation.doubts import ClassDoubt, doubts_by_class, doubts_json
 from murmuration.evaluation.examining import answers, examine
 from murmuration.evaluation.exams import Exam, exam_of
 from murmuration.evaluation.foreign import ForeignFound
@@ -40,6 +42,7 @@ class Assessment:
     shift: ShiftFound | None = None
     foreign: tuple[ForeignFound, ...] = ()
     groups: Mapping[str, list[GroupScores]] = field(default_factory=dict)  # column -> its groups
+    weights: Diagnosis | None = None  # what became of weights that are distributions
 
     def __repr__(self) -> str:
         return f"Assessment({self.name!r} on {self.exam.name!r}: {self.evaluation.inputs} examples)"
@@ -51,9 +54,19 @@ class Assessment:
         return {int(member): text for member, text in manifest.get("trouble", {}).items()}
 
     @property
+    def draws(self) -> int:
+        """How often each member answered."""
+        return self.ensemble.recipe.weighs.draws if self.ensemble is not None else 1
+
+    @property
     def members(self) -> list[dict[str, float]]:
-        """The scores of each member alone."""
-        return member_scores(self.evaluation)
+        """The scores of each member alone; of one that answers several times, their mean."""
+        return member_scores(self.evaluation, self.draws)
+
+    @property
+    def doubts(self) -> tuple[ClassDoubt, ...]:
+        """How unsure the ensemble is of the examples of every class, and why."""
+        return doubts_by_class(self.evaluation, self.exam.classes)
 
     @property
     def sets(self) -> list[SetsFound]:
@@ -107,6 +120,8 @@ class Assessment:
             "shift": self.shift.to_json() if self.shift is not None else None,
             "ood": [each.to_json() for each in self.foreign],
             "groups": {name: [each.to_json() for each in found] for name, found in self.groups.items()},
+            "uncertainty": doubts_json(self.evaluation, self.exam.classes),
+            "weights": self.weights.to_json() if self.weights is not None else None,
         }
         return finite({key: value for key, value in record.items() if value not in (None, [], {})})
 
@@ -151,6 +166,7 @@ def assess(ensemble: Ensemble, data: Data | Exam, name: str | None = None) -> As
         found.plain if guard is not None else None,
         found.guarded,
         by_class(found.plain, exam.classes) if guard is not None else {},
+        weights=diagnose(ensemble, exam.split.x),
     )
 
 
@@ -161,8 +177,8 @@ def guard_of(ensemble: Ensemble, exam: Exam) -> Safeguards | None:
     return ensemble.safeguarded(exam.val.x, exam.val.y).safeguards
 
 
-def member_scores(evaluation: Evaluation) -> list[dict[str, float]]:
-    """The scores of each member alone, in the members' order."""
+def member_scores(evaluation: Evaluation, draws: int = 1) -> list[dict[str, float]]:
+    """The scores of each member alone, in the members' order: means over its draws, which are neighbours."""
     columns = evaluation.columns
     if len(evaluation.agreement) == 1 < len(columns["member_log_prob"]):  # draws of one prediction are no members
         return []
@@ -171,4 +187,5 @@ def member_scores(evaluation: Evaluation) -> list[dict[str, float]]:
         table = {"accuracy": columns["member_correct"].mean(-1), **table, "brier": columns["member_brier"].mean(-1)}
     else:
         table = {"rmse": np.sqrt(columns["member_squared_error"].mean(-1)), **table}
-    return [{name: float(values[i]) for name, values in table.items()} for i in range(len(table["nll"]))]
+    means = {name: values.reshape(-1, draws).mean(1) for name, values in table.items()}
+    return [{name: float(values[i]) for name, values in means.items()} for i in range(len(means["nll"]))]

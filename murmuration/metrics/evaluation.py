@@ -1,7 +1,7 @@
 """An evaluation: the columns of all inputs, gathered in chunks, and the scores with their intervals."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -141,12 +141,12 @@ class Gathering:
         targets, size, start = checked(pred, y), inputs_at_once(pred.outputs), self.inputs
         kind = len(pred.outputs), pred.likelihood
         if self._kind is None:
-            self._kind, self._origin = kind, member_origin(inputs_of(pred, 0, size))
+            self._kind, self._origin = kind, member_origin(pred.at(slice(size)))
         if kind != self._kind:
             raise Misuse(f"a chunk has {len(pred.outputs)} members or a task unlike the first: expected one ensemble")
 
         def measured(first: int) -> tuple[Columns, Tensor]:
-            part = inputs_of(pred, first, size)  # made here, so that what it unfolds in memory goes with it
+            part = pred.at(slice(first, first + size))  # made here, so that what it unfolds in memory goes with it
             return columns(part, targets[first : first + size]), agreement_sums(part, self._origin)
 
         for table, sums in side_by_side(measured, range(0, len(targets), size)):
@@ -225,11 +225,6 @@ def split(pred: Predictive, y: Any) -> Iterator[tuple[Predictive, Tensor]]:
 def checked(pred: Predictive, y: Any) -> Tensor:
     """The targets y of either task: labels (N,) or numbers (N, K)."""
     return pred.labels(y) if pred.task == "classification" else pred.targets(y)
-
-
-def inputs_of(pred: Predictive, first: int, count: int) -> Predictive:
-    """The predictive of so many inputs from one on, without what has been derived of the others."""
-    return replace(pred, outputs=pred.outputs[:, first : first + count])
 
 
 def score(pred: Predictive, y: Any, *, seed: int = 0, resamples: int = 1000) -> dict[str, Score]:

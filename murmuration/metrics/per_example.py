@@ -10,6 +10,7 @@ from torch import Tensor
 from murmuration.errors import Failure
 from murmuration.mixtures import folded_mean
 from murmuration.predictive import Predictive
+from murmuration.uncertainty import uncertainties
 
 Columns = dict[str, np.ndarray]
 
@@ -44,13 +45,10 @@ def class_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
         "label": labels,
         "predicted": pred.predicted,
         "correct": pred.predicted == labels,
-        "confidence": pred.confidence,
         "log_prob": pred.log_prob(labels),
         "brier": own_brier,
         **fair,
-        "entropy": pred.entropy,
-        "expected_entropy": pred.expected_entropy,
-        "mutual_information": pred.mutual_information,
+        **uncertainties(pred),
         "disagreement": pred.disagreement,
         "diversity": diversity,
         "member_log_prob": member_log_prob,

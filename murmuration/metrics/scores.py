@@ -189,6 +189,8 @@ CLASS_SCORES: dict[str, Measure] = {
     "entropy": mean_of("entropy", C, "neutral", POSITIVE, "total uncertainty, in nats"),
     "expected_entropy": mean_of("expected_entropy", C, "neutral", POSITIVE, "aleatoric uncertainty, in nats"),
     "mutual_information": mean_of("mutual_information", C, "neutral", POSITIVE, "epistemic uncertainty, in nats"),
+    "aleatoric": mean_of("aleatoric", C, "neutral", UNIT, "trace of the label's covariance that members agree on"),
+    "epistemic": mean_of("epistemic", C, "neutral", UNIT, "trace of the covariance of members' probabilities"),
     "disagreement": mean_of("disagreement", C, "neutral", UNIT, "share of pairs of members that differ in class"),
     "member_accuracy": mean_of("expected_correct", C, "higher", UNIT, "accuracy of a member alone, on average"),
     "member_nll": loss_of("expected_log_prob", C, POSITIVE, "nll of a member alone, on average"),

@@ -12,9 +12,11 @@ from murmuration.errors import Misuse, unknown
 from murmuration.nets.convnets import alexnet, lenet5, plain_cnn, three_conv_three_fc
 from murmuration.nets.dense import mlp
 from murmuration.nets.resnets import preact_resnet18, resnet18, resnet20, resnet50
+from murmuration.nets.subpixel import subpixel
 
 small_cnn = partial(plain_cnn, channels=(16, 32, 32))
 medium_cnn = partial(plain_cnn, channels=(64, 128, 256, 256))
+subpixel_plain = partial(subpixel, beyond=False)
 alexnet_half = partial(alexnet, widths=(32, 96, 192, 128, 64))
 
 
@@ -26,6 +28,7 @@ class NetEntry:
     options: tuple[str, ...]  # keywords of the factory that `build_net` passes on
     description: str
     tables: bool = False  # whether it takes inputs that are not images
+    pictures: bool = False  # whether its outputs are the pixels of a picture
 
 
 NETS: dict[str, NetEntry] = {
@@ -40,6 +43,8 @@ NETS: dict[str, NetEntry] = {
     "resnet18": NetEntry(resnet18, (), "ResNet-18; 11.2 million"),
     "preact-resnet18": NetEntry(preact_resnet18, (), "ResNet-18 of pre-activated blocks; 11.2 million"),
     "resnet50": NetEntry(resnet50, (), "ResNet-50 v2, pre-activated bottlenecks; 23.5 million and the head"),
+    "subpixel": NetEntry(subpixel, (), "picture to larger picture: 4 convs beyond bicubic; 60 thousand", pictures=True),
+    "subpixel-plain": NetEntry(subpixel_plain, (), "the same, not added to anything", pictures=True),
 }
 
 

@@ -14,7 +14,7 @@ from murmuration.ensemble import Ensemble
 from murmuration.evaluation import Assessment, Exam, assess
 from murmuration.metrics import SCORES
 from murmuration.reports.entries import entry_of
-from murmuration.reports.examples import uncertain_examples
+from murmuration.reports.examples import doubtful_examples, uncertain_examples
 from murmuration.reports.findings import Difference, differences, findings
 from murmuration.reports.page import write_report
 from murmuration.reports.records import DataCard, Report
@@ -33,7 +33,8 @@ def report_of(
 ) -> Report:
     """The record of assessments in one exam; the examples are those that the best by NLL was least sure of."""
     exam = assessments[0].exam
-    leader = min(assessments, key=lambda each: float(each.scores["nll"]))
+    ranked = sorted(assessments, key=lambda each: float(each.scores["nll"]))
+    leader, doubter = ranked[0], next((each for each in ranked if len(each.evaluation.agreement) > 1), ranked[0])
     names = ", ".join(each.name for each in assessments)
     manifest = manifest_of(leader)
     return Report(
@@ -43,6 +44,8 @@ def report_of(
         entries=tuple(entry_of(each) for each in assessments),
         examples=uncertain_examples(leader),
         examples_of=leader.name if len(assessments) > 1 else "",
+        doubtful=doubtful_examples(doubter),
+        doubtful_of=doubter.name if len(assessments) > 1 else "",
         notes=findings(assessments, differences(assessments) if tests is None else tests),
         directions={name: measure.better for name, measure in SCORES[exam.task].items()},
         command=command or manifest.get("command", "") or this_command(),

@@ -4,12 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from murmuration.evaluation import Assessment
 from murmuration.metrics.per_example import Columns
 from murmuration.reports.coupling_records import meetings_of
 from murmuration.reports.curves import declining, plain, reliability_of
+from murmuration.reports.doubt_records import OVERALL, ClassRow, Doubts
+from murmuration.reports.doubt_records import SHOWN as OF_CLASS
 from murmuration.reports.landscape import field_of, some
+from murmuration.reports.pruning_records import pruned_of
 from murmuration.reports.records import Cost, Entry, Histogram, Parity
 from murmuration.reports.trust_entries import trust_of
 
@@ -60,14 +64,42 @@ def entry_of(assessment: Assessment) -> Entry:
         histograms=tuple(histogram(columns, name, task) for name in spread_names(task, members)),
         cost=Cost(**assessment.cost) if assessment.cost else None,
         history=curves(ensemble.history) if ensemble is not None else (),
-        agreement=assessment.evaluation.agreement if members > 1 else None,
+        draws=assessment.draws,
+        agreement=by_member(assessment.evaluation.agreement, assessment.draws) if members > 1 else None,
         members=assessment.members if members > 1 else (),
         frozen=assessment.trouble,
         parity=None if classes or columns["target"].ndim > 1 else parity(columns),
         field=field_of(assessment),
         trust=trust_of(assessment),
         meetings=meetings_of(ensemble.history, ensemble.manifest) if ensemble is not None else None,
+        doubts=doubts_of(assessment),
+        weights=assessment.weights,
+        pruned=pruned_of(ensemble.manifest) if ensemble is not None else None,
     )
+
+
+def by_member(agreement: NDArray[Any], draws: int) -> NDArray[Any]:
+    """Agreement (M, M) of members from that of all their draws (S, S): the diagonal is that of a member's own draws."""
+    if draws == 1:
+        return agreement
+    members = len(agreement) // draws
+    found = agreement.reshape(members, draws, members, draws).mean((1, 3))
+    own = [agreement[first : first + draws, first : first + draws] for first in range(0, len(agreement), draws)]
+    np.fill_diagonal(found, [(block.sum() - block.trace()) / (draws * (draws - 1)) for block in own])
+    return found
+
+
+def doubts_of(assessment: Assessment) -> Doubts | None:
+    """Why an ensemble is unsure; nothing of a regression."""
+    if assessment.exam.task != "classification":
+        return None
+    answers = len(assessment.evaluation.columns["member_log_prob"])
+    rows = tuple(
+        ClassRow(each.name, each.examples, plain({name: each.scores[name] for name in OF_CLASS}))
+        for each in assessment.doubts
+    )
+    overall = plain({name: assessment.scores[name] for name in OVERALL})
+    return Doubts(answers // assessment.draws, assessment.draws, overall, rows)
 
 
 def spread_names(task: str, members: int) -> tuple[str, ...]:

@@ -13,33 +13,45 @@ from murmuration.reports.records import Example
 from murmuration.reports.wording import number
 
 SHOWN = 12
+FEW = 4  # of each kind of uncertainty
 COLOURS = (1, 3, 4)  # channels that a picture can have
 RANKED_BY = {"classification": "entropy", "regression": "total_std"}
 CLASS_MEASURES = ("confidence", "entropy", "mutual_information")
+SPLIT_MEASURES = ("confidence", "aleatoric", "epistemic")
 NUMBER_MEASURES = ("total_std", "aleatoric_std", "epistemic_std")
 
 
-def uncertain_examples(assessment: Assessment, count: int = SHOWN) -> tuple[Example, ...]:
-    """The examples of the exam with the largest uncertainty, most uncertain first; only these are predicted again."""
+def uncertain_examples(assessment: Assessment, count: int = SHOWN, by: str | None = None) -> tuple[Example, ...]:
+    """The examples of the exam with most of an uncertainty, most uncertain first; only these are predicted again."""
     exam, columns = assessment.exam, assessment.evaluation.columns
     if assessment.ensemble is None:
         return ()
-    places = np.argsort(-columns[RANKED_BY[exam.task]], kind="stable")[:count]
+    ranked_by = by or RANKED_BY[exam.task]
+    places = np.argsort(-columns[ranked_by], kind="stable")[:count]
     x = exam.split.x[places.copy()]
     predictive = assessment.ensemble.predict(x)
+    shown = measures(exam.task, predictive) if by is None else SPLIT_MEASURES
     return tuple(
         Example(
             label=told(columns["label" if exam.classes else "target"], place, exam.classes),
             prediction=told(columns["predicted"], place, exam.classes),
             image=picture(exam.preparation, x[turn]),
             row=row(exam.preparation, x[turn]),
-            measures={name: float(columns[name][place]) for name in measures(exam.task, predictive)},
+            measures={name: float(columns[name][place]) for name in shown},
             votes=votes(predictive, turn, exam.classes),
             member_predictions=means(predictive, turn),
             index=int(place),
         )
         for turn, place in enumerate(places)
     )
+
+
+def doubtful_examples(assessment: Assessment, count: int = FEW) -> dict[str, tuple[Example, ...]]:
+    """Of a classification, the examples with most of each kind of uncertainty; one answer alone has one kind."""
+    if assessment.exam.task != "classification":
+        return {}
+    kinds = ("epistemic", "aleatoric") if len(assessment.evaluation.agreement) > 1 else ("aleatoric",)
+    return {kind: uncertain_examples(assessment, count, kind) for kind in kinds}
 
 
 def measures(task: str, predictive: Predictive) -> tuple[str, ...]:

@@ -87,6 +87,7 @@ def about(assessment: Assessment, named: bool) -> list[str]:
         trust(assessment, who),
         about_members(assessment, who),
         *advice(assessment, who),
+        about_weights(assessment, named),
         *about_trouble(assessment),
     ]
     return [text if named and text.startswith(who) else text[:1].upper() + text[1:] for text in texts if text]
@@ -120,11 +121,16 @@ def about_members(assessment: Assessment, who: str) -> str:
     if members == 1:
         return ""
     alone, together = (number(float(assessment.scores[name])) for name in ("member_nll", "nll"))
-    drawn = assessment.ensemble is not None and assessment.ensemble.recipe.weighs.draws > 1
-    one = "draw" if drawn else "member"  # of a network whose weights are left to chance
+    one = "draw" if assessment.draws > 1 else "member"  # of a network whose weights are left to chance
     if alone == together:
         return f"averaging {members} {one}s leaves the NLL of {who} at {together}: they add little to one alone."
     return f"averaging {members} {one}s lowers the NLL of {who} from {alone} (a {one} alone) to {together}."
+
+
+def about_weights(assessment: Assessment, named: bool) -> str:
+    """What became of weights that are distributions."""
+    found = assessment.weights.finding if assessment.weights is not None else ""
+    return f"{assessment.name}: {found}" if found and named else found
 
 
 def about_trouble(assessment: Assessment) -> list[str]:

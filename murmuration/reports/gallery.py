@@ -1,5 +1,7 @@
 """The most uncertain test examples, each as a card with its picture or row and what the members said."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from murmuration.reports.markup import NOTHING, Markup, details, join, png, section, tag, text
@@ -13,14 +15,19 @@ VOTES = 5
 
 def gallery(report: Report) -> Markup:
     """The section of the most uncertain examples."""
-    cards = join(_card(example, report.task) for example in report.examples)
     whose = f" by {report.examples_of}" if report.examples_of else ""
     reading = (
         f"The test examples ranked most uncertain{whose}. Often they are truly ambiguous or wrongly "
         "labelled, which makes them worth a look."
     )
-    kind = "gallery images" if all(example.image is not None for example in report.examples) else "gallery"
-    return section("examples", "Most uncertain examples", reading, tag("div", cards, kind) if cards else NOTHING)
+    return section("examples", "Most uncertain examples", reading, cards(report.examples, report.task))
+
+
+def cards(examples: Sequence[Example], task: str) -> Markup:
+    """Examples side by side, each with what was said of it; nothing when there are none."""
+    inside = join(_card(example, task) for example in examples)
+    kind = "gallery images" if all(example.image is not None for example in examples) else "gallery"
+    return tag("div", inside, kind) if inside else NOTHING
 
 
 def _card(example: Example, task: str) -> Markup:

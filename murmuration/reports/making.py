@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 import murmuration.reports.figures as figures
 import murmuration.reports.pictures as pictures
 from murmuration.reports.markup import NOTHING, Markup, details, figure, grid, join, section, table, tag, text
 from murmuration.reports.records import Cost, Entry, Report
 from murmuration.reports.summary import number_of
-from murmuration.reports.wording import MISSING, TIMES, duration, finite_mean, meaning, number
+from murmuration.reports.wording import MISSING, TIMES, answers, duration, finite_mean, meaning, number
 
 
 def training(report: Report) -> Markup:
@@ -36,24 +38,39 @@ def members(report: Report) -> Markup:
     plots = grid(figure(pictures.agreement(entry, f"agreement-{place}")) for place, entry in enumerate(report.entries))
     tables = [_member_table(entry) for entry in report.entries]
     stopped = [_frozen(entry) for entry in report.entries]
+    drawn = [_own_draws(entry) for entry in report.entries]
     reading = (
         "Members that always agree are worth no more than one. The map shows how alike the predictions of "
         "each two members are; the tables show what each member scores alone."
     )
-    return section("members", "The members", reading, join([*stopped, plots, *tables]))
+    return section("members", "The members", reading, join([*stopped, *drawn, plots, *tables]))
+
+
+def _own_draws(entry: Entry) -> Markup:
+    """How alike the answers of one member are, where it gives several."""
+    if entry.draws == 1 or entry.agreement is None:
+        return NOTHING
+    own = finite_mean(np.diag(entry.agreement))
+    count = answers(len(entry.agreement), entry.draws)
+    return tag(
+        "p",
+        text(f"{entry.name}: {count}; two draws of a member are alike to {number(own)}, where 1 is the same."),
+        "aside",
+    )
 
 
 def _member_table(entry: Entry) -> Markup:
     if not entry.members:
         return NOTHING
     names = list(dict.fromkeys(name for row in entry.members for name in row))
+    one = "a draw of member" if entry.draws > 1 else "member"
     rows = [
-        (text(f"member {place}"), [text(number(row.get(name, math.nan))) for name in names])
+        (text(f"{one} {place}"), [text(number(row.get(name, math.nan))) for name in names])
         for place, row in enumerate(entry.members)
     ]
     whole = [text(number(entry.scores[name][0])) if name in entry.scores else text(MISSING) for name in names]
     mean = [text(number(finite_mean(row.get(name, math.nan) for row in entry.members))) for name in names]
-    rows += [(text("mean of members"), mean), (text("ensemble"), whole)]
+    rows += [(text("mean of members" if entry.draws == 1 else "mean of all draws"), mean), (text("ensemble"), whole)]
     columns = [text("Member"), *(text(meaning(name).label) for name in names)]
     return details(f"Members of {entry.name}", table(f"Each member of {entry.name} alone", columns, rows))
 

@@ -9,12 +9,15 @@ from importlib.resources import files
 from pathlib import Path
 
 import murmuration.reports.coupling_section as coupling_section
+import murmuration.reports.doubt_section as doubt_section
 import murmuration.reports.gallery as gallery
 import murmuration.reports.making as making
+import murmuration.reports.pruning_section as pruning_section
 import murmuration.reports.sections as sections
 import murmuration.reports.shift_section as shift_section
 import murmuration.reports.summary as summary
 import murmuration.reports.trust_sections as trust_sections
+import murmuration.reports.weights_section as weights_section
 from murmuration.errors import Failure
 from murmuration.reports.markup import Markup, join, text
 from murmuration.reports.records import Report
@@ -29,6 +32,7 @@ SECTIONS = (
     sections.risk_coverage,
     trust_sections.rules,
     sections.histograms,
+    doubt_section.doubts,
     sections.parity,
     sections.fields,
     trust_sections.sets,
@@ -38,6 +42,8 @@ SECTIONS = (
     gallery.gallery,
     sections.recipes,
     coupling_section.meetings,
+    weights_section.weights,
+    pruning_section.pruning,
     making.members,
     making.training,
     making.costs,

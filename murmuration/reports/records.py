@@ -10,8 +10,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from murmuration.analysis.distributions import Diagnosis
 from murmuration.errors import Misuse, unknown
 from murmuration.reports.coupling_records import Meetings
+from murmuration.reports.doubt_records import Doubts
 from murmuration.reports.measured import (
     KINDS,
     Histogram,
@@ -22,6 +24,7 @@ from murmuration.reports.measured import (
     check_scores,
     same_length,
 )
+from murmuration.reports.pruning_records import Pruned
 from murmuration.reports.trust_records import Trust
 
 
@@ -108,13 +111,17 @@ class Entry:
     histograms: tuple[Histogram, ...] = ()
     cost: Cost | None = None
     history: Sequence[Mapping[str, Any]] = ()  # {"epoch": 1, "train_loss": [M], "val_nll": [M], "ensemble": {...}}
-    agreement: NDArray[Any] | None = None  # (S, S) share of examples two members label alike, or a correlation
+    draws: int = 1  # answers of each member to an input
+    agreement: NDArray[Any] | None = None  # (M, M) share of examples two members label alike, or a correlation
     members: Sequence[Mapping[str, float]] = ()  # scores of each member alone
     frozen: Mapping[int, str] = field(default_factory=dict)  # member that stopped early -> why
     parity: Parity | None = None
     field: Field1D | Field2D | None = None
     trust: Trust | None = None
     meetings: Meetings | None = None  # of members that repel each other
+    doubts: Doubts | None = None  # why it is unsure, of a classification
+    weights: Diagnosis | None = None  # what became of weights that are distributions
+    pruned: Pruned | None = None  # how, if weights were left out
 
     def __post_init__(self) -> None:
         check_scores(self.name, self.scores)
@@ -147,6 +154,8 @@ class Report:
     entries: tuple[Entry, ...]
     examples: tuple[Example, ...] = ()
     examples_of: str = ""  # the recipe whose uncertainty ranked the examples
+    doubtful: Mapping[str, tuple[Example, ...]] = field(default_factory=dict)  # uncertainty -> those with most of it
+    doubtful_of: str = ""  # the recipe whose uncertainty these are
     notes: tuple[str, ...] = ()
     directions: Mapping[str, Literal["higher", "lower", "neutral"]] = field(default_factory=dict)  # of new scores
     interval: str = "95 %"  # what the intervals of the scores hold

@@ -85,6 +85,12 @@ MEANINGS = {
     "mutual_information": Meaning(
         "Mutual information", "", "The part of it on which the members disagree (JS), in nats."
     ),
+    "aleatoric": Meaning(
+        "Aleatoric", "", "Variance of the label that all answers agree on, summed over the classes: noise."
+    ),
+    "epistemic": Meaning(
+        "Epistemic", "", "Variance of the probabilities from answer to answer, summed over the classes: disagreement."
+    ),
     "disagreement": Meaning("Disagreement", "", "Share of pairs of members that choose different classes."),
     "member_accuracy": Meaning("Member accuracy", "higher", "Accuracy of one member alone, on average."),
     "member_nll": Meaning("Member NLL", "lower", "NLL of one member alone, on average."),
@@ -195,6 +201,16 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def answers(members: int, draws: int = 1) -> str:
+    """How many answers an ensemble gives to an input.
+
+    >>> answers(5), answers(1, 30)
+    ('5 members', '1 member × 30 draws')
+    """
+    told = f"{members:,} member{'' if members == 1 else 's'}"
+    return f"{told} {TIMES} {draws:,} draws" if draws > 1 else told
 
 
 def shorten(text: str, length: int = 28) -> str:

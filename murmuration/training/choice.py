@@ -28,7 +28,7 @@ def choose_engine(job: Job, progress: Progress) -> Choice:
 
     @contextmanager
     def trial(candidate: Engine, members: int) -> Iterator[Callable[[], object]]:
-        state = at_rest(progress.state.population.group(slice(members)).clone(), plan)
+        state = at_rest(progress.state.population.group(slice(members)).clone(), method)
         with assemble(candidate, module) as team:
             yield lambda: step(team, method, state, batch)
 

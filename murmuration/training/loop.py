@@ -1,5 +1,6 @@
 """The only loop: epochs of steps, a look at the validation set after each, and a record of what was seen."""
 
+import copy
 import math
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from murmuration.coupling import Coupling, make_coupling
 from murmuration.data import Data, Split
-from murmuration.dynamics import keeps, learning_rate_factor
+from murmuration.dynamics import Ivon, keeps, learning_rate_factor
 from murmuration.dynamics.schedules import Moment
 from murmuration.engines import Engine, Team, assemble, member_outputs
 from murmuration.errors import Misuse
@@ -26,7 +27,7 @@ from murmuration.tangent.linearised import averaged
 from murmuration.tangent.regimes import smooth_gamma, trace_ratio
 from murmuration.training.batches import epoch_batches, steps_per_epoch
 from murmuration.training.bound import Bound
-from murmuration.training.step import Factors, Method, State, step
+from murmuration.training.step import Factors, Method, State, moments_of, step
 from murmuration.weights import Outline, Structure, family_of, outline_of
 from murmuration.weights.families import masked_population
 from murmuration.weights.gaussian import Gaussian, with_spreads
@@ -68,6 +69,7 @@ class Job:
     alpha: float | None = None  # of tuned lengthscales, once it is chosen
     gamma: float | None = None  # measured, where sharing asks for it
     backbone: nn.Module | None = None  # a network whose body is used as it is
+    around: tuple[nn.Module, ...] = ()  # trained networks that members begin as, in turn, if distributions are around
 
     @cached_property
     def coupling(self) -> Coupling | None:
@@ -85,7 +87,7 @@ class Job:
     @cached_property
     def outline(self) -> Outline:
         """The kernels of the network, where the recipe does something with them."""
-        if not self.recipe.needs_outline:
+        if not self.recipe.needs_outline and not self.plan.l1:
             return Outline(())
         return outline_of(self.member(0), self.data.train.x[:2]).require_understood()
 
@@ -112,7 +114,14 @@ class Job:
             seed=self.plan.seed,
             first_member=self.plan.first_member,
             bound=self.bound(),
+            ivon=self.ivon,
         )
+
+    @property
+    def ivon(self) -> Ivon | None:
+        """What moves distributions, if it is not the optimiser."""
+        chosen = self.recipe.ivon
+        return None if chosen is None else chosen.among(len(self.data.train))
 
     def bound(self) -> Bound:
         """What is minimised."""
@@ -131,7 +140,9 @@ class Job:
         )
 
     def member(self, index: int) -> nn.Module:
-        """The network that member `index` begins as, from its own initialisation stream."""
+        """The network that member `index` begins as, from its own initialisation stream if it is not trained."""
+        if self.around:
+            return copy.deepcopy(self.around[index % len(self.around)])
         with global_stream(self.plan.seed, "initialisation", self.plan.first_member + index):
             return self.build()
 
@@ -141,9 +152,14 @@ def begin(job: Job) -> Progress:
     plan = job.plan
     if job.recipe.shares.what in ("head", "backbone") or (job.coupling is not None and job.coupling.needs_features):
         Structure(job.member(0)).require_parts()
-    population = members_of(job).map(lambda t: t.to(plan.device))
+    return before_first_step(job, members_of(job).map(lambda t: t.to(plan.device)))
+
+
+def before_first_step(job: Job, population: Population) -> Progress:
+    """These members, as they stand, about to be trained."""
+    plan = job.plan
     return Progress(
-        at_rest(population, plan),
+        at_rest(population, job.method()),
         kept=population.clone(),
         loss_sum=torch.zeros(plan.members, dtype=torch.float64),
         best=torch.full((plan.members,), math.inf),
@@ -161,20 +177,19 @@ def members_of(job: Job) -> Population:
 
     population = with_factors(populate(job.member, plan.members, shared), recipe.shares, job.outline, stream)
     population = masked_population(population, recipe.weighs, job.outline, stream)
-    if isinstance(recipe.weighs, Gaussian):
-        population = with_spreads(population, recipe.weighs, job.outline)
     if plan.members > 1 and not population.own and not population.buffers:
         raise Misuse(f"sharing {recipe.sharing} leaves members nothing of their own: they would be equal for ever")
     if not population.own and recipe.repulsion is not None and recipe.repulsion.space == "weights":
         raise Misuse(f"coupling weights with sharing {recipe.sharing}: members have no weights of their own to repel")
-    return population
+    if not isinstance(recipe.weighs, Gaussian):
+        return population
+    return with_spreads(population, recipe.weighs, job.outline, None if job.ivon is None else job.ivon.first_std)
 
 
-def at_rest(population: Population, plan: Plan) -> State:
+def at_rest(population: Population, method: Method) -> State:
     """A population with no momentum, before any step."""
-    optimiser = plan.make_optimiser()
     active = torch.ones(population.members, dtype=torch.bool)
-    return State(population, optimiser.moments(population.own), optimiser.moments(population.shared), active)
+    return State(population, moments_of(method, population.own), moments_of(method, population.shared), active)
 
 
 def train(job: Job, engine: Engine, progress: Progress, watcher: Watcher) -> Population:

@@ -19,16 +19,17 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from murmuration.coupling import Coupling, Shown
-from murmuration.dynamics import Moments, Optimiser
+from murmuration.dynamics import Ivon, Moments, Optimiser
+from murmuration.dynamics.optimisers import shrink
 from murmuration.engines import Team
-from murmuration.likelihoods import Likelihood
-from murmuration.population import Named, Population
+from murmuration.likelihoods import Likelihood, link_of
+from murmuration.population import Named, Population, keep_zeros
 from murmuration.sharing import is_factor
 from murmuration.streams import Noise, global_stream, normals
 from murmuration.training.bound import Bound
 from murmuration.training.meeting import Local, Pulled, meet, pull_back, pulled_early
 from murmuration.weights import Family, Realised, Structure, run_members
-from murmuration.weights.gaussian import SPREAD
+from murmuration.weights.gaussian import SPREAD, distributions
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Method:
     bound: Bound = field(default_factory=Bound)
     seed: int = 0
     first_member: int = 0
+    ivon: Ivon | None = None  # what moves distributions, if it is not the optimiser
 
 
 @dataclass
@@ -111,7 +113,7 @@ def step(team: Team, method: Method, state: State, batch: Batch) -> Tensor:
 def local(team: Team, method: Method, state: State, members: slice, batch: Batch) -> Local:
     """The group's losses and signatures, with the graph that leads to them."""
     group = state.population.group(members)
-    own, shared = _leaves(group.own), _leaves(group.shared)
+    own, shared = _leaves(without_nonsense(group.own, state.active[members])), _leaves(group.shared)
     before = {name: tensor.clone() for name, tensor in group.buffers.items()}
     first = method.first_member + members.start
     noise = [Noise(method.seed, first + i, state.step) for i in range(group.members)]
@@ -119,15 +121,14 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
     coupling = _coupling_now(method, state)
     if coupling is not None and coupling.needs_inputs:
         x = x.detach().requires_grad_()
-    realised = method.weights.realise(own, shared, noise, training=True)
+    draw = partial(method.weights.realise, own, shared, noise, buffers=before, training=True)
+    realised = draw()
     weights = {**realised.own, **{name: t.expand(group.members, *t.shape) for name, t in realised.shared.items()}}
     tensors, structure, signature = realised.with_buffers(group.buffers), team.structure(training=True), None
 
     def run(other: Named, inputs: Tensor) -> Tensor:
         again = other is weights  # from the leaves on: the graph of this pass may be gone by then
-        chosen = (
-            method.weights.realise(own, shared, noise, training=True) if again else Realised(other, {}, realised.how)
-        )
+        chosen = draw() if again else Realised(other, {}, realised.how)
         copies = {name: tensor.clone() for name, tensor in before.items()}
         return run_members(structure, chosen.with_buffers(copies), inputs, noise, team.engine.direct)
 
@@ -135,9 +136,10 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
         passed = one_pass(team, coupling, structure, tensors, x, noise)
         rows = [method.likelihood.loss(passed.outputs, y)]
         for _ in range(1, method.bound.samples):
-            other = method.weights.realise(own, shared, noise, training=True).with_buffers(group.buffers)
+            other = draw().with_buffers(group.buffers)
             rows.append(method.likelihood.loss(run_members(structure, other, x, noise, team.engine.direct), y))
-        losses, cost = method.bound.of(rows).mean(-1), method.weights.complexity(own, shared, before, noise)
+        cost = method.weights.complexity(own, shared, before, noise) if method.bound.beta else None
+        losses = method.bound.of(rows).mean(-1)
         losses = losses if cost is None else losses + method.bound.weight(state.step) * cost
         here = Local(members, own, shared, losses, state.active[members], None, before)
         if coupling is not None and coupling.stands_apart and passed.apart is None:
@@ -145,7 +147,7 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
             passed, losses = replace(passed, outputs=passed.outputs.detach()), here.losses
         if coupling is not None:
             seen = (passed.outputs, losses, passed.features, run, partial(normals, noise), passed.apart)
-            signature = coupling.signature(Shown(weights, tuple(own), x, y, *seen))
+            signature = coupling.signature(Shown(weights, tuple(own), x, y, *seen, link_of(method.likelihood)))
     return replace(here, signature=signature)
 
 
@@ -210,6 +212,7 @@ def move(method: Method, state: State, here: Local, gradients: list[Tensor], lr:
         tensors = {name: tensor[row] for name, tensor in state.population.own.items()}
         moments = {kind: {name: t[row] for name, t in named.items()} for kind, named in state.moments.items()}
         update(method, tensors, mine, moments, lr=lr, taken=state.step)
+        keep_zeros(tensors, state.population.buffers, row)
 
 
 def update(method: Method, tensors: Named, gradients: list[Tensor], moments: Moments, *, lr: float, taken: int) -> None:
@@ -217,16 +220,35 @@ def update(method: Method, tensors: Named, gradients: list[Tensor], moments: Mom
     slopes = dict(zip(tensors, gradients, strict=True))
     for names, optimiser, pace in paces(method, tensors):
         chosen, along = [tensors[name] for name in names], [slopes[name] for name in names]
-        optimiser.update(chosen, along, [[m[name] for name in names] for m in moments.values()], pace * lr, taken)
+        kinds = [[kind[name] for name in names if name in kind] for kind in moments.values()]
+        optimiser.update(chosen, along, [kind for kind in kinds if kind], pace * lr, taken)
+        if method.optimiser.l1:
+            kernels = [tensors[name] for name in names if name in method.weights.how.kernels]
+            shrink(kernels, pace * lr * method.optimiser.l1)
 
 
-def paces(method: Method, own: Named) -> list[tuple[dict[str, None], Optimiser, float]]:
+def moments_of(method: Method, tensors: Named) -> Moments:
+    """The moments of tensors that have not moved yet."""
+    found: Moments = {}
+    for names, optimiser, _ in paces(method, tensors):
+        for kind, named in optimiser.moments({name: tensors[name] for name in names}).items():
+            found.setdefault(kind, {}).update(named)
+    return found
+
+
+def paces(method: Method, own: Named) -> list[tuple[dict[str, None], Optimiser | Ivon, float]]:
     """Names of tensors that move alike, by which optimiser, at what part of the learning rate."""
+    found: list[tuple[dict[str, None], Optimiser | Ivon, float]] = []
+    if method.ivon is not None:
+        means = distributions(own)
+        pairs = dict.fromkeys([*means, *(name + SPREAD for name in means)])
+        found.append((pairs, method.ivon, method.ivon.pace))
+        own = {name: tensor for name, tensor in own.items() if name not in pairs}
     factors = dict.fromkeys(name for name in own if is_factor(name))
     spreads = dict.fromkeys(name for name in own if name.endswith(SPREAD))
     others = dict.fromkeys(name for name in own if name not in factors and name not in spreads)
     calm = replace(method.optimiser, weight_decay=0.0)
-    found = [(others, method.optimiser, 1.0), (spreads, calm, 1.0)]
+    found += [(others, method.optimiser, 1.0), (spreads, calm, 1.0)]
     found.append((factors, method.optimiser if method.factors.decay else calm, method.factors.pace))
     return [each for each in found if each[0]]
 
@@ -240,6 +262,18 @@ def share(method: Method, state: State, gradients: list[list[Tensor]], lr: float
     if not bool(get_total_norm(total).isfinite()):  # one member's nonsense must not reach what all use
         return
     update(method, state.population.shared, total, state.shared_moments, lr=lr, taken=state.step)
+    keep_zeros(state.population.shared, state.population.buffers, 0)
+
+
+def without_nonsense(own: Named, active: Tensor) -> Named:
+    """Own tensors (m, ...), finite for members that stand still: their part of what all share is nothing times that."""
+    if bool(active.all()):
+        return own
+    still = [i for i, moving in enumerate(active.tolist()) if not moving]
+    return {
+        name: t.index_copy(0, torch.tensor(still, device=t.device), t[still].nan_to_num(0, 0, 0))
+        for name, t in own.items()
+    }
 
 
 def _leaves(named: Named) -> Named:

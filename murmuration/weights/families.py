@@ -6,6 +6,7 @@
 | `dropout:rate=0.1,draws=30` | a number left out at random, also when predicting (Gal and Ghahramani 2016) |
 | `masks:law=inverted_0.5` | a number that some members never use: one mask a member, drawn once |
 | `gaussian:prior=he,draws=30` | a distribution N(mean, spread^2) (Bayes by Backprop, Blundell et al. 2015) |
+| `moped:around=runs/x` | the same, begun and believed around the weights of a trained run (Krishnan et al. 2020) |
 
 Dropout stands where the network has dropout layers, and in a network without any before every kernel but the first;
 fixed masks always stand there, instead of dropout layers. A mask before a convolution covers whole channels.
@@ -83,6 +84,7 @@ WEIGHTS: dict[str, Weights | Gaussian] = {
     "dropout": Weights("dropout", draws=30),
     "masks": Weights("masks"),
     "gaussian": Gaussian(),
+    "moped": Gaussian(around="yes", prior="gaussian_1"),
 }
 
 
@@ -103,22 +105,32 @@ class Family:
     how: How
     resting: bool = False  # whether distributions are taken at their means
 
-    def realise(self, own: Named, shared: Named, noise: Sequence[Noise], *, training: bool = False) -> Realised:
+    def realise(
+        self,
+        own: Named,
+        shared: Named,
+        noise: Sequence[Noise],
+        *,
+        buffers: Named | None = None,
+        training: bool = False,
+    ) -> Realised:
         """The weights that the m members at hand use in one pass; `noise` has one stream a member.
 
-        In training, kernels that are distributions may leave their noise to the operators.
+        In training, kernels that are distributions may leave their noise to the operators. `buffers` say which weights
+        are pruned: they are zero, and not a distribution.
         """
         if not isinstance(self.weights, Gaussian) or self.resting:
             return Realised(own, shared, self.how)
         operators = training and self.weights.estimator != "draw"
         noisy = {name for kernel in self.how.kernels.values() for name in (kernel.name, *kernel.biases)}
-        return Realised(*realised(self.weights, own, shared, noise, noisy if operators else frozenset()), self.how)
+        left = noisy if operators else frozenset()
+        return Realised(*realised(self.weights, own, shared, noise, left, buffers or {}), self.how)
 
     def complexity(self, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise]) -> Tensor | None:
         """What it costs each member (m,), in nats, that its weights are not as they were believed to be; or None."""
         if not isinstance(self.weights, Gaussian):
             return None
-        return complexity(self.weights, own, shared, buffers, noise)
+        return complexity(self.weights, own, shared, buffers, noise, self.how.kernels)
 
     @property
     def chance(self) -> bool:

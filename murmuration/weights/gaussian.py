@@ -15,7 +15,7 @@ function. Predictions therefore always draw weights, and hold a draw for all inp
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
-from murmuration.population import Named, Population
+from murmuration.population import Named, Population, is_companion, kept_of
 from murmuration.streams import Noise, normals
-from murmuration.weights.outline import Outline
+from murmuration.weights.outline import Kernel, Outline
 from murmuration.weights.priors import prior_named
 from murmuration.weights.spreads import SPREADS, std_of, stored_for
 
@@ -54,6 +54,7 @@ class Gaussian:
     bias: str = "gaussian"  # whether biases are distributions too
     spread: str = "rho"
     start: float = 0.1  # spreads begin as this part of the standard deviation of a tensor's first values
+    around: str = "no"  # yes (the net as it is given) or a run: means and priors begin at its weights, spreads as parts
     prior: str = "he"
     beta: float = 0.1  # temperature: the weight of the prior's cost; 1 for Bayes, which underfits small data sets
     weighting: str = "uniform"
@@ -79,7 +80,7 @@ class Gaussian:
         """Which of these tensors are distributions, in their order."""
         biases = {bias for kernel in outline.kernels for bias in kernel.biases}
         last = outline.kernels[-1] if outline.kernels else None
-        patterns = self.where.split(";")
+        patterns = [pattern.strip() for pattern in self.where.split(";")]
 
         def wanted(name: str) -> bool:
             if self.where == "factors":
@@ -90,14 +91,21 @@ class Gaussian:
                 return last is not None and name in (last.name, *last.biases)
             if self.where == "all":
                 return name in outline.names or name in biases
-            return any(fnmatchcase(name, pattern.strip()) for pattern in patterns)
+            return any(fnmatchcase(name, pattern) for pattern in patterns)
 
         found = [name for name in names if wanted(name)]
+        idle = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
+        if self.where in ("all", "last", "factors"):
+            idle = []
         if not found and self.where != "factors":  # one member alone has no factors
-            raise Misuse(
-                f"where={self.where} matches no tensor of the net: write all, last, factors or patterns of names"
-            )
+            idle = idle or [self.where]
+        for pattern in idle:
+            raise Misuse(f"where={pattern} matches no tensor of the net: write all, last, factors or patterns of names")
         return found
+
+    def is_around(self, name: str) -> bool:
+        """Whether a tensor is a distribution around trained weights: no network is trained with factors."""
+        return self.around != "no" and not is_companion(name)
 
     def times(self, draws: int | None) -> int:
         """How often each member answers: as often as asked, or as usual."""
@@ -107,30 +115,45 @@ class Gaussian:
         return std_of(self.spread, tensors[name + SPREAD], mean)
 
 
-def with_spreads(population: Population, gaussian: Gaussian, outline: Outline) -> Population:
-    """The population with a spread beside every tensor that is to be a distribution."""
-    names = gaussian.chosen([*population.own, *population.shared], outline)
+def with_spreads(population: Population, gaussian: Gaussian, outline: Outline, std: float | None = None) -> Population:
+    """The population with a spread beside every tensor that is to be a distribution: `std`, or what its start says.
 
-    def spreads(named: Named, members: bool) -> Named:
-        found = {}
-        for name in names:
-            if name in named:
-                mean = named[name]
-                each = [_first_spread(gaussian, row) for row in (mean if members else mean[None])]
-                found[name + SPREAD] = torch.stack(each) if members else each[0]
-        return found
+    Of distributions around trained weights, these weights are the centres of their priors too.
+    """
+    names, members = gaussian.chosen([*population.own, *population.shared], outline), population.members
+    kernels = {kernel.name: kernel for kernel in outline.kernels}
+    if std is not None and any(is_companion(name) for name in names):
+        raise Misuse(f"where={gaussian.where} makes factors distributions, and ivon would pull them to 0: write all")
 
-    own = {**population.own, **spreads(population.own, True)}
-    shared = {**population.shared, **spreads(population.shared, False)}
-    return replace(population, own=own, shared=shared)
+    def first(name: str, mean: Tensor) -> Tensor:
+        width = _first_std(gaussian, name, mean) if std is None else torch.full_like(mean, std)
+        return stored_for(gaussian.spread, width, mean, kernels.get(name))
+
+    mine = {name: population.own[name] for name in names if name in population.own}
+    ours = {name: population.shared[name] for name in names if name in population.shared}
+    own = {name + SPREAD: torch.stack([first(name, row) for row in mean]) for name, mean in mine.items()}
+    shared = {name + SPREAD: first(name, mean) for name, mean in ours.items()}
+    trained = {**mine, **{name: mean.expand(members, *mean.shape) for name, mean in ours.items()}}
+    centres = {name + CENTRE: mean.clone() for name, mean in trained.items() if gaussian.is_around(name)}
+    return Population(
+        members,
+        {**population.own, **own},
+        {**population.shared, **shared},
+        {**population.buffers, **centres},
+    )
 
 
-def _first_spread(gaussian: Gaussian, mean: Tensor) -> Tensor:
-    """What is stored at the start; a tensor of equal values, such as a bias of zeros, is taken to vary by 0.1."""
+def _first_std(gaussian: Gaussian, name: str, mean: Tensor) -> Tensor:
+    """Standard deviations at the start; a tensor of equal values, such as a bias of zeros, is taken to vary by 0.1.
+
+    Around trained weights each is a part of its weight (MOPED, Krishnan et al. 2020).
+    """
+    if gaussian.is_around(name):
+        return gaussian.start * mean.abs()
     scale = mean.std() if mean.numel() > 1 else mean.new_zeros(())
     if not bool(scale > 0):
         scale = torch.as_tensor(0.1, dtype=mean.dtype)
-    return stored_for(gaussian.spread, torch.full_like(mean, gaussian.start) * scale, mean)
+    return torch.full_like(mean, gaussian.start) * scale
 
 
 def distributions(named: Named) -> list[str]:
@@ -143,17 +166,24 @@ def distributions(named: Named) -> list[str]:
 
 
 def realised(
-    gaussian: Gaussian, own: Named, shared: Named, noise: Sequence[Noise], noisy: AbstractSet[str]
+    gaussian: Gaussian,
+    own: Named,
+    shared: Named,
+    noise: Sequence[Noise],
+    noisy: AbstractSet[str],
+    buffers: Named,
 ) -> tuple[Named, Named]:
     """Own and shared tensors as a pass uses them; those in `noisy` leave their noise to the operators.
 
-    A bias under flipout gets noise of its own for every example, as under local reparameterisation.
+    A bias under flipout gets noise of its own for every example, as under local reparameterisation. Pruned weights,
+    whose means are zero already, have no spread.
     """
     mine, ours = dict(own), dict(shared)
     for named, members in ((own, True), (shared, False)):
         for name in distributions(named):
             mean = named[name]
-            std = gaussian.std(name, mean, named)
+            std, kept = gaussian.std(name, mean, named), kept_of(name, buffers, members)
+            std = std if kept is None else std * kept
             if name in noisy and (gaussian.estimator == "local" or mean.dim() - members == 1):
                 (mine if members else ours)[name + STD] = std
                 continue
@@ -167,25 +197,36 @@ def realised(
     return mine, ours
 
 
-def complexity(gaussian: Gaussian, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise]) -> Tensor:
+def complexity(
+    gaussian: Gaussian,
+    own: Named,
+    shared: Named,
+    buffers: Named,
+    noise: Sequence[Noise],
+    kernels: Mapping[str, Kernel],
+) -> Tensor:
     """KL(q || p) of each of m members (m,), in nats; what members share costs each of them the same.
 
     Where it is found by draws, each member draws from its own stream, shared tensors too: groups make no difference.
     """
-    prior, total = prior_named(gaussian.prior), next(iter({**own, **shared}.values())).new_zeros(len(noise))
+    total = next(iter({**own, **shared}.values())).new_zeros(len(noise))
     for name in distributions(own):
-        centre = buffers.get(name + CENTRE, _usual_centre(name))
+        centre = buffers.get(name + CENTRE, usual_centre(name))
         std = gaussian.std(name, own[name], own)
-        cost = prior.cost(own[name], std, centre, lambda like: normals(noise, like), axes=1)
+        prior, kept = prior_named(gaussian.prior, kernels.get(name)), kept_of(name, buffers, own=True)
+        cost = prior.cost(own[name], std, centre, lambda like: normals(noise, like), axes=1, kept=kept)
         total = total + cost.flatten(1).sum(1)
     for name in distributions(shared):
         std = gaussian.std(name, shared[name], shared)
-        centre = buffers[name + CENTRE][0] if name + CENTRE in buffers else _usual_centre(name)
-        cost = prior.cost(shared[name], std, centre, lambda like: normals(noise, like.expand(len(noise), *like.shape)))
+        centre = buffers[name + CENTRE][0] if name + CENTRE in buffers else usual_centre(name)
+        prior, kept = prior_named(gaussian.prior, kernels.get(name)), kept_of(name, buffers, own=False)
+        cost = prior.cost(
+            shared[name], std, centre, lambda like: normals(noise, like.expand(len(noise), *like.shape)), kept=kept
+        )
         total = total + (cost.sum() if cost.shape == std.shape else cost.flatten(1).sum(1))
     return total
 
 
-def _usual_centre(name: str) -> float:
+def usual_centre(name: str) -> float:
     """Where a prior is centred: weights at 0, factors of shared kernels at 1."""
     return 1.0 if name.endswith((":in", ":out")) else 0.0

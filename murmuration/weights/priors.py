@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
+from murmuration.weights.outline import Kernel
 from murmuration.weights.spreads import fan_in
 
 K1, K2, K3 = 0.63576, 1.87320, 1.48695  # of the approximation by Molchanov, Ashukha and Vetrov (2017)
@@ -38,24 +39,41 @@ class Prior:
 
     kind: str
     numbers: tuple[float, ...] = ()
+    kernel: Kernel | None = None  # what the axes of the weights are, if they are a kernel
 
-    def cost(self, mean: Tensor, std: Tensor, centre: Tensor | float, draw: Draw, *, axes: int = 0) -> Tensor:
-        """KL(q || p) of each entry (...) of a tensor; `axes` leading axes are members, each with its own `learned`."""
+    def cost(
+        self,
+        mean: Tensor,
+        std: Tensor,
+        centre: Tensor | float,
+        draw: Draw,
+        *,
+        axes: int = 0,
+        kept: Tensor | None = None,
+    ) -> Tensor:
+        """KL(q || p) of each entry (...) of a tensor; `axes` leading axes are members, each with its own `learned`.
+
+        Entries that are not `kept` (...) cost nothing; their spread must be positive all the same.
+        """
         if self.kind == "mixture":
-            return self._by_draws(mean, std, centre, draw)
-        if self.kind == "ard":
-            return ard_kl(mean - centre, std)
-        if self.kind == "log-uniform":
-            return log_uniform_kl(2 * (std.log() - (mean - centre).abs().clamp_min(1e-20).log()))
-        return gaussian_kl(mean, std, centre, self.scale(mean - centre, std, axes))
+            found = self._by_draws(mean, std, centre, draw)
+        elif self.kind == "ard":
+            found = ard_kl(mean - centre, std)
+        elif self.kind == "log-uniform":
+            found = log_uniform_kl(2 * (std.log() - (mean - centre).abs().clamp_min(1e-20).log()))
+        else:
+            found = gaussian_kl(mean, std, centre, self.scale(mean - centre, std, axes, kept))
+        return found if kept is None else torch.where(kept, found, found.new_zeros(()))
 
-    def scale(self, mean: Tensor, std: Tensor, axes: int = 0) -> Tensor | float:
+    def scale(self, mean: Tensor, std: Tensor, axes: int = 0, kept: Tensor | None = None) -> Tensor | float:
         """The prior's standard deviation for a tensor."""
         if self.kind == "gaussian":
             return self.numbers[0]
         if self.kind == "he":
-            return math.sqrt(2 / fan_in(tuple(mean.shape[axes:])))
+            return math.sqrt(2 / fan_in(tuple(mean.shape[axes:]), self.kernel))
         squares, rest = mean.square() + std.square(), tuple(range(axes, mean.dim()))
+        if kept is not None and rest:
+            return ((squares * kept).sum(rest, keepdim=True) / kept.sum(rest, keepdim=True).clamp_min(1)).sqrt()
         return (squares.mean(rest, keepdim=True) if rest else squares).sqrt()  # over no axes torch means all
 
     def _by_draws(self, mean: Tensor, std: Tensor, centre: Tensor | float, draw: Draw) -> Tensor:
@@ -66,8 +84,8 @@ class Prior:
         return log_normal(eps, 1.0) - std.log() - mixture_log_density(weights - centre, share, wide, narrow)
 
 
-def prior_named(text: str) -> Prior:
-    """The prior that a text stands for.
+def prior_named(text: str, kernel: Kernel | None = None) -> Prior:
+    """The prior that a text stands for, of weights that are perhaps this kernel.
 
     >>> prior_named("mixture_0.5_1_0.0025").numbers
     (0.5, 1.0, 0.0025)
@@ -83,7 +101,7 @@ def prior_named(text: str) -> Prior:
         raise Misuse(f"prior '{text}': write {EXAMPLES.get(kind, kind)}")
     if kind == "mixture" and not numbers[0] < 1:
         raise Misuse(f"prior '{text}': the share of the wide part must be below 1; write {EXAMPLES[kind]}")
-    return Prior(kind, numbers)
+    return Prior(kind, numbers, kernel)
 
 
 def gaussian_kl(mean: Tensor, std: Tensor, prior_mean: Tensor | float, prior_std: Tensor | float) -> Tensor:

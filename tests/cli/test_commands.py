@@ -96,13 +96,15 @@ def test_tables_hold_the_predictions_in_order(murmur, moons_run, tmp_path):
     for name in ("p.csv", "p.parquet"):
         assert murmur("predict", moons_run, "two-moons", "--out", tmp_path / name).code == 0
     table, same = pd.read_csv(tmp_path / "p.csv", dtype={"predicted": str}), pd.read_parquet(tmp_path / "p.parquet")
-    assert list(table)[:6] == ["predicted", "confidence", "entropy", "mutual_information", "prob_0", "prob_1"]
-    assert list(table)[6:] == ["set_90", "answered"]
+    split = ["aleatoric", "epistemic", "aleatoric_predicted", "epistemic_predicted"]
+    known = ["predicted", "confidence", "entropy", "expected_entropy", "mutual_information", *split]
+    assert list(table) == [*known, "prob_0", "prob_1", "set_90", "answered"]
     assert table["predicted"].tolist() == same["predicted"].tolist() == [str(k) for k in pred.predicted.tolist()]
     for column, values in {
         "confidence": pred.confidence,
         "entropy": pred.entropy,
         "mutual_information": pred.mutual_information,
+        "aleatoric_predicted": pred.aleatoric_var.gather(1, pred.predicted[:, None])[:, 0],
         "prob_1": pred.mean[:, 1],
     }.items():
         np.testing.assert_array_equal(same[column], values)
@@ -283,3 +285,17 @@ def test_unexpected_errors_are_one_line(murmur, monkeypatch):
     monkeypatch.setenv("MURMUR_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         cli.main(["list", "nets"])
+
+
+def test_the_link_is_a_setting_of_a_run(murmur, tmp_path):
+    assert murmur("train", "two-moons", *SMALL, "--link", "softplus", "--out", tmp_path / "run").code == 0
+    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert manifest["likelihood"] == {"kind": "categorical", "classes": 2, "link": "softplus"}
+    assert murmur("evaluate", tmp_path / "run", "--json").code == 0
+    for arguments, said in (
+        (("two-moons", "--link", "softpuls"), "link 'softpuls'"),
+        (("x-sin-x", "--link", "softplus"), "link=softplus belongs to classes"),
+    ):
+        ended = murmur("train", *arguments, *SMALL, "--out", tmp_path / "no")
+        assert (ended.code, said in ended.err) == (2, True)
+        assert not (tmp_path / "no").exists()

@@ -15,7 +15,7 @@ from murmuration.recipe import PRESETS, Plan, recipe, recipe_from_json
 PLAN = Plan(members=3, epochs=2, batch_size=64, engine="loop", lr=3e-3)
 # forde-pca is forde under its full name, forde-tuned trains once for every alpha, the others have a near relative here.
 LONG = ("forde-pca", "forde-tuned", "forde-identity", "batch-ensemble-independent")
-LONG += ("bayes-flipout", "bayes-last-layer", "rank1-bnn")
+LONG += ("bayes-flipout", "bayes-last-layer", "rank1-bnn", "ivon")
 EVERY = pytest.mark.parametrize(
     "preset", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in PRESETS]
 )
@@ -71,7 +71,9 @@ def test_one_member_is_the_single_net(preset, digits: Data):
     """Whether a tensor is shared makes no difference then; what a weight is does."""
     chosen = recipe(preset)
     if chosen.members == 1 and chosen.weighs.kind in ("dropout", "gaussian"):
-        crowd = recipe("deep-ensemble", weights=chosen.weights)  # a member of such an ensemble is the reference
+        crowd = recipe(
+            "deep-ensemble", weights=chosen.weights, dynamics=chosen.dynamics
+        )  # a member of such an ensemble is the reference
         assert_same_bits(bits(fit(preset, digits)), bits(fit(crowd, digits, members=1)))
         return
     alone, single = fit(preset, digits, members=1), fit("single", digits)
@@ -149,9 +151,8 @@ def test_total_is_aleatoric_plus_epistemic(preset, digits: Data, usual):
 @EVERY
 def test_members_are_plain_networks(preset, digits: Data, usual):
     ensemble = usual(preset)
-    resting = (
-        replace(ensemble, recipe=replace(ensemble.recipe, weights="point")) if ensemble.family.chance else ensemble
-    )
+    calm = replace(ensemble.recipe, weights="point", dynamics="optimiser")
+    resting = replace(ensemble, recipe=calm) if ensemble.family.chance else ensemble
     outputs = resting.predict(digits.test.x[:20]).outputs
     for index in range(ensemble.members):
         with torch.no_grad():

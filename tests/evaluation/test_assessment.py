@@ -82,7 +82,7 @@ def test_without_validation_examples_there_are_scores_and_no_promises(ensemble, 
     found = assess(ensemble, exam)
     assert found.guard is None
     assert (found.sets, found.rules, found.before, found.after, dict(found.parts)) == ([], [], None, None, {})
-    assert set(found.to_json()) == {"metrics", "cost", "members", "data"}
+    assert set(found.to_json()) == {"metrics", "cost", "members", "data", "uncertainty"}
 
 
 def test_sets_are_listed_by_method_then_class_then_shift(guarded, digits):

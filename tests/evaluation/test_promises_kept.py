@@ -25,7 +25,7 @@ from murmuration.metrics import Evaluation, Score, evaluate
 from murmuration.metrics.intervals import wilson
 from murmuration.predictive import Predictive
 from murmuration.reports.curves import triple
-from murmuration.safeguards import Safeguards, fit_safeguards, rows
+from murmuration.safeguards import Safeguards, fit_safeguards
 
 LAC = SetRule("lac", 0.6, 0.55, 10, 2)  # classes of probability 0.45 or more
 COST = Abstention("cost", "confidence", 0.7, 0.2, "none", 10, (3.0, 0.5))
@@ -137,8 +137,8 @@ def test_exchangeable_examples_seldom_look_broken():
     for trial in range(200):
         learn = torch.arange(trial * 160, trial * 160 + 40)
         test = torch.arange(trial * 160 + 40, (trial + 1) * 160)
-        guard = fit_safeguards_of_lac(rows(pred, learn), y[learn])
-        kept = guard.kept(rows(pred, test), y[test])
+        guard = fit_safeguards_of_lac(pred.at(learn), y[learn])
+        kept = guard.kept(pred.at(test), y[test])
         share = float(kept["covered_lac"].mean())
         broken += SetsFound("lac", 0.9, "", Score(*wilson_of(share, 120)), Score(1, 1, 1), 120, 40).broken
     assert broken < 13

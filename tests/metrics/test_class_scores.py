@@ -124,6 +124,16 @@ def test_calibration_error_of_constant_confidence(name: str) -> None:
     assert value(name, *overconfident) == pytest.approx(0.4, abs=1e-12)
 
 
+def test_error_of_a_calibrated_model_is_the_noise_of_its_bins() -> None:
+    """A bin's gap is then a mean of binomial errors: |gap| has mean sqrt(2 v / pi) and variance (1 - 2/pi) v."""
+    rng = np.random.default_rng(1)
+    confidence = rng.uniform(0.5, 1, size=30_000)
+    sample = {"confidence": confidence, "correct": rng.random(30_000) < confidence}
+    noise = np.bincount(confidence_bins(confidence), confidence * (1 - confidence)) / 30_000**2  # a bin's, in the mean
+    expected, spread = np.sqrt(2 * noise / math.pi).sum(), math.sqrt((1 - 2 / math.pi) * noise.sum())
+    assert abs(value_of("ece", sample) - expected) < 4 * spread
+
+
 def test_debiased_error_is_zero_on_average_where_the_plain_one_is_not() -> None:
     """A calibrated simulator: the squared estimate has mean zero, exactly; plain ECE is far above it."""
     rng = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import Misuse
-from murmuration.training.bound import Bound, batch_weight, reduced, warmth
+from murmuration.training.bound import Bound, batch_weight, expected_log_softmax, reduced, warmth
 from murmuration.weights.priors import gaussian_kl
 from murmuration.weights.spreads import softplus_inverse
 
@@ -69,3 +69,26 @@ def test_gradient_descent_finds_the_posterior():
             values -= 0.02 * gradient
     assert values[0].item() == pytest.approx(1.024, abs=1e-3)
     assert torch.nn.functional.softplus(values[1]).item() == pytest.approx(0.2, abs=1e-3)
+
+
+def test_the_closed_bound_of_a_last_layer():
+    """By hand, and below what draws find; the draws' mean is about -0.483."""
+    mean, variance = (torch.tensor(v, dtype=torch.float64) for v in ((1.0, 0.0, -1.0), (0.5, 0.2, 0.1)))
+    found = expected_log_softmax(mean, variance, torch.tensor(0)).item()
+    assert found == pytest.approx(-0.605883, abs=5e-7)
+    eps = torch.randn(200_000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    drawn = (mean + variance.sqrt() * eps).log_softmax(-1)[:, 0]
+    assert drawn.mean().item() == pytest.approx(-0.483, abs=4 * drawn.std().item() / 200_000**0.5 + 5e-4)
+    assert found < drawn.mean().item()
+
+
+def test_the_closed_bound_is_exact_without_variance_and_never_above_the_truth():
+    generator = torch.Generator().manual_seed(1)
+    mean = 2 * torch.randn(2, 6, 4, generator=generator, dtype=torch.float64)
+    variance = 2 * torch.rand(2, 6, 4, generator=generator, dtype=torch.float64)
+    y = torch.randint(4, (2, 6), generator=generator)
+    exact = mean.log_softmax(-1).gather(-1, y[..., None])[..., 0]
+    torch.testing.assert_close(expected_log_softmax(mean, torch.zeros_like(mean), y), exact, rtol=1e-12, atol=1e-12)
+    eps = torch.randn(20_000, 2, 6, 4, generator=generator, dtype=torch.float64)
+    drawn = (mean + variance.sqrt() * eps).log_softmax(-1).gather(-1, y.expand(20_000, 2, 6)[..., None])[..., 0]
+    assert (expected_log_softmax(mean, variance, y) < drawn.mean(0) + 4 * drawn.std(0) / 20_000**0.5).all()

@@ -218,7 +218,7 @@ def test_pictures_that_change_have_no_features_to_keep(little: Data):
 def test_a_body_of_another_architecture_is_refused(little: Data, tmp_path: Path):
     mm.fit("mlp", little, recipe="single", plan=PLAN, out=tmp_path / "base")
     chosen = recipe("last-layer-ensemble", sharing=f"backbone:frozen={tmp_path / 'base'}")
-    with pytest.raises(mm.Misuse, match="the backbone is of another architecture: "):
+    with pytest.raises(mm.Misuse, match="base is of another architecture: "):
         mm.fit("small-cnn", little, recipe=chosen, plan=PLAN)
 
 

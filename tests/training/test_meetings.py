@@ -128,6 +128,26 @@ def test_a_member_that_shows_nonsense_is_neither_seen_nor_pushed(how: Engine, te
             torch.testing.assert_close(found[name][[0, 1, 3]], gradient, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("text", [None, "features"])
+@EVERY
+def test_what_all_share_moves_on_without_a_member_that_never_was_sound(how: Engine, text: str | None):
+    """The step that finds it moves nothing shared; from then on its part of the shared gradient is zero."""
+    state, chosen = start(shared=True), method(None if text is None else coupling_of(text))
+    state.population.own["body.0.weight"][2] = math.nan
+    moved(state, how, chosen, batch())
+    assert state.active.tolist() == [True, True, False, True]
+    before, rest = state.population.clone(), networks(state.population)
+    moved(state, how, chosen, batch())
+    assert all(tensor.isfinite().all() for tensor in state.population.shared.values())
+    if text is None:
+        x, y = data()
+        losses = [nn.functional.cross_entropy(rest[i](x), y) for i in (0, 1, 3)]
+        slopes = [torch.autograd.grad(loss, rest[i].head.weight)[0] for i, loss in zip((0, 1, 3), losses, strict=True)]
+        expected = before.shared["head.weight"] - sum(slopes) / MEMBERS
+        torch.testing.assert_close(state.population.shared["head.weight"], expected, rtol=0, atol=1e-12)
+    assert not torch.equal(state.population.shared["head.weight"], before.shared["head.weight"])
+
+
 @pytest.mark.parametrize("text", ["weights", "weights:estimator=svgd"])
 @EVERY
 def test_weights_out_of_all_proportion_are_nonsense(how: Engine, text: str):

@@ -66,6 +66,10 @@ def test_where_says_what_is_a_distribution(text: str, sharing: str, expected: se
 def test_where_must_match_something():
     with pytest.raises(Misuse, match=r"where=head\.\* matches no tensor of the net: write all, last, factors or"):
         population("gaussian:where=head.*")
+    with pytest.raises(Misuse, match=r"where=head\.\* matches no tensor of the net: write all, last, factors or"):
+        population("gaussian:where=0.weight; head.*")  # though another pattern matches
+    with pytest.raises(Misuse, match=r"where=0\.bias matches no tensor"):
+        population("gaussian:where=0.bias,bias=point")
     made, _ = population("gaussian:where=factors", "rank-one", members=1)  # one member alone has none
     assert not spread_names(made)
 

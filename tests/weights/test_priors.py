@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 from murmuration.errors import Misuse
+from murmuration.weights.outline import Kernel, outline_of
 from murmuration.weights.priors import (
     ard_kl,
     gaussian_kl,
@@ -16,7 +17,7 @@ from murmuration.weights.priors import (
     mixture_log_density,
     prior_named,
 )
-from murmuration.weights.spreads import SPREADS, softplus_inverse, std_of, stored_for, stored_shape
+from murmuration.weights.spreads import SPREADS, fan_in, softplus_inverse, std_of, stored_for, stored_shape
 
 DRAWS = 200_000
 
@@ -119,6 +120,46 @@ def test_the_he_prior_follows_the_fan_in():
     mean = drawn(5, 16, 8, 3, 3)
     assert prior_named("he").scale(mean, mean, axes=1) == pytest.approx(math.sqrt(2 / 72))
     assert prior_named("he").scale(mean[0, 0, 0, 0], mean) == pytest.approx(math.sqrt(2))
+
+
+TRANSPOSED = [(nn.ConvTranspose2d, 1), (nn.ConvTranspose2d, 2), (nn.ConvTranspose2d, 4), (nn.ConvTranspose1d, 2)]
+
+
+@pytest.mark.parametrize(("layer", "groups"), TRANSPOSED)
+def test_a_transposed_kernel_has_its_inputs_first(layer, groups: int):
+    """Fan-in: how many inputs an output far from every border depends on. Channels: those that an alpha moves."""
+    net = layer(4, 8, 3, groups=groups, bias=False).double()
+    axes = net.weight.dim() - 2
+    x = drawn(1, 4, *[9] * axes).requires_grad_()
+    (kernel,) = outline_of(net, x.detach()).kernels
+    middle = (0, 0, *[5] * axes)
+    (slope,) = torch.autograd.grad(net(x)[middle], x)
+    count = int((slope != 0).sum())
+    assert fan_in(tuple(net.weight.shape), kernel) == count == 4 // groups * 3**axes
+    scale = prior_named("he", kernel).scale(net.weight[None], net.weight[None], axes=1)
+    assert scale == pytest.approx(math.sqrt(2 / count))
+
+    stored = torch.zeros(stored_shape("alpha-channel", tuple(net.weight.shape), kernel), dtype=torch.float64)
+    assert stored.numel() == 8
+    before = net(x)
+    for index in range(8):
+        wide = stored.clone()
+        wide.view(-1)[index] = 2.0
+        with torch.no_grad():
+            ratio = std_of("alpha-channel", wide, net.weight) / net.weight.abs()
+        made = torch.func.functional_call(net, {"weight": net.weight * ratio}, (x,))
+        touched = [bool((made[0, c] != before[0, c]).any()) for c in range(8)]
+        assert touched == [c == index for c in range(8)]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_what_is_stored_beside_a_transposed_kernel_gives_the_spread_back(groups: int):
+    mean, kernel = drawn(4, 6 // groups, 3, 3) if groups != 4 else drawn(4, 3, 3, 3), Kernel("k", 4, 6, groups, True)
+    std = 0.2 * mean.abs()
+    stored = stored_for("alpha-channel", std, mean, kernel)
+    torch.testing.assert_close(std_of("alpha-channel", stored, mean), std, rtol=1e-9, atol=1e-12)
+    members = std_of("alpha-channel", torch.stack([stored, stored]), torch.stack([mean, mean]))
+    torch.testing.assert_close(members, torch.stack([std, std]), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("spread", SPREADS)

@@ -1,0 +1,263 @@
+"""What became of weights that are distributions: how far the data took each of them from its prior.
+
+A weight whose own KL(q || p) is below 0.01 nats is called collapsed. Under a Gaussian prior that is a mean within 0.14
+prior standard deviations of the prior's, or a spread within 10 % of it: nobody could tell its draws from the prior's.
+In wide networks of independent Gaussian weights most can end there (Trippe and Turner 2018, Coker et al. 2022): if the
+predictions have too, the network has learned nothing, and otherwise it uses but a part of its weights.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from murmuration.ensemble import Ensemble
+from murmuration.mixtures import jensen_shannon_distance
+from murmuration.population import Named, Population, kept_of
+from murmuration.predictive import Predictive
+from murmuration.recipe import Recipe
+from murmuration.weights.gaussian import CENTRE, SPREAD, Gaussian, distributions, usual_centre
+from murmuration.weights.priors import Prior, prior_named
+from murmuration.weights.spreads import softplus_inverse
+
+COLLAPSED = 0.01  # nats a weight
+HARDLY, MOST = 0.005, 0.5  # a share of collapsed weights from which there is something to say
+SURE = 100.0  # a median signal-to-noise ratio from which draws hardly differ: noise of one per cent
+SNR_EDGES = np.linspace(-3, 3, 25)  # of log10 of |mean| / spread; what lies beyond is counted at the ends
+INPUTS = 500  # on which predictions are held against the prior's, at most
+TRIES = 16  # draws where a KL has no closed form
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The weights of one tensor; of several members together, but for its KL."""
+
+    name: str
+    weights: int
+    kl: float  # nats, mean over members
+    collapsed: float | None  # share of its weights; None where no weight can equal its prior
+    median_snr: float  # of |mean| / spread
+    snr_counts: tuple[int, ...]  # (24,) weights between the edges of log10 SNR
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What became of the weights of an ensemble that are distributions."""
+
+    prior: str
+    beta: float  # what the prior's cost was weighted with
+    members: int
+    draws: int  # of each member when it predicts
+    examples: int  # trained on
+    layers: tuple[Layer, ...]
+    median_snr: float
+    distance: float | None = None  # Jensen-Shannon, between mean predictions and those of the prior; 0 to 1
+    noise: float | None = None  # the same between two halves of the prior's draws
+    untold: tuple[str, ...] = ()  # what could not be found out, and why
+
+    @property
+    def weights(self) -> int:
+        return sum(layer.weights for layer in self.layers)
+
+    @property
+    def kl(self) -> float:
+        """KL(q || p) of a member, in nats."""
+        return sum(layer.kl for layer in self.layers)
+
+    @property
+    def collapsed(self) -> float | None:
+        """The share of all weights that have collapsed to the prior."""
+        shares = [layer.collapsed for layer in self.layers if layer.collapsed is not None]
+        if len(shares) < len(self.layers):
+            return None
+        return sum(layer.weights * share for layer, share in zip(self.layers, shares, strict=True)) / self.weights
+
+    @property
+    def finding(self) -> str:
+        """What it amounts to, in plain words."""
+        return " ".join([*_about_collapse(self), *_about_noise(self)])
+
+    def to_json(self) -> dict[str, Any]:
+        told = {"weights": self.weights, "kl": self.kl, "collapsed": self.collapsed, "finding": self.finding}
+        return {**asdict(self), **told, "collapsed_below": COLLAPSED, "snr_edges": SNR_EDGES.tolist()}
+
+
+def diagnose(ensemble: Ensemble, x: Tensor | None = None) -> Diagnosis | None:
+    """The diagnosis of an ensemble's weights, or None if they are not Gaussian.
+
+    With inputs x (N, ...) the predictions for the first 500 are held against those of weights drawn from the prior,
+    where there are classes; batch statistics stay as they were learned.
+    """
+    gaussian = ensemble.recipe.weighs
+    if not isinstance(gaussian, Gaussian) or not (layers := list(_weights(ensemble))):
+        return None
+    prior, beta = _belief(ensemble)
+    snr = torch.cat([each.snr for each in layers])
+    found, untold = _distances(ensemble, layers, x)
+    if layers[0].prior.kind == "mixture":
+        untold.append(
+            "No weight counts as collapsed: a Gaussian cannot equal a mixture, so each costs something whatever it is."
+        )
+    return Diagnosis(
+        prior,
+        beta,
+        ensemble.members,
+        gaussian.draws,
+        _examples(ensemble),
+        tuple(each.layer() for each in layers),
+        float(snr.median()),
+        *found,
+        tuple(untold),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Weights:
+    """A tensor of distributions, (m, ...) each; m is 1 where members share it."""
+
+    name: str
+    own: bool
+    mean: Tensor
+    std: Tensor
+    centre: Tensor
+    kept: Tensor  # bool: which are not pruned
+    prior: Prior
+
+    @property
+    def snr(self) -> Tensor:
+        """|mean| / spread (n,) of all that are kept."""
+        return (self.mean.abs() / self.std)[self.kept].double()
+
+    def costs(self) -> Tensor:
+        """KL(q || p) (m, ...) of each weight, in nats."""
+        stream = torch.Generator().manual_seed(0)
+
+        def draw(like: Tensor) -> Tensor:
+            return torch.randn(like.shape, generator=stream, dtype=like.dtype)
+
+        times = TRIES if self.prior.kind == "mixture" else 1
+        each = [self.prior.cost(self.mean, self.std, self.centre, draw, axes=1, kept=self.kept) for _ in range(times)]
+        return torch.stack(each).mean(0)
+
+    def prior_std(self) -> Tensor | None:
+        """The standard deviation (m, ...) of a Gaussian prior; None where the prior is another."""
+        if self.prior.kind in ("mixture", "log-uniform"):
+            return None
+        away = self.mean - self.centre
+        if self.prior.kind == "ard":
+            return (away.square() + self.std.square()).sqrt()
+        scale = self.prior.scale(away, self.std, 1, self.kept)
+        return torch.as_tensor(scale, dtype=self.mean.dtype).expand_as(self.mean)
+
+    def layer(self) -> Layer:
+        costs, snr = self.costs().double(), self.snr
+        share = float((costs[self.kept] < COLLAPSED).double().mean()) if self.kept.any() else 0.0
+        logs = snr.clamp_min(1e-30).log10().clamp(SNR_EDGES[0], SNR_EDGES[-1]).numpy()
+        return Layer(
+            self.name,
+            int(self.kept.sum()),
+            float(costs.sum()) / len(self.mean),
+            None if self.prior.kind == "mixture" else share,
+            float(snr.median()) if len(snr) else math.nan,
+            tuple(np.histogram(logs, SNR_EDGES)[0].tolist()),
+        )
+
+
+def _weights(ensemble: Ensemble) -> Iterator[_Weights]:
+    """The tensors of an ensemble that are distributions."""
+    gaussian, population = ensemble.recipe.weighs, ensemble.flocks[0].population
+    assert isinstance(gaussian, Gaussian)
+    believed, kernels = _belief(ensemble)[0], ensemble.family.how.kernels
+    for named, own in ((population.own, True), (population.shared, False)):
+        for name in distributions(named):
+            mean = named[name].detach().cpu()
+            std = gaussian.std(name, mean, {name + SPREAD: named[name + SPREAD].detach().cpu()})
+            mean, std = (mean, std) if own else (mean[None], std[None])
+            centre = population.buffers.get(name + CENTRE, torch.full_like(mean, usual_centre(name))).cpu()
+            kept = kept_of(name, population.buffers, own)
+            kept = torch.ones_like(mean, dtype=torch.bool) if kept is None else kept.cpu().expand_as(mean)
+            prior = prior_named(believed, kernels.get(name))
+            yield _Weights(name, own, mean, std.expand_as(mean), centre[: len(mean)], kept, prior)
+
+
+def _examples(ensemble: Ensemble) -> int:
+    """How many examples the ensemble was trained on."""
+    return int(ensemble.manifest["data"]["examples"]["train"])
+
+
+def _belief(ensemble: Ensemble) -> tuple[str, float]:
+    """The prior that training used, as text, and the weight of its cost."""
+    gaussian = ensemble.recipe.weighs
+    assert isinstance(gaussian, Gaussian)
+    if ensemble.recipe.ivon is None:
+        return gaussian.prior, gaussian.beta
+    ivon = ensemble.recipe.ivon.among(_examples(ensemble))
+    return f"gaussian_{1 / math.sqrt(ivon.ess * ivon.decay):.6g}", 1.0  # the prior that its decay is
+
+
+def _distances(
+    ensemble: Ensemble, layers: list[_Weights], x: Tensor | None
+) -> tuple[tuple[float | None, float | None], list[str]]:
+    """How far predictions are from the prior's, how far those of the prior are from each other, and what is untold."""
+    if x is None:
+        return (None, None), []
+    stds = {each.name: std for each in layers if (std := each.prior_std()) is not None}
+    if len(stds) < len(layers):
+        reason = f"the prior {layers[0].prior.kind} is no Gaussian to draw weights from"
+        return (None, None), [f"Predictions are not held against the prior's: {reason}."]
+    said = ensemble.predict(x[:INPUTS], calibrated=False)
+    if said.task != "classification":
+        return (None, None), ["Predictions are not held against the prior's: that is done for classes only."]
+    before = from_prior(ensemble, layers, stds).predict(x[:INPUTS], calibrated=False)
+    halves = [before.select(range(first, len(before.outputs), 2)) for first in range(min(2, len(before.outputs)))]
+    return (_apart(said, before), _apart(halves[0], halves[-1])), []
+
+
+def _apart(a: Predictive, b: Predictive) -> float:
+    return float(jensen_shannon_distance(a.mean, b.mean).mean())
+
+
+def from_prior(ensemble: Ensemble, layers: list[_Weights], stds: Named) -> Ensemble:
+    """The ensemble as it was believed to be before data: the same network, its distributions those of the prior."""
+    flock = ensemble.flocks[0]
+    own, shared = dict(flock.population.own), dict(flock.population.shared)
+    for each in layers:
+        place, keep = (own, slice(None)) if each.own else (shared, 0)
+        place[each.name] = (each.centre * each.kept)[keep].clone()
+        place[each.name + SPREAD] = softplus_inverse(stds[each.name])[keep].clone()
+    believed = Population(flock.population.members, own, shared, flock.population.buffers)
+    draws = ensemble.recipe.weighs.times(None)
+    recipe = Recipe("prior", ensemble.recipe.sharing, f"gaussian:draws={draws}")
+    return replace(ensemble, flocks=(replace(flock, population=believed),), recipe=recipe)
+
+
+def _about_collapse(found: Diagnosis) -> list[str]:
+    share = found.collapsed
+    most = share is not None and share >= MOST
+    why = ": the data taught them nothing" if most else ""
+    part = "hardly any" if share is not None and share < HARDLY else f"{100 * (share or 0):.0f} %"
+    told = [] if share is None else [f"{part.capitalize()} of the weights have collapsed to the prior{why}."]
+    if found.distance is not None and found.noise is not None and found.distance <= found.noise:
+        told.append(
+            "The predictions are no further from the prior's than those are from each other: the network has learned "
+            f"next to nothing. Train longer, or with a beta below {found.beta:g}."
+        )
+    elif most:
+        told.append(
+            f"The predictions come from the others. A beta below {found.beta:g} would give the data more say; a "
+            "smaller network might do as well."
+        )
+    return told
+
+
+def _about_noise(found: Diagnosis) -> list[str]:
+    if not found.median_snr > SURE:
+        return []
+    return [
+        f"Half of the weights are more than {SURE:.0f} times as large as their spread: draws will hardly differ, and "
+        "epistemic uncertainty will be near that of one plain network."
+    ]

@@ -1,0 +1,39 @@
+"""A network with fewer channels in some of its layers, and otherwise the same."""
+
+import copy
+from collections.abc import Mapping, Sequence
+
+from torch import nn
+
+Width = Sequence[int]  # channels that a layer takes, and channels that it makes
+
+
+def narrowed(module: nn.Module, widths: Mapping[str, Width]) -> nn.Module:
+    """A copy of the network with fresh layers of these widths, by their names, in the place of its own.
+
+    >>> narrowed(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), {"0": (4, 3), "2": (3, 2)})[2]
+    Linear(in_features=3, out_features=2, bias=True)
+    """
+    changed = copy.deepcopy(module)
+    for name, (inputs, outputs) in widths.items():
+        above, _, own = name.rpartition(".")
+        changed.get_submodule(above).register_module(own, layer_like(changed.get_submodule(name), inputs, outputs))
+    return changed
+
+
+def layer_like(layer: nn.Module, inputs: int, outputs: int) -> nn.Module:
+    """A fresh linear layer, or a convolution of one group, like this one but for its channels."""
+    if isinstance(layer, nn.Linear):
+        return nn.Linear(inputs, outputs, bias=layer.bias is not None)
+    assert isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d)
+    made: nn.Module = type(layer)(
+        inputs,
+        outputs,
+        layer.kernel_size,  # type: ignore[arg-type]
+        stride=layer.stride,  # type: ignore[arg-type]
+        padding=layer.padding,  # type: ignore[arg-type]
+        dilation=layer.dilation,  # type: ignore[arg-type]
+        bias=layer.bias is not None,
+        padding_mode=layer.padding_mode,
+    )
+    return made

@@ -1,0 +1,61 @@
+"""Networks that make a picture larger: all work is done on the small one, whose channels become pixels at the end."""
+
+import math
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from murmuration.data.patches import SCALES
+from murmuration.errors import Misuse
+
+AROUND = 2  # pixels each way over which brightness is averaged
+REACH = AROUND + 2 + 1 + 1 + 1  # pixels of the small picture, each way, that an output depends on
+
+
+class Subpixel(nn.Module):
+    """Pictures (N, 1, H, W) -> (N, r^2 H W), the pixels of (r H, r W) pictures in the order of reading.
+
+    The sub-pixel network of Shi et al. (2016). Pixel (r h + i, r w + j) is channel r i + j at (h, w). With `beyond`,
+    what the network says is added to a bicubic enlargement: it learns details alone, and begins where bicubic stands.
+    """
+
+    def __init__(self, scale: int, beyond: bool = True) -> None:
+        super().__init__()
+        self.scale, self.beyond = scale, beyond
+        self.body = nn.Sequential(
+            *(nn.Conv2d(1, 64, 5, padding=2), nn.ReLU()),
+            *(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()),
+            *(nn.Conv2d(64, 32, 3, padding=1), nn.ReLU()),
+        )
+        self.head = nn.Conv2d(32, scale**2, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = details(x) if self.beyond else x
+        made = F.pixel_shuffle(self.head(self.body(seen)), self.scale)
+        return (made + enlarged(x, self.scale) if self.beyond else made).flatten(1)
+
+
+def details(x: Tensor) -> Tensor:
+    """Pictures (N, C, H, W) less the mean around every pixel: 0 where they are flat, however bright they are."""
+    return x - F.avg_pool2d(x, 2 * AROUND + 1, stride=1, padding=AROUND, count_include_pad=False)
+
+
+def enlarged(x: Tensor, scale: int) -> Tensor:
+    """Pictures (N, C, r H, r W) by cubic convolution (Keys 1981, a = -0.5), as PIL and MATLAB do it."""
+    return F.interpolate(x, scale_factor=float(scale), mode="bicubic", antialias=True)
+
+
+def subpixel(input_shape: tuple[int, ...], outputs: int, *, beyond: bool = True) -> nn.Module:
+    """The sub-pixel network whose scale turns that input into so many pixels.
+
+    >>> sum(p.numel() for p in subpixel((1, 85, 85), 255 * 255).parameters())
+    59657
+    """
+    channels, height, width = input_shape
+    scale = math.isqrt(outputs // (height * width))
+    if channels != 1 or scale not in SCALES or scale**2 * height * width != outputs:
+        raise Misuse(
+            f"the sub-pixel net turns (1, {height}, {width}) into {4 * height * width}, {9 * height * width} or"
+            f" {16 * height * width} pixels, got {input_shape} and {outputs} outputs: use data such as patches:scale=2"
+        )
+    return Subpixel(scale, beyond)

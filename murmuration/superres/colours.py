@@ -1,0 +1,87 @@
+"""Picture files as brightness, colours and transparency, and back: each part is enlarged in its own way."""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from murmuration.data.images import GREY_MODES, decoded, one_line, open_picture
+from murmuration.data.patches import LUMA, luma
+from murmuration.errors import Failure, Misuse
+from murmuration.nets.subpixel import enlarged
+from murmuration.runs import write_bytes
+
+RED, BLUE = 2 * (1 - LUMA[0]), 2 * (1 - LUMA[2])  # 1.402 and 1.772: full ranges of R - Y and B - Y
+
+
+@dataclass(frozen=True)
+class Planes:
+    """A picture from 0 to 1, in parts."""
+
+    luma: Tensor  # (H, W)
+    chroma: Tensor | None = None  # (2, H, W), blue and red difference from -1/2 to 1/2; None for a grey picture
+    alpha: Tensor | None = None  # (H, W), 1 where nothing shines through; None where nothing does anywhere
+
+
+def open_planes(path: Path) -> Planes:
+    """The parts of a picture file, held upright as its camera says; 16-bit greys keep their upper byte."""
+    if path.is_dir() or not path.exists():
+        raise Misuse(f"no picture '{path}': expected a file such as photo.png")
+    with open_picture(path) as opened:
+        picture = upright(opened, path)
+        if picture.mode == "F":
+            raise Misuse(f"'{path}' holds fractions without a known white: expected a picture of 8 or 16 bits")
+        clear = "A" in picture.getbands() or "transparency" in picture.info
+        alpha = unit(decoded(picture.convert("RGBA").getchannel("A"), True, str(path)))[0] if clear else None
+        grey = picture.mode in GREY_MODES
+        colours = unit(decoded(picture, grey, str(path)))
+    if grey:
+        return Planes(colours[0], None, alpha)
+    bright = luma(colours)
+    return Planes(bright, torch.stack([(colours[2] - bright) / BLUE, (colours[0] - bright) / RED]), alpha)
+
+
+def upright(picture: Any, path: Path) -> Any:
+    """The picture turned as its file says that it was taken."""
+    from PIL import Image, ImageOps
+
+    try:
+        return ImageOps.exif_transpose(picture)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise Failure(f"cannot read the picture '{path}': {one_line(error)}") from None
+
+
+def unit(pixels: np.ndarray) -> Tensor:
+    """Bytes as fractions of white."""
+    return torch.from_numpy(pixels / np.float32(255))
+
+
+def finished(planes: Planes, mean: Tensor, scale: int) -> np.ndarray:
+    """The enlarged picture (r H, r W) or (r H, r W, C) in bytes: its brightness given, the rest bicubic."""
+    colours = mean[None]
+    if planes.chroma is not None:
+        blue, red = enlarged(planes.chroma[None], scale)[0]
+        reds, blues = mean + RED * red, mean + BLUE * blue
+        colours = torch.stack([reds, (mean - LUMA[0] * reds - LUMA[2] * blues) / LUMA[1], blues])
+    if planes.alpha is not None:
+        colours = torch.cat([colours, enlarged(planes.alpha[None, None], scale)[0]])
+    pixels = in_bytes(colours).transpose(1, 2, 0)
+    return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+
+
+def in_bytes(values: Tensor, white: float = 1.0) -> np.ndarray:
+    """Values as bytes, 0 black and `white` or more 255; all black where white is 0."""
+    return (values / white if white else values * 0).mul(255).round().clamp(0, 255).to(torch.uint8).numpy()
+
+
+def write_png(path: Path, pixels: np.ndarray) -> None:
+    """Write bytes (H, W), (H, W, 2), (H, W, 3) or (H, W, 4) as a PNG file, whole or not at all."""
+    from PIL import Image
+
+    held = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(held, format="PNG")
+    write_bytes(path, held.getvalue())

@@ -1,0 +1,57 @@
+"""How unsure a classification is and why: one number an input, and means by class.
+
+| name | what it is |
+|---|---|
+| `confidence` | the largest mean probability |
+| `entropy` | of the mean probabilities: all uncertainty, in nats |
+| `expected_entropy` | the mean entropy of members: what they agree is open, in nats |
+| `mutual_information` | the difference: what they disagree on, in nats |
+| `aleatoric` | trace of E[diag(p) - p p^T], the label's noise that members agree on (Kwon et al. 2020) |
+| `epistemic` | trace of E[(p - mean)(p - mean)^T], the spread of members |
+| `aleatoric_predicted` `epistemic_predicted` | the same matrices' entry of the predicted class |
+
+The two traces add to 1 - |mean|^2, which is at most 1 - 1/K. Of one member all that compares members is zero.
+"""
+
+import torch
+from torch import Tensor
+
+from murmuration.mixtures import weighted_variance
+from murmuration.predictive import Predictive
+
+
+def uncertainties(pred: Predictive) -> dict[str, Tensor]:
+    """Every uncertainty of the table above by name, each (N,).
+
+    >>> found = uncertainties(Predictive.from_probs([[[1.0, 0.0]], [[0.0, 1.0]]]))
+    >>> found["aleatoric"].item(), found["epistemic"].item(), found["epistemic_predicted"].item()
+    (0.0, 0.5, 0.25)
+    """
+    aleatoric = 1 - pred.average(torch.linalg.vecdot(pred.probs, pred.probs))
+    total = 1 - torch.linalg.vecdot(pred.mean, pred.mean)
+    index = pred.predicted.expand(len(pred.probs), -1)[..., None]
+    chosen = pred.probs.gather(-1, index).squeeze(-1)  # (S, N)
+    return {
+        "confidence": pred.confidence,
+        "entropy": pred.entropy,
+        "expected_entropy": pred.expected_entropy,
+        "mutual_information": pred.mutual_information,
+        "aleatoric": aleatoric.clamp_min(0),
+        "epistemic": (total - aleatoric).clamp_min(0),
+        "aleatoric_predicted": pred.average(chosen * (1 - chosen)),
+        "epistemic_predicted": weighted_variance(chosen, pred.member_weights),
+    }
+
+
+def mean_by_class(values: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """The mean (C, ...) of values (N, ...) over the inputs of each class, by true or predicted labels (N,).
+
+    NaN for a class that no input has. With `pred.aleatoric_var` or `pred.epistemic_var` (N, C) row c says how unsure
+    each class is where the label is c.
+
+    >>> mean_by_class(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 2]), 3)
+    tensor([2., nan, 5.])
+    """
+    counts = labels.bincount(minlength=classes)
+    sums = values.new_zeros(classes, *values.shape[1:]).index_add_(0, labels, values)
+    return sums / counts.view(-1, *(1,) * (values.dim() - 1))

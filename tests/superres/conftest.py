@@ -1,0 +1,17 @@
+from pathlib import Path
+
+import pytest
+from photographs_made import trained, write_photographs
+
+from murmuration.ensemble import Ensemble
+
+
+@pytest.fixture(scope="session")
+def photo_folder(tmp_path_factory) -> Path:
+    return write_photographs(tmp_path_factory.mktemp("photographs"))
+
+
+@pytest.fixture(scope="session")
+def enlarger(photo_folder: Path) -> Ensemble:
+    """A network with Gaussian weights, trained for three steps."""
+    return trained(photo_folder)

@@ -1,0 +1,41 @@
+"""Small pictures, and small runs on them."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+import murmuration as mm
+from murmuration.ensemble import Ensemble
+from murmuration.recipe import Plan, recipe
+
+WORDS = "patches:scale={scale},size=6,count=48,folder={folder}"
+PLAN = Plan(members=1, epochs=1, batch_size=16, lr=1e-3, engine="loop")
+
+
+def waves(seed: int, height: int = 36, width: int = 44) -> np.ndarray:
+    """A colour picture (H, W, 3) of waves with some grain."""
+    rng = np.random.default_rng(seed)
+    down, across = np.mgrid[:height, :width]
+    planes = [np.sin(across / (2 + seed % 3) + down / 5 + colour) for colour in range(3)]
+    grain = rng.normal(0, 0.05, (height, width, 3))
+    return (127 + 100 * (np.stack(planes, -1) + grain)).clip(0, 255).astype(np.uint8)
+
+
+def write_photographs(folder: Path, count: int = 5) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in range(count):
+        Image.fromarray(waves(seed)).save(folder / f"photo{seed}.png")
+    return folder
+
+
+def trained(folder: Path, scale: int = 2, weights: str = "gaussian:start=0.3,draws=6", **settings) -> Ensemble:
+    data = mm.open_data(WORDS.format(scale=scale, folder=folder))
+    chosen = recipe("single") if weights == "point" else recipe("bayes", weights=weights)
+    return mm.fit("subpixel", data, recipe=chosen, plan=PLAN, noise_std=0.02, **settings)
+
+
+def grain(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))

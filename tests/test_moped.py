@@ -1,0 +1,207 @@
+"""Distributions around the weights of a trained network: how they begin, what they cost, what becomes of them."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import murmuration as mm
+from murmuration.data import Data, open_data
+from murmuration.engines import assemble, engine, member_outputs
+from murmuration.fitting import job_for
+from murmuration.recipe import Plan, Recipe, recipe
+from murmuration.streams import Noise
+from murmuration.training import begin
+from murmuration.training.loop import Progress
+
+PLAN = Plan(members=2, epochs=2, batch_size=32, engine="loop", lr=1e-2)
+
+
+@pytest.fixture(scope="module")
+def little(digits: Data) -> Data:
+    return open_data((digits.train.x[:160], digits.train.y[:160]))
+
+
+@pytest.fixture(scope="module")
+def run(little: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three trained networks."""
+    path = tmp_path_factory.mktemp("runs") / "trained"
+    mm.fit("mlp", little, plan=replace(PLAN, members=3), out=path)
+    return path
+
+
+def moped(run: object, more: str = "", sharing: str = "own") -> Recipe:
+    return Recipe("moped", sharing=sharing, weights=f"moped:around={run}{more}")
+
+
+def begun(net, little: Data, answers: Recipe) -> tuple[Progress, Tensor]:
+    """How a job begins, and what its members say at their means."""
+    job, _ = job_for(net, little, answers, PLAN)
+    progress, method = begin(job), job.method()
+    with assemble(engine("loop"), job.member(0)) as team:
+        outputs = member_outputs(team, method.weights.at_rest(), progress.state.population, little.test.x)
+    return progress, outputs
+
+
+@pytest.mark.parametrize("delta", [0.05, 0.5])
+def test_means_and_centres_are_the_trained_weights_and_spreads_parts_of_them(delta: float, run: Path, little: Data):
+    progress, _ = begun("mlp", little, moped(run, f",start={delta}"))
+    population, nets = progress.state.population, [mm.load(run).member(i) for i in range(2)]
+    for name, parameter in nets[0].named_parameters():
+        trained = torch.stack([parameter, nets[1].get_parameter(name)]).detach()
+        assert torch.equal(population.own[name], trained)
+        assert torch.equal(population.buffers[f"{name}:centre"], trained)
+        rho = torch.log(torch.expm1(delta * trained.abs()) + 1e-20)
+        torch.testing.assert_close(population.own[f"{name}:spread"], rho, rtol=1e-6, atol=1e-6)
+
+
+def test_the_first_cost_by_hand(run: Path, little: Data):
+    """KL(N(w, s^2) || N(w, 1)) = -log s + s^2 / 2 - 1/2 of every weight, with s = 0.1 abs(w)."""
+    job, _ = job_for("mlp", little, moped(run), PLAN)
+    population, method = begin(job).state.population, job.method()
+    cost = method.weights.complexity(population.own, {}, population.buffers, [Noise(0, 0), Noise(0, 1)])
+    assert cost is not None
+    for i in range(2):
+        weights = torch.cat([p.detach().double().flatten() for p in mm.load(run).member(i).parameters()])
+        std = 0.1 * weights.abs() + 1e-20
+        expected = (-std.log() + std.square() / 2 - 0.5).sum().item()
+        assert cost[i].item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("sharing", ["own", "backbone"])
+def test_the_means_say_what_the_trained_networks_say(sharing: str, run: Path, little: Data):
+    """Bit for bit; a body that is shared is the first network's."""
+    _, outputs = begun("mlp", little, moped(run, sharing=sharing))
+    trained = mm.load(run)
+    first = trained.member(0)
+    with torch.no_grad():
+        assert torch.equal(outputs[0], first(little.test.x))
+        second = trained.member(1)
+        if sharing == "backbone":
+            second.get_submodule("body").load_state_dict(first.get_submodule("body").state_dict())
+        assert torch.equal(outputs[1], second(little.test.x))
+
+
+class Normalised(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(3), nn.Flatten())
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x))
+
+
+@pytest.fixture
+def net(little: Data) -> nn.Module:
+    """A network with statistics of its own."""
+    torch.manual_seed(5)
+    made = Normalised()
+    with torch.no_grad():
+        made.train()(3 * little.train.x[:50] + 1)
+    return made
+
+
+def test_a_net_of_one_s_own_is_taken_as_it_is(net: nn.Module, little: Data):
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    progress, outputs = begun(net, little, moped("yes"))
+    with torch.no_grad():
+        expected = net.eval()(little.test.x)
+    for each in outputs:
+        assert torch.equal(each, expected)
+    assert "body.1.weight:centre" not in progress.state.population.buffers  # a number, not a distribution
+    ensemble = mm.fit(net, little, recipe=moped("yes"), plan=PLAN)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    assert ensemble.predict(little.test.x[:3], draws=2).outputs.isfinite().all()
+
+
+def test_a_trained_start_is_kept_and_made_better_use_of(run: Path, little: Data):
+    """Two epochs around the networks of a run: still as good as they were, and far from two epochs from scratch."""
+    trained = mm.score(mm.load(run).predict(little.train.x), little.train.y)["nll"]
+    ensemble = mm.fit("mlp", little, recipe=moped(run), plan=PLAN)
+    assert mm.score(ensemble.predict(little.train.x), little.train.y)["nll"] < trained
+    assert len(ensemble.predict(little.test.x[:2]).outputs) == 60
+
+
+def test_saving_and_stopping_keep_every_bit(run: Path, little: Data, tmp_path: Path):
+    """The trained run may be gone by then: what it gave is in the checkpoint."""
+    answers = moped(run)
+    whole = mm.fit("mlp", little, recipe=answers, plan=PLAN, out=tmp_path / "whole")
+    expected = whole.flocks[0].population.to_tensors()
+    assert any(name.endswith(":centre") for name in expected)
+    found = mm.load(tmp_path / "whole")
+    assert torch.equal(whole.predict(little.test.x).outputs, found.predict(little.test.x).outputs)
+
+    def stop(text, done, total, record):
+        if done == 1:
+            raise InterruptedError
+
+    nowhere = tmp_path / "moved"
+    run.rename(nowhere)
+    moved = replace(answers, weights=answers.weights.replace(str(run), str(nowhere)))
+    for name, seconds in (("early", 1e9), ("late", 0)):
+        desk = {"out": tmp_path / name, "show": stop, "checkpoint_seconds": seconds}
+        with pytest.raises(InterruptedError):
+            mm.fit("mlp", little, recipe=moved, plan=PLAN, **desk)
+    nowhere.rename(run)
+    for name in ("early", "late"):
+        resumed = mm.resume(tmp_path / name, data=little).flocks[0].population.to_tensors()
+        assert all(torch.equal(tensor, resumed[key]) for key, tensor in expected.items())
+
+
+def test_a_start_that_was_never_written_is_not_made_up(run: Path, little: Data, tmp_path: Path):
+    def stop(text, done, total, record):
+        if done == 1:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        mm.fit("mlp", little, recipe=moped(run), plan=PLAN, out=tmp_path / "run", show=stop)
+    (tmp_path / "run" / "checkpoints" / "latest.json").unlink()
+    with pytest.raises(mm.Failure, match="was killed before its first weights were written: remove it and"):
+        mm.resume(tmp_path / "run", data=little)
+
+
+@pytest.mark.parametrize(
+    ("given", "around", "message"),
+    [
+        (
+            "mlp",
+            "yes",
+            "around=yes needs a trained net: give an nn.Module, or a run's directory as moped:around=runs/x",
+        ),
+        ("mlp", "runs/nowhere", "no run at runs/nowhere: the directory does not exist"),
+        ("small-cnn", "RUN", "trained is of another architecture: "),
+        ("other", "RUN", "trained holds members of another architecture: "),
+    ],
+)
+def test_every_wrong_request_is_one_line(given: str, around: str, message: str, run: Path, little: Data):
+    made = (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10))) if given == "other" else given
+    with pytest.raises(mm.Misuse) as caught:
+        mm.fit(made, little, recipe=moped(str(run) if around == "RUN" else around), plan=PLAN)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_of_zero_begin_with_no_spread_and_a_finite_cost(little: Data):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    nn.init.zeros_(net[1].bias)
+    job, _ = job_for(net, little, moped("yes"), PLAN)
+    population = begin(job).state.population
+    own = {name: tensor.requires_grad_() for name, tensor in population.own.items()}
+    cost = job.method().weights.complexity(own, {}, population.buffers, [Noise(0, 0), Noise(0, 1)])
+    assert cost is not None
+    slope = torch.autograd.grad(cost.sum(), own["1.bias:spread"])[0]
+    assert cost.isfinite().all()
+    torch.testing.assert_close(slope, torch.full_like(slope, -1.0), rtol=1e-5, atol=0)  # they can widen
+    assert (nn.functional.softplus(own["1.bias:spread"]) < 1e-19).all()
+    assert math.log(1e-20) == pytest.approx(own["1.bias:spread"].mean().item(), rel=1e-4)
+
+
+def test_the_answer_reads_well():
+    assert str(recipe("bayes", weights="moped:around=runs/x")).startswith(
+        "bayes: sharing own, weights moped:around=runs/x"
+    )
