@@ -71,9 +71,8 @@ def test_one_member_is_the_single_net(preset, digits: Data):
     """Whether a tensor is shared makes no difference then; what a weight is does."""
     chosen = recipe(preset)
     if chosen.members == 1 and chosen.weighs.kind in ("dropout", "gaussian"):
-        crowd = recipe(
-            "deep-ensemble", weights=chosen.weights, dynamics=chosen.dynamics
-        )  # a member of such an ensemble is the reference
+        # a member of an ensemble of such networks is the reference
+        crowd = recipe("deep-ensemble", weights=chosen.weights, dynamics=chosen.dynamics)
         assert_same_bits(bits(fit(preset, digits)), bits(fit(crowd, digits, members=1)))
         return
     alone, single = fit(preset, digits, members=1), fit("single", digits)
@@ -150,9 +149,9 @@ def test_total_is_aleatoric_plus_epistemic(preset, digits: Data, usual):
 
 @EVERY
 def test_members_are_plain_networks(preset, digits: Data, usual):
-    ensemble = usual(preset)
-    calm = replace(ensemble.recipe, weights="point", dynamics="optimiser")
-    resting = replace(ensemble, recipe=calm) if ensemble.family.chance else ensemble
+    ensemble = resting = usual(preset)
+    if ensemble.family.chance:
+        resting = replace(ensemble, recipe=replace(ensemble.recipe, weights="point", dynamics="optimiser"))
     outputs = resting.predict(digits.test.x[:20]).outputs
     for index in range(ensemble.members):
         with torch.no_grad():
