@@ -23,6 +23,7 @@ from murmuration.weights import Family, NotDirect, Outline, family_of
 from murmuration.weights.families import OUT, explicit
 from murmuration.weights.outline import outline_from_json
 
+FEW = 16  # inputs whose draws are stacked in any network
 STREAM = 4096  # inputs predicted at once when predictions are used up as they come
 
 
@@ -115,15 +116,21 @@ class Ensemble:
         return replace(self, safeguards=fit_safeguards(pred, y, wishes))
 
     def _outputs(self, flock: Flock, x: Tensor, draws: int) -> Tensor:
-        """Members' answers, on the engine they were trained on; many draws of one are stacked if its net allows it."""
+        """Members' answers, on the engine they were trained on; many draws are stacked where that is faster.
+
+        It is for dense networks, and for a few inputs, whose operators are small. A network that cannot be stacked says
+        so by an error of any kind; a mistake of another kind comes again without stacking.
+        """
         parameters = dict(flock.module.named_parameters())
         dense = all(parameters[name].dim() == 2 for name in self.outline.names)  # else one knows beforehand
-        stacked = (engine("stacked", direct=True),) if dense else ()
-        candidates = (self.engine,) if draws == 1 else (*stacked, engine("threads"))
+        direct = (engine("stacked", direct=True),) if dense else ()
+        mapped = (engine("stacked"),) if len(x) <= FEW else ()
+        candidates = () if draws == 1 else (*direct, *mapped)
         for candidate in candidates:
-            with suppress(NotDirect), assemble(candidate, flock.module) as team:
+            with suppress(NotDirect, RuntimeError), assemble(candidate, flock.module) as team:
                 return member_outputs(team, self.family, flock.population, x, draws)
-        raise AssertionError("threads run any network")
+        with assemble(self.engine if draws == 1 else engine("threads"), flock.module) as team:
+            return member_outputs(team, self.family, flock.population, x, draws)
 
     def save(self, path: str | Path) -> None:
         """Write a run directory that `murmuration.load` reads back."""

@@ -5,6 +5,7 @@ So changing one stream leaves the others as they were, members may run in any or
 goes on with the numbers it would have drawn.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
@@ -22,6 +23,7 @@ ORDER: dict[Stream, int] = {
     "factors": 5,
 }
 EVERYONE = -1  # in place of a member: all members draw the same
+EDGE = 1 - 2.0**-24  # the largest single-precision number below one
 
 
 def stream_seed(seed: int, stream: Stream, member: int, moment: int = 0) -> int:
@@ -91,11 +93,29 @@ class Noise:
         return torch.from_numpy(raw.view(np.int16))[:count]
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Standard normal numbers like a tensor, in the order of its axes whatever its layout in memory."""
+        """Standard normal numbers like a tensor, in the order of its axes whatever its layout in memory.
+
+        In single precision on a CPU they are sqrt(2) erfinv(u) of random bits, twice as fast as torch's own; the
+        largest that can come is 5.4, where one in fifteen million would be larger.
+        """
+        if like.device.type == "cpu" and like.dtype == torch.float32:
+            pairs = self.bits(2 * like.numel(), like.device).view(torch.int32)
+            uniform = pairs.float().mul_(2.0**-31).clamp_(-EDGE, EDGE)
+            return uniform.erfinv_().mul_(math.sqrt(2)).view(like.shape)
         drawn = torch.empty(like.shape, dtype=like.dtype, device=like.device)
         return drawn.normal_(generator=self.generator(like.device))
 
 
 def normals(noise: Sequence[Noise], like: torch.Tensor) -> torch.Tensor:
     """Standard normal numbers like a tensor (m, ...), each row from its own stream."""
-    return torch.stack([each.normal(row) for each, row in zip(noise, like.detach(), strict=True)])
+    rows = [each.normal(row) for each, row in zip(noise, like.detach(), strict=True)]
+    return torch.stack(rows) if len(rows) > 1 else rows[0].unsqueeze(0)
+
+
+def many_normals(noise: Sequence[Noise], likes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Standard normal numbers like each of some tensors (m, ...), in one go: small draws cost as much as large ones."""
+    if not likes:
+        return []
+    flat = normals(noise, likes[0].new_empty(len(noise), sum(like[0].numel() for like in likes)))
+    parts = flat.split([like[0].numel() for like in likes], dim=1)
+    return [part.view(like.shape) for part, like in zip(parts, likes, strict=True)]

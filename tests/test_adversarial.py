@@ -26,7 +26,7 @@ from murmuration.adversarial import (
 )
 from murmuration.errors import Failure, Misuse
 from murmuration.nets.dcgan import discriminator, generator
-from murmuration.streams import Noise, global_stream
+from murmuration.streams import Noise, global_stream, many_normals
 from murmuration.weights import weights_named
 from murmuration.weights.gaussian import SPREAD
 from murmuration.weights.priors import gaussian_kl
@@ -93,7 +93,8 @@ def test_with_distributions_it_is_the_bound_over_draws():
     assert set(leaves) == {*names, *(name + SPREAD for name in names)}
 
     def drawn() -> dict[str, Tensor]:
-        return {n: leaves[n] + F.softplus(leaves[n + SPREAD]) * noise.normal(leaves[n].detach()) for n in names}
+        eps = many_normals([noise], [leaves[n].detach().unsqueeze(0) for n in names])
+        return {n: leaves[n] + F.softplus(leaves[n + SPREAD]) * e[0] for n, e in zip(names, eps, strict=True)}
 
     record = take_turns(found, REAL[:8], 0)
     made = maker(latents(PLAY, LATENTS, 8, 0))

@@ -1,6 +1,8 @@
+import math
+
 import torch
 
-from murmuration.streams import EVERYONE, ORDER, Noise, generator, global_stream, stream_seed
+from murmuration.streams import EVERYONE, ORDER, Noise, generator, global_stream, many_normals, stream_seed
 
 
 def test_every_address_has_its_own_seed():
@@ -37,3 +39,36 @@ def test_bits_are_uniform_and_addressed():
     stream = Noise(0, 3, 7)
     parts = [stream.bits(1 << 17, torch.device("cpu")) for _ in range(2)]
     assert torch.equal(torch.cat(parts), bits)
+
+
+def test_quick_normal_numbers_are_normal():
+    """Moments within four standard errors, shares beyond 1 to 4 within four of the binomial, and nothing beyond 5.5."""
+    count = 2_000_000
+    drawn = Noise(0, 0).normal(torch.empty(count, dtype=torch.float32)).double()
+    for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        assert abs(drawn.pow(power).mean().item() - moment) < 4 * math.sqrt(variance / count)
+    for edge in (1, 2, 3, 4):
+        share = math.erfc(edge / math.sqrt(2))
+        assert abs((drawn.abs() > edge).double().mean().item() - share) < 4 * math.sqrt(share / count)
+    assert drawn.abs().max() < 5.5
+    neighbours = torch.corrcoef(torch.stack([drawn[:-1], drawn[1:]]))[0, 1].item()
+    assert abs(neighbours) < 4 / math.sqrt(count)
+
+
+def test_the_outermost_bits_give_finite_normal_numbers(monkeypatch):
+    ends = torch.tensor([-(2**31), 2**31 - 1, 0], dtype=torch.int32).view(torch.int16)
+    noise = Noise(0, 0)
+    monkeypatch.setattr(noise, "bits", lambda count, device: ends[:count])
+    found = noise.normal(torch.empty(3))
+    assert found[2] == 0
+    torch.testing.assert_close(found[:2].abs(), torch.tensor([5.4195, 5.4195]), rtol=0, atol=1e-3)
+
+
+def test_many_normal_numbers_are_one_long_draw_cut_up():
+    likes = [torch.empty(2, 3, 4), torch.empty(2, 5)]
+    found = many_normals([Noise(0, 0), Noise(0, 1)], likes)
+    for member in range(2):
+        whole = Noise(0, member).normal(torch.empty(17))
+        assert torch.equal(torch.cat([part[member].flatten() for part in found]), whole)
+    assert [part.shape for part in found] == [like.shape for like in likes]
+    assert many_normals([Noise(0, 0)], []) == []

@@ -17,6 +17,8 @@ def member_outputs(team: Team, weights: Family, population: Population, x: Tenso
     Noise, where weights have any, belongs to the draw alone: the same inputs get the same answer.
     """
     noise = [Noise(0, draw) for draw in range(population.members * draws)]
+    if draws > 1:
+        weights, population = weights.for_draws(population)
 
     @torch.no_grad()
     def run(group: slice) -> Tensor:

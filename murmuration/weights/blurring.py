@@ -25,7 +25,7 @@ class Blurred(torch.autograd.Function):
 
     @staticmethod
     def forward(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-        return torch.addcmul(mean, variance.clamp_min(0).sqrt(), noise)
+        return torch.addcmul(mean, variance.clamp_min(0).sqrt_(), noise)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -35,5 +35,5 @@ class Blurred(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, None]:
         variance, noise = ctx.saved_tensors
-        half = (4 * variance.clamp_min(LEAST)).rsqrt()  # 1 / (2 sqrt(variance))
-        return slope, slope * noise * half, None
+        half = variance.clamp_min(LEAST).mul_(4).rsqrt_()  # 1 / (2 sqrt(variance))
+        return slope, (slope * noise).mul_(half), None

@@ -24,7 +24,7 @@ from torch import Tensor
 from murmuration.errors import Misuse
 from murmuration.population import Population
 from murmuration.streams import Noise
-from murmuration.weights.gaussian import Gaussian, complexity, realised
+from murmuration.weights.gaussian import Gaussian, complexity, realised, with_stds
 from murmuration.weights.laws import law_named
 from murmuration.weights.outline import Kernel, Outline
 from murmuration.written import read
@@ -131,6 +131,13 @@ class Family:
         if not isinstance(self.weights, Gaussian):
             return None
         return complexity(self.weights, own, shared, buffers, noise, self.how.kernels)
+
+    def for_draws(self, population: Population) -> "tuple[Family, Population]":
+        """The same, ready to be realised many times."""
+        if not isinstance(self.weights, Gaussian):
+            return self, population
+        weights, spelled = with_stds(self.weights, population)
+        return replace(self, weights=weights), spelled
 
     @property
     def chance(self) -> bool:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
 from murmuration.population import Named, Population, is_companion, kept_of
-from murmuration.streams import Noise, normals
+from murmuration.streams import Noise, many_normals, normals
 from murmuration.weights.outline import Kernel, Outline
 from murmuration.weights.priors import prior_named
 from murmuration.weights.spreads import SPREADS, std_of, stored_for
@@ -179,6 +179,7 @@ def realised(
     whose means are zero already, have no spread.
     """
     mine, ours = dict(own), dict(shared)
+    means, stds = {}, {}  # of what is drawn here
     for named, members in ((own, True), (shared, False)):
         for name in distributions(named):
             mean = named[name]
@@ -186,15 +187,27 @@ def realised(
             std = std if kept is None else std * kept
             if name in noisy and (gaussian.estimator == "local" or mean.dim() - members == 1):
                 (mine if members else ours)[name + STD] = std
-                continue
-            lead = mean if members else mean.expand(len(noise), *mean.shape)
-            delta = std * normals(noise, lead)
-            if name in noisy:
-                mine[name + DELTA] = delta
             else:
-                mine[name] = mean + delta
-                ours.pop(name, None)
+                means[name], stds[name] = (mean if members else mean.expand(len(noise), *mean.shape)), std
+    for name, eps in zip(means, many_normals(noise, list(means.values())), strict=True):
+        if name in noisy:
+            mine[name + DELTA] = stds[name] * eps
+        else:
+            mine[name] = torch.addcmul(means[name], stds[name], eps)
+            ours.pop(name, None)
     return mine, ours
+
+
+def with_stds(gaussian: Gaussian, population: Population) -> tuple[Gaussian, Population]:
+    """The same distributions with their standard deviations stored as they are: what many draws need once."""
+
+    def spelled(named: Named) -> Named:
+        found = {name + SPREAD: gaussian.std(name, named[name], named) for name in distributions(named)}
+        return {**named, **found}
+
+    return replace(gaussian, spread="std"), replace(
+        population, own=spelled(population.own), shared=spelled(population.shared)
+    )
 
 
 def complexity(

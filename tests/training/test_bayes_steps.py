@@ -17,7 +17,7 @@ from murmuration.likelihoods import Gaussian as GaussianLikelihood
 from murmuration.population import Named, populate
 from murmuration.recipe import Plan, recipe
 from murmuration.sharing import sharing_named, with_factors
-from murmuration.streams import Noise
+from murmuration.streams import Noise, many_normals
 from murmuration.training import Job, begin
 from murmuration.training.bound import Bound
 from murmuration.training.loop import train
@@ -125,10 +125,10 @@ def test_several_passes_a_step(samples: int, reduction: str):
         mine = {name: tensor[i].requires_grad_() for name, tensor in before.clone().own.items()}
         noise, rows = Noise(method.seed, i, 3), []
         for _ in range(samples):
-            weights = {}
-            for name in sorted(name for name in mine if not name.endswith(SPREAD)):
-                std = nn.functional.softplus(mine[name + SPREAD])
-                weights[name] = mine[name] + std * noise.normal(std)
+            names, weights = sorted(name for name in mine if not name.endswith(SPREAD)), {}
+            drawn = many_normals([noise], [mine[name].detach().unsqueeze(0) for name in names])
+            for name, eps in zip(names, drawn, strict=True):
+                weights[name] = mine[name] + nn.functional.softplus(mine[name + SPREAD]) * eps[0]
             rows.append(nn.functional.cross_entropy(functional_call(build(), weights, x[i]), y[i], reduction="none"))
         likelihoods = torch.stack(rows)  # (S, B)
         reduced = likelihoods.mean(0) if reduction == "elbo" else -(-likelihoods).exp().mean(0).log()

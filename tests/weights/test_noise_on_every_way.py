@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from murmuration.population import Named, Population, populate
-from murmuration.streams import Noise
+from murmuration.streams import Noise, many_normals
 from murmuration.weights import Family, Structure, family_of, outline_of, run_members, weights_named
 from murmuration.weights.gaussian import SPREAD, Gaussian, with_spreads
 
@@ -52,11 +52,13 @@ def written_out(net: nn.Module, family: Family, own: Named, shared: Named, x: Te
     noise, estimator = Noise(0, member), family.weights.estimator
     mine = {**{name: tensor[member] for name, tensor in own.items()}, **shared}
     stds = {key.removesuffix(SPREAD): mine[key].exp().log1p() for key in mine if key.endswith(SPREAD)}
-    drawn_first = {
-        name: stds[name] * noise.normal(stds[name])
+    first = [
+        name
         for name in (*sorted(own), *sorted(shared))
         if name in stds and (estimator == "draw" or (estimator == "flipout" and name == "weight"))
-    }
+    ]
+    eps = many_normals([noise], [stds[name].unsqueeze(0) for name in first])
+    drawn_first = {name: stds[name] * each[0] for name, each in zip(first, eps, strict=True)}
     into, out = mine.get("weight:in"), mine.get("weight:out")
     behind = 0 if isinstance(net, nn.Linear) else x.dim() - 2
     tail, bias = (1,) * behind, mine.get("bias")
