@@ -1,7 +1,7 @@
 """Tables for the README and the docs, made from the committed records so that they cannot drift.
 
 python benchmarks/pages.py                    rewrite the tables
-python benchmarks/pages.py --add RUN NAME     first add the record of a finished run
+python benchmarks/pages.py --add RUN NAME     first add the record of a finished run, as NAME or as bayes-run-NAME
 """
 
 import argparse
@@ -196,12 +196,39 @@ def embedded_quality_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def bayes_runs_table(records: dict[str, dict[str, Any]]) -> str:
+    """Networks of distributions beside networks of numbers, a row a run."""
+    lines = _head(["run", "weights", *SCORES["classification"], "epochs", "lr", "augmentation", "trained in"])
+    for name, record in records.items():
+        plan, scores = record["plan"], [_score(record["metrics"][key]) for key in SCORES["classification"]]
+        settings = [f"{plan['epochs']}", f"{plan['lr']:g}", ", ".join(plan["augment"]) or "none"]
+        minutes = f"{record['cost']['seconds'] / 60:.1f} min"
+        cells = [name, f"`{record['recipe']['weights']}`", *scores, *settings, minutes]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def bayes_cost_table(record: dict[str, Any]) -> str:
+    """What a step and a prediction cost, beside numbers and beside loops written by hand."""
+    lines = _head([f"LeNet-5, batch {record['batch']}", "milliseconds", "over `point`"])
+    lines.append(f"| a step by hand | {record['milliseconds']['by_hand']:.1f} | |")
+    lines.append(f"| a step, `point` | {record['milliseconds']['point']:.1f} | 1 |")
+    for name, ratio in record["over_point"].items():
+        lines.append(f"| a step, `{name}` | {record['milliseconds'][name]:.1f} | {ratio:.2f} |")
+    lines += ["", *_head([f"{record['draws']} draws of LeNet-5", "milliseconds", "over a loop by hand"])]
+    for name, ratio in record["prediction_over_by_hand"].items():
+        count = {"pictures": "1,000 pictures", "picture": "one picture"}[name]
+        lines.append(f"| {count} | {record['milliseconds'][f'predict_{name}']:.1f} | {ratio:.2f} |")
+    return "\n".join(lines)
+
+
 MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> record, maker
     "speed": ("members", speed_table),
     "corruptions": ("corruptions", corruptions_table),
     "repulsion-cost": ("repulsion", repulsion_cost_table),
     "repulsion-mnist": ("repulsion-mnist", quality_table),
     "repulsion-cifar10": ("repulsion-cifar10", quality_table),
+    "bayes-cost": ("bayes", bayes_cost_table),
     "embedded-cost": ("members", embedded_cost_table),
     "embedded-digits": ("embedded-digits", embedded_quality_table),
     "embedded-mnist": ("embedded-mnist", embedded_quality_table),
@@ -214,13 +241,16 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
 
 def tables() -> dict[str, str]:
     """Every generated table by the name of its place; one without a record is left as it is."""
-    runs = sorted(path for path in RESULTS.glob("run-*.json"))
+    runs, bayes = (_records(prefix) for prefix in ("run-", "bayes-run-"))
     records = {name: RESULTS / f"{file}.json" for name, (file, _) in MAKERS.items()}
     made = {name: MAKERS[name][1](json.loads(path.read_text())) for name, path in records.items() if path.exists()}
-    return {
-        **made,
-        "runs": runs_table({path.stem.removeprefix("run-"): json.loads(path.read_text()) for path in runs}),
-    }
+    return {**made, "runs": runs_table(runs), "bayes-runs": bayes_runs_table(bayes)}
+
+
+def _records(prefix: str) -> dict[str, dict[str, Any]]:
+    """The committed runs whose names begin so, by the rest of their names."""
+    paths = sorted(RESULTS.glob(f"{prefix}*.json"))
+    return {path.stem.removeprefix(prefix): json.loads(path.read_text()) for path in paths}
 
 
 def with_tables(text: str) -> str:
@@ -232,7 +262,15 @@ def with_tables(text: str) -> str:
 
 
 PAGES = tuple(
-    ROOT / page for page in ("README.md", "docs/real-data.md", "docs/trust.md", "docs/repulsion.md", "docs/embedded.md")
+    ROOT / page
+    for page in (
+        "README.md",
+        "docs/real-data.md",
+        "docs/trust.md",
+        "docs/repulsion.md",
+        "docs/embedded.md",
+        "docs/bayes.md",
+    )
 )
 
 
@@ -242,7 +280,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.add:
         run, name = options.add
-        (RESULTS / f"run-{name}.json").write_text(json.dumps(run_record(Path(run)), indent=2) + "\n")
+        file = name if name.startswith("bayes-run-") else f"run-{name}"
+        (RESULTS / f"{file}.json").write_text(json.dumps(run_record(Path(run)), indent=2) + "\n")
     for page in PAGES:
         page.write_text(with_tables(page.read_text()))
 

@@ -177,3 +177,27 @@ def test_distributions_join_other_answers(little: Data):
     resting = replace(ensemble, recipe=replace(ensemble.recipe, weights="point"))
     found = -resting.predict(little.val.x).log_prob(little.val.y).mean().item()
     assert ensemble.history[-1]["ensemble"]["val_nll"] == pytest.approx(found, rel=1e-5)
+
+
+class Thinking(nn.Module):
+    """A network that looks at its numbers before it goes on: no engine can stack it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 2, 3), nn.Linear(72, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        if hidden.abs().max().item() > 1e6:
+            raise ValueError("out of all proportion")
+        return self.second(hidden.relu().flatten(1))
+
+
+@pytest.mark.parametrize("net", ["small-cnn", Thinking()])
+def test_a_few_inputs_get_the_answers_they_get_among_many(net, little: Data):
+    """Draws are stacked for a few inputs where the network allows it: the same draws, up to rounding."""
+    ensemble = mm.fit(net, little, recipe="bayes", plan=Plan(epochs=1, engine="loop"))
+    many = ensemble.predict(little.test.x[:40], draws=4).outputs
+    few = ensemble.predict(little.test.x[:3], draws=4).outputs
+    torch.testing.assert_close(few, many[:, :3], rtol=1e-5, atol=1e-5)
+    assert (many[0] - many[1]).abs().max() > 1e-3

@@ -49,7 +49,9 @@ def test_what_was_saved_is_loaded(tmp_path: Path, digits: Data):
 
 
 @pytest.mark.parametrize("steps", [1, 18, 19, 20, 40])
-@pytest.mark.parametrize("engine", ["loop", "stacked", "threads"])
+@pytest.mark.parametrize(
+    "engine", ["loop", *(pytest.param(name, marks=pytest.mark.slow) for name in ("stacked", "threads"))]
+)
 def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path, digits: Data, steps, engine, normalised_net):
     plan = Plan(**{**PLAN.to_json(), "engine": engine, "patience": 2, "epochs": 3})
     undisturbed = mm.fit(normalised_net, digits, plan=plan)

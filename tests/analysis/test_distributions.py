@@ -157,6 +157,7 @@ def run(little: Data, beta: float, lr: float) -> tuple[Diagnosis, float]:
     return found, float(mm.score(ensemble.predict(little.test.x), little.test.y)["accuracy"])
 
 
+@pytest.mark.slow
 def test_a_strong_prior_makes_weights_collapse_and_a_weak_one_does_not(little: Data) -> None:
     strong, guess = run(little, 100.0, lr=0.1)
     weak, right = run(little, 1e-4, lr=0.01)

@@ -39,6 +39,7 @@ class TestManyRows:
         with pytest.raises(Misuse, match=message):
             found.rows_at(np.array([1, MOST_ROWS + 3]))
 
+    @pytest.mark.slow
     def test_memory_does_not_grow_with_the_file(self, tmp_path):
         probs = np.full((5, 200_000, 20), 0.05, dtype=np.float32)
         y = np.zeros(200_000, dtype=np.int8)

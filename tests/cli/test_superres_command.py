@@ -45,6 +45,15 @@ def test_training_leaves_an_ordinary_run_with_a_page(run: Path):
     assert f"{photograph['psnr']:.2f}" in page
 
 
+def test_evaluating_judges_photographs_again(run: Path, capsys):
+    before = (run / "report.html").read_bytes()
+    assert main(["evaluate", str(run)]) == 0
+    assert (run / "report.html").read_bytes() == before
+    capsys.readouterr()
+    assert main(["evaluate", str(run), "--corruptions"]) == 2
+    assert "judged on its own photographs" in capsys.readouterr().err
+
+
 def test_pictures_are_enlarged(run: Path, photos: Path, tmp_path: Path, capsys):
     out = tmp_path / "larger"
     assert main(["superres", "apply", str(run), str(photos / "p0.png"), "--out", str(out)]) == 0

@@ -49,7 +49,10 @@ def assert_same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> 
 
 
 @EVERY
-@pytest.mark.parametrize("engine", ["loop", "stacked", "threads", "threads-stacked"])
+@pytest.mark.parametrize(
+    "engine",
+    ["loop", "stacked", *(pytest.param(name, marks=pytest.mark.slow) for name in ("threads", "threads-stacked"))],
+)
 def test_same_seed_same_bits(preset, engine, digits: Data):
     first, second = (fit(preset, digits, engine=engine) for _ in range(2))
     assert_same_bits(bits(first), bits(second))

@@ -66,6 +66,7 @@ def test_a_pruned_run_is_a_run_and_the_old_one_is_as_it_was(name, finetune, home
     assert holds_zeros(deeper)
 
 
+@pytest.mark.slow
 @EVERY
 def test_a_killed_fine_tuning_goes_on(name: str, home: Path, tmp_path: Path):
     class Killed(Exception):  # noqa: N818

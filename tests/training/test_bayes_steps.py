@@ -214,7 +214,11 @@ def test_every_spread_trains_under_every_prior(prior: str, spread: str):
 
 @pytest.mark.parametrize(
     ("way", "weighting", "size"),
-    [("local", "uniform", 3), ("draw,samples=3", "uniform", 3), ("local", "blundell", 1)],
+    [
+        ("local", "uniform", 3),
+        pytest.param("draw,samples=3", "uniform", 3, marks=pytest.mark.slow),
+        pytest.param("local", "blundell", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_training_finds_the_posterior_that_is_known(way: str, weighting: str, size: int):
     """One weight under N(0, 1), noise 0.5: N(1.024, 0.2^2). Members are independent runs, so their spread gives the

@@ -75,6 +75,7 @@ def sampled(net: nn.Module, stds: dict, text: str, x: Tensor, copies: int = 1000
         return torch.cat([run([stream] * copies) for _ in range(DRAWS // copies)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_marginals_agree_with_the_closed_form(estimator: str):
     """Means within 4.5 standard errors of 32 outputs, variances within 5 % (5 standard errors of 1 %)."""
