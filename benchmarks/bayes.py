@@ -11,12 +11,12 @@ weights on 1,000 pictures and on one: what `Ensemble.predict` does, against a lo
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
 import torch.nn.functional as F
+from timing import seconds
 from torch import Tensor
 from torch.func import functional_call
 
@@ -33,7 +33,7 @@ from murmuration.weights.gaussian import distributions
 from murmuration.weights.spreads import std_of
 
 NET, SHAPE, CLASSES, BATCH, DRAWS = "lenet5", (1, 32, 32), 10, 128, 30
-STEPS, PAUSE = 20, 0.3  # steps a timing; seconds for threads of the last contender to go to sleep
+STEPS = 20  # steps a timing
 WEIGHTS = {
     "point": "point",
     "local": "gaussian",
@@ -99,16 +99,6 @@ def drawn_by_hand(ensemble: Ensemble, x: Tensor) -> Callable[[], Tensor]:
         return torch.stack(passes)
 
     return answers
-
-
-def seconds(work: Callable[[], object], times: int) -> float:
-    """Seconds a call, after a pause and a call that wakes sleeping threads."""
-    time.sleep(PAUSE)
-    work()
-    start = time.perf_counter()
-    for _ in range(times):
-        work()
-    return (time.perf_counter() - start) / times
 
 
 def contenders(stack: ExitStack) -> dict[str, tuple[Callable[[], object], int]]:

@@ -18,12 +18,12 @@ import json
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
 import torch.nn.functional as F
+from timing import seconds
 from torch.utils.flop_counter import FlopCounterMode
 
 from murmuration.data import open_data
@@ -39,7 +39,6 @@ WORKLOADS = {"mlp": (1, 8, 8), "small-cnn": (3, 32, 32), "medium-cnn": (3, 32, 3
 ENGINES = ("loop", "stacked", "threads", "threads-stacked")
 STEPS = {"mlp": 50, "small-cnn": 2, "medium-cnn": 1}  # steps a timing, so that one is long enough to measure
 HOPELESS = 2.0  # an engine this many times slower than the plain loop is timed once only
-PAUSE = 0.3  # seconds; idle OpenMP threads spin for a while after their last work
 GEMM = 2048
 EMBEDDED = "batch-ensemble"
 
@@ -82,16 +81,6 @@ def engine_step(net: str, engine: str, name: str = "deep-ensemble") -> Iterator[
     batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, BATCH)), 1e-3)
     with assemble(chosen, job.member(0)) as team:
         yield chosen, lambda: step(team, job.method(), progress.state, batch)
-
-
-def seconds(all_members: Callable[[], object], steps: int) -> float:
-    """Seconds a step, after a pause in which the last contender's threads go to sleep and a step that wakes ours."""
-    time.sleep(PAUSE)
-    all_members()
-    start = time.perf_counter()
-    for _ in range(steps):
-        all_members()
-    return (time.perf_counter() - start) / steps
 
 
 def serve_plain(net: str) -> None:

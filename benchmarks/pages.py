@@ -12,6 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bayes_tables import bayes_cost_table, bayes_runs_table, superres_table
+from tables import SCORES, head, score
+
 from murmuration.experiments.embedded.found import Found
 from murmuration.experiments.embedded.page import ratio_of, spread_text, told
 from murmuration.experiments.embedded.predictions import verdicts
@@ -19,13 +22,12 @@ from murmuration.experiments.verdicts import mean_interval
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-SCORES = {"classification": ("accuracy", "nll", "ece"), "regression": ("rmse", "nll", "coverage_90")}
 
 
 def speed_table(record: dict[str, Any]) -> str:
     """Speed-ups over the plain loop, a row a workload."""
     heads = ["ten members, batch 128", "plain loop", "`loop`", "`stacked`", "`threads`", "`threads-stacked`"]
-    lines = _head([*heads, "`auto` took", "of GEMM peak"])
+    lines = head([*heads, "`auto` took", "of GEMM peak"])
     for net, entry in record["workloads"].items():
         ratios = " | ".join(f"{entry['engines'][name]['speedup']:.2f}x" for name in entry["engines"])
         plain = f"{1e3 * entry['plain_loop_s']:.0f} ms"
@@ -36,9 +38,9 @@ def speed_table(record: dict[str, Any]) -> str:
 
 def runs_table(records: dict[str, dict[str, Any]]) -> str:
     """What runs on real data reached, a row a run; intervals are 95 % over test examples."""
-    lines = _head(["run", "net", "members", "epochs", "scores of the ensemble", "a member alone", "trained in"])
+    lines = head(["run", "net", "members", "epochs", "scores of the ensemble", "a member alone", "trained in"])
     for name, record in records.items():
-        scores = ", ".join(f"{key} {_score(record['metrics'][key])}" for key in SCORES[record["task"]])
+        scores = ", ".join(f"{key} {score(record['metrics'][key])}" for key in SCORES[record["task"]])
         alone = _alone(record)
         minutes = f"{record['cost']['seconds'] / 60:.1f} min"
         lines.append(
@@ -46,14 +48,6 @@ def runs_table(records: dict[str, dict[str, Any]]) -> str:
             f"| {scores} | {alone} | {minutes} |"
         )
     return "\n".join(lines)
-
-
-def _head(names: list[str]) -> list[str]:
-    return ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-
-
-def _score(score: dict[str, float]) -> str:
-    return f"{score['value']:.3g} ({score['low']:.3g} to {score['high']:.3g})"
 
 
 def _alone(record: dict[str, Any]) -> str:
@@ -80,7 +74,7 @@ def run_record(run: Path) -> dict[str, Any]:
 
 def corruptions_table(record: dict[str, Any]) -> str:
     """All corruptions at all severities, against the package that one would take otherwise."""
-    lines = _head(["19 corruptions, 5 severities", "pictures a second", f"seconds for {record['images']:,} pictures"])
+    lines = head(["19 corruptions, 5 severities", "pictures a second", f"seconds for {record['images']:,} pictures"])
     peer = f"{record['peer']}, timed on {record['peer_images']:,} and scaled"
     for name, key in (("murmuration", "ours"), (peer, "peer")):
         lines.append(f"| {name} | {record[f'{key}_images_per_second']:,.0f} | {record[f'{key}_total_s']:,.0f} |")
@@ -101,7 +95,7 @@ QUALITY = {  # heading -> where the number stands in a run, and its digits
 
 def quality_table(record: dict[str, Any]) -> str:
     """Means over seeds of every method, with the 95 % interval of the mean (Student's t)."""
-    lines = _head(["method", "seeds", *QUALITY])
+    lines = head(["method", "seeds", *QUALITY])
     for method in dict.fromkeys(run["method"] for run in record["runs"]):
         runs = [run for run in record["runs"] if run["method"] == method]
         cells = [_spread([run[part][name] for run in runs], digits) for part, name, digits in QUALITY.values()]
@@ -118,7 +112,7 @@ def _spread(values: list[float], digits: int) -> str:
 def repulsion_cost_table(record: dict[str, Any]) -> str:
     """What a step costs beside a deep ensemble's."""
     names = list(dict.fromkeys(name for entry in record["workloads"].values() for name in entry["over_de"]))
-    lines = _head(["ten members, batch 128", "engine", *(f"`{name}`" for name in names), "coupling itself"])
+    lines = head(["ten members, batch 128", "engine", *(f"`{name}`" for name in names), "coupling itself"])
     for net, entry in record["workloads"].items():
         ratios = [f"{entry['over_de'][name]:.2f}x" if name in entry["over_de"] else "" for name in names]
         share = f"{entry['coupling_share']:.1%}"
@@ -132,7 +126,7 @@ EMBEDDED_WIDTHS = (1.0, 4.0)  # of the table of all arms
 def embedded_accuracy_table(record: dict[str, Any]) -> str:
     """Ensemble accuracy of every arm against the number of models."""
     found = Found(record)
-    lines = _head(["arm", "N", *(f"M = {models}" for models in found.models)])
+    lines = head(["arm", "N", *(f"M = {models}" for models in found.models)])
     for arm in found.arms:
         for width in EMBEDDED_WIDTHS:
             cells = [spread_text(found, arm, width, models, "accuracy") for models in found.models]
@@ -143,7 +137,7 @@ def embedded_accuracy_table(record: dict[str, Any]) -> str:
 def embedded_members_table(record: dict[str, Any]) -> str:
     """Training accuracy of independent members, a row a width."""
     found = Found(record)
-    lines = _head(["N", *(f"M = {models}" for models in found.models)])
+    lines = head(["N", *(f"M = {models}" for models in found.models)])
     for width in found.widths:
         cells = [spread_text(found, "independent", width, m, "member_train_accuracy") for m in found.models]
         lines.append(f"| {found.neurons(width)} | {' | '.join(cells)} |")
@@ -153,7 +147,7 @@ def embedded_members_table(record: dict[str, Any]) -> str:
 def embedded_kernels_table(record: dict[str, Any]) -> str:
     """T_o / T_d before training, a row an arm that shares anything."""
     found = Found(record)
-    lines = _head(["arm", *(f"N = {found.neurons(width)}" for width in found.widths)])
+    lines = head(["arm", *(f"N = {found.neurons(width)}" for width in found.widths)])
     for arm in found.arms:
         if arm not in ("naive", "single"):
             lines.append(f"| {arm} | {' | '.join(ratio_of(found, arm, [width]) for width in found.widths)} |")
@@ -162,17 +156,17 @@ def embedded_kernels_table(record: dict[str, Any]) -> str:
 
 def embedded_verdicts_table(record: dict[str, Any]) -> str:
     """The predictions of theory and what became of them, a row an estimate."""
-    lines = _head(["", "prediction", "verdict", "estimate", "value and 95 % interval", "predicted"])
+    lines = head(["", "prediction", "verdict", "estimate", "value and 95 % interval", "predicted"])
     for verdict in verdicts(record):
         for place, each in enumerate(verdict.estimates):
-            head = f"| {verdict.name} | {verdict.claim} | **{verdict.word}** " if place == 0 else "| | | "
-            lines.append(f"{head}| {each.what} | {told(each)} | {each.region} |")
+            begun = f"| {verdict.name} | {verdict.claim} | **{verdict.word}** " if place == 0 else "| | | "
+            lines.append(f"{begun}| {each.what} | {told(each)} | {each.region} |")
     return "\n".join(lines)
 
 
 def embedded_cost_table(record: dict[str, Any]) -> str:
     """What a BatchEnsemble of ten costs: time against loops over single networks, numbers stored against one."""
-    lines = _head(
+    lines = head(
         ["ten members, batch 128", "engine", "of the plain loop", "of `deep-ensemble`", "numbers of one net's"]
     )
     for net, entry in record["workloads"].items():
@@ -187,38 +181,12 @@ EMBEDDED_SCORES = {"accuracy": 4, "nll": 4, "ece": 4, "diversity": 4, "disagreem
 
 def embedded_quality_table(record: dict[str, Any]) -> str:
     """Means over seeds of every recipe, what it stores and how long it trained."""
-    lines = _head(["recipe", "seeds", *EMBEDDED_SCORES, "stored numbers", "trained in"])
+    lines = head(["recipe", "seeds", *EMBEDDED_SCORES, "stored numbers", "trained in"])
     for name in dict.fromkeys(run["recipe"] for run in record["runs"]):
         runs = [run for run in record["runs"] if run["recipe"] == name]
         cells = [_spread([run[score] for run in runs], digits) for score, digits in EMBEDDED_SCORES.items()]
         seconds = sum(run["seconds"] for run in runs) / len(runs)
         lines.append(f"| {name} | {len(runs)} | {' | '.join(cells)} | {runs[0]['parameters']:,} | {seconds:.0f} s |")
-    return "\n".join(lines)
-
-
-def bayes_runs_table(records: dict[str, dict[str, Any]]) -> str:
-    """Networks of distributions beside networks of numbers, a row a run."""
-    lines = _head(["run", "weights", *SCORES["classification"], "epochs", "lr", "augmentation", "trained in"])
-    for name, record in records.items():
-        plan, scores = record["plan"], [_score(record["metrics"][key]) for key in SCORES["classification"]]
-        settings = [f"{plan['epochs']}", f"{plan['lr']:g}", ", ".join(plan["augment"]) or "none"]
-        minutes = f"{record['cost']['seconds'] / 60:.1f} min"
-        cells = [name, f"`{record['recipe']['weights']}`", *scores, *settings, minutes]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def bayes_cost_table(record: dict[str, Any]) -> str:
-    """What a step and a prediction cost, beside numbers and beside loops written by hand."""
-    lines = _head([f"LeNet-5, batch {record['batch']}", "milliseconds", "over `point`"])
-    lines.append(f"| a step by hand | {record['milliseconds']['by_hand']:.1f} | |")
-    lines.append(f"| a step, `point` | {record['milliseconds']['point']:.1f} | 1 |")
-    for name, ratio in record["over_point"].items():
-        lines.append(f"| a step, `{name}` | {record['milliseconds'][name]:.1f} | {ratio:.2f} |")
-    lines += ["", *_head([f"{record['draws']} draws of LeNet-5", "milliseconds", "over a loop by hand"])]
-    for name, ratio in record["prediction_over_by_hand"].items():
-        count = {"pictures": "1,000 pictures", "picture": "one picture"}[name]
-        lines.append(f"| {count} | {record['milliseconds'][f'predict_{name}']:.1f} | {ratio:.2f} |")
     return "\n".join(lines)
 
 
@@ -241,10 +209,10 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
 
 def tables() -> dict[str, str]:
     """Every generated table by the name of its place; one without a record is left as it is."""
-    runs, bayes = (_records(prefix) for prefix in ("run-", "bayes-run-"))
+    runs, bayes, larger = (_records(prefix) for prefix in ("run-", "bayes-run-", "superres-"))
     records = {name: RESULTS / f"{file}.json" for name, (file, _) in MAKERS.items()}
     made = {name: MAKERS[name][1](json.loads(path.read_text())) for name, path in records.items() if path.exists()}
-    return {**made, "runs": runs_table(runs), "bayes-runs": bayes_runs_table(bayes)}
+    return {**made, "runs": runs_table(runs), "bayes-runs": bayes_runs_table(bayes), "superres": superres_table(larger)}
 
 
 def _records(prefix: str) -> dict[str, dict[str, Any]]:

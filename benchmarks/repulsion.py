@@ -12,11 +12,11 @@ timed on the MLP.
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
+from timing import seconds
 
 from murmuration.data import open_data
 from murmuration.engines import Engine, assemble
@@ -30,7 +30,6 @@ MEMBERS, BATCH, CLASSES = 10, 128, 10
 WORKLOADS = {"mlp": (1, 8, 8), "small-cnn": (3, 32, 32), "medium-cnn": (3, 32, 32)}  # net -> shape of an input
 STEPS = {"mlp": 20, "small-cnn": 2, "medium-cnn": 1}  # steps a timing
 QUARTER = "input-gradients:lengthscales=pca,share=0.25"
-PAUSE = 0.3  # seconds; idle OpenMP threads spin for a while after their last work
 
 
 def contenders(net: str) -> dict[str, Recipe]:
@@ -61,16 +60,6 @@ def ready(job: Job, engine: Engine) -> Iterator[tuple[State, Callable[[], object
     batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, *y.shape)), 1e-3)
     with assemble(engine, job.member(0)) as team:
         yield progress.state, lambda: step(team, method, progress.state, batch)
-
-
-def seconds(work: Callable[[], object], steps: int) -> float:
-    """Seconds a step, after a pause and a step that wakes sleeping threads."""
-    time.sleep(PAUSE)
-    work()
-    start = time.perf_counter()
-    for _ in range(steps):
-        work()
-    return (time.perf_counter() - start) / steps
 
 
 def measure(net: str, repeats: int) -> dict[str, object]:

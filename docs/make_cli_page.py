@@ -6,7 +6,9 @@ python docs/make_cli_page.py
 import contextlib
 import io
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 PAGE = Path(__file__).parent / "cli.md"
 WIDTH = 100
@@ -29,13 +31,20 @@ def help_of(words: list[str]) -> str:
     return "\n".join(line.rstrip() for line in printed.getvalue().strip().splitlines())
 
 
+def commands_of(command: Any, words: list[str]) -> Iterator[list[str]]:
+    """The words that call a command and, after it, each of the commands inside it."""
+    yield words
+    for name, inside in getattr(command, "commands", {}).items():
+        yield from commands_of(inside, [*words, name])
+
+
 def page() -> str:
     """The whole page."""
     from typer.main import get_command
 
     from murmuration.cli import app
 
-    commands: list[list[str]] = [[], *([name] for name in get_command(app).commands)]  # type: ignore[attr-defined]
+    commands = commands_of(get_command(app), [])
     sections = [f"## {' '.join(['murmur', *words])}\n\n```text\n{help_of(words)}\n```\n" for words in commands]
     return "\n".join([OPENING, *sections])
 

@@ -1,18 +1,9 @@
 """The benchmark's arithmetic; its timings are for people."""
 
-import importlib.util
-from pathlib import Path
-
+import members
 import pytest
 
 from murmuration.engines import engine
-
-PATH = Path(__file__).parents[1] / "benchmarks" / "members.py"
-spec = importlib.util.spec_from_file_location("members", PATH)
-assert spec is not None
-assert spec.loader is not None
-members = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(members)
 
 
 def test_floating_point_operations_are_those_of_the_products():

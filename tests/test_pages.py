@@ -1,14 +1,7 @@
-import importlib.util
 from pathlib import Path
 
+import pages
 import pytest
-
-PATH = Path(__file__).parents[1] / "benchmarks" / "pages.py"
-spec = importlib.util.spec_from_file_location("pages", PATH)
-assert spec is not None
-assert spec.loader is not None
-pages = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(pages)
 
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda p: p.name)

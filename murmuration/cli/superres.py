@@ -61,7 +61,7 @@ class LearningOptions:
     """How it is learned; fewer passes at a lower rate than for classes."""
 
     members: Annotated[int, option("How many networks, where the recipe leaves it open.", "Training", "N")] = 5
-    epochs: Annotated[int, option("Passes over the patches.", "Training", "N")] = 4
+    epochs: Annotated[int, option("Passes over the patches.", "Training", "N")] = 10
     lr: Annotated[float, option("Learning rate.", "Training", "X")] = 1e-3
     seed: Annotated[int, option("From it follow all random numbers.", "Training", "N")] = 0
 

@@ -1,0 +1,53 @@
+"""Tables of networks whose weights are distributions."""
+
+from typing import Any
+
+from tables import SCORES, head, score
+
+
+def bayes_runs_table(records: dict[str, dict[str, Any]]) -> str:
+    """Networks of distributions beside networks of numbers, a row a run."""
+    lines = head(["run", "weights", *SCORES["classification"], "epochs", "lr", "augmentation", "trained in"])
+    for name, record in records.items():
+        plan, scores = record["plan"], [score(record["metrics"][key]) for key in SCORES["classification"]]
+        settings = [f"{plan['epochs']}", f"{plan['lr']:g}", ", ".join(plan["augment"]) or "none"]
+        minutes = f"{record['cost']['seconds'] / 60:.1f} min"
+        cells = [name, f"`{record['recipe']['weights']}`", *scores, *settings, minutes]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def superres_table(records: dict[str, dict[str, Any]]) -> str:
+    """What enlarging gains over bicubic on photographs never seen, a row a photograph."""
+    heads = [
+        "",
+        "photograph",
+        "PSNR bicubic",
+        "PSNR",
+        "gain",
+        "SSIM bicubic",
+        "SSIM",
+        "rank correlation of map and error",
+    ]
+    lines = head([*heads, "of edges and error"])
+    for name, record in records.items():
+        for each in (*record["photographs"], {"photograph": "**mean**", **record["mean"]}):
+            decibels = f"{each['psnr_bicubic']:.2f} | {each['psnr']:.2f} | {each['gain']:+.2f}"
+            others = [each[key] for key in ("ssim_bicubic", "ssim", "rank_correlation", "edges")]
+            cells = " | ".join(f"{value:.3f}" for value in others)
+            lines.append(f"| {name} | {each['photograph']} | {decibels} | {cells} |")
+    return "\n".join(lines)
+
+
+def bayes_cost_table(record: dict[str, Any]) -> str:
+    """What a step and a prediction cost, beside numbers and beside loops written by hand."""
+    lines = head([f"LeNet-5, batch {record['batch']}", "milliseconds", "over `point`"])
+    lines.append(f"| a step by hand | {record['milliseconds']['by_hand']:.1f} | |")
+    lines.append(f"| a step, `point` | {record['milliseconds']['point']:.1f} | 1 |")
+    for name, ratio in record["over_point"].items():
+        lines.append(f"| a step, `{name}` | {record['milliseconds'][name]:.1f} | {ratio:.2f} |")
+    lines += ["", *head([f"{record['draws']} draws of LeNet-5", "milliseconds", "over a loop by hand"])]
+    for name, ratio in record["prediction_over_by_hand"].items():
+        count = {"pictures": "1,000 pictures", "picture": "one picture"}[name]
+        lines.append(f"| {count} | {record['milliseconds'][f'predict_{name}']:.1f} | {ratio:.2f} |")
+    return "\n".join(lines)
