@@ -69,6 +69,7 @@ def run_record(run: Path) -> dict[str, Any]:
         "engine": manifest["engine"]["name"],
         "versions": manifest["versions"],
         **{key: metrics[key] for key in ("metrics", "members", "cost")},
+        "ood": {each["name"]: each["uncertainties"] for each in metrics.get("ood", [])},
     }
 
 
