@@ -1,5 +1,6 @@
 """Networks whose weights are distributions, through the public functions: what they predict, and what is kept."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -201,3 +202,9 @@ def test_a_few_inputs_get_the_answers_they_get_among_many(net, little: Data):
     few = ensemble.predict(little.test.x[:3], draws=4).outputs
     torch.testing.assert_close(few, many[:, :3], rtol=1e-5, atol=1e-5)
     assert (many[0] - many[1]).abs().max() > 1e-3
+
+
+def test_the_example_of_the_docs_runs(capsys):
+    page = Path(__file__).parents[1] / "docs" / "bayes.md"
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)), {})
+    assert capsys.readouterr().out == "torch.Size([359, 10]) True\n"
