@@ -12,8 +12,8 @@ from murmuration.errors import Misuse, unknown
 
 HELP = help_text(
     "Show what there is to choose from: recipes, sharing, weights, nets, data, engines, schedules, optimisers, "
-    "corruptions, calibrators, sets, couplings, experiments. Without a name, all of them. With --sheet, also draw "
-    "every corruption.",
+    "corruptions, calibrators, sets, couplings, dynamics, experiments. Without a name, all of them. With --sheet, also "
+    "draw every corruption.",
     "murmur list recipes",
     "murmur list couplings",
     "murmur list data --json",
@@ -69,6 +69,12 @@ def weights() -> Entries:
     from murmuration.weights import families
 
     return {name: {"what it means": about} for name, about in documented(families).items()}
+
+
+def dynamics() -> Entries:
+    from murmuration.dynamics import path
+
+    return {name: {"what it means": about} for name, about in documented(path).items()}
 
 
 def nets() -> Entries:
@@ -175,6 +181,7 @@ LISTS: dict[str, Callable[[], Entries]] = {
     "calibrators": calibrators,
     "sets": sets,
     "couplings": couplings,
+    "dynamics": dynamics,
     "experiments": experiments,
 }
 
