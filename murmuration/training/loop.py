@@ -27,7 +27,8 @@ from murmuration.tangent.linearised import averaged
 from murmuration.tangent.regimes import smooth_gamma, trace_ratio
 from murmuration.training.batches import epoch_batches, steps_per_epoch
 from murmuration.training.bound import Bound
-from murmuration.training.step import Factors, Method, State, moments_of, step
+from murmuration.training.moving import Factors, Method, moments_of
+from murmuration.training.step import State, step
 from murmuration.weights import Outline, Structure, family_of, outline_of
 from murmuration.weights.families import masked_population
 from murmuration.weights.gaussian import Gaussian, with_spreads

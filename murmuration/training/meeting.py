@@ -4,6 +4,7 @@ A member that shows nonsense, because it diverged, is neither seen nor pushed, a
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -42,8 +43,13 @@ class Met:
     felt: dict[str, float] = field(default_factory=dict)  # what it was like, if somebody wants to know
 
 
-def meet(team: Team, coupling: Coupling, places: list[Local], *, step: int, measured: bool) -> Met:
-    """Each group's gradients of loss and repulsion, after all members have seen each other."""
+def meet(
+    team: Team, coupling: Coupling, places: list[Local], *, step: int, measured: bool, decays: Mapping[str, float]
+) -> Met:
+    """Each group's gradients of loss and repulsion, after all members have seen each other.
+
+    Where losses are mixed, so is what pulls weights to zero: `decays` has the decay of each own tensor that feels one.
+    """
     start, drive = time.perf_counter(), coupling.drive(step)
     cotangents, felt = couple(coupling, places, step=step, measured=measured)
     seconds = time.perf_counter() - start
@@ -53,7 +59,9 @@ def meet(team: Team, coupling: Coupling, places: list[Local], *, step: int, meas
     losses = team.map(lambda here: pull_back(here, drive=drive, keep=True), places)
     pushes = team.map(push_back, places, cotangents)
     if coupling.mixes:
-        losses = mixed(coupling, places, losses)
+        losses = mixed(
+            coupling, places, [decayed(here, each, decays, drive) for here, each in zip(places, losses, strict=True)]
+        )
     if measured:
         felt["push_to_loss"] = norm_of(pushes) / max(norm_of(losses), 1e-30)
     return Met([added(*pair) for pair in zip(losses, pushes, strict=True)], seconds, felt)
@@ -116,6 +124,15 @@ def _gradients(here: Local, roots: list[Tensor], weights: list[Tensor | None], k
     leaves = [*here.own.values(), *here.shared.values()]
     found = torch.autograd.grad(roots, leaves, weights, materialize_grads=True, retain_graph=keep)
     return list(found[: len(here.own)]), list(found[len(here.own) :])
+
+
+def decayed(here: Local, pulled: Pulled, decays: Mapping[str, float], drive: float) -> Pulled:
+    """Gradients of a group's losses and, of its own tensors, of drive * decay / 2 times their squared length."""
+    own = [
+        torch.add(gradient, here.own[name].detach(), alpha=drive * decays[name]) if name in decays else gradient
+        for name, gradient in zip(here.own, pulled[0], strict=True)
+    ]
+    return own, pulled[1]
 
 
 def mixed(coupling: Coupling, places: list[Local], pulled: list[Pulled]) -> list[Pulled]:

@@ -19,41 +19,14 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from murmuration.coupling import Coupling, Shown
-from murmuration.dynamics import Ivon, Moments, Optimiser
-from murmuration.dynamics.optimisers import shrink
+from murmuration.dynamics import Moments
 from murmuration.engines import Team
-from murmuration.likelihoods import Likelihood, link_of
+from murmuration.likelihoods import link_of
 from murmuration.population import Named, Population, keep_zeros
-from murmuration.sharing import is_factor
 from murmuration.streams import Noise, global_stream, normals
-from murmuration.training.bound import Bound
 from murmuration.training.meeting import Local, Pulled, meet, pull_back, pulled_early
-from murmuration.weights import Family, Realised, Structure, run_members
-from murmuration.weights.gaussian import SPREAD, distributions
-
-
-@dataclass(frozen=True)
-class Factors:
-    """How factors of shared kernels move, beside other weights."""
-
-    pace: float = 1.0  # of their learning rate
-    decay: bool = False  # whether weight decay acts on them
-
-
-@dataclass(frozen=True)
-class Method:
-    """What does not change from step to step."""
-
-    likelihood: Likelihood
-    weights: Family
-    coupling: Coupling | None
-    optimiser: Optimiser
-    gamma: float = 1.0  # shared gradients are gamma / M times their sum over members
-    factors: Factors = field(default_factory=lambda: Factors())
-    bound: Bound = field(default_factory=Bound)
-    seed: int = 0
-    first_member: int = 0
-    ivon: Ivon | None = None  # what moves distributions, if it is not the optimiser
+from murmuration.training.moving import Method, decay_apart, update
+from murmuration.weights import Realised, Structure, run_members
 
 
 @dataclass
@@ -89,9 +62,11 @@ def step(team: Team, method: Method, state: State, batch: Batch) -> Tensor:
     def alone(group: slice) -> Local:
         return local(team, method, state, group, batch)
 
+    mover, decays = decay_apart(method, state.population.own) if coupling and coupling.mixes else (method, {})
+
     def finish(here: Local, pulled: Pulled | None = None) -> list[Tensor]:
         own, shared = pulled or pull_back(here, drive=drive)
-        move(method, state, here, own, batch.lr)
+        move(mover, state, here, own, batch.lr)
         return shared
 
     if coupling is None:  # nobody waits for anybody: a group's graph is freed before the next is built
@@ -100,7 +75,7 @@ def step(team: Team, method: Method, state: State, batch: Batch) -> Tensor:
         places, shared = [here for here, _ in done], [gradients for _, gradients in done]
     else:
         places = team.map(alone, groups)
-        met = meet(team, coupling, places, step=state.step, measured=batch.measured)
+        met = meet(team, coupling, places, step=state.step, measured=batch.measured, decays=decays)
         state.felt = met.felt or state.felt
         spend(state, "coupling", met.seconds)
         shared = team.map(finish, places, met.gradients)
@@ -213,44 +188,6 @@ def move(method: Method, state: State, here: Local, gradients: list[Tensor], lr:
         moments = {kind: {name: t[row] for name, t in named.items()} for kind, named in state.moments.items()}
         update(method, tensors, mine, moments, lr=lr, taken=state.step)
         keep_zeros(tensors, state.population.buffers, row)
-
-
-def update(method: Method, tensors: Named, gradients: list[Tensor], moments: Moments, *, lr: float, taken: int) -> None:
-    """Move tensors in place along their gradients, each kind at its own pace."""
-    slopes = dict(zip(tensors, gradients, strict=True))
-    for names, optimiser, pace in paces(method, tensors):
-        chosen, along = [tensors[name] for name in names], [slopes[name] for name in names]
-        kinds = [[kind[name] for name in names if name in kind] for kind in moments.values()]
-        optimiser.update(chosen, along, [kind for kind in kinds if kind], pace * lr, taken)
-        if method.optimiser.l1:
-            kernels = [tensors[name] for name in names if name in method.weights.how.kernels]
-            shrink(kernels, pace * lr * method.optimiser.l1)
-
-
-def moments_of(method: Method, tensors: Named) -> Moments:
-    """The moments of tensors that have not moved yet."""
-    found: Moments = {}
-    for names, optimiser, _ in paces(method, tensors):
-        for kind, named in optimiser.moments({name: tensors[name] for name in names}).items():
-            found.setdefault(kind, {}).update(named)
-    return found
-
-
-def paces(method: Method, own: Named) -> list[tuple[dict[str, None], Optimiser | Ivon, float]]:
-    """Names of tensors that move alike, by which optimiser, at what part of the learning rate."""
-    found: list[tuple[dict[str, None], Optimiser | Ivon, float]] = []
-    if method.ivon is not None:
-        means = distributions(own)
-        pairs = dict.fromkeys([*means, *(name + SPREAD for name in means)])
-        found.append((pairs, method.ivon, method.ivon.pace))
-        own = {name: tensor for name, tensor in own.items() if name not in pairs}
-    factors = dict.fromkeys(name for name in own if is_factor(name))
-    spreads = dict.fromkeys(name for name in own if name.endswith(SPREAD))
-    others = dict.fromkeys(name for name in own if name not in factors and name not in spreads)
-    calm = replace(method.optimiser, weight_decay=0.0)
-    found += [(others, method.optimiser, 1.0), (spreads, calm, 1.0)]
-    found.append((factors, method.optimiser if method.factors.decay else calm, method.factors.pace))
-    return [each for each in found if each[0]]
 
 
 def share(method: Method, state: State, gradients: list[list[Tensor]], lr: float) -> None:

@@ -20,7 +20,8 @@ from murmuration.tangent.empirical import member_kernels
 from murmuration.tangent.limits import Scales
 from murmuration.tangent.linearised import Blocks, Descent, block_matrix
 from murmuration.tangent.recording import understood
-from murmuration.training.step import Batch, Method, State, step
+from murmuration.training.moving import Method
+from murmuration.training.step import Batch, State, step
 from murmuration.weights import POINT, Structure, family_of, outline_of, weights_named
 
 RELATIVE = 1e-10

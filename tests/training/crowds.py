@@ -12,7 +12,8 @@ from murmuration.engines import Engine, assemble
 from murmuration.likelihoods import Categorical
 from murmuration.nets.dense import with_head
 from murmuration.population import Population, populate
-from murmuration.training.step import Batch, Method, State, step
+from murmuration.training.moving import Method
+from murmuration.training.step import Batch, State, step
 from murmuration.weights import POINT
 
 MEMBERS, BATCH, INPUTS, CLASSES = 4, 6, 5, 3

@@ -21,7 +21,8 @@ from murmuration.streams import Noise, many_normals
 from murmuration.training import Job, begin
 from murmuration.training.bound import Bound
 from murmuration.training.loop import train
-from murmuration.training.step import Batch, Method, State, step
+from murmuration.training.moving import Method
+from murmuration.training.step import Batch, State, step
 from murmuration.weights import Structure, family_of, outline_of, run_members, weights_named
 from murmuration.weights.gaussian import SPREAD, Gaussian, with_spreads
 

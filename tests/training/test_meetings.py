@@ -1,6 +1,7 @@
 """When members meet, how strongly, who is left out, and what a meeting must not change."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ import murmuration as mm
 from murmuration.coupling import make_coupling
 from murmuration.coupling.forces import mixing
 from murmuration.data import Data
+from murmuration.dynamics import make_optimiser
 from murmuration.engines import Engine, assemble
 from murmuration.recipe import Plan
 from murmuration.recipe import recipe as recipe_named
@@ -126,6 +128,23 @@ def test_a_member_that_shows_nonsense_is_neither_seen_nor_pushed(how: Engine, te
             assert found[name][[0, 1, 3]].isfinite().all()
         else:
             torch.testing.assert_close(found[name][[0, 1, 3]], gradient, rtol=0, atol=1e-12)
+
+
+@EVERY
+def test_svgd_mixes_weight_decay_as_it_mixes_losses(how: Engine):
+    """Coupled decay is the gradient of a prior: with it, a step is that of losses with the penalty written in."""
+    state, decay = start(), 0.3
+    matrix = mixing(torch.cat([t.flatten(1) for t in state.population.own.values()], 1).unsqueeze(1), "rde")
+    decaying = replace(
+        method(coupling_of("weights:estimator=svgd,weight=0")),
+        optimiser=make_optimiser("sgd", momentum=0.0, weight_decay=decay, decay="coupled"),
+    )
+    before = state.population.clone().own
+    plain = moved(start(), how, method(coupling_of("weights:estimator=svgd,weight=0")), batch())
+    found = moved(state, how, decaying, batch())
+    for name, gradient in found.items():
+        expected = plain[name] + decay * torch.tensordot(matrix, before[name], dims=1)
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("text", [None, "features"])

@@ -15,7 +15,8 @@ from murmuration.likelihoods import Categorical
 from murmuration.population import Named, Population, populate
 from murmuration.sharing import Sharing, sharing_named, with_factors
 from murmuration.training.meeting import pull_back
-from murmuration.training.step import Batch, Factors, Method, State, local, move, step
+from murmuration.training.moving import Factors, Method
+from murmuration.training.step import Batch, State, local, move, step
 from murmuration.weights import Outline, Weights, family_of, outline_of
 from murmuration.weights.families import masked_population
 

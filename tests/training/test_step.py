@@ -12,7 +12,8 @@ from murmuration.dynamics import make_optimiser
 from murmuration.engines import assemble, engine
 from murmuration.likelihoods import Categorical
 from murmuration.population import Population, populate
-from murmuration.training.step import Batch, Method, State, step
+from murmuration.training.moving import Method
+from murmuration.training.step import Batch, State, step
 from murmuration.weights import POINT
 
 MEMBERS, INPUTS, CLASSES = 4, 6, 3
