@@ -1,6 +1,5 @@
 """Patches of photographs: which are held out, how they are shrunk, that small and large belong together."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +93,6 @@ def test_data_is_opened_again_the_same(tmp_path: Path):
     assert torch.equal(again.train.y, first.train.y)
 
 
-@pytest.mark.skipif(find_spec("skimage") is None, reason="the photographs are scikit-image's")
 def test_photographs_of_the_dependencies_are_there():
     found = photographs("", 0)
     names = [path.name for paths in found.values() for path in paths]
