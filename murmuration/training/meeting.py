@@ -71,13 +71,12 @@ def couple(
     coupling: Coupling, places: list[Local], *, step: int, measured: bool
 ) -> tuple[list[Tensor], dict[str, float]]:
     """Each group's cotangents, from the signatures of all, and what the meeting was like."""
-    signatures, sound = shown(places)
-    everybody, told = bool(sound.all()), {}
-    seen = signatures if everybody else signatures[sound]
-    cotangents = signatures if everybody else torch.zeros_like(signatures)
+    (signatures, sound), told = shown(places), {}
+    seen = signatures if sound is None else signatures[sound]
+    cotangents = signatures if sound is None else torch.zeros_like(signatures)
     if len(seen):
         felt = coupling.couple(seen, step)
-        cotangents = felt.cotangents if everybody else cotangents.index_put((sound,), felt.cotangents)
+        cotangents = felt.cotangents if sound is None else cotangents.index_put((sound,), felt.cotangents)
         if measured:
             told = {"mean_kernel": float(felt.mean_kernel), "cosine": coupling.cosine(seen)}
     if not all(here.active.all() for here in places):  # a force on who stands still would reach what all share
@@ -86,11 +85,13 @@ def couple(
     return list(cotangents.split([len(here.losses) for here in places])), told
 
 
-def shown(places: list[Local]) -> tuple[Tensor, Tensor]:
-    """The signatures (M, ...) of all members, without their graph, and which of them (M,) make sense."""
+def shown(places: list[Local]) -> tuple[Tensor, Tensor | None]:
+    """The signatures (M, ...) of all members, without their graph, and which of them (M,) make sense, if not all do."""
     each = [here.signature.detach() for here in places if here.signature is not None]
     signatures = torch.cat(each) if len(each) > 1 else each[0]
-    return signatures, signatures.flatten(1).norm(dim=1) < FARTHEST  # NaN is not less
+    if torch.linalg.vector_norm(signatures) < FARTHEST:  # NaN is not less
+        return signatures, None
+    return signatures, signatures.flatten(1).norm(dim=1) < FARTHEST
 
 
 def pull_back(here: Local, cotangent: Tensor | None = None, drive: float = 1.0, *, keep: bool = False) -> Pulled:
@@ -141,6 +142,7 @@ def mixed(coupling: Coupling, places: list[Local], pulled: list[Pulled]) -> list
     The weights of a member may make sense and its gradients not: zero times infinity would reach everybody.
     """
     signatures, sound = shown(places)
+    sound = signatures.new_ones(len(signatures), dtype=torch.bool) if sound is None else sound
     whole = [torch.cat(parts) for parts in zip(*(own for own, _ in pulled), strict=True)]  # (M, ...) each
     for gradient in whole:
         sound = sound & gradient.flatten(1).isfinite().all(1)

@@ -113,7 +113,7 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
         for _ in range(1, method.bound.samples):
             other = draw().with_buffers(group.buffers)
             rows.append(method.likelihood.loss(run_members(structure, other, x, noise, team.engine.direct), y))
-        cost = method.weights.complexity(own, shared, before, noise) if method.bound.beta else None
+        cost = method.weights.complexity(own, shared, before, noise, realised.stds) if method.bound.beta else None
         losses = method.bound.of(rows).mean(-1)
         losses = losses if cost is None else losses + method.bound.weight(state.step) * cost
         here = Local(members, own, shared, losses, state.active[members], None, before)

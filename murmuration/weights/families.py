@@ -50,9 +50,10 @@ class Realised:
     own: Named  # (m, ...) each
     shared: Named  # (...) each
     how: How
+    stds: Named = field(default_factory=dict)  # of what is a distribution, pruned weights too
 
     def with_buffers(self, buffers: Named) -> "Realised":
-        return Realised({**self.own, **buffers}, self.shared, self.how)
+        return replace(self, own={**self.own, **buffers})
 
 
 @dataclass(frozen=True)
@@ -124,13 +125,19 @@ class Family:
         operators = training and self.weights.estimator != "draw"
         noisy = {name for kernel in self.how.kernels.values() for name in (kernel.name, *kernel.biases)}
         left = noisy if operators else frozenset()
-        return Realised(*realised(self.weights, own, shared, noise, left, buffers or {}), self.how)
+        mine, ours, stds = realised(self.weights, own, shared, noise, left, buffers or {})
+        return Realised(mine, ours, self.how, stds)
 
-    def complexity(self, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise]) -> Tensor | None:
-        """What it costs each member (m,), in nats, that its weights are not as they were believed to be; or None."""
+    def complexity(
+        self, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise], stds: Named | None = None
+    ) -> Tensor | None:
+        """What it costs each member (m,), in nats, that its weights are not as they were believed to be; or None.
+
+        Standard deviations found when these weights were realised need not be found again.
+        """
         if not isinstance(self.weights, Gaussian):
             return None
-        return complexity(self.weights, own, shared, buffers, noise, self.how.kernels)
+        return complexity(self.weights, own, shared, buffers, noise, self.how.kernels, stds)
 
     def for_draws(self, population: Population) -> "tuple[Family, Population]":
         """The same, ready to be realised many times."""

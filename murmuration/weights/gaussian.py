@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -28,7 +29,7 @@ from murmuration.errors import Misuse, unknown
 from murmuration.population import Named, Population, is_companion, kept_of
 from murmuration.streams import Noise, many_normals, normals
 from murmuration.weights.outline import Kernel, Outline
-from murmuration.weights.priors import prior_named
+from murmuration.weights.priors import Belief, in_a_row, prior_named, total_cost
 from murmuration.weights.spreads import SPREADS, std_of, stored_for
 
 SPREAD, STD, DELTA, CENTRE = ":spread", ":std", ":delta", ":centre"  # companions of a Gaussian weight
@@ -165,6 +166,19 @@ def distributions(named: Named) -> list[str]:
     return sorted(key.removesuffix(SPREAD) for key in named if key.endswith(SPREAD))
 
 
+def stds_of(gaussian: Gaussian, named: Named, axes: int = 0) -> Named:
+    """The standard deviation of every distribution; `axes` leading axes are members.
+
+    Where each weight has a number of its own, all are found in one go: small tensors cost as much as large ones.
+    """
+    names = distributions(named)
+    if gaussian.spread != "rho" or not names:
+        return {name: gaussian.std(name, named[name], named) for name in names}
+    row = in_a_row([named[name + SPREAD] for name in names], axes)
+    parts = std_of("rho", row, row).split([math.prod(named[name].shape[axes:]) for name in names], dim=axes)
+    return {name: part.view(named[name].shape) for name, part in zip(names, parts, strict=True)}
+
+
 def realised(
     gaussian: Gaussian,
     own: Named,
@@ -172,18 +186,18 @@ def realised(
     noise: Sequence[Noise],
     noisy: AbstractSet[str],
     buffers: Named,
-) -> tuple[Named, Named]:
-    """Own and shared tensors as a pass uses them; those in `noisy` leave their noise to the operators.
+) -> tuple[Named, Named, Named]:
+    """Own and shared tensors as a pass uses them, and the standard deviations of all.
 
-    A bias under flipout gets noise of its own for every example, as under local reparameterisation. Pruned weights,
-    whose means are zero already, have no spread.
+    Those in `noisy` leave their noise to the operators. A bias under flipout gets noise of its own for every example,
+    as under local reparameterisation. Pruned weights, whose means are zero already, have no spread.
     """
     mine, ours = dict(own), dict(shared)
+    all_stds = {**stds_of(gaussian, own, 1), **stds_of(gaussian, shared)}
     means, stds = {}, {}  # of what is drawn here
     for named, members in ((own, True), (shared, False)):
         for name in distributions(named):
-            mean = named[name]
-            std, kept = gaussian.std(name, mean, named), kept_of(name, buffers, members)
+            mean, std, kept = named[name], all_stds[name], kept_of(name, buffers, members)
             std = std if kept is None else std * kept
             if name in noisy and (gaussian.estimator == "local" or mean.dim() - members == 1):
                 (mine if members else ours)[name + STD] = std
@@ -195,7 +209,7 @@ def realised(
         else:
             mine[name] = torch.addcmul(means[name], stds[name], eps)
             ours.pop(name, None)
-    return mine, ours
+    return mine, ours, all_stds
 
 
 def with_stds(gaussian: Gaussian, population: Population) -> tuple[Gaussian, Population]:
@@ -217,27 +231,30 @@ def complexity(
     buffers: Named,
     noise: Sequence[Noise],
     kernels: Mapping[str, Kernel],
+    stds: Named | None = None,
 ) -> Tensor:
     """KL(q || p) of each of m members (m,), in nats; what members share costs each of them the same.
 
+    Standard deviations that are known already need not be found again.
     Where it is found by draws, each member draws from its own stream, shared tensors too: groups make no difference.
     """
     total = next(iter({**own, **shared}.values())).new_zeros(len(noise))
-    for name in distributions(own):
-        centre = buffers.get(name + CENTRE, usual_centre(name))
-        std = gaussian.std(name, own[name], own)
-        prior, kept = prior_named(gaussian.prior, kernels.get(name)), kept_of(name, buffers, own=True)
-        cost = prior.cost(own[name], std, centre, lambda like: normals(noise, like), axes=1, kept=kept)
-        total = total + cost.flatten(1).sum(1)
-    for name in distributions(shared):
-        std = gaussian.std(name, shared[name], shared)
-        centre = buffers[name + CENTRE][0] if name + CENTRE in buffers else usual_centre(name)
-        prior, kept = prior_named(gaussian.prior, kernels.get(name)), kept_of(name, buffers, own=False)
-        cost = prior.cost(
-            shared[name], std, centre, lambda like: normals(noise, like.expand(len(noise), *like.shape)), kept=kept
-        )
-        total = total + (cost.sum() if cost.shape == std.shape else cost.flatten(1).sum(1))
+    for named, axes in ((own, 1), (shared, 0)):
+        widths = stds or stds_of(gaussian, named, axes)
+        beliefs = []
+        for name in distributions(named):
+            centre = buffers.get(name + CENTRE, usual_centre(name))
+            centre = centre if axes or isinstance(centre, float) else centre[0]
+            prior, kept = prior_named(gaussian.prior, kernels.get(name)), kept_of(name, buffers, own=bool(axes))
+            beliefs.append(Belief(prior, named[name], widths[name], centre, kept))
+        if beliefs:
+            total = total + total_cost(beliefs, partial(normals if axes else _one_each, noise), axes=axes)
     return total
+
+
+def _one_each(noise: Sequence[Noise], like: Tensor) -> Tensor:
+    """Standard normal numbers (m, ...) for a tensor (...) that m members share."""
+    return normals(noise, like.expand(len(noise), *like.shape))
 
 
 def usual_centre(name: str) -> float:

@@ -8,6 +8,8 @@ from torch import Tensor
 
 def channels_last(x: Tensor) -> Tensor:
     """Images (B, C, H, W) with channels last, which is what convolutions on a CPU are fastest with."""
+    if x.dim() == 4 and x.shape[1] == 1:  # both layouts are the same memory then; torch would read it as the other one
+        return x.squeeze(1).unsqueeze(-1).permute(0, 3, 1, 2)
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
 

@@ -42,6 +42,14 @@ def test_three_members_by_hand(name: str, expected: Tensor):
     torch.testing.assert_close(found.expand(1, 3, 3)[0, 1], expected.expand(3), rtol=1e-15, atol=0)  # one a column
 
 
+@pytest.mark.parametrize("members", range(2, 12))
+def test_medians_over_all_entries_count_each_pair_twice_and_the_diagonal(members: int):
+    drawn = torch.rand(20, members, members, dtype=torch.float64, generator=torch.Generator().manual_seed(members))
+    squared = (drawn + drawn.mT) * (1 - torch.eye(members, dtype=torch.float64))
+    found = denominator("all", squared) * math.log(members)
+    torch.testing.assert_close(found.flatten(), squared.flatten(1).quantile(0.5, dim=1))
+
+
 def test_medians_are_the_mean_of_the_two_middle_values():
     values = torch.randn(5, 101, generator=torch.Generator().manual_seed(0))
     for count in (1, 2, 5, 6, 100, 101):

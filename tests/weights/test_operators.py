@@ -6,7 +6,7 @@ from murmuration.population import populate
 from murmuration.streams import Noise
 from murmuration.weights import How, NotDirect, Realised, Structure
 from murmuration.weights import run_members as run_realised
-from murmuration.weights.operators import batched_linear, flatten_behind
+from murmuration.weights.stacked import batched_linear, flatten_behind
 
 MLP = lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, 3))  # noqa: E731
 
