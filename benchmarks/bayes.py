@@ -126,7 +126,7 @@ def measure(repeats: int) -> dict[str, object]:
     return {
         "milliseconds": {name: round(1e3 * value, 3) for name, value in median.items()},
         "over_point": {name: round(median[name] / median["point"], 3) for name in WEIGHTS if name != "point"},
-        "local_over_by_hand": round(median["local"] / median["by_hand"], 3),
+        "over_by_hand": {name: round(median[name] / median["by_hand"], 3) for name in WEIGHTS},
         "prediction_over_by_hand": {
             name: round(median[f"predict_{name}"] / median[f"predict_{name}_by_hand"], 3) for name in SIZES
         },
@@ -149,7 +149,7 @@ def main() -> None:
         return print(json.dumps(record, indent=2))
     for name, value in record["milliseconds"].items():  # type: ignore[attr-defined]
         print(f"{name:>26} {value:8.2f} ms")
-    print(f"a step over that of numbers: {record['over_point']}; over one by hand: {record['local_over_by_hand']}")
+    print(f"a step over that of numbers: {record['over_point']}; over one by hand: {record['over_by_hand']}")
     print(f"30 draws over a loop by hand: {record['prediction_over_by_hand']}")
 
 
