@@ -126,7 +126,9 @@ def mean_off_diagonal(matrix: Tensor) -> Tensor:
 def _samples_first(signatures: Tensor) -> Tensor:
     """Centred rows (B, M, R) of signatures (M, B, R), in single precision or better."""
     precise = torch.promote_types(signatures.dtype, torch.float32)
-    return centre(signatures.detach().to(precise).transpose(0, 1))
+    rows = signatures.detach().to(precise).transpose(0, 1)
+    # Input gradients may come with samples last; products of such rows take five times as long as the copy.
+    return centre(rows if rows.stride(-1) == 1 else rows.contiguous())
 
 
 def _like(small: Tensor, other: Tensor) -> Tensor:
