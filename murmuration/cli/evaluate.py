@@ -41,6 +41,7 @@ def evaluate(
     from murmuration.cli.trust import trial_of
     from murmuration.cli.writers import writable
     from murmuration.evaluation import exam_of, exam_on
+    from murmuration.superres import enlarges
 
     path = Path(run)
     manifest = manifest_of(path)
@@ -48,7 +49,7 @@ def evaluate(
         raise Misuse(f"--target {target[0]} is for --on: the run's own target is known")
     extra = [writable(out, (".json", ".html"), force)] if out else []
     ensemble = loaded(path)
-    if getattr(ensemble.likelihood, "pixels", 1) > 1:
+    if enlarges(ensemble):
         if on or out or shift.wanted or shift.ood:
             raise Misuse(f"{path} enlarges pictures: it is judged on its own photographs; write murmur evaluate {path}")
         return close_pictures(path, ensemble, as_json=as_json)

@@ -24,11 +24,17 @@ class Enlarged:
     std: Tensor  # (r H, r W), over draws: what the weights do not know
 
 
+def enlarges(ensemble: Ensemble) -> bool:
+    """Whether the ensemble makes pictures of pictures."""
+    return isinstance(ensemble.likelihood, Gaussian) and ensemble.likelihood.pixels > 1
+
+
 def scale_of(ensemble: Ensemble) -> int:
     """By how much the ensemble enlarges pictures; refused if it does something else."""
     shape = ensemble.manifest.get("input_shape", ())
-    if not isinstance(ensemble.likelihood, Gaussian) or ensemble.likelihood.pixels == 1 or len(shape) != 3:
+    if not enlarges(ensemble) or len(shape) != 3:
         raise Misuse("the run does not make pictures of pictures: train one with murmur superres train")
+    assert isinstance(ensemble.likelihood, Gaussian)
     return math.isqrt(ensemble.likelihood.pixels // (shape[1] * shape[2]))
 
 
