@@ -119,7 +119,7 @@ def test_with_distributions_it_is_the_bound_over_draws():
 
 
 def test_only_the_discriminator_costs_anything():
-    """Oracle 30: the KL is a function of the discriminator's weights, and the generator has none."""
+    """The KL is a function of the discriminator's weights, and the generator has none."""
     found, noise = game(), [Noise(0, WEIGHTS)]
     maker, judge = found.generator.leaves(), found.discriminator.leaves()
     made = found.generator.outputs(maker, latents(PLAY, LATENTS, 8), noise, training=True)

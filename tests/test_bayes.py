@@ -12,7 +12,7 @@ import murmuration as mm
 from murmuration.data import Data, open_data
 from murmuration.ensemble import Ensemble
 from murmuration.recipe import Plan, Recipe, recipe
-from murmuration.weights.gaussian import SPREAD
+from murmuration.weights.gaussian import ESTIMATORS, SPREAD
 
 PLAN = Plan(members=2, epochs=1, batch_size=32, engine="loop", lr=1e-2)
 BAYESIAN = ["bayes", "bayes-flipout", "bayes-last-layer", "rank1-bnn"]
@@ -50,6 +50,17 @@ def test_one_picture_has_epistemic_uncertainty(preset: str, net: str, trained, l
     assert predictive.mutual_information.item() > 1e-6
     repeated = ensemble.predict(one.expand(4, *one.shape[1:])).outputs
     torch.testing.assert_close(repeated, predictive.outputs.expand_as(repeated), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@NETS
+def test_draws_of_one_network_alone_differ_on_one_picture(net: str, estimator: str, little: Data):
+    """However its noise came about in training, and with no second network to differ from."""
+    ensemble = fitted(little, f"gaussian:estimator={estimator},draws=5", net, members=1)
+    predictive = ensemble.predict(little.test.x[:1])
+    assert predictive.outputs.shape == (5, 1, 10)
+    assert predictive.epistemic_covariance.diagonal(dim1=-2, dim2=-1).sum() > 1e-6
+    assert predictive.mutual_information.item() > 1e-6
 
 
 @EVERY

@@ -11,7 +11,7 @@ from murmuration.nets.dcgan import discriminator, generator
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size", [32, 64])
 def test_pictures_are_made_and_judged(size: int, channels: int):
-    """Oracle 30: one logit a picture, (B, 1, 1, 1); pictures of the right shape with values from -1 to 1."""
+    """One logit a picture, (B, 1, 1, 1); pictures of the right shape with values from -1 to 1."""
     latents = 50 * torch.randn(3, 7, 1, 1, generator=torch.Generator().manual_seed(0))
     made = generator(channels, size, latent=7, width=4)(latents)
     assert made.shape == (3, channels, size, size)

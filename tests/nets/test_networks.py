@@ -120,8 +120,10 @@ def test_sizes_of_maps() -> None:
     assert map_sizes("small-cnn", (3, 32, 32)) == [32, 16, 16, 8, 8, 4]
     assert map_sizes("medium-cnn", (3, 32, 32)) == [32, 16, 16, 8, 8, 4, 4, 2]
     assert map_sizes("medium-cnn", (1, 8, 8)) == [8, 4, 4, 2, 2, 1, 1]  # one pixel is not pooled
-    assert map_sizes("lenet5", (1, 28, 28)) == [28, 14, 10, 5]
-    assert map_sizes("alexnet", (1, 8, 8)) == [8, 4, 4, 2, 2, 2, 2, 1]
+    for shape in ((1, 28, 28), (3, 32, 32)):
+        assert map_sizes("lenet5", shape) == [28, 14, 10, 5]
+    for name, shape in (("alexnet", (1, 8, 8)), ("alexnet", (3, 32, 32)), ("alexnet-half", (3, 32, 32))):
+        assert map_sizes(name, shape) == [8, 4, 4, 2, 2, 2, 2, 1]
     assert map_sizes("three-conv-three-fc", (3, 32, 32)) == [32, 15, 15, 7, 5, 2]
 
 

@@ -5,16 +5,20 @@ from dataclasses import replace
 import pytest
 import torch
 from pruned_made import PLAN, holds_zeros, masks, population, rows, trained, without
-from torch import Tensor
+from torch import Tensor, nn
 
 from murmuration.data import Data, open_data
+from murmuration.dynamics import make_optimiser
 from murmuration.ensemble import Ensemble
+from murmuration.likelihoods import Categorical
 from murmuration.population import KEPT, Named
 from murmuration.pruning import Pruning
 from murmuration.recipe import Plan, recipe
 from murmuration.streams import Noise
 from murmuration.training import Job, train
 from murmuration.training.loop import before_first_step
+from murmuration.training.moving import Method, moments_of, update
+from murmuration.weights import family_of, outline_of
 from murmuration.weights.gaussian import SPREAD, STD, Gaussian, distributions
 from murmuration.weights.priors import prior_named
 from murmuration.weights.spreads import std_of
@@ -215,6 +219,20 @@ def test_an_l1_norm_makes_kernels_sparse_and_biases_not(little: Data):
         assert (rows(found[2], "body.3.bias") == 0).float().mean() < 0.01
         gone = ~masks(without(found[2], Pruning(threshold=0.0), little))["body.3.weight"]
         assert torch.equal(gone, rows(found[2], "body.3.weight") == 0)
+
+
+def test_the_proximal_step_by_hand():
+    """sign(w) max(abs(w) - lr l1, 0) for kernels where the loss is flat; biases and spreads stay where they are."""
+    net = nn.Linear(2, 1).double()
+    family = family_of(Gaussian(), outline_of(net, torch.zeros(1, 2, dtype=torch.float64)))
+    kernel, bias = (torch.tensor(values, dtype=torch.float64) for values in ([[[0.3, -0.05]]], [[0.3]]))
+    own = {"weight": kernel, "bias": bias, "weight" + SPREAD: kernel.clone(), "bias" + SPREAD: bias.clone()}
+    before = {name: tensor.clone() for name, tensor in own.items()}
+    method = Method(Categorical(2), family, None, make_optimiser("sgd", momentum=0.0, l1=0.2))
+    flat = [torch.zeros_like(tensor) for tensor in own.values()]
+    update(method, own, flat, moments_of(method, own), lr=0.5, taken=0)
+    assert own.pop("weight").flatten().tolist() == pytest.approx([0.2, 0.0], rel=1e-15, abs=0)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in own.items())
 
 
 def test_a_plan_refuses_a_norm_that_pushes_away():

@@ -1,6 +1,7 @@
 """The weight of complexity beside the data: sums, limits, and a posterior that is known exactly."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -25,6 +26,11 @@ def test_an_epoch_bears_its_complexity_once(weighting, batches):
     assert math.fsum(weights) == pytest.approx(0.5 * batches / 640, rel=1e-12)  # the mean convention: M / N times beta
 
 
+def test_of_four_batches_each_bears_twice_what_the_next_one_does():
+    assert [15 * batch_weight("blundell", index, 4) for index in range(4)] == pytest.approx([8, 4, 2, 1], rel=1e-15)
+    assert [batch_weight("uniform", index, 4) for index in range(4)] == [0.25] * 4
+
+
 @pytest.mark.parametrize("epochs", [1, 2, 3, 4, 7, 100])
 def test_warming_up_begins_at_nothing_and_ends(epochs):
     quarter = epochs // 4
@@ -32,6 +38,7 @@ def test_warming_up_begins_at_nothing_and_ends(epochs):
     assert warmth(quarter, epochs) == 1
     assert all(warmth(e, epochs) <= warmth(e + 1, epochs) for e in range(epochs))
     assert warmth(0, epochs, 0.0) == 1
+    assert [warmth(epoch, 16) for epoch in range(6)] == [0, 0.25, 0.5, 0.75, 1, 1]
 
 
 def test_the_tighter_bound_is_never_above_the_other():
@@ -43,11 +50,20 @@ def test_the_tighter_bound_is_never_above_the_other():
         reduced(losses, "mean")
 
 
-def elbo(mean: Tensor, std: Tensor) -> Tensor:
-    """Exact, for one weight under N(0, 1) and noise of known deviation."""
+def fit(mean: Tensor, std: Tensor) -> Tensor:
+    """The expected log likelihood of one weight, under noise of known deviation."""
     expected = ((Y - mean * X).square() + std.square() * X.square()) / (2 * NOISE**2)
-    fit = -(expected + 0.5 * torch.log(2 * math.pi * NOISE**2)).sum()
-    return fit - gaussian_kl(mean, std, 0.0, 1.0)
+    return -(expected + 0.5 * torch.log(2 * math.pi * NOISE**2)).sum()
+
+
+def elbo(mean: Tensor, std: Tensor) -> Tensor:
+    """Exact, under N(0, 1)."""
+    return fit(mean, std) - gaussian_kl(mean, std, 0.0, 1.0)
+
+
+def reversed_bound(mean: Tensor, std: Tensor) -> Tensor:
+    """With the divergence of the prior from the posterior instead."""
+    return fit(mean, std) - gaussian_kl(torch.zeros_like(mean), torch.ones_like(std), mean, std)
 
 
 def test_the_bound_touches_the_evidence_at_the_posterior():
@@ -58,17 +74,31 @@ def test_the_bound_touches_the_evidence_at_the_posterior():
     assert best == pytest.approx(EVIDENCE, abs=5e-7)
     for mean, std in ((1.0, 0.2), (1.024, 0.25), (0.0, 1.0), (1.1, 0.1)):
         assert elbo(torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64)).item() < best
+    means, stds = torch.linspace(-2, 4, 121, dtype=torch.float64), torch.logspace(-3, 1, 121, dtype=torch.float64)
+    elsewhere = torch.func.vmap(elbo)(*(grid.flatten() for grid in torch.meshgrid(means, stds, indexing="ij")))
+    assert elsewhere.max().item() < best
+
+
+def descended(bound: Callable[[Tensor, Tensor], Tensor]) -> tuple[float, float]:
+    """The mean and the spread at which gradient descent on (mean, rho) ends, from the prior."""
+    values = torch.stack([torch.tensor(0.0), softplus_inverse(torch.tensor(1.0))]).double().requires_grad_()
+    for _ in range(2000):
+        (gradient,) = torch.autograd.grad(-bound(values[0], torch.nn.functional.softplus(values[1])), values)
+        with torch.no_grad():
+            values -= 0.02 * gradient
+    return values[0].item(), torch.nn.functional.softplus(values[1]).item()
 
 
 def test_gradient_descent_finds_the_posterior():
-    values = torch.stack([torch.tensor(0.0), softplus_inverse(torch.tensor(1.0))]).double().requires_grad_()
-    for _ in range(2000):
-        loss = -elbo(values[0], torch.nn.functional.softplus(values[1]))
-        (gradient,) = torch.autograd.grad(loss, values)
-        with torch.no_grad():
-            values -= 0.02 * gradient
-    assert values[0].item() == pytest.approx(1.024, abs=1e-3)
-    assert torch.nn.functional.softplus(values[1]).item() == pytest.approx(0.2, abs=1e-3)
+    assert descended(elbo) == pytest.approx((1.024, 0.2), abs=1e-3)
+
+
+def test_with_the_reversed_divergence_it_ends_elsewhere():
+    """Its slopes are zero where m (24 + 1 / v) = 25.6 and 24 v^2 + v = 1 + m^2: at a spread of 0.507."""
+    mean, std = descended(reversed_bound)
+    assert mean * (24 + 1 / std**2) == pytest.approx(25.6, rel=1e-6)
+    assert 24 * std**4 + std**2 == pytest.approx(1 + mean**2, rel=1e-6)
+    assert std == pytest.approx(0.507, abs=5e-4)
 
 
 def test_the_closed_bound_of_a_last_layer():

@@ -12,8 +12,8 @@ from murmuration.nets.source import net_source
 from murmuration.population import Population, populate
 from murmuration.sharing import sharing_named, with_factors
 from murmuration.streams import Noise
-from murmuration.weights import Outline, family_of, outline_of, weights_named
-from murmuration.weights.gaussian import CENTRE, SPREAD, Gaussian, with_spreads
+from murmuration.weights import Outline, Structure, family_of, outline_of, run_members, weights_named
+from murmuration.weights.gaussian import CENTRE, ESTIMATORS, SPREAD, Gaussian, distributions, with_spreads
 from murmuration.weights.spreads import SPREADS
 
 
@@ -152,6 +152,27 @@ def test_complexity_needs_no_pass_and_has_the_right_direction(sharing: str):
         assert cost[member].item() == pytest.approx((own + shared).item(), rel=1e-12)
 
 
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_what_acts_is_what_costs(estimator: str):
+    """The tensors that outputs depend on are those that the complexity pulls at, by its closed form."""
+    text = f"gaussian:estimator={estimator},prior=gaussian_0.3"
+    made, outline = population(text)
+    own = {name: tensor.requires_grad_() for name, tensor in made.own.items()}
+    family, noise = family_of(gaussian(text), outline), [Noise(0, i) for i in range(2)]
+    x = torch.randn(2, 5, 2, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    realised = family.realise(own, {}, noise, training=True)
+    outputs = run_members(Structure(build().eval()), realised.with_buffers(made.buffers), x, noise, False)
+    cost = family.complexity(own, {}, {}, noise)
+    assert cost is not None
+    for name in distributions(own):
+        both = (own[name], own[name + SPREAD])
+        acting = torch.autograd.grad(outputs.square().sum(), both, retain_graph=True)
+        assert all((slope.flatten(1).abs().amax(1) > 0).all() for slope in acting), name
+        std = nn.functional.softplus(both[1])
+        expected = (both[0] / 0.09, (std / 0.09 - 1 / std) * torch.sigmoid(both[1]))
+        torch.testing.assert_close(torch.autograd.grad(cost.sum(), both, retain_graph=True), expected)
+
+
 def test_a_prior_may_have_a_centre_for_every_weight():
     text = "gaussian:where=0.weight,prior=gaussian_0.3"
     made, outline = population(text)
@@ -188,14 +209,21 @@ def test_how_many_numbers_spreads_take(spread: str, expected: int):
 
 
 @pytest.mark.parametrize(
-    ("net", "shape", "count"), [("lenet5", (1, 28, 28), 61_706), ("alexnet", (3, 32, 32), 2_175_946)]
+    ("net", "counts"),
+    [
+        ("lenet5", (123_412, 124_012, 139_312)),
+        ("alexnet", (4_320_916, 4_351_892, 4_375_112)),
+        ("alexnet-half", (1_085_268, 1_100_756, 1_112_456)),
+        ("three-conv-three-fc", (3_562_068, 3_565_268, 3_745_448)),
+    ],
 )
-def test_bayesian_networks_have_twice_the_numbers(net: str, shape: tuple[int, ...], count: int):
-    module = net_source(net, shape, 10).build()
-    made = populate(lambda _: module, 1)
-    assert made.parameters_per_member() == count
-    wide = with_spreads(made, gaussian("gaussian"), outline_of(module, torch.zeros(1, *shape)))
-    assert wide.parameters_per_member() == 2 * count
+def test_bayesian_networks_have_twice_the_numbers(net: str, counts: tuple[int, ...]):
+    """On MNIST, CIFAR-10 and CIFAR-100."""
+    for shape, classes, count in zip(((1, 28, 28), (3, 32, 32), (3, 32, 32)), (10, 10, 100), counts, strict=True):
+        module = net_source(net, shape, classes).build()
+        made = populate(lambda _, module=module: module, 1)
+        wide = with_spreads(made, gaussian("gaussian"), outline_of(module, torch.zeros(1, *shape)))
+        assert wide.parameters_per_member() == 2 * made.parameters_per_member() == count
 
 
 def test_a_draw_of_weights_does_not_depend_on_the_order_of_names():
