@@ -29,8 +29,7 @@ class Population:
 
     def group(self, members: slice) -> "Population":
         """Views of some members: what happens to the group's tensors happens to the population's."""
-        own = {name: tensor[members] for name, tensor in self.own.items()}
-        buffers = {name: tensor[members] for name, tensor in self.buffers.items()}
+        own, buffers = rows_of(self.own, members), rows_of(self.buffers, members)
         return Population(len(range(*members.indices(self.members))), own, self.shared, buffers)
 
     def take(self, members: Tensor) -> "Population":
@@ -72,6 +71,13 @@ class Population:
     def to_tensors(self) -> Named:
         """One flat dict `own/weight`, `shared/…`, `buffers/…`: what a safetensors file holds."""
         return {f"{kind}/{name}": tensor for kind in KINDS for name, tensor in getattr(self, kind).items()}
+
+
+def rows_of(named: Named, members: slice | int) -> Named:
+    """Views of some members' tensors (M, ...); of all members' none is made."""
+    if named and members == slice(0, next(iter(named.values())).shape[0]):
+        return named
+    return {name: tensor[members] for name, tensor in named.items()}
 
 
 def is_companion(name: str) -> bool:

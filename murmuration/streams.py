@@ -8,6 +8,7 @@ goes on with the numbers it would have drawn.
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -92,27 +93,40 @@ class Noise:
         raw: np.ndarray = self._words.random_raw(words)
         return torch.from_numpy(raw.view(np.int16))[:count]
 
-    def normal(self, like: torch.Tensor) -> torch.Tensor:
+    def normal(self, like: torch.Tensor, rough: bool = False) -> torch.Tensor:
         """Standard normal numbers like a tensor, in the order of its axes whatever its layout in memory.
 
         Images (B, C, H, W) are filled channels last, as convolutions leave them. In single precision on a CPU numbers
         are sqrt(2) erfinv(u) of random bits, twice as fast as torch's own; the largest that can come is 5.4, where one
-        in fifteen million would be larger.
+        in fifteen million would be larger. Rough ones, for noise of which every step draws a million, are faster still:
+        one of 65,536 quantiles each, the largest 4.3.
         """
-        if like.dim() == 4:
-            batch, channels, *sides = like.shape
-            return self.normal(like.new_empty(batch, math.prod(sides), channels)).mT.unflatten(2, sides)
-        if like.device.type == "cpu" and like.dtype == torch.float32:
-            pairs = self.bits(2 * like.numel(), like.device).view(torch.int32)
-            uniform = pairs.float().mul_(EDGE * 2.0**-31)
-            return uniform.erfinv_().mul_(math.sqrt(2)).view(like.shape)
-        drawn = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-        return drawn.normal_(generator=self.generator(like.device))
+        if like.dim() != 4:
+            return self._drawn(like.numel(), like, rough).view(like.shape)
+        batch, channels, height, width = like.shape
+        return self._drawn(like.numel(), like, rough).view(batch, height, width, channels).permute(0, 3, 1, 2)
+
+    def _drawn(self, count: int, like: torch.Tensor, rough: bool) -> torch.Tensor:
+        """Standard normal numbers (count,) of a tensor's type."""
+        if like.device.type != "cpu" or like.dtype != torch.float32:
+            drawn = torch.empty(count, dtype=like.dtype, device=like.device)
+            return drawn.normal_(generator=self.generator(like.device))
+        if rough:
+            return quantiles().index_select(0, self.bits(count, like.device).view(torch.uint16).int())
+        uniform = self.bits(2 * count, like.device).view(torch.int32).float().mul_(EDGE * 2.0**-31)
+        return uniform.erfinv_().mul_(math.sqrt(2))
 
 
-def normals(noise: Sequence[Noise], like: torch.Tensor) -> torch.Tensor:
+@cache
+def quantiles() -> torch.Tensor:
+    """The middles of 65,536 equal parts of a standard normal law, a little apart so that their variance is 1."""
+    parts = torch.special.ndtri((torch.arange(2**16, dtype=torch.float64) + 0.5) / 2**16)
+    return (parts / parts.square().mean().sqrt()).float()
+
+
+def normals(noise: Sequence[Noise], like: torch.Tensor, rough: bool = False) -> torch.Tensor:
     """Standard normal numbers like a tensor (m, ...), each row from its own stream."""
-    rows = [each.normal(row) for each, row in zip(noise, like.detach(), strict=True)]
+    rows = [each.normal(row, rough) for each, row in zip(noise, like.detach(), strict=True)]
     return torch.stack(rows) if len(rows) > 1 else rows[0].unsqueeze(0)
 
 

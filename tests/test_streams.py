@@ -1,8 +1,9 @@
 import math
 
+import pytest
 import torch
 
-from murmuration.streams import EVERYONE, ORDER, Noise, generator, global_stream, many_normals, stream_seed
+from murmuration.streams import EVERYONE, ORDER, Noise, generator, global_stream, many_normals, quantiles, stream_seed
 
 
 def test_every_address_has_its_own_seed():
@@ -41,16 +42,17 @@ def test_bits_are_uniform_and_addressed():
     assert torch.equal(torch.cat(parts), bits)
 
 
-def test_quick_normal_numbers_are_normal():
-    """Moments within four standard errors, shares beyond 1 to 4 within four of the binomial, and nothing beyond 5.5."""
+@pytest.mark.parametrize(("rough", "largest"), [(False, 5.5), (True, 4.5)])
+def test_quick_normal_numbers_are_normal(rough: bool, largest: float):
+    """Moments within four standard errors, shares beyond 1 to 4 within four of the binomial, and nothing far out."""
     count = 2_000_000
-    drawn = Noise(0, 0).normal(torch.empty(count, dtype=torch.float32)).double()
+    drawn = Noise(0, 0).normal(torch.empty(count, dtype=torch.float32), rough).double()
     for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
         assert abs(drawn.pow(power).mean().item() - moment) < 4 * math.sqrt(variance / count)
     for edge in (1, 2, 3, 4):
         share = math.erfc(edge / math.sqrt(2))
         assert abs((drawn.abs() > edge).double().mean().item() - share) < 4 * math.sqrt(share / count)
-    assert drawn.abs().max() < 5.5
+    assert drawn.abs().max() < largest
     neighbours = torch.corrcoef(torch.stack([drawn[:-1], drawn[1:]]))[0, 1].item()
     assert abs(neighbours) < 4 / math.sqrt(count)
 
@@ -62,6 +64,24 @@ def test_the_outermost_bits_give_finite_normal_numbers(monkeypatch):
     found = noise.normal(torch.empty(3))
     assert found[2] == 0
     torch.testing.assert_close(found[:2].abs(), torch.tensor([5.4195, 5.4195]), rtol=0, atol=1e-3)
+
+
+def test_quantiles_have_the_moments_of_a_normal_law_but_for_its_tails():
+    """Beyond the outermost quantile q = 4.3 a normal law has 2 q^3 phi(q) = 0.006 of its fourth moment."""
+    values = quantiles().double()
+    assert len(values.unique()) == 2**16
+    torch.testing.assert_close(values, -values.flip(0), rtol=0, atol=0)
+    assert values.square().mean().item() == pytest.approx(1, abs=1e-7)
+    assert values.pow(4).mean().item() == pytest.approx(3, abs=0.006)
+
+
+def test_images_are_filled_channels_last_by_either_kind():
+    image = torch.empty(2, 3, 4, 5)
+    for rough in (False, True):
+        row = Noise(0, 0).normal(torch.empty(image.numel()), rough)
+        drawn = Noise(0, 0).normal(image, rough)
+        assert torch.equal(drawn.permute(0, 2, 3, 1).flatten(), row)
+        assert drawn.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_many_normal_numbers_are_one_long_draw_cut_up():

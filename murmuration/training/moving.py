@@ -72,9 +72,12 @@ def paces(method: Method, own: Named) -> list[tuple[dict[str, None], Optimiser |
     spreads = dict.fromkeys(name for name in own if name.endswith(SPREAD))
     others = dict.fromkeys(name for name in own if name not in factors and name not in spreads)
     calm = replace(method.optimiser, weight_decay=0.0)
-    found += [(others, method.optimiser, 1.0), (spreads, calm, 1.0)]
-    found.append((factors, method.optimiser if method.factors.decay else calm, method.factors.pace))
-    return [each for each in found if each[0]]
+    ways = [(others, method.optimiser, 1.0), (spreads, calm, 1.0)]
+    ways.append((factors, method.optimiser if method.factors.decay else calm, method.factors.pace))
+    alike: dict[tuple[Optimiser, float], dict[str, None]] = {}
+    for names, optimiser, pace in ways:
+        alike.setdefault((optimiser, pace), {}).update(names)
+    return found + [(names, *way) for way, names in alike.items() if names]
 
 
 def decay_apart(method: Method, own: Named) -> tuple[Method, dict[str, float]]:

@@ -22,7 +22,7 @@ from murmuration.coupling import Coupling, Shown
 from murmuration.dynamics import Moments
 from murmuration.engines import Team
 from murmuration.likelihoods import link_of
-from murmuration.population import Named, Population, keep_zeros
+from murmuration.population import Named, Population, keep_zeros, rows_of
 from murmuration.streams import Noise, global_stream, normals
 from murmuration.training.meeting import Local, Pulled, meet, pull_back, pulled_early
 from murmuration.training.moving import Method, decay_apart, update
@@ -184,8 +184,8 @@ def move(method: Method, state: State, here: Local, gradients: list[Tensor], lr:
         rows = [here.members.start + int(i) for i in steady.nonzero()]
     for row in rows:
         mine = gradients if isinstance(row, slice) else [g[row - here.members.start] for g in gradients]
-        tensors = {name: tensor[row] for name, tensor in state.population.own.items()}
-        moments = {kind: {name: t[row] for name, t in named.items()} for kind, named in state.moments.items()}
+        tensors = rows_of(state.population.own, row)
+        moments = {kind: rows_of(named, row) for kind, named in state.moments.items()}
         update(method, tensors, mine, moments, lr=lr, taken=state.step)
         keep_zeros(tensors, state.population.buffers, row)
 

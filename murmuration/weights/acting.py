@@ -13,8 +13,9 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from murmuration.weights.blurring import root
 from murmuration.weights.families import INTO, OUT, How, explicit
-from murmuration.weights.gaussian import DELTA, STD
+from murmuration.weights.gaussian import DELTA, VARIANCE
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Acting:
     tensors: Mapping[str, Tensor]
     how: How
     named: dict[int, str]  # id of a kernel, or of a bias that is scaled with it -> name of the kernel
-    biases: dict[int, Tensor]  # id of a bias -> its standard deviation, where it has one
+    biases: dict[int, Tensor]  # id of a bias -> its variance, where it has one
 
     def companions(self, weight: Any) -> tuple[Tensor | None, Tensor | None, float | None]:
         """What scales a kernel's inputs, what scales its outputs, and how much of its inputs is dropped."""
@@ -32,26 +33,31 @@ class Acting:
         return self.tensors.get(name + INTO), self.tensors.get(name + OUT), self.how.rates.get(name)
 
     def noise(self, weight: Any) -> tuple[Tensor | None, Tensor | None]:
-        """The standard deviation of a kernel, or one draw of its deviation, where the operator makes the noise."""
+        """The variance of a kernel, or one draw of its deviation, where the operator makes the noise."""
         name = self.named[id(weight)]
-        return self.tensors.get(name + STD), self.tensors.get(name + DELTA)
+        return self.tensors.get(name + VARIANCE), self.tensors.get(name + DELTA)
 
     def spell_out(self, args: Any, kwargs: Any, draw: Callable[[Tensor], Tensor]) -> tuple[Any, Any]:
         """The arguments of an operator that knows no companions, with kernels as a plain network would have them.
 
         What is a distribution is drawn once, for all examples.
         """
+        if not any(
+            id(value) in self.named or id(value) in self.biases or isinstance(value, list | tuple)
+            for value in (*args, *kwargs.values())
+        ):
+            return args, kwargs
         change = partial(self._explicit, draw)
         return tree_map(change, args), tree_map(change, kwargs)
 
     def _explicit(self, draw: Callable[[Tensor], Tensor], value: Any) -> Any:
         name, blur = self.named.get(id(value)), self.biases.get(id(value))
         if name is not None and value is self.tensors[name]:
-            std, delta = self.noise(value)
-            delta = std * draw(value) if std is not None else delta
+            variance, delta = self.noise(value)
+            delta = root(variance) * draw(value) if variance is not None else delta
             return explicit(self.how.kernels[name], self.tensors, value if delta is None else value + delta)
         if blur is not None:
-            value = value + blur * draw(value)
+            value = value + root(blur) * draw(value)
         return value if name is None else value * self.tensors[name + OUT]
 
     def settled(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -66,10 +72,10 @@ def acting_on(tensors: Mapping[str, Tensor], how: How) -> Acting:
     named: dict[int, str] = {}
     biases: dict[int, Tensor] = {}
     for name in how.kernels:
-        blurred = {bias: tensors[bias + STD] for bias in how.kernels[name].biases if bias + STD in tensors}
-        if name in how.rates or blurred or any(name + companion in tensors for companion in (INTO, OUT, STD, DELTA)):
+        blurred = {bias: tensors[bias + VARIANCE] for bias in how.kernels[name].biases if bias + VARIANCE in tensors}
+        if name in how.rates or blurred or any(name + part in tensors for part in (INTO, OUT, VARIANCE, DELTA)):
             named[id(tensors[name])] = name
-            biases |= {id(tensors[bias]): std for bias, std in blurred.items()}
+            biases |= {id(tensors[bias]): variance for bias, variance in blurred.items()}
             if how.inside and name + OUT in tensors:
                 named |= {id(tensors[bias]): name for bias in how.kernels[name].biases}
     return Acting(tensors, how, named, biases)

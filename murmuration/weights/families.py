@@ -24,7 +24,7 @@ from torch import Tensor
 from murmuration.errors import Misuse
 from murmuration.population import Population
 from murmuration.streams import Noise
-from murmuration.weights.gaussian import Gaussian, complexity, realised, with_stds
+from murmuration.weights.gaussian import Gaussian, Rows, complexity, realised, with_stds
 from murmuration.weights.laws import law_named
 from murmuration.weights.outline import Kernel, Outline
 from murmuration.written import read
@@ -50,7 +50,7 @@ class Realised:
     own: Named  # (m, ...) each
     shared: Named  # (...) each
     how: How
-    stds: Named = field(default_factory=dict)  # of what is a distribution, pruned weights too
+    stds: Rows | None = None  # of what is a distribution, pruned weights too
 
     def with_buffers(self, buffers: Named) -> "Realised":
         return replace(self, own={**self.own, **buffers})
@@ -129,7 +129,7 @@ class Family:
         return Realised(mine, ours, self.how, stds)
 
     def complexity(
-        self, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise], stds: Named | None = None
+        self, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise], stds: Rows | None = None
     ) -> Tensor | None:
         """What it costs each member (m,), in nats, that its weights are not as they were believed to be; or None.
 

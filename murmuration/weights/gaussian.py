@@ -32,7 +32,7 @@ from murmuration.weights.outline import Kernel, Outline
 from murmuration.weights.priors import Belief, in_a_row, prior_named, total_cost
 from murmuration.weights.spreads import SPREADS, std_of, stored_for
 
-SPREAD, STD, DELTA, CENTRE = ":spread", ":std", ":delta", ":centre"  # companions of a Gaussian weight
+SPREAD, VARIANCE, DELTA, CENTRE = ":spread", ":variance", ":delta", ":centre"  # companions of a Gaussian weight
 ESTIMATORS = ("local", "draw", "flipout")
 WEIGHTINGS = ("uniform", "blundell")
 REDUCTIONS = ("elbo", "log-mean-exp")
@@ -43,6 +43,8 @@ CHOICES: dict[str, Sequence[str]] = {
     "weighting": WEIGHTINGS,
     "reduction": REDUCTIONS,
 }
+
+Rows = dict[int, Tensor | None]  # leading axes of members, 1 or 0 -> standard deviations of all such distributions
 
 
 @dataclass(frozen=True)
@@ -166,17 +168,25 @@ def distributions(named: Named) -> list[str]:
     return sorted(key.removesuffix(SPREAD) for key in named if key.endswith(SPREAD))
 
 
-def stds_of(gaussian: Gaussian, named: Named, axes: int = 0) -> Named:
-    """The standard deviation of every distribution; `axes` leading axes are members.
+def row_of_stds(gaussian: Gaussian, named: Named, axes: int) -> Tensor | None:
+    """The standard deviations of all distributions side by side, (P,) or with a leading axis of members (m, P).
 
     Where each weight has a number of its own, all are found in one go: small tensors cost as much as large ones.
     """
     names = distributions(named)
-    if gaussian.spread != "rho" or not names:
-        return {name: gaussian.std(name, named[name], named) for name in names}
-    row = in_a_row([named[name + SPREAD] for name in names], axes)
-    parts = std_of("rho", row, row).split([math.prod(named[name].shape[axes:]) for name in names], dim=axes)
-    return {name: part.view(named[name].shape) for name, part in zip(names, parts, strict=True)}
+    if not names:
+        return None
+    if gaussian.spread in ("rho", "std"):
+        row = in_a_row([named[name + SPREAD] for name in names], axes)
+        return std_of(gaussian.spread, row, row)
+    return in_a_row([gaussian.std(name, named[name], named) for name in names], axes)
+
+
+def taken_apart(row: Tensor, named: Named, axes: int, wanted: AbstractSet[str]) -> Named:
+    """What a row says of some of the distributions, each in its shape."""
+    names = distributions(named)
+    parts = row.split([math.prod(named[name].shape[axes:]) for name in names], dim=axes)
+    return {name: part.view(named[name].shape) for name, part in zip(names, parts, strict=True) if name in wanted}
 
 
 def realised(
@@ -186,30 +196,38 @@ def realised(
     noise: Sequence[Noise],
     noisy: AbstractSet[str],
     buffers: Named,
-) -> tuple[Named, Named, Named]:
-    """Own and shared tensors as a pass uses them, and the standard deviations of all.
+) -> tuple[Named, Named, Rows]:
+    """Own and shared tensors as a pass uses them, without spreads, and the standard deviations of all.
 
     Those in `noisy` leave their noise to the operators. A bias under flipout gets noise of its own for every example,
     as under local reparameterisation. Pruned weights, whose means are zero already, have no spread.
     """
-    mine, ours = dict(own), dict(shared)
-    all_stds = {**stds_of(gaussian, own, 1), **stds_of(gaussian, shared)}
+    mine, ours = ({name: t for name, t in named.items() if not name.endswith(SPREAD)} for named in (own, shared))
+    rows = {1: row_of_stds(gaussian, own, 1), 0: row_of_stds(gaussian, shared, 0)}
     means, stds = {}, {}  # of what is drawn here
-    for named, members in ((own, True), (shared, False)):
-        for name in distributions(named):
-            mean, std, kept = named[name], all_stds[name], kept_of(name, buffers, members)
-            std = std if kept is None else std * kept
-            if name in noisy and (gaussian.estimator == "local" or mean.dim() - members == 1):
-                (mine if members else ours)[name + STD] = std
-            else:
-                means[name], stds[name] = (mean if members else mean.expand(len(noise), *mean.shape)), std
+    for named, found, axes in ((own, mine, 1), (shared, ours, 0)):
+        row, names = rows[axes], set(distributions(named))
+        blurring = {name for name in names & noisy if gaussian.estimator == "local" or named[name].dim() - axes == 1}
+        if row is not None and blurring:
+            for name, variance in taken_apart(row.square(), named, axes, blurring).items():
+                found[name + VARIANCE] = unless_pruned(variance, name, buffers, axes)
+        if row is not None and names > blurring:
+            for name, std in taken_apart(row, named, axes, names - blurring).items():
+                means[name] = named[name] if axes else named[name].expand(len(noise), *named[name].shape)
+                stds[name] = unless_pruned(std, name, buffers, axes)
     for name, eps in zip(means, many_normals(noise, list(means.values())), strict=True):
         if name in noisy:
             mine[name + DELTA] = stds[name] * eps
         else:
             mine[name] = torch.addcmul(means[name], stds[name], eps)
             ours.pop(name, None)
-    return mine, ours, all_stds
+    return mine, ours, rows
+
+
+def unless_pruned(width: Tensor, name: str, buffers: Named, axes: int) -> Tensor:
+    """Variances or standard deviations of a tensor, zero where it is pruned."""
+    kept = kept_of(name, buffers, own=bool(axes))
+    return width if kept is None else width * kept
 
 
 def with_stds(gaussian: Gaussian, population: Population) -> tuple[Gaussian, Population]:
@@ -231,7 +249,7 @@ def complexity(
     buffers: Named,
     noise: Sequence[Noise],
     kernels: Mapping[str, Kernel],
-    stds: Named | None = None,
+    rows: Rows | None = None,
 ) -> Tensor:
     """KL(q || p) of each of m members (m,), in nats; what members share costs each of them the same.
 
@@ -240,15 +258,15 @@ def complexity(
     """
     total = next(iter({**own, **shared}.values())).new_zeros(len(noise))
     for named, axes in ((own, 1), (shared, 0)):
-        widths = stds or stds_of(gaussian, named, axes)
+        row = row_of_stds(gaussian, named, axes) if rows is None else rows[axes]
         beliefs = []
         for name in distributions(named):
             centre = buffers.get(name + CENTRE, usual_centre(name))
             centre = centre if axes or isinstance(centre, float) else centre[0]
             prior, kept = prior_named(gaussian.prior, kernels.get(name)), kept_of(name, buffers, own=bool(axes))
-            beliefs.append(Belief(prior, named[name], widths[name], centre, kept))
-        if beliefs:
-            total = total + total_cost(beliefs, partial(normals if axes else _one_each, noise), axes=axes)
+            beliefs.append(Belief(prior, named[name], centre, kept))
+        if row is not None:
+            total = total + total_cost(beliefs, row, partial(normals if axes else _one_each, noise), axes=axes)
     return total
 
 

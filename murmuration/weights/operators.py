@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from murmuration.streams import Noise, normals
 from murmuration.weights.acting import Acting, acting_on
-from murmuration.weights.blurring import blurred_by
+from murmuration.weights.blurring import blurred_by, root
 from murmuration.weights.families import Named, Realised
 from murmuration.weights.layouts import channels_last
 from murmuration.weights.masks import arguments_of, is_dropout, masked
@@ -116,12 +116,11 @@ class Intercept(TorchFunctionMode):
 
     def noisy(self, act: Act, x: Tensor, weight: Tensor, bias: Tensor | None, behind: int) -> Tensor:
         """What a kernel makes of its inputs, with the noise of a distribution if it is one (`gaussian.py`)."""
-        std, delta = self.acting.noise(weight)
+        variance, delta = self.acting.noise(weight)
         blur = None if bias is None else self.acting.biases.get(id(bias))
         mean = act(x, weight, bias)
-        if std is not None:
-            variance = act(self.squared(x, behind), std.square(), None if blur is None else blur.square())
-            return blurred_by(mean, variance, self.normals(mean))
+        if variance is not None:
+            return blurred_by(mean, act(self.squared(x, behind), variance, blur), self.normals(mean, rough=True))
         if delta is not None:
             flips, turns = self.signs(x, behind), self.signs(mean, behind)
             mean = mean + act(x * flips, delta, None) * turns
@@ -131,9 +130,9 @@ class Intercept(TorchFunctionMode):
         """The squares of a kernel's inputs; images stay laid out as they were."""
         return channels_last(x.square()) if behind == 2 else x.square()
 
-    def blurred(self, mean: Tensor, std: Tensor | None, behind: int) -> Tensor:
+    def blurred(self, mean: Tensor, variance: Tensor | None, behind: int) -> Tensor:
         """With the noise of a bias that is a distribution, for every example and channel its own."""
-        return mean if std is None else mean + self.spread(std, behind) * self.by_channel(mean, behind)
+        return mean if variance is None else mean + self.spread(root(variance), behind) * self.by_channel(mean, behind)
 
     def signs(self, like: Tensor, behind: int) -> Tensor:
         """A random sign for every example and channel of a tensor (..., B, C, *axes)."""
@@ -144,9 +143,9 @@ class Intercept(TorchFunctionMode):
         drawn = self.normals(like.flatten(-behind)[..., 0] if behind else like)
         return drawn.reshape(*drawn.shape, *(1,) * behind)
 
-    def normals(self, like: Tensor) -> Tensor:
+    def normals(self, like: Tensor, rough: bool = False) -> Tensor:
         """Standard normal numbers from the member's stream."""
-        return self.noise[0].normal(like)
+        return self.noise[0].normal(like, rough)
 
     def operator(self, func: Callable) -> Callable[..., Tensor]:
         """What takes the place of a linear operator."""
@@ -189,8 +188,8 @@ class InterceptDirect(Intercept):
     def leave_out(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
         return masked(func, self.noise, arguments, stacked=True)
 
-    def normals(self, like: Tensor) -> Tensor:
-        return normals(self.noise, like)
+    def normals(self, like: Tensor, rough: bool = False) -> Tensor:
+        return normals(self.noise, like, rough)
 
     def other(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         if func in POINTWISE or is_getter(func):
@@ -213,6 +212,6 @@ class InterceptMapped(Intercept):
         made: Tensor = MappedDropout.apply(arguments["input"], func, self.noise, arguments)
         return made
 
-    def normals(self, like: Tensor) -> Tensor:
-        made: Tensor = MappedNormals.apply(like, next(iter(self.acting.tensors.values())), self.noise)
+    def normals(self, like: Tensor, rough: bool = False) -> Tensor:
+        made: Tensor = MappedNormals.apply(like, next(iter(self.acting.tensors.values())), self.noise, rough)
         return made

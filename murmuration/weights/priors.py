@@ -123,31 +123,33 @@ class Belief:
     """A tensor of distributions, and what was believed of it."""
 
     prior: Prior
-    mean: Tensor  # (..., m axes in front if members have their own)
-    std: Tensor
+    mean: Tensor  # (...), with a leading axis if members have their own
     centre: Tensor | float = 0.0
     kept: Tensor | None = None
 
 
-def total_cost(beliefs: Sequence[Belief], draw: Draw, *, axes: int = 0) -> Tensor:
-    """KL(q || p) of some tensors together: () or, with a leading axis of members, (m,)."""
+def total_cost(beliefs: Sequence[Belief], stds: Tensor, draw: Draw, *, axes: int = 0) -> Tensor:
+    """KL(q || p) of some tensors together: () or, with a leading axis of members, (m,).
+
+    Their standard deviations stand side by side: (P,) or (m, P).
+    """
+    sizes = tuple(math.prod(belief.mean.shape[axes:]) for belief in beliefs)
     if all(belief.kept is None and belief.prior.kind in ("gaussian", "he") for belief in beliefs):
-        return _joint_cost(beliefs, axes)
-    total = beliefs[0].mean.new_zeros(())
-    for belief in beliefs:
-        each = belief.prior.cost(belief.mean, belief.std, belief.centre, draw, axes=axes, kept=belief.kept)
+        return _joint_cost(beliefs, stds, sizes, axes)
+    total = stds.new_zeros(())
+    for belief, part in zip(beliefs, stds.split(sizes, dim=axes), strict=True):
+        std = part.view(belief.mean.shape)
+        each = belief.prior.cost(belief.mean, std, belief.centre, draw, axes=axes, kept=belief.kept)
         behind = belief.mean.dim() - axes
         total = total + (each.flatten(-behind).sum(-1) if behind else each)
     return total
 
 
-def _joint_cost(beliefs: Sequence[Belief], axes: int) -> Tensor:
+def _joint_cost(beliefs: Sequence[Belief], stds: Tensor, sizes: tuple[int, ...], axes: int) -> Tensor:
     """The same for Gaussian priors that are not learned, all tensors in one row: small ones cost as much as large."""
-    away = [_away(each.mean, each.centre) for each in beliefs]
-    sizes = tuple(math.prod(each.mean.shape[axes:]) for each in beliefs)
-    scales = tuple(float(each.prior.scale(each.mean, each.std, axes)) for each in beliefs)
+    scales = tuple(float(each.prior.scale(each.mean, each.mean, axes)) for each in beliefs)
     constant = sum(size * (math.log(scale) - 0.5) for size, scale in zip(sizes, scales, strict=True))
-    row, stds = in_a_row(away, axes), in_a_row([each.std for each in beliefs], axes)
+    row = in_a_row([_away(each.mean, each.centre) for each in beliefs], axes)
     found: Tensor = GaussianTotal.apply(row, stds, _precisions(scales, sizes, row.dtype, row.device))
     return found + constant
 

@@ -91,16 +91,16 @@ class MappedNormals(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(like: Tensor, _: Tensor, noise: Sequence[Noise]) -> Tensor:
-        return noise[0].normal(like)
+    def forward(like: Tensor, _: Tensor, noise: Sequence[Noise], rough: bool = False) -> Tensor:
+        return noise[0].normal(like, rough)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.mark_non_differentiable(output)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, like: Tensor, _: Tensor, noise: Sequence[Noise]) -> Any:
-        return normals(noise, _lead(like, in_dims[0], info.batch_size)), 0
+    def vmap(info: Any, in_dims: Any, like: Tensor, _: Tensor, noise: Sequence[Noise], rough: bool = False) -> Any:
+        return normals(noise, _lead(like, in_dims[0], info.batch_size), rough), 0
 
 
 def _lead(tensor: Tensor, dim: int | None, members: int) -> Tensor:

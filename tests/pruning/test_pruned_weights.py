@@ -19,7 +19,7 @@ from murmuration.training import Job, train
 from murmuration.training.loop import before_first_step
 from murmuration.training.moving import Method, moments_of, update
 from murmuration.weights import family_of, outline_of
-from murmuration.weights.gaussian import SPREAD, STD, Gaussian, distributions
+from murmuration.weights.gaussian import SPREAD, VARIANCE, Gaussian, distributions
 from murmuration.weights.priors import prior_named
 from murmuration.weights.spreads import std_of
 
@@ -58,10 +58,10 @@ def test_operators_make_no_noise_of_pruned_weights(shared: bool, bayes: Ensemble
         for key in ("head.weight", "head.weight" + SPREAD):
             ours[key] = own.pop(key)[0]
     found = bayes.family.realise(own, ours, noise(), buffers=left.buffers, training=True)
-    std, mask = {**found.own, **found.shared}["head.weight" + STD], left.buffers["head.weight" + KEPT]
+    variance, mask = {**found.own, **found.shared}["head.weight" + VARIANCE], left.buffers["head.weight" + KEPT]
     mask = mask[0] if shared else mask
-    assert (std[~mask] == 0).all()
-    assert (std[mask] > 0).all()
+    assert (variance[~mask] == 0).all()
+    assert (variance[mask] > 0).all()
 
 
 def test_predictions_draw_from_what_is_left(bayes: Ensemble, little: Data):

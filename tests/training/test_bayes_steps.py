@@ -142,7 +142,7 @@ def test_several_passes_a_step(samples: int, reduction: str):
 class Silent(Noise):
     """Normal numbers that are all zero."""
 
-    def normal(self, like: Tensor) -> Tensor:
+    def normal(self, like: Tensor, rough: bool = False) -> Tensor:
         return torch.zeros(like.shape, dtype=like.dtype)
 
 

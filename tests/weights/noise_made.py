@@ -30,7 +30,7 @@ class Fixed(Noise):
         super().__init__(0, 0)
         self.value = value
 
-    def normal(self, like: Tensor) -> Tensor:
+    def normal(self, like: Tensor, rough: bool = False) -> Tensor:
         return torch.full(like.shape, self.value, dtype=like.dtype)
 
 

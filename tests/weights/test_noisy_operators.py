@@ -125,8 +125,8 @@ def test_under_flipout_a_bias_is_one_number_an_example(text: str):
 class OnlyPositive(Noise):
     """Normal numbers that keep their size and lose their sign."""
 
-    def normal(self, like: Tensor) -> Tensor:
-        return super().normal(like).abs()
+    def normal(self, like: Tensor, rough: bool = False) -> Tensor:
+        return super().normal(like, rough).abs()
 
 
 @pytest.mark.parametrize("layer", ["linear, no bias", "conv2d", "transposed 3d"])
@@ -159,7 +159,7 @@ class Told(Noise):
         super().__init__(0, 0)
         self.draws = list(draws)
 
-    def normal(self, like: Tensor) -> Tensor:
+    def normal(self, like: Tensor, rough: bool = False) -> Tensor:
         return self.draws.pop(0).reshape(like.shape)
 
 
