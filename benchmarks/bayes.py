@@ -115,21 +115,22 @@ def contenders(stack: ExitStack) -> dict[str, tuple[Callable[[], object], int]]:
 
 
 def measure(repeats: int) -> dict[str, object]:
-    """Medians of interleaved repeats, and their ratios."""
+    """Medians of interleaved repeats, and of the ratios within a repeat: the machine's pace drifts between them."""
     with ExitStack() as stack:
         all_of_them = contenders(stack)
         times: dict[str, list[float]] = {name: [] for name in all_of_them}
         for _ in range(repeats):
             for name, (work, often) in all_of_them.items():
                 times[name].append(seconds(work, often))
-    median = {name: statistics.median(found) for name, found in times.items()}
+
+    def over(name: str, other: str) -> float:
+        return round(statistics.median(a / b for a, b in zip(times[name], times[other], strict=True)), 3)
+
     return {
-        "milliseconds": {name: round(1e3 * value, 3) for name, value in median.items()},
-        "over_point": {name: round(median[name] / median["point"], 3) for name in WEIGHTS if name != "point"},
-        "over_by_hand": {name: round(median[name] / median["by_hand"], 3) for name in WEIGHTS},
-        "prediction_over_by_hand": {
-            name: round(median[f"predict_{name}"] / median[f"predict_{name}_by_hand"], 3) for name in SIZES
-        },
+        "milliseconds": {name: round(1e3 * statistics.median(found), 3) for name, found in times.items()},
+        "over_point": {name: over(name, "point") for name in WEIGHTS if name != "point"},
+        "over_by_hand": {name: over(name, "by_hand") for name in WEIGHTS},
+        "prediction_over_by_hand": {name: over(f"predict_{name}", f"predict_{name}_by_hand") for name in SIZES},
         "net": NET,
         "batch": BATCH,
         "draws": DRAWS,

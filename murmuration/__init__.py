@@ -7,11 +7,14 @@
     predictive = ensemble.predict(data.test.x)
     print(mm.score(predictive, data.test.y))
 
-Names are imported when they are first used: torch takes seconds to load, and `murmur --help` does not need it.
+Names are imported when they are first used: torch takes seconds to load, and `murmur --help` does not need it. One
+thing is done at once, since later is too late: the C library is asked to keep freed memory (`memory.py`).
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from murmuration.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from murmuration.calibration import fit_calibrator
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from murmuration.safeguards import Safeguards
 
 __version__ = "0.1.0"
+
+keep_freed_memory()
 
 __all__ = [
     "Assessment",

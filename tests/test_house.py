@@ -11,6 +11,7 @@ import murmuration
 ROOT = Path(murmuration.__file__).parent
 ORDER = [
     "errors",
+    "memory",
     "streams",
     "written",
     "workers",

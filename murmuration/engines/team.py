@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from murmuration.engines.memory import keep_freed_memory
 from murmuration.weights import Structure
 
 Item = TypeVar("Item")
@@ -77,7 +76,6 @@ class Team:
 @contextmanager
 def assemble(engine: Engine, module: nn.Module) -> Iterator[Team]:
     """A team for the time of a `with` block."""
-    keep_freed_memory()
     if not engine.workers:
         yield Team(engine, module, None)
         return

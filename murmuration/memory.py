@@ -3,10 +3,12 @@
 A training step allocates and frees the same large tensors over and over. The C library gives such blocks back to the
 system when they are freed and asks for fresh, zeroed pages the next time; on a CPU that costs more than many of the
 operators. Told to keep what it has, it costs no more memory than the largest step needs anyway.
+
+It must be told before a second thread asks for memory: from then on every thread has a heap of its own for good.
 """
 
 import ctypes
-import functools
+import os
 import sys
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # names of glibc's malloc.h
@@ -18,10 +20,12 @@ SETTINGS = {
 }
 
 
-@functools.cache
 def keep_freed_memory() -> bool:
-    """Ask glibc to keep freed blocks for reuse; True if it agreed, False where there is no such setting."""
-    if not sys.platform.startswith("linux"):
+    """Ask glibc to keep freed blocks for reuse; True if it agreed.
+
+    False where there is no such setting, or where somebody has chosen settings by MALLOC_ in the environment.
+    """
+    if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
