@@ -5,6 +5,7 @@ import pytest
 import torch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", bayes.WEIGHTS.values())
 def test_the_timed_steps_train(weights: str):
     with bayes.our_step(weights) as step:

@@ -47,6 +47,7 @@ def blocks_fetched_and_heaps(kind: str, **environment: str) -> tuple[float, int]
     return float(blocks), int(heaps)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
 @pytest.mark.parametrize(
     ("kind", "environment", "kept"),

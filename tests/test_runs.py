@@ -48,7 +48,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path, digits: Data):
     assert same(ensemble, mm.load(tmp_path / "copy"))
 
 
-@pytest.mark.parametrize("steps", [1, 18, 19, 20, 40])
+@pytest.mark.parametrize("steps", [1, 19, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (18, 20, 40))])
 @pytest.mark.parametrize(
     "engine", ["loop", *(pytest.param(name, marks=pytest.mark.slow) for name in ("stacked", "threads"))]
 )

@@ -15,7 +15,7 @@ from murmuration.recipe import PRESETS, Plan, recipe, recipe_from_json
 PLAN = Plan(members=3, epochs=2, batch_size=64, engine="loop", lr=3e-3)
 # forde-pca is forde under its full name, forde-tuned trains once for every alpha, the others have a near relative here.
 LONG = ("forde-pca", "forde-tuned", "forde-identity", "batch-ensemble-independent")
-LONG += ("bayes-flipout", "bayes-last-layer", "rank1-bnn", "ivon")
+LONG += ("bayes-flipout", "bayes-last-layer", "rank1-bnn", "ivon", "weight-rde", "feature-rde", "mask-ensemble")
 EVERY = pytest.mark.parametrize(
     "preset", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in PRESETS]
 )
@@ -51,7 +51,7 @@ def assert_same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> 
 @EVERY
 @pytest.mark.parametrize(
     "engine",
-    ["loop", "stacked", *(pytest.param(name, marks=pytest.mark.slow) for name in ("threads", "threads-stacked"))],
+    ["loop", *(pytest.param(name, marks=pytest.mark.slow) for name in ("stacked", "threads", "threads-stacked"))],
 )
 def test_same_seed_same_bits(preset, engine, digits: Data):
     first, second = (fit(preset, digits, engine=engine) for _ in range(2))
@@ -61,7 +61,9 @@ def test_same_seed_same_bits(preset, engine, digits: Data):
 
 
 @EVERY
-@pytest.mark.parametrize("engine", ["stacked", "threads", "threads-stacked"])
+@pytest.mark.parametrize(
+    "engine", ["stacked", *(pytest.param(name, marks=pytest.mark.slow) for name in ("threads", "threads-stacked"))]
+)
 def test_every_engine_gives_the_loop_s_answer(preset, engine, digits: Data, usual):
     """Probabilities after two epochs; 1e-3 is a thousand roundings, a hundredth of what members differ by."""
     reference, found = usual(preset), fit(preset, digits, engine=engine)
@@ -100,6 +102,7 @@ def test_saving_and_loading_change_nothing(preset, digits: Data, tmp_path: Path)
     assert torch.equal(again.predict(digits.test.x).outputs, ensemble.predict(digits.test.x).outputs)
 
 
+@pytest.mark.slow
 @EVERY
 def test_killing_and_resuming_change_nothing(preset, digits: Data, usual, tmp_path: Path):
     undisturbed = usual(preset)

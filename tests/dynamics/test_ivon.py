@@ -128,7 +128,8 @@ class Onlooker:
     def after_epoch(self, progress) -> None: ...
 
 
-@pytest.mark.parametrize("estimator", ["draw", pytest.param("local", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", ["draw", "local"])
 def test_training_finds_the_posterior_that_is_known(estimator: str):
     """One weight under N(0, 1) = N(0, 1 / (3 d)), noise 0.5: N(1.024, 0.2^2), through the only loop."""
     x, y = torch.tensor([[1.0], [2.0], [-1.0]]), torch.tensor([[0.9], [2.2], [-1.1]])

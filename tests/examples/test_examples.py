@@ -1,6 +1,8 @@
 import importlib.util
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -33,6 +35,7 @@ def test_other_models_are_audited(capsys):
     assert capsys.readouterr().out.count("worse for") == 2
 
 
+@pytest.mark.slow
 def test_trust_falls_with_corruption_and_noise_is_noticed(capsys):
     found = run("04_trust_under_shift")
     assert found["worst"] < found["clean"] - 0.1
@@ -40,6 +43,7 @@ def test_trust_falls_with_corruption_and_noise_is_noticed(capsys):
     assert capsys.readouterr().out.count("sets of") == 3
 
 
+@pytest.mark.slow
 def test_repulsion_raises_the_doubt_away_from_data(capsys):
     found = run("05_repulsion_toys")
     for place in ("gap", "far"):

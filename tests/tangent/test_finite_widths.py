@@ -131,6 +131,7 @@ def test_outputs_have_mean_zero_and_the_covariance_of_the_limit():
         assert ((products.mean(0) - kernel).abs() < 4 * products.std(0) / math.sqrt(draws)).all()
 
 
+@pytest.mark.slow
 def test_outputs_become_gaussian_as_the_width():
     """Given all before, outputs are Gaussian of a variance s: their excess kurtosis is 3 Var(s) / E(s)².
 

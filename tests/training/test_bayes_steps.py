@@ -92,7 +92,7 @@ def objective(method: Method, own: Named, shared: Named, given: Batch) -> Tensor
 
 @pytest.mark.parametrize("sharing", ["own", "rank-one"])
 @pytest.mark.parametrize("estimator", ["local", "draw", "flipout"])
-@pytest.mark.parametrize("where", ["all", "*"])
+@pytest.mark.parametrize("where", ["all", pytest.param("*", marks=pytest.mark.slow)])
 def test_a_step_goes_down_mean_loss_plus_weighted_complexity(where: str, estimator: str, sharing: str):
     """Central differences along two random directions a tensor; shared tensors move by the mean over members."""
     state, method = start(f"gaussian:estimator={estimator},prior=gaussian_{SCALE},where={where}", sharing)

@@ -61,7 +61,7 @@ def expected(text: str, population: Population) -> list[dict[str, Tensor]]:
 
 
 @EVERY
-@pytest.mark.parametrize("measured", [False, True], ids=["", "measured"])
+@pytest.mark.parametrize("measured", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["", "measured"])
 @pytest.mark.parametrize("text", COUPLINGS)
 def test_a_step_applies_the_naive_gradient(text: str, measured: bool, how: Engine):
     """Bound: 1e-9 of the largest gradient in double precision; 1e-5 where a metric is kept in single precision."""

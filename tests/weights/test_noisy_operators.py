@@ -92,6 +92,7 @@ def test_marginals_agree_with_the_closed_form(estimator: str):
     assert ((outputs.var(0) / variance - 1).abs() < 0.05).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_covariance_between_positions(estimator: str):
     """One kernel acts on both positions: weights that are drawn say so, outputs that are drawn do not."""
