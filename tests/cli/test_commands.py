@@ -222,6 +222,7 @@ def test_options_have_the_values_of_a_plan():
     assert options.TrustOptions().wishes() == mm.Wishes()
 
 
+@pytest.mark.slow
 def test_selftest(murmur, monkeypatch):
     ended = murmur("selftest", "--json")
     found = json.loads(ended.out)
@@ -255,6 +256,7 @@ def test_page_is_current():
     assert ended.returncode == 0, f"run python docs/make_cli_page.py {ended.stderr}"
 
 
+@pytest.mark.slow
 def test_broken_pipe_is_silent():
     command = [sys.executable, "-m", "murmuration.cli", "list", "nets"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

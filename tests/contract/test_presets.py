@@ -172,6 +172,7 @@ def with_squares(data: Data) -> Data:
     return mm.open_data((torch.cat([x, x.square()], dim=1), y))
 
 
+@pytest.mark.slow
 @EVERY
 def test_regression_works_as_classification_does(preset):
     data = mm.open_data("x-sin-x")

@@ -37,7 +37,7 @@ NETS = {
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "norm"])
-@pytest.mark.parametrize("other", ["stacked", "threads", "threads-stacked"])
+@pytest.mark.parametrize("other", ["stacked", "threads", pytest.param("threads-stacked", marks=pytest.mark.slow)])
 def test_every_engine_equals_the_loop(digits: Data, normalised_net, name, other):
     """Twenty steps of SGD. Engines sum in different orders: float32 rounding, about 1e-7 of the terms, grows with the
     steps but stays four orders below the distance members travel (about 1e-1), hence 2e-5."""

@@ -97,7 +97,9 @@ def written_out(net: nn.Module, family: Family, own: Named, shared: Named, x: Te
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("sharing", ["own", "rank-one:bias=own", "rank-one:bias=inside"])
+@pytest.mark.parametrize(
+    "sharing", ["own", "rank-one:bias=own", pytest.param("rank-one:bias=inside", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_every_operator_on_every_way_is_its_formula(layer: str, sharing: str, estimator: str):
     """Outputs and gradients of means, spreads and factors; what is added to variances is 1e-12."""
