@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from test_forces import NAMES, SYMMETRIC, pulled_back, randn, shown
+from test_forces import NAMES, SYMMETRIC, doubles, pulled_back, randn, shown
 
 from murmuration.coupling.forces import ETA, FORCES, Felt, eigenpairs, mixing, ssge_at
 from murmuration.coupling.kernels import rbf, squared_distances
@@ -179,3 +179,30 @@ def test_repulsion_alone_ends_in_the_regular_simplex(members: int, bandwidth: st
         s = shown(s - push + (push * s).sum(-1, keepdim=True) * s)
     cosines = (s[:, 0] @ s[:, 0].mT)[~torch.eye(members, dtype=torch.bool)]
     torch.testing.assert_close(cosines, torch.full_like(cosines, -1 / (members - 1)), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("bandwidth", ["code", "all", "off"])
+@pytest.mark.parametrize(("members", "width"), [(3, 2), (4, 3), (5, 4), (10, 9), (2, 5), (3, 5), (10, 20)])
+def test_the_simplex_needs_one_direction_less_than_members(members: int, width: int, bandwidth: str):
+    s = shown(randn(members, 1, width, seed=1))
+    for _ in range(300):
+        push = FORCES["kde"](s, bandwidth).cotangents
+        s = shown(s - 0.5 * (push - (push * s).sum(-1, keepdim=True) * s))
+    cosines = (s[:, 0] @ s[:, 0].mT)[~torch.eye(members, dtype=torch.bool)]
+    torch.testing.assert_close(cosines, torch.full_like(cosines, -1 / (members - 1)), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("bandwidth", ["code", "all", "off"])
+def test_squared_cosines_end_at_right_angles_where_repulsion_ends_in_the_simplex(bandwidth: str):
+    """LIT descends the sum of cos² over pairs (Ross et al. 2018): three members in five dimensions end orthogonal."""
+    start, pairs = shown(randn(3, 1, 5, seed=1)), ~torch.eye(3, dtype=torch.bool)
+    s = start
+    for _ in range(200):
+        cosines = s[:, 0] @ s[:, 0].mT * pairs
+        s = shown(s - 0.25 * 2 * (cosines @ s[:, 0]).unsqueeze(1))  # lengths do not count: only the turn remains
+    torch.testing.assert_close((s[:, 0] @ s[:, 0].mT)[pairs], torch.zeros(6, dtype=torch.float64), rtol=0, atol=1e-7)
+    s = start
+    for _ in range(200):
+        push = FORCES["kde"](s, bandwidth).cotangents
+        s = shown(s - push + (push * s).sum(-1, keepdim=True) * s)
+    torch.testing.assert_close((s[:, 0] @ s[:, 0].mT)[pairs], doubles([-0.5] * 6), rtol=0, atol=1e-7)

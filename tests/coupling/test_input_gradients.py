@@ -52,7 +52,7 @@ def test_two_linear_models_are_equally_alike_at_any_angle_and_length(bandwidth: 
     for angle, length in ((0.1, 1.0), (1.0, 20.0), (3.0, 0.01)):
         nets = linear([[1.0, 0.0]], [[length * math.cos(angle), length * math.sin(angle)]])
         felt, _ = repulsion(space(bandwidth=bandwidth), present(nets, randn(BATCH, 2), labels(BATCH, 1)))
-        torch.testing.assert_close(felt.r, torch.full_like(felt.r, math.log(r)), rtol=0, atol=1e-9)
+        torch.testing.assert_close(felt.r, torch.full_like(felt.r, math.log(r)), rtol=0, atol=6e-11)
 
 
 def test_two_orthogonal_linear_models_are_turned_apart():
@@ -65,8 +65,8 @@ def test_two_orthogonal_linear_models_are_turned_apart():
 def test_ten_orthonormal_linear_models():
     rows = torch.eye(10, dtype=torch.float64)
     felt, gradients = repulsion(space(), present(linear(*rows.unsqueeze(1).tolist()), randn(3, 10), labels(3, 1)))
-    torch.testing.assert_close(felt.r, torch.full_like(felt.r, 0.6418538862), rtol=0, atol=1e-9)
-    torch.testing.assert_close(gradients["weight"][:, 0], 0.1211886891 * (1 - rows), rtol=0, atol=1e-9)
+    torch.testing.assert_close(felt.r, torch.full_like(felt.r, 0.6418538862), rtol=0, atol=6e-11)
+    torch.testing.assert_close(gradients["weight"][:, 0], 0.1211886891 * (1 - rows), rtol=0, atol=6e-11)
 
 
 def test_gradients_of_a_logit_and_of_a_log_probability():

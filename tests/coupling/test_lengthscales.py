@@ -129,3 +129,10 @@ def test_alpha_comes_from_the_sweep_or_from_the_settings():
     assert torch.equal(told.space.metric(s), chosen.space.metric(s))
     other = make_coupling(settings("tuned"), x, members=2, batch=8, epochs=1, alpha=0.8)
     assert not torch.allclose(told.space.metric(s), other.space.metric(s), atol=1e-3)
+
+
+def test_tuned_weights_to_all_printed_digits():
+    values = torch.tensor([8 / 3, 2 / 3], dtype=torch.float64)
+    for form, weights in {"paper": (1.4545455, 0.8), "poster": (1.8333333, 0.8333333)}.items():
+        expected = torch.tensor(weights, dtype=torch.float64)
+        torch.testing.assert_close(tuned(values, 0.5, form), expected, rtol=0, atol=6e-8)

@@ -53,7 +53,7 @@ def test_one_particle_climbs_alone(force: str):
 def test_two_particles_in_one_dimension(bandwidth: str, sigma: float, place: float):
     x = torch.tensor([[-0.2], [0.3]], dtype=torch.float64)
     x = flow(x, lambda x: -x / sigma**2, "kde", bandwidth, step=0.3 * sigma**2, steps=200)
-    torch.testing.assert_close(x.flatten(), place * torch.tensor([-1.0, 1.0], dtype=torch.float64), rtol=0, atol=1e-9)
+    torch.testing.assert_close(x.flatten(), place * torch.tensor([-1.0, 1.0], dtype=torch.float64), rtol=0, atol=6e-11)
 
 
 def test_two_particles_collapse_under_a_kernel_wider_than_the_target():
@@ -68,11 +68,11 @@ def test_two_particles_collapse_under_a_kernel_wider_than_the_target():
 def test_few_particles_in_many_dimensions_form_a_simplex(members: int, width: int, steps: int):
     sigma = 1.5
     x = flow(particles(members, width), lambda x: -x / sigma**2, "kde", "rde", step=0.8 * sigma**2, steps=steps)
-    squared = torch.cdist(x, x).square()[~torch.eye(members, dtype=torch.bool)] / sigma**2
+    squared = (x[:, None] - x[None]).square().sum(-1)[~torch.eye(members, dtype=torch.bool)] / sigma**2
     radii = x.square().sum(1) / sigma**2
-    torch.testing.assert_close(squared, torch.full_like(squared, math.log(members + 1)), rtol=0, atol=1e-9)
+    torch.testing.assert_close(squared, torch.full_like(squared, math.log(members + 1)), rtol=0, atol=5e-14)
     torch.testing.assert_close(
-        radii, torch.full_like(radii, (1 - 1 / members) * math.log(members + 1) / 2), rtol=0, atol=1e-9
+        radii, torch.full_like(radii, (1 - 1 / members) * math.log(members + 1) / 2), rtol=0, atol=5e-14
     )
     if members == 50:  # the spread in weight space is a fiftieth of the posterior's
         assert radii[0].item() / width == pytest.approx(0.019266, abs=1e-6)
@@ -83,7 +83,7 @@ def test_many_particles_lack_the_kernel_width_in_variance(square: float, seen: f
     x = flow(particles(200, 1), standard, "kde", f"fixed:{math.sqrt(square)}", step=0.1, steps=300)
     variance = x.var(correction=0).item()
     assert variance == pytest.approx(1 - square, abs=0.15)  # the limit of infinitely many
-    assert variance == pytest.approx(seen, abs=0.01)  # of 200, elsewhere integrated with a step of 0.02
+    assert variance == pytest.approx(seen, abs=0.004)  # of 200, elsewhere integrated with a step of 0.02
 
 
 def test_many_particles_lack_the_kernel_width_in_covariance():
@@ -94,8 +94,8 @@ def test_many_particles_lack_the_kernel_width_in_covariance():
     limit = target - 0.2 * torch.eye(2, dtype=torch.float64)
     torch.testing.assert_close(covariance, limit, rtol=0, atol=0.15)
     seen = torch.tensor([[1.677, 0.557], [0.557, 0.747]], dtype=torch.float64)
-    torch.testing.assert_close(covariance, seen, rtol=0, atol=0.02)
-    assert x.mean(0).abs().max() < 2e-3
+    torch.testing.assert_close(covariance, seen, rtol=0, atol=0.003)
+    assert x.mean(0).abs().max() < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,16 @@ def test_variances_under_the_median_bandwidth(force: str, variance: float, step:
     assert velocity(x, standard, force, "rde").abs().max() < 0.05  # and there they rest
 
 
-def test_steps_too_long_for_the_inverse_kernel_spread_particles_too_far():
+@pytest.mark.parametrize(("force", "variance"), [("sge", 1.287), ("ssge", 1.248)])
+def test_steps_too_long_for_the_inverse_kernel_spread_particles_too_far(force: str, variance: float):
     # Along what the kernel hardly sees, (K + eta I)^-1 is as stiff as 1/eta: with a step of 0.05 the particles never
-    # rest, and their variance looks like 1.3 where the equilibrium of the same flow is 0.96.
-    x = flow(particles(100, 1), standard, "sge", "rde", step=0.05, steps=150)
-    assert x.var(correction=0).item() == pytest.approx(1.287, abs=0.1)
-    assert velocity(x, standard, "sge", "rde").abs().max() > 1
+    # rest, and their variance looks like 1.3 where the equilibrium of the same flow is 0.96. It is a mean over time.
+    x, variances = particles(100, 1), []
+    for _ in range(400):
+        x = x + 0.05 * velocity(x, standard, force, "rde")
+        variances.append(x.var(correction=0).item())
+    assert sum(variances[150:]) / 250 == pytest.approx(variance, abs=0.05)
+    assert velocity(x, standard, force, "rde").abs().max() > 1
 
 
 def test_net_repulsion():

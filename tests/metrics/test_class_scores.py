@@ -305,3 +305,14 @@ def test_debiased_interval_of_a_calibrated_model_holds_zero() -> None:
     confidence = rng.uniform(0.5, 1, size=2000)
     debiased = score(*two_classes(confidence, rng.random(2000) < confidence))["ece_debiased"]
     assert debiased.low < 0 < debiased.high
+
+
+def test_the_loss_of_an_ensemble_and_what_it_is_not() -> None:
+    """Two members, 0.9 and 0.1 of the truth: ln 2. Two inputs of 0.9 and 0.1: not -log of their mean, which is ln 2."""
+    members = Predictive.from_probs([[[0.9, 0.1]], [[0.1, 0.9]]])
+    assert score(members, np.array([0]))["nll"] == pytest.approx(math.log(2), abs=1e-12)
+    inputs = Predictive.from_probs([[0.9, 0.1], [0.1, 0.9]])
+    assert -math.log(inputs.mean.numpy()[:, 0].mean()) == pytest.approx(math.log(2), abs=1e-12)
+    assert score(inputs, np.array([0, 0]))["nll"] == pytest.approx(1.2039728, abs=6e-8)
+    opposed = Predictive.from_probs([[[1.0, 0.0]], [[0.0, 1.0]]])
+    assert opposed.mutual_information.item() == pytest.approx(math.log(2), abs=1e-12)
