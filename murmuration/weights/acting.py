@@ -43,7 +43,7 @@ class Acting:
         What is a distribution is drawn once, for all examples.
         """
         if not any(
-            id(value) in self.named or id(value) in self.biases or isinstance(value, list | tuple)
+            id(value) in self.named or id(value) in self.biases or isinstance(value, list | tuple | dict)
             for value in (*args, *kwargs.values())
         ):
             return args, kwargs

@@ -29,7 +29,7 @@ from murmuration.errors import Misuse, unknown
 from murmuration.population import Named, Population, is_companion, kept_of
 from murmuration.streams import Noise, many_normals, normals
 from murmuration.weights.outline import Kernel, Outline
-from murmuration.weights.priors import Belief, in_a_row, prior_named, total_cost
+from murmuration.weights.priors import Belief, in_a_row, out_of_a_row, prior_named, total_cost
 from murmuration.weights.spreads import SPREADS, std_of, stored_for
 
 SPREAD, VARIANCE, DELTA, CENTRE = ":spread", ":variance", ":delta", ":centre"  # companions of a Gaussian weight
@@ -185,8 +185,8 @@ def row_of_stds(gaussian: Gaussian, named: Named, axes: int) -> Tensor | None:
 def taken_apart(row: Tensor, named: Named, axes: int, wanted: AbstractSet[str]) -> Named:
     """What a row says of some of the distributions, each in its shape."""
     names = distributions(named)
-    parts = row.split([math.prod(named[name].shape[axes:]) for name in names], dim=axes)
-    return {name: part.view(named[name].shape) for name, part in zip(names, parts, strict=True) if name in wanted}
+    parts = out_of_a_row(row, [named[name] for name in names], axes)
+    return {name: part for name, part in zip(names, parts, strict=True) if name in wanted}
 
 
 def realised(
@@ -207,11 +207,13 @@ def realised(
     means, stds = {}, {}  # of what is drawn here
     for named, found, axes in ((own, mine, 1), (shared, ours, 0)):
         row, names = rows[axes], set(distributions(named))
+        if row is None:
+            continue
         blurring = {name for name in names & noisy if gaussian.estimator == "local" or named[name].dim() - axes == 1}
-        if row is not None and blurring:
+        if blurring:
             for name, variance in taken_apart(row.square(), named, axes, blurring).items():
                 found[name + VARIANCE] = unless_pruned(variance, name, buffers, axes)
-        if row is not None and names > blurring:
+        if names > blurring:
             for name, std in taken_apart(row, named, axes, names - blurring).items():
                 means[name] = named[name] if axes else named[name].expand(len(noise), *named[name].shape)
                 stds[name] = unless_pruned(std, name, buffers, axes)

@@ -70,14 +70,19 @@ class Prior:
 
     def scale(self, mean: Tensor, std: Tensor, axes: int = 0, kept: Tensor | None = None) -> Tensor | float:
         """The prior's standard deviation for a tensor."""
-        if self.kind == "gaussian":
-            return self.numbers[0]
-        if self.kind == "he":
-            return math.sqrt(2 / fan_in(tuple(mean.shape[axes:]), self.kernel))
+        fixed = self.fixed_scale(tuple(mean.shape[axes:]))
+        if fixed is not None:
+            return fixed
         squares, rest = mean.square() + std.square(), tuple(range(axes, mean.dim()))
         if kept is not None and rest:
             return ((squares * kept).sum(rest, keepdim=True) / kept.sum(rest, keepdim=True).clamp_min(1)).sqrt()
         return (squares.mean(rest, keepdim=True) if rest else squares).sqrt()  # over no axes torch means all
+
+    def fixed_scale(self, shape: tuple[int, ...]) -> float | None:
+        """The standard deviation of a Gaussian prior for weights of such a shape, unless it is learned from them."""
+        if self.kind == "gaussian":
+            return self.numbers[0]
+        return math.sqrt(2 / fan_in(shape, self.kernel)) if self.kind == "he" else None
 
     def _by_draws(self, mean: Tensor, std: Tensor, centre: Tensor | float, draw: Draw) -> Tensor:
         """log q(w) - log p(w) at one draw of w: its mean over draws is the KL."""
@@ -133,21 +138,21 @@ def total_cost(beliefs: Sequence[Belief], stds: Tensor, draw: Draw, *, axes: int
 
     Their standard deviations stand side by side: (P,) or (m, P).
     """
-    sizes = tuple(math.prod(belief.mean.shape[axes:]) for belief in beliefs)
-    if all(belief.kept is None and belief.prior.kind in ("gaussian", "he") for belief in beliefs):
-        return _joint_cost(beliefs, stds, sizes, axes)
+    scales = [belief.prior.fixed_scale(tuple(belief.mean.shape[axes:])) for belief in beliefs]
+    fixed = tuple(scale for scale in scales if scale is not None)
+    if len(fixed) == len(beliefs) and all(belief.kept is None for belief in beliefs):
+        return _joint_cost(beliefs, stds, fixed, axes)
     total = stds.new_zeros(())
-    for belief, part in zip(beliefs, stds.split(sizes, dim=axes), strict=True):
-        std = part.view(belief.mean.shape)
+    for belief, std in zip(beliefs, out_of_a_row(stds, [each.mean for each in beliefs], axes), strict=True):
         each = belief.prior.cost(belief.mean, std, belief.centre, draw, axes=axes, kept=belief.kept)
         behind = belief.mean.dim() - axes
         total = total + (each.flatten(-behind).sum(-1) if behind else each)
     return total
 
 
-def _joint_cost(beliefs: Sequence[Belief], stds: Tensor, sizes: tuple[int, ...], axes: int) -> Tensor:
-    """The same for Gaussian priors that are not learned, all tensors in one row: small ones cost as much as large."""
-    scales = tuple(float(each.prior.scale(each.mean, each.mean, axes)) for each in beliefs)
+def _joint_cost(beliefs: Sequence[Belief], stds: Tensor, scales: tuple[float, ...], axes: int) -> Tensor:
+    """The same for Gaussian priors of these scales, all tensors in one row: small ones cost as much as large."""
+    sizes = tuple(math.prod(each.mean.shape[axes:]) for each in beliefs)
     constant = sum(size * (math.log(scale) - 0.5) for size, scale in zip(sizes, scales, strict=True))
     row = in_a_row([_away(each.mean, each.centre) for each in beliefs], axes)
     found: Tensor = GaussianTotal.apply(row, stds, _precisions(scales, sizes, row.dtype, row.device))
@@ -173,6 +178,12 @@ def in_a_row(tensors: Sequence[Tensor], axes: int = 0) -> Tensor:
             [0., 0., 0., 1., 1.]])
     """
     return torch.cat([tensor.reshape(*tensor.shape[:axes], -1) for tensor in tensors], dim=axes)
+
+
+def out_of_a_row(row: Tensor, likes: Sequence[Tensor], axes: int = 0) -> list[Tensor]:
+    """The parts of a row that stand for some tensors, in their shapes: what `in_a_row` has put together."""
+    parts = row.split([math.prod(like.shape[axes:]) for like in likes], dim=axes)
+    return [part.view(like.shape) for part, like in zip(parts, likes, strict=True)]
 
 
 class GaussianTotal(torch.autograd.Function):
