@@ -33,7 +33,8 @@ def heaps():
         libc.fclose(file)
         return told.read().count(b"<heap nr=")
 
-pages_of_two_threads()
+for _ in range(3):
+    pages_of_two_threads()
 blocks = pages_of_two_threads() * resource.getpagesize() / (32 << 20)
 print(round(blocks, 2), heaps())
 """
@@ -55,6 +56,7 @@ def blocks_fetched_and_heaps(kind: str, **environment: str) -> tuple[float, int]
     ids=["told by the import", "not told", "told otherwise by its user"],
 )
 def test_threads_find_the_memory_they_gave_back(kind: str, environment: dict[str, str], kept: bool):
-    """Twenty blocks are taken; of those that are kept at most two at a time, one a thread, can be new."""
+    """Twenty blocks are taken: all are fetched, or few, where something small lies in the gap that one left."""
     blocks, heaps = blocks_fetched_and_heaps(kind, **environment)
-    assert (blocks <= 2.1, heaps == 1) == (kept, kept)
+    assert (blocks < 10, heaps == 1) == (kept, kept)
+    assert kept or blocks >= 20
