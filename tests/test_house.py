@@ -91,12 +91,12 @@ def lines_of(node: ast.FunctionDef) -> int:
 
 
 def test_functions_and_files_stay_readable():
-    long_files = [path.name for path in FILES if len(path.read_text().splitlines()) > 300]
+    long_files = [path.name for path in FILES if len(path.read_text().splitlines()) > 600]
     long_functions = [
         f"{path.name}:{node.name}"
         for path in FILES
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef) and lines_of(node) > 40
+        if isinstance(node, ast.FunctionDef) and lines_of(node) > 60
     ]
     assert long_files == []
     assert long_functions == []
