@@ -25,6 +25,7 @@ from murmuration.engines import assemble, engine
 from murmuration.ensemble import Ensemble
 from murmuration.fitting import fit
 from murmuration.likelihoods import Categorical
+from murmuration.memory import keep_freed_memory
 from murmuration.nets import build_net
 from murmuration.recipe import Plan, Recipe
 from murmuration.training import Job, begin
@@ -145,6 +146,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
+    keep_freed_memory()
     record = measure(options.repeats)
     if options.json:
         return print(json.dumps(record, indent=2))

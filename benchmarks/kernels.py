@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
+from murmuration.memory import keep_freed_memory
 from murmuration.nets.dense import mlp
 from murmuration.population import Named, Population, populate
 from murmuration.sharing import sharing_named, with_factors
@@ -195,6 +196,7 @@ def main() -> None:
     parser.add_argument("--peak", choices=("none", *ROUTES), help=argparse.SUPPRESS)
     parser.add_argument("--setting", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    keep_freed_memory()
     if options.peak:
         return print(peak(Setting(**json.loads(options.setting)), options.peak))
     found = record(MAIN, TEN, options.repeats)

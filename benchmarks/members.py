@@ -4,8 +4,8 @@
     python benchmarks/members.py --json     one JSON object on standard output
 
 One step = forward, backward and Adam for all ten members on the same batch of 128. The plain loop is what one writes by
-hand: contiguous tensors, one torch.optim.Adam a network, torch's default settings. It lives in a process of its own,
-because the engines change how the process keeps freed memory. Repeats alternate between the contenders, medians are
+hand: contiguous tensors, one torch.optim.Adam a network, torch's default settings. It runs in a process of its own,
+and all contenders reuse freed memory (`murmuration.memory`). Repeats alternate between the contenders, medians are
 reported, and ratios are what counts: absolute times on a shared machine are noise. The GEMM peak is measured in the
 same run; a workload's floating-point operations are those of its convolutions and products, counted by torch.
 
@@ -29,6 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from murmuration.data import open_data
 from murmuration.engines import Engine, assemble
 from murmuration.likelihoods import Categorical
+from murmuration.memory import keep_freed_memory
 from murmuration.nets import build_net
 from murmuration.recipe import Plan, recipe
 from murmuration.training import Job, begin, choose_engine
@@ -207,6 +208,7 @@ def main() -> None:
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--serve-plain", metavar="NET", choices=WORKLOADS, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    keep_freed_memory()
     if options.serve_plain:
         serve_plain(options.serve_plain)
         return

@@ -21,6 +21,7 @@ from timing import seconds
 from murmuration.data import open_data
 from murmuration.engines import Engine, assemble
 from murmuration.likelihoods import Categorical
+from murmuration.memory import keep_freed_memory
 from murmuration.nets import build_net
 from murmuration.recipe import Plan, Recipe, recipe
 from murmuration.training import Job, begin, choose_engine
@@ -91,6 +92,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--nets", default=",".join(WORKLOADS))
     options = parser.parse_args()
+    keep_freed_memory()
     found = {net: measure(net, options.repeats) for net in options.nets.split(",")}
     record = {
         "workloads": found,

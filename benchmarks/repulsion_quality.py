@@ -106,6 +106,7 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--out")
     options = parser.parse_args()
+    mm.keep_freed_memory()
     setting = SETTINGS[options.setting]
     path = Path(options.out or RESULTS / f"repulsion-{options.setting}.json")
     record = read_json(path) if path.exists() else {"setting": asdict(setting), "versions": versions(), "runs": []}

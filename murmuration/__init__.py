@@ -7,14 +7,11 @@
     predictive = ensemble.predict(data.test.x)
     print(mm.score(predictive, data.test.y))
 
-Names are imported when they are first used: torch takes seconds to load, and `murmur --help` does not need it. One
-thing is done at once, since later is too late: the C library is asked to keep freed memory (`memory.py`).
+Names are imported when they are first used: torch takes seconds to load, and `murmur --help` does not need it.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from murmuration.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from murmuration.calibration import fit_calibrator
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     from murmuration.evaluation import Assessment, assess
     from murmuration.fitting import fit, load, resume
     from murmuration.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
+    from murmuration.memory import keep_freed_memory
     from murmuration.metrics import Evaluation, Score, score
     from murmuration.metrics.detection import detection
     from murmuration.predictive import Predictive
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from murmuration.safeguards import Safeguards
 
 __version__ = "0.1.0"
-
-keep_freed_memory()
 
 __all__ = [
     "Assessment",
@@ -60,6 +56,7 @@ __all__ = [
     "fit",
     "fit_calibrator",
     "fit_conformal",
+    "keep_freed_memory",
     "load",
     "open_data",
     "report",
@@ -77,6 +74,7 @@ _HOMES = {
     "evaluation": ("Assessment", "assess"),
     "fitting": ("fit", "load", "resume"),
     "likelihoods": ("Categorical", "Gaussian", "HeteroscedasticGaussian"),
+    "memory": ("keep_freed_memory",),
     "metrics": ("Evaluation", "Score", "detection", "score"),
     "predictive": ("Predictive",),
     "recipe": ("Plan", "Recipe", "Wishes"),

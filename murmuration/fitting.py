@@ -14,6 +14,7 @@ from murmuration.engines import Engine
 from murmuration.ensemble import Ensemble, Flock, load_safeguards
 from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Likelihood, likelihood_for, likelihood_from_json
+from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.nets.narrow import narrowed
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
 from murmuration.population import Population, is_companion
@@ -83,6 +84,8 @@ def fit(
     progress = begin(work)
     choice = choose_engine(work, progress)
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
+    if choice.engine.workers > 1:
+        suggest_keeping_freed_memory()
     manifest = {**describe(job, source, choice.engine, choice.reason), "gamma": work.gamma}
     made = create_run(Path(out), manifest) if out is not None else None
     if out is not None and job.backbone is not None:

@@ -1,33 +1,56 @@
-"""Keeping freed memory at hand.
+"""Reuse of freed memory: settings of glibc's malloc for training in several threads.
 
-A training step allocates and frees the same large tensors over and over. The C library gives such blocks back to the
-system when they are freed and asks for fresh, zeroed pages the next time; on a CPU that costs more than many of the
-operators. Told to keep what it has, it costs no more memory than the largest step needs anyway.
+A training step allocates and frees the same large tensors again and again. By default glibc returns such blocks to the
+operating system and asks for fresh, zeroed pages the next time; on a CPU that costs more than many of the operators.
+With the settings below it keeps freed blocks in one heap for all threads. The process then holds on to the memory of
+its largest step, which is why only the command line does this by itself.
 
-It must be told before a second thread asks for memory: from then on every thread has a heap of its own for good.
+The settings must be made before a second thread allocates memory: a thread keeps the heap that it was given first.
 """
 
 import ctypes
+import logging
 import os
 import sys
+from collections.abc import Callable
+from functools import cache
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # names of glibc's malloc.h
 LARGEST = 2**31 - 1  # bytes; the settings are C ints
 SETTINGS = {
-    M_MMAP_THRESHOLD: 1 << 30,  # blocks of less come from the heap,
-    M_TRIM_THRESHOLD: LARGEST,  # which is not given back,
-    M_ARENA_MAX: 1,  # and which all threads share: heaps of their own would be unmapped whenever they run empty
+    M_MMAP_THRESHOLD: 1 << 30,  # smaller blocks come from the heap,
+    M_TRIM_THRESHOLD: LARGEST,  # which is never trimmed,
+    M_ARENA_MAX: 1,  # and which all threads share: heaps of single threads are unmapped whenever they become empty
 }
+HINT = (
+    "training in several threads is faster on Linux if freed memory is reused: call murmuration.keep_freed_memory() "
+    "at the start of the program, before the first tensor operation"
+)
+_kept = False  # whether the settings were made in this process
 
 
 def keep_freed_memory() -> bool:
-    """Ask glibc to keep freed blocks for reuse; True if it agreed.
+    """Set glibc's malloc to keep freed memory for reuse, in one heap for all threads; True if the settings were made.
 
-    False where there is no such setting, or where somebody has chosen settings by MALLOC_ in the environment.
+    Call it at the start of a program that trains on a CPU. It holds for the whole process and cannot be undone: freed
+    memory is no longer returned to the operating system. The command `murmur` calls it; `import murmuration` does not.
+    Returns False, and changes nothing, without glibc or if MALLOC_* environment variables are set.
     """
+    global _kept
+    mallopt = _mallopt()
+    _kept = mallopt is not None and all(mallopt(setting, value) for setting, value in SETTINGS.items())
+    return _kept
+
+
+@cache
+def suggest_keeping_freed_memory() -> None:
+    """Log, once a process, that `keep_freed_memory` would speed training up, unless it was called or cannot be."""
+    if not _kept and _mallopt() is not None:
+        logging.getLogger("murmuration").warning(HINT)
+
+
+def _mallopt() -> Callable[[int, int], int] | None:
+    """The function of the C library, if there is one and the user has not chosen settings already."""
     if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    return sum(bool(mallopt(setting, value)) for setting, value in SETTINGS.items()) == len(SETTINGS)
+        return None
+    return getattr(ctypes.CDLL(None), "mallopt", None)

@@ -25,6 +25,7 @@ from murmuration.cli import (
 )
 from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, help_text
 from murmuration.errors import Failure, Misuse, unknown
+from murmuration.memory import keep_freed_memory
 
 HELP = help_text(
     "Ensembles of neural networks that say how far each prediction can be trusted.",
@@ -76,6 +77,7 @@ app.add_typer(superres.app, name="superres", short_help="Make pictures larger, w
 
 def main(arguments: list[str] | None = None) -> int:
     """The exit code of one command: 0 done, 2 misuse, 1 failure, 130 interrupted; every error is one line."""
+    keep_freed_memory()  # before torch is imported and starts threads
     given = sys.argv[1:] if arguments is None else arguments
     try:
         return _run(given)
