@@ -34,8 +34,7 @@ from murmuration.nets.dense import mlp
 from murmuration.population import Named, Population, populate
 from murmuration.sharing import sharing_named, with_factors
 from murmuration.streams import generator, global_stream
-from murmuration.tangent.empirical import member_kernels
-from murmuration.tangent.linearised import Blocks
+from murmuration.tangent_kernels import Blocks, member_kernels
 from murmuration.weights import Family, family_of, outline_of, weights_named
 
 ROUTES = ("ours", "tutorial")

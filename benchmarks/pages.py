@@ -15,10 +15,10 @@ from typing import Any
 from bayes_tables import bayes_cost_table, bayes_runs_table, superres_table
 from tables import SCORES, head, score
 
-from murmuration.experiments.embedded.found import Found
-from murmuration.experiments.embedded.page import ratio_of, spread_text, told
-from murmuration.experiments.embedded.predictions import verdicts
-from murmuration.experiments.verdicts import mean_interval
+from murmuration.papers.embedded.found import Found
+from murmuration.papers.embedded.page import ratio_of, spread_text, told
+from murmuration.papers.embedded.predictions import verdicts
+from murmuration.papers.verdicts import mean_interval
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -22,14 +22,15 @@ from PIL import Image
 from torch import Tensor
 
 import murmuration as mm
-from murmuration import adversarial, runs
-from murmuration.adversarial import Game, Play
+from murmuration import runs
+from murmuration.applications.gan import training as adversarial
+from murmuration.applications.gan.metrics import frechet_distance, precision_recall
+from murmuration.applications.gan.networks import discriminator, generator
+from murmuration.applications.gan.training import Game, Play
 from murmuration.data.foreign import fitted_pictures, open_foreign
 from murmuration.data.preparation import ImagePreparation
 from murmuration.data.records import Data, Split
 from murmuration.errors import Failure, Misuse
-from murmuration.metrics.generated import frechet_distance, precision_recall
-from murmuration.nets.dcgan import discriminator, generator
 from murmuration.ood import member_features
 from murmuration.weights import weights_named
 

@@ -7,7 +7,7 @@ import kernels
 import pytest
 import torch
 
-from murmuration.tangent.linearised import Blocks
+from murmuration.tangent_kernels import Blocks
 
 KEYS = {"speedup", "memory_ratio", "relative_difference", "seconds", "peak_megabytes", "setting"}
 

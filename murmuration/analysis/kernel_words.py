@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
-from murmuration.tangent.regimes import relative_mean, spike_threshold
+from murmuration.analysis.regimes import relative_mean, spike_threshold
 from murmuration.weights.laws import law_named
 
 if TYPE_CHECKING:

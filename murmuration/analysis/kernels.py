@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from murmuration.analysis.kernel_words import advice_on, verdict_on
+from murmuration.analysis.regimes import Regime, capacity_ratio, regime, wishart_edges
 from murmuration.data import Data, Split, open_data
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.ensemble import Ensemble, Flock
@@ -25,8 +26,7 @@ from murmuration.fitting import job_for
 from murmuration.nets.source import Net, net_source
 from murmuration.recipe import Plan, Recipe, plan_from_json
 from murmuration.recipe import recipe as recipe_named
-from murmuration.tangent.empirical import member_kernels
-from murmuration.tangent.regimes import Regime, capacity_ratio, regime, wishart_edges
+from murmuration.tangent_kernels import member_kernels
 from murmuration.training import Job
 from murmuration.training.frozen import at_work, whole
 from murmuration.training.loop import members_of

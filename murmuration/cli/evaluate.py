@@ -35,13 +35,13 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a run on its own test split, or on other examples."""
+    from murmuration.applications.superres import enlarges
     from murmuration.cli.closing import judged, show_found, write_found
     from murmuration.cli.superres import close_pictures
     from murmuration.cli.training import loaded, manifest_of, reopened
     from murmuration.cli.trust import trial_of
     from murmuration.cli.writers import writable
     from murmuration.evaluation import exam_of, exam_on
-    from murmuration.superres import enlarges
 
     path = Path(run)
     manifest = manifest_of(path)

@@ -163,7 +163,7 @@ def couplings() -> Entries:
 
 
 def experiments() -> Entries:
-    from murmuration.experiments import EXPERIMENTS
+    from murmuration.papers import EXPERIMENTS
 
     return {name: {"what it shows": each.about} for name, each in EXPERIMENTS.items()}
 

@@ -10,8 +10,8 @@ from murmuration.cli.options import Json, RunPath, grouped, option
 from murmuration.cli.screen import counting_bar, help_text, say, say_table, training_bar
 
 if TYPE_CHECKING:
+    from murmuration.applications.pruning import Pruning
     from murmuration.ensemble import Ensemble
-    from murmuration.pruning import Pruning
 
 HELP = help_text(
     "Leave weights out of a trained run, and write what is left as a new run with its scores and a report. "
@@ -45,7 +45,7 @@ class LineOptions:
 
     def pruning(self) -> "Pruning":
         """What goes, checked as far as it can be without a run."""
-        from murmuration.pruning import Pruning
+        from murmuration.applications.pruning import Pruning
 
         return Pruning(self.rule, self.sparsity, self.threshold, self.scope, self.structured)
 
@@ -73,11 +73,11 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Leave weights out of a run, and evaluate what is left."""
+    from murmuration.applications.pruning import check_request, prospect
+    from murmuration.applications.pruning import prune as carry_out
     from murmuration.cli.closing import judged, leave
     from murmuration.cli.training import manifest_of, resumable
     from murmuration.evaluation import exam_of
-    from murmuration.pruning import check_request, prospect
-    from murmuration.pruning import prune as carry_out
     from murmuration.runs import require_free
 
     pruning, path = line.pruning(), Path(out) if out else free_path(Path(run))

@@ -31,7 +31,7 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Do an experiment again and draw its figure."""
-    from murmuration.experiments import Request, experiment_named
+    from murmuration.papers import Request, experiment_named
     from murmuration.reports.bridge import this_command
     from murmuration.runs import write_bytes
 

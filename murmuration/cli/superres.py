@@ -106,10 +106,10 @@ def train(
 
 def close_pictures(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
     """Judge a run on its test photographs, and leave scores and a page."""
+    from murmuration.applications.superres.judging import averages, judge
+    from murmuration.applications.superres.page import SCORE_COLUMNS, score_rows, superres_page, told
     from murmuration.cli.closing import METRICS, REPORT
     from murmuration.runs import write_bytes, write_json
-    from murmuration.superres.judging import averages, judge
-    from murmuration.superres.page import SCORE_COLUMNS, score_rows, superres_page, told
 
     with counting_bar("judging", quiet=as_json) as show:
         found = judge(ensemble, show=show)
@@ -135,9 +135,9 @@ def apply(
     as_json: Json = False,
 ) -> None:
     """Enlarge pictures, with a map of their uncertainty."""
+    from murmuration.applications.superres import apply as apply_to
     from murmuration.cli.training import loaded
     from murmuration.runs import require_free, write_json
-    from murmuration.superres import apply as apply_to
 
     place = Path(out)
     require_free(place)

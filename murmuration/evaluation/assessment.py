@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.analysis.distributions import Diagnosis, diagnose
 from murmuration.data import Data
 from murmuration.ensemble import Ensemble
 from murmuration.evaluation.costs import cost_of
@@ -16,6 +15,7 @@ from murmuration.evaluation.exams import Exam, exam_of
 from murmuration.evaluation.foreign import ForeignFound
 from murmuration.evaluation.promises import TEST, RuleFound, SetsFound, by_class, rules_found, sets_by_group, sets_found
 from murmuration.evaluation.shift import ShiftFound, as_json
+from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
 from murmuration.metrics import Evaluation, Score
 from murmuration.metrics.groups import GroupScores
 from murmuration.runs import finite

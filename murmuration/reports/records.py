@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from murmuration.analysis.distributions import Diagnosis
 from murmuration.errors import Misuse, unknown
+from murmuration.evaluation.weight_diagnosis import Diagnosis
 from murmuration.reports.coupling_records import Meetings
 from murmuration.reports.doubt_records import Doubts
 from murmuration.reports.measured import (

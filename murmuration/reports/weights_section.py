@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from murmuration.analysis.distributions import COLLAPSED, SNR_EDGES, Diagnosis, Layer
+from murmuration.evaluation.weight_diagnosis import COLLAPSED, SNR_EDGES, Diagnosis, Layer
 from murmuration.reports.canvas import Figure, axis, colour, layout, numbers, plot_text
 from murmuration.reports.cells import row_head
 from murmuration.reports.markup import NOTHING, Markup, details, figure, grid, join, section, table, tag, text

@@ -22,9 +22,7 @@ from murmuration.population import Population, concatenate, populate
 from murmuration.recipe import Plan, Recipe
 from murmuration.sharing import SMOOTH, with_factors
 from murmuration.streams import generator, global_stream
-from murmuration.tangent.empirical import member_kernels
-from murmuration.tangent.linearised import averaged
-from murmuration.tangent.regimes import smooth_gamma, trace_ratio
+from murmuration.tangent_kernels import measured_gamma
 from murmuration.training.batches import epoch_batches, steps_per_epoch
 from murmuration.training.bound import Bound
 from murmuration.training.moving import Factors, Method, moments_of
@@ -97,10 +95,7 @@ class Job:
         if self.recipe.shares.gamma != SMOOTH or self.plan.members == 1:
             return None
         family = family_of(self.recipe.weighs, self.outline, inside=self.recipe.shares.bias == "inside").at_rest()
-        blocks = member_kernels(self.member(0), members_of(self), family, self.data.train.x[:MEASURED])
-        same, other, _ = averaged(blocks)
-        found = smooth_gamma(self.plan.members, trace_ratio(same, other))
-        return min(max(found, 1.0), float(self.plan.members))  # few inputs and narrow nets may seem to lie outside
+        return measured_gamma(self.member(0), members_of(self), family, self.data.train.x[:MEASURED])
 
     def method(self) -> Method:
         """The recipe's answers and the plan's numbers, as a step needs them."""

@@ -24,9 +24,10 @@ from murmuration.analysis.kernels import (
     some,
     start_diagnosis,
 )
+from murmuration.analysis.regimes import regime
 from murmuration.recipe import Recipe
 from murmuration.recipe import recipe as recipe_named
-from murmuration.tangent.regimes import regime, smooth_gamma
+from murmuration.tangent_kernels import smooth_gamma
 
 WIDTH = 256
 

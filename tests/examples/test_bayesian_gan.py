@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from murmuration import adversarial, runs
+from murmuration import runs
+from murmuration.applications.gan import training as adversarial
 from murmuration.errors import Failure, Misuse
 
 PATH = Path(__file__).parents[2] / "examples" / "bayesian_gan.py"

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import murmuration as mm
-from murmuration.analysis.distributions import SNR_EDGES, Diagnosis, Layer
 from murmuration.data import Data, open_data
 from murmuration.errors import Misuse
 from murmuration.evaluation import assess
+from murmuration.evaluation.weight_diagnosis import SNR_EDGES, Diagnosis, Layer
 from murmuration.recipe import recipe
 from murmuration.reports.bridge import report_of
 from murmuration.reports.check import report_check

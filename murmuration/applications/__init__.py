@@ -1,0 +1,1 @@
+"""Whole tools built on the library's public names; see README.md."""

@@ -1,0 +1,1 @@
+"""Generative adversarial training with a point-estimate or Bayesian discriminator; see README.md."""

@@ -1,1 +1,0 @@
-"""Tangent kernels of embedded ensembles: infinite-width limits, linearised training, regimes, finite networks."""

@@ -1,0 +1,47 @@
+"""Embedded ensembles made for tests, from texts."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from oracles.finite_width import EmbeddedMLP, draw_network
+from torch import Tensor
+
+from murmuration.analysis.limits import Blueprint, Kernels, scales_of
+from murmuration.weights.laws import Law, law_named
+
+# Three inputs of two numbers: x.x'/d is 1 on the diagonal, 0.6 (0, 1), -0.8 (0, 2) and 0 (1, 2).
+THREE = math.sqrt(2) * torch.tensor([[1.0, 0.0], [0.6, 0.8], [-0.8, 0.6]], dtype=torch.float64)
+CRITICAL = scales_of("ntk", math.sqrt(2))
+BIASED = scales_of("ntk", 1.3, 0.4)
+NAMES = ("covariance_same", "covariance_other", "tangent_same", "tangent_other", "individual")
+
+
+def laws(texts: str | Sequence[str], depth: int) -> tuple[Law, ...]:
+    """One text for all layers, or one for each."""
+    return tuple(map(law_named, [texts] * depth if isinstance(texts, str) else texts))
+
+
+def made(u: str | Sequence[str], v: str | Sequence[str], depth: int, **rest: Any) -> Blueprint:
+    return Blueprint(laws(u, depth), laws(v, depth), **rest)
+
+
+def gaussian(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def five(kernels: Kernels) -> list[Tensor]:
+    return [getattr(kernels, name) for name in NAMES]
+
+
+def least_eigenvalue(matrix: Tensor) -> float:
+    """The smallest eigenvalue against the largest in size; 0 for a matrix of zeros."""
+    values = torch.linalg.eigvalsh((matrix + matrix.mT) / 2)
+    top = values.abs().max().item()
+    return values[0].item() / top if top else 0.0
+
+
+def network(blueprint: Blueprint, width: int, members: int = 3, seed: int = 0, inputs: int = 3) -> EmbeddedMLP:
+    widths = [inputs] + [width] * blueprint.depth
+    return draw_network(blueprint, widths, members, torch.Generator().manual_seed(seed))
