@@ -14,6 +14,7 @@ ORDER = [
     "memory",
     "streams",
     "written",
+    "recipe_text",
     "workers",
     "data",
     "likelihoods",
