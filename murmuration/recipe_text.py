@@ -6,13 +6,13 @@ the command line and in JSON files; it is parsed once, into frozen dataclasses, 
 A table maps each name to an `Answer`: the record with its defaults, and a sentence for lists. The annotation of a field
 says how its value is written: numbers and strings as they are, booleans as yes or no, None as `none`, a type with a
 `parse` method by that method (`Normal.parse`) and back by `str`. In a union the alternatives are tried in order.
-Fields made by `fixed()` identify the name and cannot be written; the fields of a record in a field made by `inline()`
-are written as if they were the outer record's own.
+Fields with the metadata `FIXED` identify the name and cannot be written; the fields of a record in a field with the
+metadata `INLINE` are written as if they were the outer record's own.
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, Generic, TypeVar, get_args
 
@@ -21,6 +21,8 @@ from murmuration.errors import Misuse, unknown
 Record = TypeVar("Record")
 OBJECT = "object:"  # marks a record that no table can make: an object of the caller's own
 WORDS = {"yes": True, "no": False}
+FIXED = {"text": "fixed"}  # metadata of a field that belongs to the name and cannot be set in text
+INLINE = {"text": "inline"}  # metadata of a field whose record is written as part of the outer one
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,6 @@ class Answer(Generic[Record]):
 
     value: Record
     about: str
-
-
-def fixed(default: Any = MISSING) -> Any:
-    """A dataclass field that belongs to the name and cannot be set in text."""
-    return field(default=default, metadata={"text": "fixed"})
-
-
-def inline(default: Any = MISSING) -> Any:
-    """A dataclass field holding a record whose own fields are written beside those of the outer record."""
-    return field(default=default, metadata={"text": "inline"})
 
 
 def parse(text: str, question: str, table: Mapping[str, Answer[Record]]) -> Record:

@@ -1,11 +1,11 @@
 """The text form of settings, whatever the records are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
 from murmuration.errors import Misuse
-from murmuration.recipe_text import Answer, fixed, format_text, inline, is_writable, number, parse, split_settings
+from murmuration.recipe_text import FIXED, INLINE, Answer, format_text, is_writable, number, parse, split_settings
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Cup:
 
 @dataclass(frozen=True)
 class Tea:
-    kind: str = fixed()
+    kind: str = field(metadata=FIXED)
     sugar: int = 0
     warmth: float = 0.8
     milk: bool | str = False
     leaf: Leaf = Leaf("assam")
-    cup: Cup = inline(Cup())
+    cup: Cup = field(default=Cup(), metadata=INLINE)
 
     def __post_init__(self) -> None:
         if self.sugar > 3:
