@@ -1,15 +1,29 @@
-"""What all tests share: one core inside an operator, so that tests side by side do not wait for each other."""
+"""Fixtures of all tests: data, a network with batch normalisation, one core inside an operator, no real clock."""
+
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 from murmuration.data import Data, open_data
+from murmuration.engines import choosing
 
 
 @pytest.fixture(autouse=True)
 def _one_core():
+    """Tests that run side by side do not wait for each other's threads."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _same_engine_on_every_machine() -> Iterator[None]:
+    """`engine="auto"` measures all candidates as equally fast and takes the first: tests do not depend on the clock."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choosing, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,9 @@
 
     python tests/kill_and_resume.py DIRECTORY KILLS
 
-Children are forked from a process that has already imported everything, so that most of their life is training.
-Prints how many runs ended and whether all ended with the same bits.
+Children are forked from a process that has already imported everything, so that most of their life is training. Kills
+come within half the time that the undisturbed run takes on this machine. Prints how many runs ended and whether all
+ended with the same bits.
 """
 
 import json
@@ -41,14 +42,19 @@ def fork(path: Path) -> int:
     return child
 
 
-def wait(child: int, seconds: float) -> bool:
-    """Whether the child ended by itself, well, within the time; otherwise it is killed."""
+def ended(child: int, options: int = 0) -> bool:
+    """Whether the child has ended; waits for it unless `options` is WNOHANG."""
+    done, status = os.waitpid(child, options)
+    if status:
+        raise SystemExit("a training process failed")
+    return bool(done)
+
+
+def ended_or_killed(child: int, seconds: float) -> bool:
+    """Whether the child ended by itself within the time; otherwise it is killed."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            if status:
-                raise SystemExit("a life ended badly")
+        if ended(child, os.WNOHANG):
             return True
         time.sleep(0.002)
     os.kill(child, signal.SIGKILL)
@@ -58,16 +64,17 @@ def wait(child: int, seconds: float) -> bool:
 
 def main(directory: Path, kills: int) -> None:
     torch.set_num_threads(1)
-    moments = random.Random(0)
+    rng, start = random.Random(0), time.monotonic()
     live(directory / "undisturbed")
+    longest = 0.5 * (time.monotonic() - start)
     runs, killed = [directory / "run-0"], 0
     while killed < kills:
-        if wait(fork(runs[-1]), moments.uniform(0.0, 0.8)):
+        if ended_or_killed(fork(runs[-1]), rng.uniform(0.0, longest)):
             runs.append(directory / f"run-{len(runs)}")
         else:
             killed += 1
     for path in runs:
-        wait(fork(path), 600.0)
+        ended(fork(path))
     reference = (directory / "undisturbed" / "members.safetensors").read_bytes()
     equal = [(path / "members.safetensors").read_bytes() == reference for path in runs]
     left = [str(file) for file in directory.rglob("*.partial")]

@@ -125,3 +125,10 @@ def test_importing_the_package_stays_light():
     code = f"import sys, murmuration; print([m for m in '{heavy}'.split() if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_no_test_looks_at_the_clock():
+    clock = re.compile(r"perf_counter\(|process_time\(|monotonic\(|time\.time\(|time\.sleep\(|timeout=")
+    tests = Path(__file__).parent
+    others = [path for path in tests.rglob("test_*.py") if path != Path(__file__)]
+    assert [path.name for path in others if clock.search(path.read_text())] == []

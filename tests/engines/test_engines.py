@@ -1,9 +1,12 @@
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 from murmuration.data import Data
-from murmuration.engines import Engine, assemble, choose, engine, member_outputs
+from murmuration.engines import Engine, assemble, choose, choosing, engine, member_outputs
 from murmuration.likelihoods import Categorical
 from murmuration.nets import build_net
 from murmuration.population import populate
@@ -109,21 +112,24 @@ def test_the_choice_moves_nothing(digits: Data):
     assert all(torch.equal(before.own[name], t) for name, t in progress.state.population.own.items())
 
 
-def test_auto_takes_the_fastest_and_skips_what_fails():
-    class Clock:
-        def __init__(self, how: Engine) -> None:
-            if how.name == "stacked":
-                raise RuntimeError("no batching rule")
-            self.pause = {"threads": 0.004, "loop": 0.008, "threads-stacked": 0.001}[how.name]
+def test_auto_takes_the_fastest_and_skips_what_fails(monkeypatch):
+    """On a clock that only steps advance, each by the seconds of its engine."""
+    now = 0.0
+    seconds = {"threads": 0.004, "loop": 0.008, "threads-stacked": 0.001}
 
-        def __enter__(self):
-            import time
+    @contextmanager
+    def trial(candidate: Engine):
+        if candidate.name == "stacked":
+            raise RuntimeError("no batching rule")
 
-            return lambda: time.sleep(self.pause)
+        def step() -> None:
+            nonlocal now
+            now += seconds[candidate.name]
 
-        def __exit__(self, *_):
-            return None
+        yield step
 
-    choice = choose("auto", Clock, members=4)
+    monkeypatch.setattr(choosing, "time", SimpleNamespace(perf_counter=lambda: now))
+    choice = choose("auto", trial, members=4)
     assert choice.engine.name == "threads-stacked"
+    assert "fastest of (ms a step) threads-stacked 1.0, threads 4.0, loop 8.0" in choice.reason
     assert "stacked cannot run this net (no batching rule)" in choice.reason
