@@ -51,6 +51,7 @@ def fit(
     plan: Plan | None = None,
     noise_std: float | None = None,
     link: str | None = None,
+    likelihood: Likelihood | None = None,
     out: str | Path | None = None,
     show: Show = say_nothing,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -60,8 +61,8 @@ def fit(
     `net` is a name, an `nn.Module` (an architecture: members get fresh weights) or a function that builds one; without
     it, pictures get a small convolutional net and everything else a multilayer perceptron. `data` is anything
     `open_data` takes. `plan` holds the other settings; members, epochs and seed go before it. Of numbers, the noise can
-    be given as `noise_std`; of classes, the `link` that makes probabilities of outputs: softmax or softplus. With
-    `out`, the run is written there, survives being killed and can be resumed.
+    be given as `noise_std`; of classes, the `link` that makes probabilities of outputs: softmax or softplus; or the
+    whole `likelihood`. With `out`, the run is written there, survives being killed and can be resumed.
 
     >>> ensemble = fit("mlp", "two-moons", members=2, epochs=1)
     >>> ensemble.members
@@ -72,13 +73,11 @@ def fit(
     if out is not None:
         require_free(Path(out))
     opened = open_data(data)
-    if settings.augment and opened.pictures:
-        raise Misuse(f"augment={','.join(settings.augment)} changes inputs, and targets are pictures here: drop it")
     if settings.augment and len(opened.input_shape) != 3:
         raise Misuse(f"augment={','.join(settings.augment)} changes pictures, and {opened.name} has none: leave it out")
     if settings.wishes is not None:
         check_wishes(settings.wishes, opened.task)
-    job, source = job_for(net, opened, chosen, settings, noise_std=noise_std, link=link)
+    job, source = job_for(net, opened, chosen, settings, noise_std=noise_std, link=link, likelihood=likelihood)
     work = at_work(job)
     work = replace(work, gamma=work.measured_gamma())
     progress = begin(work)
@@ -103,9 +102,15 @@ def job_for(
     *,
     noise_std: float | None = None,
     link: str | None = None,
+    likelihood: Likelihood | None = None,
 ) -> tuple[Job, NetSource]:
     """The job of training a network on data by a recipe, and where its networks come from."""
-    likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std, link, pictures=data.pictures)
+    if likelihood is None:
+        likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std, link)
+    elif noise_std is not None or link is not None:
+        raise Misuse("likelihood= and noise_std= or link=: give the likelihood alone, with its own settings")
+    if likelihood.task != data.task:
+        raise Misuse(f"a likelihood of {likelihood.task} for data of {data.task}: give one that fits the targets")
     source = _source(net or default_net(data), data, likelihood)
     weights, body = recipe.weighs, next(trained(recipe.shares.frozen, "backbone:frozen", net, source), None)
     around = trained(weights.around, "moped:around", net, source) if isinstance(weights, Gaussian) else ()
@@ -186,8 +191,6 @@ def filled(module: nn.Module, tensors: dict[str, torch.Tensor], whose: str | Pat
 
 def default_net(data: Data) -> str:
     """The network for inputs of this shape when none is asked for."""
-    if data.pictures:
-        return "subpixel"
     return "small-cnn" if len(data.input_shape) == 3 else "mlp"
 
 

@@ -99,12 +99,16 @@ class Gaussian:
     noise_std: float
     shift: tuple[float, ...] = (0.0,)
     scale: tuple[float, ...] = (1.0,)
-    pixels: int = 1  # of a picture that is one target made flat: all have the same shift and scale
+    targets: int | None = None  # target dimensions K, where one shift and scale serves them all
     task: ClassVar[str] = "regression"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.noise_std < math.inf:
+            raise Misuse(f"noise_std={self.noise_std:g}: need a positive number such as 0.1, in the target's units")
 
     @property
     def width(self) -> int:
-        return len(self.shift) * self.pixels
+        return len(self.shift) if self.targets is None else self.targets
 
     def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance (..., N, K) of the target, in the target's units."""
@@ -221,25 +225,14 @@ def likelihood_for(
     classes: int,
     noise_std: float | None = None,
     link: str | None = None,
-    *,
-    pictures: bool = False,
 ) -> Likelihood:
-    """The likelihood of a task from its training targets: classes, or a Gaussian whose noise is learned or known.
-
-    Targets that are pictures made flat keep their units, and their noise must be known.
-    """
+    """The likelihood of a task from its training targets: classes, or a Gaussian whose noise is learned or known."""
     if link is not None and task != "classification":
         raise Misuse(f"link={link} belongs to classes, and this data has numbers: leave it out")
     if noise_std is not None and task == "classification":
         raise Misuse(f"noise_std={noise_std:g} belongs to regression, and this data has classes: leave it out")
-    if noise_std is not None and not 0 < noise_std < math.inf:
-        raise Misuse(f"noise_std={noise_std:g}: need a positive number such as 0.1, in the target's units")
     if task == "classification":
         return Categorical(classes, link or "softmax")
-    if pictures:
-        if noise_std is None:
-            raise Misuse("the targets are pictures, whose noise is not learned: write noise_std, such as 0.03 of white")
-        return Gaussian(noise_std, pixels=y.shape[1])
     shift, spread = y.double().mean(0), y.double().std(0, correction=0)
     scale = torch.where(spread > 0, spread, 1.0)
     units = tuple(shift.tolist()), tuple(scale.tolist())

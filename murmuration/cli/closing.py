@@ -20,11 +20,8 @@ COLUMNS = {"classification": ("accuracy", "nll", "ece"), "regression": ("rmse", 
 
 def close_run(path: Path, ensemble: "Ensemble", data: "Data", *, as_json: bool) -> None:
     """Evaluate a finished run on its own test split, and leave what was found."""
-    from murmuration.cli.superres import close_pictures
     from murmuration.evaluation import exam_of
 
-    if data.pictures:
-        return close_pictures(path, ensemble, as_json=as_json)
     leave(path, judged(path, ensemble, exam_of(data)), as_json=as_json)
 
 

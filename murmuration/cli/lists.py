@@ -34,7 +34,6 @@ FORMS = {
     "FILE.csv, FILE.parquet": "a table; --target names the column to predict",
     "FILE.npz": "arrays x and y",
     "FOLDER": "class folders of pictures, idx files (MNIST), or CIFAR binaries",
-    "patches:scale=2": "patches of photographs, small to large (needs the extra images); folder=DIR for your own",
     "hf:NAME": "a data set of the Hugging Face hub (needs the extra hf)",
 }
 

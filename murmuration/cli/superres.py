@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from murmuration.cli.options import Json, RunPath, grouped, option
-from murmuration.cli.screen import Interrupted, counting_bar, help_text, say, say_json, say_table
-from murmuration.errors import Misuse
+from murmuration.cli.screen import Interrupted, counting_bar, help_text, say, say_json, say_table, training_bar
 
 if TYPE_CHECKING:
     from murmuration.ensemble import Ensemble
@@ -50,11 +49,6 @@ class PatchOptions:
     patches: Annotated[int, option("Patches to train on.", "Data", "N")] = 4000
     size: Annotated[int, option("Pixels of a side of the small patches.", "Data", "N")] = 20
 
-    def source(self, folder: str | None) -> str:
-        """The data as `open_data` takes it, with a folder that is found again from anywhere."""
-        place = f",folder={Path(folder).expanduser().resolve()}" if folder else ""
-        return f"patches:scale={self.scale},count={self.patches},size={self.size}{place}"
-
 
 @dataclass(frozen=True)
 class LearningOptions:
@@ -85,23 +79,24 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a network that enlarges pictures, and judge it."""
-    from murmuration.cli.closing import close_run
-    from murmuration.cli.training import Order, free_path, resumable, train_run
-    from murmuration.data import open_data
-    from murmuration.nets import NETS
+    from murmuration.applications.superres import Patches, open_patches
+    from murmuration.applications.superres import train as train_superres
+    from murmuration.applications.superres.training import check_net
+    from murmuration.cli.training import free_path, resumable
     from murmuration.recipe import Plan
     from murmuration.recipe import recipe as recipe_named
     from murmuration.runs import require_free
 
     chosen = recipe_named(recipe, weights=weights or (WEIGHTS if recipe == "bayes" else None))
-    if net in NETS and not NETS[net].pictures:
-        raise Misuse(f"{net} does not make pictures: write subpixel or subpixel-plain")
+    check_net(net)
     path = Path(out) if out else free_path("superres", chosen.name)
     require_free(path)
-    data = open_data(cutting.source(folder), seed=learning.seed)
+    data = open_patches(Patches(cutting.scale, cutting.size, cutting.patches, learning.seed, folder or ""))
     with resumable(path):
-        order = Order(data, Plan(**asdict(learning)), net, noise_std)
-        close_run(path, train_run(order, chosen, path, quiet=as_json), data, as_json=as_json)
+        with training_bar(learning.epochs, as_json, chosen.name) as show:
+            plan = Plan(**asdict(learning))
+            ensemble = train_superres(data, net=net, noise_std=noise_std, recipe=chosen, plan=plan, out=path, show=show)
+        close_pictures(path, ensemble, as_json=as_json)
 
 
 def close_pictures(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:

@@ -109,9 +109,11 @@ def manifest_of(path: Path) -> dict[str, Any]:
 
 def reopened(path: Path) -> "Data":
     """The data that a run was trained on."""
+    from murmuration.applications import superres
     from murmuration.fitting import reopen
 
-    return reopen(manifest_of(path))
+    manifest = manifest_of(path)
+    return reopen(manifest, superres.reopen(manifest) if superres.is_patches(manifest) else None)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from torch.utils.data import Dataset
 import murmuration.data.arrays as arrays
 import murmuration.data.hub as hub
 import murmuration.data.images as images
-import murmuration.data.patches as patches
 import murmuration.data.tables as tables
 import murmuration.data.toys as toys
 from murmuration.data.preparation import (
@@ -64,10 +63,9 @@ def folder_where(test: Callable[[Path], bool]) -> Callable[[Any], bool]:
     return lambda source: isinstance(source, Path) and source.is_dir() and test(source)
 
 
-FORMS = (  # the first that matches is taken; the first three are names, not paths
+FORMS = (  # the first that matches is taken; the first two are names, not paths
     Form(toys.is_builtin, toys.load_builtin),
     Form(hub.is_hub_name, hub.load_hub, takes_target=True),
-    Form(patches.is_patches, patches.load_patches),
     Form(has_suffix(".csv", ".parquet"), tables.load_table_file, takes_target=True),
     Form(has_suffix(".npz"), arrays.load_npz),
     Form(folder_where(images.is_cifar_folder), images.load_cifar_folder),
@@ -127,7 +125,6 @@ def open_data(
         fingerprint=fingerprint(raw),
         describe=preparation.names,
         opening=opening_again(source, {"target": target, "task": task, "seed": seed, "pixels": pixels}),
-        pictures=raw.pictures,
     )
 
 
@@ -177,7 +174,7 @@ def open_inputs(source: Any, *, preparation: Preparation, seed: int = 0) -> Tens
 
 def resolved(source: Any) -> Any:
     """The source itself, or the existing path that a text means."""
-    if not isinstance(source, str | Path) or any(form.matches(source) for form in FORMS[:3]):
+    if not isinstance(source, str | Path) or any(form.matches(source) for form in FORMS[:2]):
         return source
     path = Path(source).expanduser()
     if path.exists():
@@ -266,7 +263,7 @@ def fitted(raw: Raw, inputs: Any, pixels: Pixels) -> Preparation:
         return fit_table(inputs, raw.targets)
     peak = pictures_peak(raw)
     if peak is not None:
-        return fit_images(inputs, peak, "unit" if raw.pictures else pixels)
+        return fit_images(inputs, peak, pixels)
     if inputs.ndim == 4 and picture_shape(inputs) != inputs.shape[1:]:
         raise Misuse(
             f"x of shape {inputs.shape} has colours last and values outside 0..255: expected pixels, or"

@@ -37,7 +37,6 @@ class Raw:
     targets: tuple[str, ...] = ()  # names of a table's target columns
     peak: float | None = None  # the value of a white pixel; None where the source does not say
     as_is: bool = False  # inputs are already in the units a network should see
-    pictures: bool = False  # targets are pictures made flat, in the units of the inputs
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ class Data:
     fingerprint: str  # of the raw content: a run knows whether its data changed
     describe: tuple[str, ...] = ()  # names of the prepared input features, where they have some
     opening: dict[str, Any] | None = None  # arguments of `open_data` that give it again; None for objects in memory
-    pictures: bool = False  # whether targets are the pixels (N, K) of pictures, in the units of the inputs
 
     @property
     def input_shape(self) -> tuple[int, ...]:

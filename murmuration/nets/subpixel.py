@@ -5,9 +5,9 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from murmuration.data.patches import SCALES
 from murmuration.errors import Misuse
 
+SCALES = (2, 3, 4)
 AROUND = 2  # pixels each way over which brightness is averaged
 REACH = AROUND + 2 + 1 + 1 + 1  # pixels of the small picture, each way, that an output depends on
 
@@ -56,6 +56,6 @@ def subpixel(input_shape: tuple[int, ...], outputs: int, *, beyond: bool = True)
     if channels != 1 or scale not in SCALES or scale**2 * height * width != outputs:
         raise Misuse(
             f"the sub-pixel net turns (1, {height}, {width}) into {4 * height * width}, {9 * height * width} or"
-            f" {16 * height * width} pixels, got {input_shape} and {outputs} outputs: use data such as patches:scale=2"
+            f" {16 * height * width} pixels, got {input_shape} and {outputs} outputs"
         )
     return Subpixel(scale, beyond)

@@ -28,7 +28,6 @@ class NetEntry:
     options: tuple[str, ...]  # keywords of the factory that `build_net` passes on
     description: str
     tables: bool = False  # whether it takes inputs that are not images
-    pictures: bool = False  # whether its outputs are the pixels of a picture
 
 
 NETS: dict[str, NetEntry] = {
@@ -43,8 +42,8 @@ NETS: dict[str, NetEntry] = {
     "resnet18": NetEntry(resnet18, (), "ResNet-18; 11.2 million"),
     "preact-resnet18": NetEntry(preact_resnet18, (), "ResNet-18 of pre-activated blocks; 11.2 million"),
     "resnet50": NetEntry(resnet50, (), "ResNet-50 v2, pre-activated bottlenecks; 23.5 million and the head"),
-    "subpixel": NetEntry(subpixel, (), "picture to larger picture: 4 convs beyond bicubic; 60 thousand", pictures=True),
-    "subpixel-plain": NetEntry(subpixel_plain, (), "the same, not added to anything", pictures=True),
+    "subpixel": NetEntry(subpixel, (), "image to larger image: 4 convs added to bicubic; 60 thousand"),
+    "subpixel-plain": NetEntry(subpixel_plain, (), "the same, without bicubic"),
 }
 
 

@@ -68,22 +68,22 @@ def test_pictures_are_enlarged(run: Path, photos: Path, tmp_path: Path, capsys):
 
 def test_a_killed_run_is_resumed_and_judged(photos: Path, run: Path, tmp_path: Path, capsys):
     """`murmur resume` finishes it as if nothing had been, and ends with the same table."""
+    from murmuration.applications.superres import Patches, open_patches, train
     from murmuration.recipe import Plan, recipe
 
     def kill(text, done, total, record):
         if done >= 2:
             raise KeyboardInterrupt
 
-    source = f"patches:scale=2,count=96,size=6,folder={photos}"
+    data = open_patches(Patches(scale=2, count=96, size=6, folder=str(photos)))
     plan, bayes = Plan(epochs=2, lr=1e-3), recipe("bayes", weights="gaussian:draws=3")
-    asked = {"recipe": bayes, "plan": plan, "noise_std": 0.02}
     with suppress(KeyboardInterrupt):
-        mm.fit("subpixel", source, out=tmp_path / "killed", show=kill, checkpoint_seconds=0, **asked)
+        train(data, recipe=bayes, plan=plan, out=tmp_path / "killed", show=kill, checkpoint_seconds=0)
     assert main(["resume", str(tmp_path / "killed"), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["mean"]["psnr"] > 0
     x = torch.rand(2, 1, 6, 6)
-    undisturbed = mm.fit("subpixel", source, **asked)
+    undisturbed = train(data, recipe=bayes, plan=plan)
     assert torch.equal(mm.load(tmp_path / "killed").predict(x).outputs, undisturbed.predict(x).outputs)
 
 
@@ -91,7 +91,7 @@ def test_a_killed_run_is_resumed_and_judged(photos: Path, run: Path, tmp_path: P
     ("words", "told"),
     [
         (["train", "PHOTOS", "--scale", "5"], "scale=5: expected 2, 3 or 4"),
-        (["train", "PHOTOS", "--net", "mlp"], "mlp does not make pictures: write subpixel or subpixel-plain"),
+        (["train", "PHOTOS", "--net", "mlp"], "mlp does not make images: write subpixel or subpixel-plain"),
         (["train", "PHOTOS", "--size", "6", "--noise-std", "-1"], "noise_std=-1: need a positive number"),
         (["train", "/nowhere"], "no folder '/nowhere'"),
         (["train", "PHOTOS", "--out", "RUN"], "already holds a run"),

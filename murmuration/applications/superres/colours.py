@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.applications.superres.patches import LUMA, luma
 from murmuration.data.images import GREY_MODES, decoded, one_line, open_picture
-from murmuration.data.patches import LUMA, luma
 from murmuration.errors import Failure, Misuse
 from murmuration.nets.subpixel import enlarged
 from murmuration.runs import write_bytes

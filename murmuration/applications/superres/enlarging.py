@@ -26,7 +26,7 @@ class Enlarged:
 
 def enlarges(ensemble: Ensemble) -> bool:
     """Whether the ensemble makes pictures of pictures."""
-    return isinstance(ensemble.likelihood, Gaussian) and ensemble.likelihood.pixels > 1
+    return isinstance(ensemble.likelihood, Gaussian) and ensemble.likelihood.targets is not None
 
 
 def scale_of(ensemble: Ensemble) -> int:
@@ -35,7 +35,7 @@ def scale_of(ensemble: Ensemble) -> int:
     if not enlarges(ensemble) or len(shape) != 3:
         raise Misuse("the run does not make pictures of pictures: train one with murmur superres train")
     assert isinstance(ensemble.likelihood, Gaussian)
-    return math.isqrt(ensemble.likelihood.pixels // (shape[1] * shape[2]))
+    return math.isqrt(ensemble.likelihood.width // (shape[1] * shape[2]))
 
 
 def answer(ensemble: Ensemble, small: Tensor, draws: int | None = None) -> Predictive:
@@ -45,7 +45,7 @@ def answer(ensemble: Ensemble, small: Tensor, draws: int | None = None) -> Predi
     """
     likelihood = ensemble.likelihood
     assert isinstance(likelihood, Gaussian)
-    fitting = replace(likelihood, pixels=small.numel() * scale_of(ensemble) ** 2)
+    fitting = replace(likelihood, targets=small.numel() * scale_of(ensemble) ** 2)
     return replace(ensemble, likelihood=fitting).predict(small[None, None], draws=draws, calibrated=False)
 
 

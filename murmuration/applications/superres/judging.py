@@ -10,9 +10,9 @@ from torch import Tensor
 
 from murmuration.applications.superres.enlarging import enlarge, scale_of
 from murmuration.applications.superres.measures import Doubt, by_doubt, doubt, psnr, squared_error, ssim
-from murmuration.data.patches import luma_of, patches_named, photographs, shrunk, trimmed
+from murmuration.applications.superres.patches import luma_of, photographs, shrunk, trimmed
+from murmuration.applications.superres.training import patches_of
 from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse
 from murmuration.likelihoods import Gaussian
 from murmuration.nets.subpixel import enlarged
 
@@ -77,10 +77,8 @@ class Judged:
 
 def held_out(manifest: dict[str, Any]) -> list[Path]:
     """The files of the photographs that a run was not trained on."""
-    opening = manifest.get("data", {}).get("opening") or {}
-    if not str(opening.get("source", "")).startswith("patches"):
-        raise Misuse("the run was not trained on patches of photographs: train one with murmur superres train")
-    return photographs(patches_named(opening["source"]).folder, opening["seed"])["test"]
+    patches = patches_of(manifest)
+    return photographs(patches.folder, patches.seed)["test"]
 
 
 def judge(

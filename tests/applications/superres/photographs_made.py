@@ -7,11 +7,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-import murmuration as mm
+from murmuration.applications.superres import Patches, open_patches, train
 from murmuration.ensemble import Ensemble
 from murmuration.recipe import Plan, recipe
 
-WORDS = "patches:scale={scale},size=6,count=48,folder={folder}"
 PLAN = Plan(members=1, epochs=1, batch_size=16, lr=1e-3, engine="loop")
 
 
@@ -32,9 +31,9 @@ def write_photographs(folder: Path, count: int = 5) -> Path:
 
 
 def trained(folder: Path, scale: int = 2, weights: str = "gaussian:start=0.3,draws=6", **settings) -> Ensemble:
-    data = mm.open_data(WORDS.format(scale=scale, folder=folder))
+    data = open_patches(Patches(scale, size=6, count=48, folder=str(folder)))
     chosen = recipe("single") if weights == "point" else recipe("bayes", weights=weights)
-    return mm.fit("subpixel", data, recipe=chosen, plan=PLAN, noise_std=0.02, **settings)
+    return train(data, recipe=chosen, plan=PLAN, **settings)
 
 
 def grain(*shape: int, seed: int = 0) -> Tensor:

@@ -59,11 +59,11 @@ def test_a_run_is_judged_on_photographs_it_never_saw(photo_folder: Path, enlarge
 
 def test_an_ensemble_of_numbers_has_doubt_too(photo_folder: Path):
     """Any recipe will do: members that differ are draws."""
-    import murmuration as mm
+    from murmuration.applications.superres import Patches, open_patches, train
     from murmuration.recipe import Plan
 
-    source = f"patches:scale=3,size=6,count=32,folder={photo_folder}"
-    ensemble = mm.fit("subpixel", source, members=2, noise_std=0.02, plan=Plan(epochs=1, lr=1e-3))
+    data = open_patches(Patches(scale=3, size=6, count=32, folder=str(photo_folder)))
+    ensemble = train(data, members=2, plan=Plan(epochs=1, lr=1e-3))
     (found,) = judge(ensemble)
     assert found.doubt.weights_share > 0
     assert found.shown.scale == 3

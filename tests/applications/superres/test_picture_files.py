@@ -11,7 +11,7 @@ from PIL import Image
 
 from murmuration.applications.superres import apply
 from murmuration.applications.superres.colours import finished, open_planes
-from murmuration.data.patches import luma
+from murmuration.applications.superres.patches import luma
 from murmuration.errors import Failure, Misuse
 from murmuration.nets.subpixel import enlarged
 

@@ -1,4 +1,4 @@
-"""Small patches of photographs and the same patches at a larger scale: `patches:scale=2`, or with `folder=DIR`.
+"""Training data: small patches of photographs and the same patches at a larger scale.
 
 Inputs are brightness (luma) shrunk by the scale, in bytes over 255 as cameras store them; targets are the original
 pixels, made flat. Photographs are divided before they are cut: no patch of a test photograph is trained on.
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from murmuration.data import Data, Split
 from murmuration.data.images import PART_FOLDERS, decoded, folders_in, open_picture, pictures_in
-from murmuration.data.raw import Part, Raw, Request
+from murmuration.data.preparation import fit_images
+from murmuration.data.raw import Part, Raw, fingerprint
 from murmuration.errors import Misuse
-from murmuration.written import read
+from murmuration.nets.subpixel import SCALES
 
-SCALES = (2, 3, 4)
 LUMA = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R BT.601)
 SHARES = {"test": 0.2, "val": 0.1}  # of the photographs of a folder
 HELD_OUT = 0.1  # patches that validate, and that test, for each that trains
@@ -38,12 +38,13 @@ PHOTOGRAPHS = {  # what scikit-learn and scikit-image carry in their wheels
 
 @dataclass(frozen=True)
 class Patches:
-    """What can be written after `patches:`."""
+    """Patches of photographs to train on."""
 
     scale: int = 2
-    size: int = 20  # pixels of a side of the small patches
-    count: int = 4000  # patches to train on
-    folder: str = ""  # of the user's own photographs; those of the dependencies if it is left out
+    size: int = 20  # side of the small patches, in pixels
+    count: int = 4000  # training patches
+    seed: int = 0
+    folder: str = ""  # of the user's own photographs; if empty, those that scikit-learn and scikit-image ship
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
@@ -51,31 +52,49 @@ class Patches:
         if self.size < 4 or self.count < 1:
             raise Misuse(f"size={self.size}, count={self.count}: expected a size of at least 4 and at least 1 patch")
 
+    @property
+    def name(self) -> str:
+        """The settings as text: the name of the data set, from which `patches_named` reads them back."""
+        folder = f",folder={Path(self.folder).expanduser().resolve()}" if self.folder else ""
+        return f"patches:scale={self.scale},size={self.size},count={self.count},seed={self.seed}{folder}"
 
-def is_patches(source: Any) -> bool:
-    """Whether a source is written `patches` or `patches:...`."""
-    return isinstance(source, str) and source.partition(":")[0] == "patches"
 
+def patches_named(name: str) -> Patches:
+    """The settings of a data set from its name.
 
-def patches_named(text: str) -> Patches:
-    """The record that a text means.
-
-    >>> patches_named("patches:scale=3,count=100")
-    Patches(scale=3, size=20, count=100, folder='')
+    >>> patches_named("patches:scale=3,size=20,count=100,seed=0")
+    Patches(scale=3, size=20, count=100, seed=0, folder='')
     """
-    return read(text, "data", {"patches": Patches()})
+    settings, _, folder = name.removeprefix("patches:").partition(",folder=")
+    numbers = dict(setting.split("=") for setting in settings.split(","))
+    return Patches(**{key: int(value) for key, value in numbers.items()}, folder=folder)
 
 
-def load_patches(text: str, request: Request) -> Raw:
-    """Small patches (N, 1, s, s) and their originals (N, r^2 s^2) of photographs that train, validate and test."""
-    asked = patches_named(text)
-    found = photographs(asked.folder, request.seed)
-    rng = np.random.default_rng(np.random.SeedSequence([request.seed, 0x9A7C]))
+def open_patches(patches: Patches) -> Data:
+    """Small patches x (N, 1, s, s), from 0 to 1, and targets y (N, r^2 s^2): the same patches at r times the scale.
+
+    Whole photographs are held out for validation and for the test.
+    """
+    rng = np.random.default_rng(np.random.SeedSequence([patches.seed, 0x9A7C]))
     parts = {}
-    for part, paths in found.items():
-        count = asked.count if part == "train" else max(1, round(HELD_OUT * asked.count))
-        parts[part] = cut(paths, asked, count, rng)
-    return Raw(parts, "regression", peak=1.0, pictures=True)
+    for part, paths in photographs(patches.folder, patches.seed).items():
+        count = patches.count if part == "train" else max(1, round(HELD_OUT * patches.count))
+        parts[part] = cut(paths, patches, count, rng)
+    preparation = fit_images(parts["train"].inputs, 1.0, "unit")
+
+    def split(part: str) -> Split:
+        return Split(preparation.apply(parts[part].inputs), torch.as_tensor(parts[part].targets))
+
+    return Data(
+        patches.name,
+        "regression",
+        split("train"),
+        split("val"),
+        split("test"),
+        classes=(),
+        preparation=preparation,
+        fingerprint=fingerprint(Raw(parts)),
+    )
 
 
 def photographs(folder: str, seed: int) -> dict[str, list[Path]]:

@@ -7,11 +7,19 @@ import pytest
 import torch
 from PIL import Image
 
-import murmuration.data.patches as patches
-from murmuration.data import open_data
-from murmuration.data.patches import Patches, cut, divided, luma_of, photographs, shrunk, trimmed
+from murmuration.applications.superres import patches, train
+from murmuration.applications.superres.patches import (
+    Patches,
+    cut,
+    divided,
+    luma_of,
+    open_patches,
+    patches_named,
+    photographs,
+    shrunk,
+    trimmed,
+)
 from murmuration.errors import Misuse
-from murmuration.fitting import fit
 from murmuration.nets.subpixel import enlarged
 from murmuration.recipe import Plan
 
@@ -52,7 +60,7 @@ def test_a_patch_and_its_small_one_show_the_same_place(monkeypatch):
 def test_whole_photographs_are_held_out(tmp_path: Path):
     """Pictures differ in level by more than their ramps: every patch tells its photograph."""
     folder = write(tmp_path, [f"p{i}.png" for i in range(10)])
-    data = open_data(f"patches:size=5,count=60,folder={folder}")
+    data = open_patches(Patches(size=5, count=60, folder=str(folder)))
     sources = {
         part: set((getattr(data, part).x.amin((1, 2, 3)) * 255 / 20).floor().int().tolist())
         for part in ("train", "val", "test")
@@ -65,7 +73,6 @@ def test_whole_photographs_are_held_out(tmp_path: Path):
     assert sources["test"] <= expected["test"]
     assert not expected["train"] & (expected["val"] | expected["test"])
     assert data.train.y.shape == (60, 100)
-    assert data.pictures
     assert data.preparation.mean == (0.0,)
     assert data.preparation.std == (1.0,)
 
@@ -86,9 +93,9 @@ def test_a_folder_may_say_itself_what_is_held_out(tmp_path: Path):
 
 
 def test_data_is_opened_again_the_same(tmp_path: Path):
-    text = f"patches:scale=3,size=5,count=20,folder={write(tmp_path, ['a.png', 'b.png', 'c.png'])}"
-    first, other = open_data(text, seed=3), open_data(text, seed=4)
-    again = open_data(**first.opening)
+    folder = str(write(tmp_path, ["a.png", "b.png", "c.png"]))
+    first, other = (open_patches(Patches(scale=3, size=5, count=20, seed=seed, folder=folder)) for seed in (3, 4))
+    again = open_patches(patches_named(first.name))
     assert again.fingerprint == first.fingerprint != other.fingerprint
     assert torch.equal(again.train.y, first.train.y)
 
@@ -108,21 +115,20 @@ def test_photographs_of_the_dependencies_are_there():
 def test_without_scikit_image_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(patches, "find_spec", lambda name: None)
     with pytest.raises(Misuse, match=r"pip install 'murmuration\[images\]', or give a folder of your own"):
-        open_data("patches")
+        open_patches(Patches())
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("settings", "told"),
     [
-        ("patches:scale=5", "scale=5: expected 2, 3 or 4"),
-        ("patches:size=2", "size=2, count=4000: expected a size of at least 4"),
-        ("patches:folder=/nowhere", "no folder '/nowhere': expected a folder of photographs"),
-        ("patches:scales=2", "unknown setting of a data"),
+        ({"scale": 5}, "scale=5: expected 2, 3 or 4"),
+        ({"size": 2}, "size=2, count=4000: expected a size of at least 4"),
+        ({"folder": "/nowhere"}, "no folder '/nowhere': expected a folder of photographs"),
     ],
 )
-def test_bad_requests_are_one_line(text: str, told: str):
+def test_bad_requests_are_one_line(settings: dict, told: str):
     with pytest.raises(Misuse, match=told):
-        open_data(text)
+        open_patches(Patches(**settings))
 
 
 def test_photographs_that_are_too_few_or_too_small(tmp_path: Path):
@@ -132,14 +138,16 @@ def test_photographs_that_are_too_few_or_too_small(tmp_path: Path):
         divided([Path("a"), Path("b")], {"test": []}, "some", 0)
     folder = write(tmp_path, ["a.png", "b.png", "c.png"])
     with pytest.raises(Misuse, match="has 30x30 pixels: expected at least 40x40 for patches of size=20"):
-        open_data(f"patches:folder={folder}")
+        open_patches(Patches(folder=str(folder)))
 
 
-def test_pictures_as_targets_keep_their_units_and_need_their_noise(tmp_path: Path):
-    data = open_data(f"patches:size=5,count=20,folder={write(tmp_path, ['a.png', 'b.png', 'c.png'])}")
-    with pytest.raises(Misuse, match="the targets are pictures, whose noise is not learned: write noise_std"):
-        fit("subpixel", data, members=1, epochs=1)
-    with pytest.raises(Misuse, match="augment=flip changes inputs, and targets are pictures here"):
-        fit("subpixel", data, noise_std=0.1, plan=Plan(epochs=1, augment=("flip",)))
-    likelihood = fit(None, data, recipe="single", epochs=1, noise_std=0.1).likelihood
+def test_images_as_targets_keep_their_units_and_their_noise_is_given(tmp_path: Path):
+    folder = write(tmp_path, ["a.png", "b.png", "c.png"])
+    data = open_patches(Patches(size=5, count=20, folder=str(folder)))
+    with pytest.raises(Misuse, match="noise_std=0: need a positive number"):
+        train(data, noise_std=0.0, members=1, epochs=1)
+    with pytest.raises(Misuse, match="augment=flip changes inputs, and targets are images here"):
+        train(data, plan=Plan(epochs=1, augment=("flip",)))
+    likelihood = train(data, recipe="single", epochs=1, noise_std=0.1).likelihood
+    assert likelihood.noise_std == 0.1
     assert (likelihood.width, likelihood.shift, likelihood.scale) == (100, (0.0,), (1.0,))
