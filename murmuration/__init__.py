@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from murmuration.fitting import fit, load, resume
     from murmuration.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
     from murmuration.memory import keep_freed_memory
-    from murmuration.metrics import Evaluation, Score, score
-    from murmuration.metrics.detection import detection
+    from murmuration.metrics import Evaluation, Measure, Score, add_measure, remove_measure, score, score_detection
     from murmuration.predictive import Predictive
     from murmuration.recipe import Plan, Recipe, Wishes
     from murmuration.reports.bridge import report
@@ -42,6 +41,7 @@ __all__ = [
     "Failure",
     "Gaussian",
     "HeteroscedasticGaussian",
+    "Measure",
     "Misuse",
     "Plan",
     "Predictive",
@@ -50,18 +50,20 @@ __all__ = [
     "Score",
     "Split",
     "Wishes",
+    "add_measure",
     "assess",
     "corrupt",
-    "detection",
     "fit",
     "fit_calibrator",
     "fit_conformal",
     "keep_freed_memory",
     "load",
     "open_data",
+    "remove_measure",
     "report",
     "resume",
     "score",
+    "score_detection",
 ]
 
 _HOMES = {
@@ -75,7 +77,7 @@ _HOMES = {
     "fitting": ("fit", "load", "resume"),
     "likelihoods": ("Categorical", "Gaussian", "HeteroscedasticGaussian"),
     "memory": ("keep_freed_memory",),
-    "metrics": ("Evaluation", "Score", "detection", "score"),
+    "metrics": ("Evaluation", "Measure", "Score", "add_measure", "remove_measure", "score", "score_detection"),
     "predictive": ("Predictive",),
     "recipe": ("Plan", "Recipe", "Wishes"),
     "reports.bridge": ("report",),

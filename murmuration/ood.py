@@ -1,6 +1,6 @@
 """How foreign each input looks to an ensemble: uncertainties as scores, and distances from what it learned.
 
-Every score is larger for what looks more foreign; `murmuration.metrics.detection` says how well it does.
+Every score is larger for what looks more foreign; `metrics.score_detection` says how well it does.
 """
 
 from collections.abc import Callable, Iterator, Sequence

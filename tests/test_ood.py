@@ -12,7 +12,7 @@ import murmuration as mm
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Categorical, Gaussian
-from murmuration.metrics import detection
+from murmuration.metrics import score_detection
 from murmuration.nets import build_net
 from murmuration.ood import (
     OOD_SCORES,
@@ -220,7 +220,7 @@ def test_a_far_cluster_is_foreign_to_two_moons() -> None:
     cluster = torch.tensor([6.0, 6.0]) + 0.1 * torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
     familiar, foreign = (distance_columns(fitted, ensemble, x) for x in (data.test.x, cluster))
     for name, values in familiar.items():
-        assert detection(values, foreign[name]).auroc.low > 0.9, name
+        assert score_detection(values, foreign[name]).auroc.low > 0.9, name
         assert 0.5 < np.median(values) < 2  # in units of the training examples' median
 
 

@@ -133,12 +133,13 @@ def show_groups(assessments: list["Assessment"]) -> None:
         show_grouping(column, found, assessments[0].exam.task, named=len(assessments) > 1)
 
 
-def show_grouping(column: str, found: list[tuple[str, "GroupScores"]], task: str, *, named: bool) -> None:
+def show_grouping(column: str, found: list[tuple[str, "GroupScores"]], task: Any, *, named: bool) -> None:
     """The main scores in the groups of one column, and which are worse off than the rest, if any."""
-    from murmuration.cli.closing import COLUMNS, heading
+    from murmuration.cli.closing import heading
+    from murmuration.metrics import shown_in
     from murmuration.reports.wording import number
 
-    names, some_worse = COLUMNS[task], any(group.worse for _, group in found)
+    names, some_worse = shown_in("brief", task), any(group.worse for _, group in found)
     rows = [
         [
             f"{name}, {group.value}" if named else group.value,

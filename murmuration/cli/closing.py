@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from murmuration.reports import Report
 
 METRICS, REPORT = "metrics.json", "report.html"
-COLUMNS = {"classification": ("accuracy", "nll", "ece"), "regression": ("rmse", "nll", "coverage_90")}
 
 
 def close_run(path: Path, ensemble: "Ensemble", data: "Data", *, as_json: bool) -> None:
@@ -74,6 +73,7 @@ def show_found(assessment: "Assessment", report: "Report", record: dict[str, Any
 
 def show_scores(assessments: Sequence["Assessment"]) -> None:
     """All scores of one assessment in a table, or the main scores of several beside each other."""
+    from murmuration.metrics import shown_in
     from murmuration.reports.wording import answers
 
     first, exam = assessments[0], assessments[0].exam
@@ -85,7 +85,7 @@ def show_scores(assessments: Sequence["Assessment"]) -> None:
         alone = "a member alone" if first.draws == 1 else "a draw alone"
         columns = ["score", "value", "95 % interval", "better", *([alone] if members > 1 else [])]
         return say_table(columns, score_rows(first.scores, exam.task, members), title=title)
-    names = COLUMNS[exam.task]
+    names = shown_in("brief", exam.task)
     columns = ["", *(heading(name) for name in names), *(("members", "trained in") if first.cost else ())]
     say_table(columns, compared_rows(assessments, names), title=examples)
 
@@ -107,19 +107,16 @@ def heading(name: str) -> str:
     return f"{found.label} {ARROWS[found.better]}".strip()
 
 
-OF_SEVERAL = ("mutual_information", "expected_entropy", "epistemic", "disagreement", "diversity", "epistemic_std")
-
-
 def score_rows(scores: dict[str, "Score"], task: Any, members: int) -> list[list[str]]:
     """Rows of the table of scores: value, interval, and the mean of single members where there are several."""
-    from murmuration.metrics import SCORES
+    from murmuration.metrics import MEASURES
     from murmuration.reports.wording import ARROWS, meaning, number
 
     rows = []
     for name, score in scores.items():
-        if name.startswith("member_") or (members == 1 and name in OF_SEVERAL):
+        if name.startswith("member_") or (members == 1 and MEASURES[task][name].needs_members):
             continue
-        alone, arrow = scores.get(f"member_{name}"), ARROWS.get(SCORES[task][name].better, "")
+        alone, arrow = scores.get(f"member_{name}"), ARROWS.get(MEASURES[task][name].better, "")
         beside = [number(alone) if alone is not None else ""] if members > 1 else []
         rows.append([meaning(name).label, number(score), interval_text(score), arrow, *beside])
     return rows

@@ -143,8 +143,8 @@ def show_trials(assessments: Sequence["Assessment"]) -> None:
 
 def show_shift(assessment: "Assessment") -> None:
     """Scores of an ensemble without corruption, by severity, and over all corruptions and severities."""
-    from murmuration.cli.closing import OF_SEVERAL, heading
-    from murmuration.evaluation.shift import SHIFT_SCORES
+    from murmuration.cli.closing import heading
+    from murmuration.metrics import shown_in
     from murmuration.reports.wording import number
 
     shift = assessment.shift
@@ -153,7 +153,6 @@ def show_shift(assessment: "Assessment") -> None:
     levels = {"clean": shift.clean, **{f"severity {s}": scores for s, scores in shift.by_severity.items()}}
     if len(shift.by_severity) > 1:
         levels["all severities"] = shift.pooled
-    alone = len(assessment.evaluation.agreement) == 1
-    names = [name for name in SHIFT_SCORES[assessment.exam.task] if not (alone and name in OF_SEVERAL)]
+    names = shown_in("shift", assessment.exam.task, members=len(assessment.evaluation.agreement))
     rows = [[level, *(number(scores[name]) for name in names)] for level, scores in levels.items()]
     say_table(["inputs", *map(heading, names)], rows, title=f"{assessment.name}: means over {shift.about}")

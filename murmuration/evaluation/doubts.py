@@ -7,6 +7,7 @@ import numpy as np
 
 from murmuration.evaluation.promises import mean_score
 from murmuration.metrics import Evaluation, Score
+from murmuration.metrics.scores import measure_of
 
 KINDS = ("aleatoric", "epistemic", "entropy", "expected_entropy", "mutual_information")
 GROUPINGS = {"label": "true", "predicted": "predicted"}  # column of an evaluation -> what its classes are
@@ -35,7 +36,7 @@ def doubts_by_class(evaluation: Evaluation, classes: tuple[str, ...], by: str = 
             len(rows),
             {
                 "accuracy": mean_score(columns["correct"][rows], proportion=True),
-                **{kind: mean_score(columns[kind][rows]) for kind in KINDS},
+                **{kind: mean_score(columns[kind][rows], measure_of(kind, "classification").bounds) for kind in KINDS},
             },
         )
         for name, rows in groups.items()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from murmuration.ensemble import Ensemble
 from murmuration.evaluation.exams import Exam
-from murmuration.metrics import Detection, detection
+from murmuration.metrics import Detection, score_detection
 from murmuration.ood import FeatureDistance, distance_columns, fit_feature_distance, ood_columns
 
 BINS = 30  # of a histogram
@@ -57,7 +57,7 @@ def uncertainties(ensemble: Ensemble, x: Tensor, distance: FeatureDistance | Non
 def assess_foreign(ensemble: Ensemble, familiar: Familiar, name: str, x: Tensor) -> ForeignFound:
     """How well every uncertainty of the ensemble tells foreign inputs x (M, ...) from the familiar ones."""
     strange = uncertainties(ensemble, x, familiar.distance)
-    detections = {key: detection(familiar.columns[key], strange[key]) for key in familiar.columns}
+    detections = {key: score_detection(familiar.columns[key], strange[key]) for key in familiar.columns}
     spreads = {key: counted(familiar.columns[key], strange[key]) for key in SHOWN if key in strange}
     return ForeignFound(name, len(x), detections, spreads)
 

@@ -12,7 +12,7 @@ from murmuration.conformal.threshold import place_of
 from murmuration.decisions import Abstention
 from murmuration.metrics import Evaluation, Measure, Score
 from murmuration.metrics.intervals import Feature, bootstrap_means, group_of, group_sums, percentile_interval, wilson
-from murmuration.metrics.scores import POSITIVE, UNIT, Task, mean_of, share_of
+from murmuration.metrics.scores import ANY, POSITIVE, UNIT, Bounds, Task, column
 from murmuration.safeguards import Safeguards
 
 TEST = "test"
@@ -83,8 +83,20 @@ def set_measures(guard: Safeguards, task: Task) -> dict[str, Measure]:
     if not guard.sets:
         return {}
     method = guard.sets[0].method
-    covered = share_of(f"covered_{method}", task, "neutral", "share of truths inside the promised sets")
-    size = mean_of(f"size_{method}", task, "lower", POSITIVE, "mean size of the promised sets")
+    covered = Measure(
+        "set_coverage",
+        "Set coverage",
+        "Fraction of prediction sets that contain the target.",
+        column(f"covered_{method}"),
+        task=task,
+        better="neutral",
+        bounds=UNIT,
+        proportion=True,
+        shown=(),
+    )
+    size = Measure(
+        "set_size", "Set size", "Mean size of the sets.", column(f"size_{method}"), task=task, bounds=POSITIVE, shown=()
+    )
     return {"set_coverage": covered, **({} if endless(guard.sets[0]) else {"set_size": size})}
 
 
@@ -105,7 +117,7 @@ def sets_found(
             rule.level,
             where,
             mean_score(columns[f"covered_{rule.method}"][chosen], proportion=True),
-            mean_score(columns[f"size_{rule.method}"][chosen]),
+            mean_score(columns[f"size_{rule.method}"][chosen], POSITIVE),
             len(columns[f"size_{rule.method}"][chosen]),
             rule.examples,
         )
@@ -138,14 +150,21 @@ def rules_found(guard: Safeguards, evaluation: Evaluation, where: str = TEST) ->
         answers = columns[f"answered_{rule.name}"].astype(bool)
         cost = None
         if rule.costs:
-            cost = mean_score(np.where(answers, rule.costs[0] * losses, rule.costs[1]))
-        risk = mean_score(losses[answers], proportion=classes) if answers.any() else Score(np.nan, np.nan, np.nan)
+            cost = mean_score(np.where(answers, rule.costs[0] * losses, rule.costs[1]), POSITIVE)
+        risk = (
+            mean_score(losses[answers], POSITIVE, proportion=classes)
+            if answers.any()
+            else Score(np.nan, np.nan, np.nan)
+        )
         found.append(RuleFound(rule, where, mean_score(answers, proportion=True), risk, cost))
     return found
 
 
-def mean_score(values: np.ndarray, *, proportion: bool = False) -> Score:
-    """The mean of values (N,) with its 95 % interval: Wilson's for zeros and ones, else the bootstrap's."""
+def mean_score(values: np.ndarray, bounds: Bounds = ANY, *, proportion: bool = False) -> Score:
+    """The mean of values (N,) with its 95 % interval, clipped to the bounds of the values.
+
+    Proportions of zeros and ones get Wilson's interval, everything else the percentile bootstrap.
+    """
     numbers = np.asarray(values, dtype=float)
     mean = float(numbers.mean())
     if proportion and np.isin(numbers, (0.0, 1.0)).all():  # several targets make shares in between
@@ -156,4 +175,4 @@ def mean_score(values: np.ndarray, *, proportion: bool = False) -> Score:
     sizes = np.bincount(groups).astype(float)
     drawn = bootstrap_means(group_sums([Feature(numbers)], groups), sizes, resamples=1000, seed=0)
     ends = percentile_interval(mean, drawn[:, 0])
-    return Score(mean, *(np.clip(ends, *UNIT) if proportion else ends))
+    return Score(mean, *np.clip(ends, *(UNIT if proportion else bounds)))

@@ -14,18 +14,13 @@ from murmuration.evaluation.examining import Examined, answers, examine
 from murmuration.evaluation.exams import Exam
 from murmuration.evaluation.grids import Table, sums_of
 from murmuration.evaluation.promises import set_measures
-from murmuration.metrics import Comparison, Evaluation, Measure, Score
+from murmuration.metrics import Comparison, Evaluation, Measure, Score, shown_in
 from murmuration.metrics.comparison import paired_sums
 from murmuration.metrics.intervals import group_of
 from murmuration.metrics.scores import measure_of
 from murmuration.safeguards import Safeguards
 
-SHIFT_SCORES = {
-    "classification": ("accuracy", "nll", "brier", "ece", "mutual_information"),
-    "regression": ("rmse", "nll", "crps", "coverage_90", "epistemic_std"),
-}
 GROUPS = 2000  # of examples, at most: intervals are then off by 1/sqrt(2 * 2000) = 1.6 %
-PAIRED = ("accuracy", "nll", "crps")  # means of a column: they can be compared example by example
 
 Scores = dict[str, Score]
 Show = Callable[[str, int, int], None]  # what is being done, cells done, cells in all
@@ -121,7 +116,7 @@ def first_of(split: Split, count: int | None) -> Split:
 
 def measures_of(task: Task, guard: Safeguards | None) -> dict[str, Measure]:
     """The scores that are followed under shift, those of the guard's sets among them."""
-    own = {name: measure_of(name, task) for name in SHIFT_SCORES[task]}
+    own = {name: measure_of(name, task) for name in shown_in("shift", task)}
     return {**own, **(set_measures(guard, task) if guard is not None else {})}
 
 
@@ -156,7 +151,7 @@ def tabulated(table: Table, corrupting: Corrupting, clean: Scores, worst: Mappin
         {severity: means(everything, v) for v, severity in enumerate(corrupting.severities)},
         {**means(), **pooled_errors(table)},
         worst,
-        {name: table.mean_sums(name) for name in PAIRED if name in table.measures},
+        {name: table.mean_sums(name) for name, measure in table.measures.items() if measure.is_mean},
     )
 
 

@@ -15,14 +15,14 @@ from murmuration.metrics.curves import (
     reliability,
     risk_coverage,
 )
-from murmuration.metrics.detection import Detection, detection
+from murmuration.metrics.detection import Detection, score_detection
 from murmuration.metrics.evaluation import Evaluation, Score, evaluate, score
 from murmuration.metrics.groups import GroupScores, by_group
 from murmuration.metrics.per_example import columns
-from murmuration.metrics.scores import SCORES, Measure, score_names
+from murmuration.metrics.scores import MEASURES, Measure, add_measure, describe, remove_measure, shown_in
 
 __all__ = [
-    "SCORES",
+    "MEASURES",
     "Comparison",
     "Detection",
     "Evaluation",
@@ -32,17 +32,20 @@ __all__ = [
     "Reliability",
     "RiskCoverage",
     "Score",
+    "add_measure",
     "by_group",
     "columns",
     "compare_predictives",
-    "detection",
+    "describe",
     "evaluate",
     "holm",
     "paired_test",
     "pit_curve",
     "reliability",
+    "remove_measure",
     "risk_coverage",
     "score",
-    "score_names",
+    "score_detection",
+    "shown_in",
     "smallest_difference",
 ]

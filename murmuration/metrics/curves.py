@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from murmuration.errors import Misuse
+from murmuration.metrics.calibration_error import BINS, confidence_bins
 from murmuration.metrics.intervals import wilson
 from murmuration.metrics.per_example import Columns
 from murmuration.metrics.ranking import risks
-from murmuration.metrics.scores import BINS, confidence_bins
 
 POINTS = 200  # of a risk-coverage curve, at most
 

@@ -30,7 +30,7 @@ class Detection:
         return {name: score.to_json() for name, score in vars(self).items()}
 
 
-def detection(familiar: Any, foreign: Any, *, seed: int = 0, resamples: int = 1000) -> Detection:
+def score_detection(familiar: Any, foreign: Any, *, seed: int = 0, resamples: int = 1000) -> Detection:
     """How well scores tell foreign inputs (M,) from familiar ones (N,), larger meaning more foreign.
 
     Neither the AUROC nor `fpr95` depends on how many of each there are; average precision does: a score that
@@ -41,7 +41,7 @@ def detection(familiar: Any, foreign: Any, *, seed: int = 0, resamples: int = 10
     Intervals take the inputs of both groups as independent draws and keep N and M: `delong_interval`,
     `fpr95_interval`, and a bootstrap of both average precisions (`resampled_precisions`).
 
-    >>> found = detection(familiar=[0.1, 0.2, 0.3], foreign=[0.3, 0.4])
+    >>> found = score_detection(familiar=[0.1, 0.2, 0.3], foreign=[0.3, 0.4])
     >>> float(found.auroc) * 6  # pairs in the right order: five, and one tie
     5.5
     >>> float(found.fpr95)

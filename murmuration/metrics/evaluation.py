@@ -19,7 +19,7 @@ from murmuration.metrics.intervals import (
     wilson,
 )
 from murmuration.metrics.per_example import Columns, columns
-from murmuration.metrics.scores import SCORES, Measure, Task
+from murmuration.metrics.scores import MEASURES, Measure, Task
 from murmuration.predictive import Predictive
 from murmuration.predictive_checks import inputs_at_once
 from murmuration.workers import side_by_side
@@ -109,7 +109,7 @@ class Evaluation:
         the full sample put them. Scores that do not exist for these columns are left out: fair ones of a
         single member, the ranking of errors where there are none.
         """
-        chosen = SCORES[self.task] if measures is None else measures
+        chosen = MEASURES[self.task] if measures is None else measures
         existing = {name: measure for name, measure in chosen.items() if measure.exists(self.columns)}
         groups = group_of(self.inputs, seed)
         sums = [group_sums(measure.features(self.columns), groups) for measure in existing.values()]
@@ -190,7 +190,7 @@ def scored(measure: Measure, columns: Columns, means: np.ndarray, resampled: np.
     statistic = float(measure.combine(means))
     if measure.interval is not None:
         low, high = measure.interval(columns)
-        return Score(statistic, min(low, statistic), max(high, statistic))
+        return Score(statistic, *np.clip([min(low, statistic), max(high, statistic)], *measure.bounds))
     if measure.proportion and all_binary(measure.features(columns)[0].values):  # not so with several targets
         inputs = len(columns["log_prob"])
         low, high = (float(end) for end in wilson(np.array(statistic * inputs), np.array(inputs)))

@@ -22,9 +22,9 @@ def columns(pred: Predictive, y: Any) -> Columns:
     """The quantities (N,) of each input, and (S, N) of each member and input, from which all scores follow.
 
     Columns named `expected_...` are means over members (by weight), those named `member_...` keep the
-    members. With several regression targets, errors and widths are means over targets, and `target`,
-    `predicted` and `pit` are (K, N). Columns named `..._fair` estimate what infinitely many such members would
-    get, and need two members at least.
+    members. With two classes, `positive_prob` is the probability of the second. With several regression targets,
+    errors and widths are means over targets, and `target`, `predicted` and `pit` are (K, N). Columns named `..._fair`
+    estimate what infinitely many such members would get, and need two members at least.
     """
     check_no_nan(pred.outputs)
     with torch.no_grad():
@@ -41,9 +41,11 @@ def class_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
     diversity = (expected_brier - own_brier).clamp_min(0)  # the members' squared distance from their mean
     noise = mean_noise(pred)
     fair = {} if noise is None else {"brier_fair": own_brier - noise * diversity}
+    positive = {"positive_prob": pred.mean[:, 1]} if pred.mean.shape[-1] == 2 else {}
     return {
         "label": labels,
         "predicted": pred.predicted,
+        **positive,
         "correct": pred.predicted == labels,
         "log_prob": pred.log_prob(labels),
         "brier": own_brier,

@@ -101,17 +101,23 @@ def placements(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def error_placements(columns: Columns) -> list[Feature]:
-    """Four values (N,) per input that `error_area` makes the AUROC of: does uncertainty rank wrong above right.
+    """Four values (N,) per input that `error_area` makes the AUROC of: does uncertainty rank wrong above right."""
+    return placement_features(columns["confidence"], columns["correct"])
 
-    The AUROC is the mean placement of the wrong among the right, and as well of the right among the wrong
-    (Mann and Whitney 1947). Resampling both, and how many are wrong, gives the spread of DeLong et al. (1988).
+
+def placement_features(scores: np.ndarray, positive: np.ndarray) -> list[Feature]:
+    """Four values (N,) per input that `error_area` makes the AUROC of: do positives (N,) score higher than the rest.
+
+    The AUROC is the mean placement of the positives among the negatives, and as well of the negatives among the
+    positives (Mann and Whitney 1947). Resampling both, and how many there are of each, gives the spread of DeLong
+    et al. (1988).
     """
-    confidence, right = columns["confidence"], columns["correct"]
-    place = np.empty(len(right))  # among the other kind: the share on the right side of it
-    place[~right] = 1 - placements(confidence[~right], np.sort(confidence[right]))
-    place[right] = placements(confidence[right], np.sort(confidence[~right]))
-    area = np.full(len(right), place[right].mean())
-    return [Feature(place * ~right), Feature(place * right), Feature((~right).astype(float)), Feature(area)]
+    place = np.empty(len(positive))  # among the other kind: the fraction on the right side of it
+    place[~positive] = 1 - placements(scores[~positive], np.sort(scores[positive]))
+    place[positive] = placements(scores[positive], np.sort(scores[~positive]))
+    area = np.full(len(positive), place[positive].mean())
+    negative = ~positive
+    return [Feature(place * negative), Feature(place * positive), Feature(negative.astype(float)), Feature(area)]
 
 
 def error_area(means: np.ndarray) -> np.ndarray:
@@ -136,6 +142,41 @@ def error_interval(columns: Columns) -> tuple[float, float]:
     """The 95 % interval of the AUROC of errors."""
     confidence, right = columns["confidence"], columns["correct"]
     return delong_interval(np.sort(-confidence[right]), np.sort(-confidence[~right]))[1:]
+
+
+def two_classes(columns: Columns) -> bool:
+    """Whether there are two classes, and examples of both."""
+    return "positive_prob" in columns and 0 < columns["label"].sum() < len(columns["label"])
+
+
+def auroc_features(columns: Columns) -> list[Feature]:
+    """The features of the AUROC of the second of two classes."""
+    return placement_features(columns["positive_prob"], columns["label"] == 1)
+
+
+def auroc_interval(columns: Columns) -> tuple[float, float]:
+    """The 95 % interval of the AUROC of the second of two classes."""
+    scores, positive = columns["positive_prob"], columns["label"] == 1
+    return delong_interval(np.sort(scores[~positive]), np.sort(scores[positive]))[1:]
+
+
+def precision_influence(columns: Columns) -> np.ndarray:
+    """A value (N,) per input whose mean is the average precision of the second class, with the same spread.
+
+    With weights w on the examples, AP = sum_i w_i y_i R_i / T_i / sum_i w_i y_i, where R_i and T_i are the weights of
+    the positives and of all examples that score at least as high as i. It does not change when all weights grow
+    alike, so its derivatives by them sum to zero: AP + N dAP/dw_k has mean AP, and resampling it is the
+    infinitesimal jackknife (Efron 1982).
+    """
+    scores, positive = columns["positive_prob"], (columns["label"] == 1).astype(float)
+    values, place = np.unique(scores, return_inverse=True)  # increasing
+    total, right = (np.bincount(place, weights=weights, minlength=len(values)) for weights in (None, positive))
+    above, right_above = (np.cumsum(count[::-1])[::-1] for count in (total, right))  # scoring at least as high
+    precision = right_above / above
+    average = float((right * precision).sum() / right.sum())
+    inverse, shrunk = np.cumsum(right / above), np.cumsum(right * precision / above)  # over positives scoring lower
+    slope = positive * (precision[place] - average) + positive * inverse[place] - shrunk[place]
+    return average + len(scores) * slope / right.sum()
 
 
 def delong_interval(low_group: np.ndarray, high_group: np.ndarray) -> tuple[float, float, float]:

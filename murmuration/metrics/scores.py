@@ -1,109 +1,105 @@
-"""The table of scores: each is a function of means, over inputs, of features of the columns.
+"""The table of measures: every score is a function of means, over inputs, of features of the columns.
 
 This form is what makes intervals cheap: a bootstrap resample changes only the means, so a thousand resamples
 of all scores are one matrix product.
+
+A `Measure` also carries all that tables and reports say of a score: its label, one sentence on what it means, which
+way is better, its range, and where it is shown. No other file lists scores by name.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from murmuration.errors import unknown
+from murmuration.errors import Misuse, unknown
+from murmuration.metrics.calibration_error import (
+    adaptive_bins,
+    binned_gap,
+    confidence_bins,
+    counted_gap,
+    largest_gap,
+    squared_gap,
+    sum_of_absolutes,
+    unbiased_square,
+)
 from murmuration.metrics.intervals import Feature
 from murmuration.metrics.per_example import Columns
 from murmuration.metrics.ranking import (
+    auroc_features,
+    auroc_interval,
     error_area,
     error_interval,
     error_placements,
     generalised_influence,
+    precision_influence,
     right_and_wrong,
     risk_influence,
+    two_classes,
 )
-
-BINS = 15  # of every calibration error
 
 Task = Literal["classification", "regression"]
 Better = Literal["lower", "higher", "neutral"]
+Place = Literal["summary", "table", "brief", "shift", "recalibration", "compared"]
 Bounds = tuple[float, float]
 POSITIVE, UNIT, BRIER, ANY = (0.0, np.inf), (0.0, 1.0), (0.0, 2.0), (-np.inf, np.inf)
+
+TABLE: tuple[Place, ...] = ("table",)
+PLACES = {
+    "summary": "the cards that open a report",
+    "table": "the score table of a report",
+    "brief": "short tables: several recipes on the screen, groups of examples",
+    "shift": "scores followed under corruption",
+    "recalibration": "scores before and after a calibrator",
+    "compared": "paired tests of two recipes",
+}
+
+
+class Description(NamedTuple):
+    """How a quantity is written: its label, one sentence, and which way is better."""
+
+    label: str
+    meaning: str
+    better: Better = "neutral"
+
+
+def only(means: np.ndarray) -> np.ndarray:
+    return means[..., 0]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """How a score is computed and read."""
+    """One score of one task: how it is computed, and how it is read and shown.
 
-    task: Task
-    better: Better
-    meaning: str  # one line, for tables and help
-    features: Callable[[Columns], list[Feature]]
-    combine: Callable[[np.ndarray], np.ndarray]  # means (..., F) of the features -> statistic (...)
-    bounds: Bounds  # the score lies within, and so does its interval
+    `values` turns the columns of N inputs (see `per_example.columns`) into one number per input (N,), whose mean is
+    the score; or into several features whose means (F,) `combine` makes a statistic of, and `finish` the score.
+    """
+
+    name: str
+    label: str
+    meaning: str  # one sentence
+    values: Callable[[Columns], np.ndarray | list[Feature]]
+    task: Task = "classification"
+    better: Better = "lower"
+    bounds: Bounds = ANY  # the score lies within, and so does its interval
+    combine: Callable[[np.ndarray], np.ndarray] = only  # means (..., F) of the features -> statistic (...)
     finish: Callable[[np.ndarray], np.ndarray] = np.asarray  # increasing: statistic -> score, e.g. a root
-    proportion: bool = False  # a mean of zeros and ones, whose spread is known without resampling
+    proportion: bool = False  # a mean of zeros and ones: Wilson's interval, written as a percentage
+    needs_members: bool = False  # meaningless for one member: left out of tables then
+    shown: tuple[Place, ...] = TABLE  # see PLACES
     exists: Callable[[Columns], bool] = lambda columns: True  # where it does not, the score is left out
     interval: Callable[[Columns], tuple[float, float]] | None = None  # where there is a better one than by resampling
 
+    def features(self, columns: Columns) -> list[Feature]:
+        """The features whose means the score is a function of."""
+        found = self.values(columns)
+        return found if isinstance(found, list) else [Feature(np.asarray(found, dtype=float))]
 
-def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """The equal-width bin (N,) of each confidence: (lo, hi], zero in the first and one in the last.
-
-    >>> confidence_bins(np.array([0.0, 0.5, 0.51, 1.0]), bins=2).tolist()
-    [0, 0, 1, 1]
-    """
-    return np.searchsorted(np.arange(1, bins) / bins, confidence, side="left")
-
-
-def adaptive_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """The equal-mass bin (N,) of each confidence; equal confidences share a bin, whatever their order."""
-    return np.searchsorted(np.quantile(confidence, np.arange(1, bins) / bins), confidence, side="left")
-
-
-def gap(columns: Columns) -> np.ndarray:
-    """Correctness minus confidence (N,): its mean is 0 wherever the model is calibrated."""
-    return columns["correct"] - columns["confidence"]
-
-
-def binned_gap(binning: Callable[[np.ndarray], np.ndarray]) -> Callable[[Columns], list[Feature]]:
-    return lambda columns: [Feature(gap(columns), binning(columns["confidence"]), BINS)]
-
-
-def counted_gap(columns: Columns) -> list[Feature]:
-    """Per bin: the share of inputs, and their mean gap."""
-    bins, gaps = confidence_bins(columns["confidence"]), gap(columns)
-    return [Feature(np.ones_like(gaps), bins, BINS), Feature(gaps, bins, BINS)]
-
-
-def squared_gap(columns: Columns) -> list[Feature]:
-    """Per bin: the share of inputs, their mean gap and mean squared gap; then one over N."""
-    bins, gaps = confidence_bins(columns["confidence"]), gap(columns)
-    count = Feature(np.full(len(gaps), 1 / len(gaps)))
-    return [*counted_gap(columns), Feature(gaps**2, bins, BINS), count]
-
-
-def sum_of_absolutes(means: np.ndarray) -> np.ndarray:
-    return np.abs(means).sum(-1)
-
-
-def largest_gap(means: np.ndarray) -> np.ndarray:
-    share, gaps = np.split(means, 2, axis=-1)
-    return (np.abs(gaps) / np.where(share > 0, share, 1)).max(-1)
-
-
-def unbiased_square(means: np.ndarray) -> np.ndarray:
-    """The unbiased estimate of the mean over bins of the squared gap.
-
-    Within a bin of n inputs with gaps d, (n mean(d)^2 - mean(d^2)) / (n - 1) is the mean of d_i d_j over
-    pairs i != j: its expectation is the square of the true gap, exactly (a U-statistic; with one confidence
-    per bin it is the debiased estimator of Kumar, Liang and Ma 2019). Bins of one input say nothing and
-    count zero. The root is a root mean square, so far from calibration it is at least the ECE; at
-    calibration it scatters around zero.
-    """
-    shares, gaps, squares = np.split(means[..., :-1], 3, axis=-1)
-    count = 1 / means[..., -1:]
-    n = shares * count
-    return ((gaps**2 * count - squares) / np.where(n > 1.5, n - 1, np.inf)).sum(-1)
+    @property
+    def is_mean(self) -> bool:
+        """Whether the score is the mean of one number per input."""
+        return self.combine is only and self.finish is np.asarray
 
 
 def root(square: np.ndarray) -> np.ndarray:
@@ -114,30 +110,11 @@ def signed_root(square: np.ndarray) -> np.ndarray:
     return np.sign(square) * np.sqrt(np.abs(square))
 
 
-def column(name: str, sign: float = 1.0) -> Callable[[Columns], list[Feature]]:
-    return lambda columns: [Feature(sign * columns[name])]
+def column(name: str, sign: float = 1.0) -> Callable[[Columns], np.ndarray]:
+    return lambda columns: sign * columns[name]
 
 
-def only(means: np.ndarray) -> np.ndarray:
-    return means[..., 0]
-
-
-def mean_of(name: str, task: Task, better: Better, bounds: Bounds, meaning: str) -> Measure:
-    """The score that is the mean of a column."""
-    return Measure(task, better, meaning, column(name), only, bounds)
-
-
-def share_of(name: str, task: Task, better: Better, meaning: str) -> Measure:
-    """The score that is the mean of a column of zeros and ones."""
-    return replace(mean_of(name, task, better, UNIT, meaning), proportion=True)
-
-
-def loss_of(name: str, task: Task, bounds: Bounds, meaning: str) -> Measure:
-    """The score that is minus the mean of a column of log-probabilities."""
-    return Measure(task, "lower", meaning, column(name, sign=-1.0), only, bounds)
-
-
-def fair(name: str, task: Task, bounds: Bounds, meaning: str) -> Measure:
+def fair(name: str, source: str, label: str, meaning: str, **fields: Any) -> Measure:
     """The score that is the mean of a column made for infinitely many members.
 
     Fewer members are further from the mean of all that could have been trained, so a plain score falls as
@@ -145,97 +122,433 @@ def fair(name: str, task: Task, bounds: Bounds, meaning: str) -> Measure:
     is the same on average for every S (Ferro 2014; Fricker, Ferro and Stephenson 2013). It exists for what is
     quadratic in the members, and for two members at least; accuracy and nll have none.
     """
-    measure = mean_of(name, task, "lower", bounds, f"{meaning} of infinitely many such members, estimated")
-    return replace(measure, exists=lambda columns: name in columns)
-
-
-def error_of(binning: Callable[[np.ndarray], np.ndarray], meaning: str) -> Measure:
-    """The calibration error over the bins that `binning` makes."""
-    return Measure("classification", "lower", meaning, binned_gap(binning), sum_of_absolutes, UNIT)
+    exists = lambda columns: source in columns  # noqa: E731
+    return Measure(name, label, meaning, column(source), shown=(), needs_members=True, exists=exists, **fields)
 
 
 C: Task = "classification"
 R: Task = "regression"
 
-CLASS_SCORES: dict[str, Measure] = {
-    "accuracy": share_of("correct", C, "higher", "share of inputs whose most probable class is right"),
-    "nll": loss_of("log_prob", C, POSITIVE, "mean surprise at the label, in nats"),
-    "brier": mean_of("brier", C, "lower", BRIER, "squared distance of the probabilities from the label, 0 to 2"),
-    "brier_fair": fair("brier_fair", C, BRIER, "Brier score"),
-    "ece": error_of(confidence_bins, "mean distance of confidence from accuracy, 15 bins of equal width"),
-    "ece_adaptive": error_of(adaptive_bins, "mean distance of confidence from accuracy, 15 bins of equal mass"),
-    "ece_debiased": Measure(
-        C,
-        "lower",
-        "root mean square distance of confidence from accuracy, free of the bias of noise; may be below 0",
-        squared_gap,
-        unbiased_square,
-        (-1.0, 1.0),
-        signed_root,
+CLASS_MEASURES = (
+    Measure(
+        "accuracy",
+        "Accuracy",
+        "Fraction of test examples whose most probable class is the true one.",
+        column("correct"),
+        better="higher",
+        bounds=UNIT,
+        proportion=True,
+        shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
     ),
-    "mce": Measure(C, "lower", "the largest distance in any of the 15 bins", counted_gap, largest_gap, UNIT),
-    "aurc": Measure(C, "lower", "mean error rate when the least sure are left out", risk_influence, only, UNIT),
-    "augrc": Measure(C, "lower", "mean share of inputs wrong and kept", generalised_influence, only, (0.0, 0.5)),
-    "error_auroc": Measure(
-        C,
-        "higher",
-        "how often a wrong prediction is less confident than a right one; 0.5 is chance",
+    Measure(
+        "nll",
+        "NLL",
+        "Negative log-likelihood of the true class, in nats: confident errors cost most.",
+        column("log_prob", -1.0),
+        bounds=POSITIVE,
+        shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
+    ),
+    Measure(
+        "ece",
+        "ECE",
+        "Expected calibration error: mean gap between confidence and accuracy over 15 bins of equal width.",
+        binned_gap(confidence_bins),
+        bounds=UNIT,
+        combine=sum_of_absolutes,
+        shown=("summary", "table", "brief", "shift", "recalibration"),
+    ),
+    Measure(
+        "brier",
+        "Brier",
+        "Squared distance between the predicted probabilities and the one-hot label, 0 to 2.",
+        column("brier"),
+        bounds=BRIER,
+        shown=("summary", "table", "shift", "recalibration"),
+    ),
+    Measure(
+        "auroc",
+        "AUROC",
+        "Probability that a random example of the second class gets a higher score than one of the first; 0.5 is "
+        "chance.",
+        auroc_features,
+        better="higher",
+        bounds=UNIT,
+        combine=error_area,
+        exists=two_classes,
+        interval=auroc_interval,
+    ),
+    Measure(
+        "average_precision",
+        "AP",
+        "Average precision, the area under the precision-recall curve of the second class; chance gets its frequency.",
+        precision_influence,
+        better="higher",
+        bounds=UNIT,
+        exists=two_classes,
+    ),
+    fair(
+        "brier_fair",
+        "brier_fair",
+        "Brier, fair",
+        "Brier score that infinitely many such members would be expected to have.",
+        bounds=BRIER,
+    ),
+    Measure(
+        "ece_adaptive",
+        "ECE, adaptive",
+        "ECE over 15 bins that hold equally many examples.",
+        binned_gap(adaptive_bins),
+        bounds=UNIT,
+        combine=sum_of_absolutes,
+        shown=(),
+    ),
+    Measure(
+        "ece_debiased",
+        "ECE, debiased",
+        "Root mean square calibration error without the bias of sampling noise; may fall below 0.",
+        squared_gap,
+        bounds=(-1.0, 1.0),
+        combine=unbiased_square,
+        finish=signed_root,
+    ),
+    Measure(
+        "mce",
+        "MCE",
+        "Maximum calibration error: the largest gap between confidence and accuracy in any bin.",
+        counted_gap,
+        bounds=UNIT,
+        combine=largest_gap,
+        shown=(),
+    ),
+    Measure(
+        "aurc",
+        "AURC",
+        "Area under the risk-coverage curve: mean error rate when the least certain examples are rejected first.",
+        risk_influence,
+        bounds=UNIT,
+    ),
+    Measure(
+        "augrc",
+        "AUGRC",
+        "Area under the generalised risk-coverage curve: mean fraction of all examples answered wrongly.",
+        generalised_influence,
+        bounds=(0.0, 0.5),
+        shown=(),
+    ),
+    Measure(
+        "error_auroc",
+        "Error AUROC",
+        "Probability that a wrong prediction is less confident than a right one; 0.5 is chance.",
         error_placements,
-        error_area,
-        UNIT,
+        better="higher",
+        bounds=UNIT,
+        combine=error_area,
         exists=right_and_wrong,
         interval=error_interval,
+        shown=(),
     ),
-    "entropy": mean_of("entropy", C, "neutral", POSITIVE, "total uncertainty, in nats"),
-    "expected_entropy": mean_of("expected_entropy", C, "neutral", POSITIVE, "aleatoric uncertainty, in nats"),
-    "mutual_information": mean_of("mutual_information", C, "neutral", POSITIVE, "epistemic uncertainty, in nats"),
-    "aleatoric": mean_of("aleatoric", C, "neutral", UNIT, "trace of the label's covariance that members agree on"),
-    "epistemic": mean_of("epistemic", C, "neutral", UNIT, "trace of the covariance of members' probabilities"),
-    "disagreement": mean_of("disagreement", C, "neutral", UNIT, "share of pairs of members that differ in class"),
-    "member_accuracy": mean_of("expected_correct", C, "higher", UNIT, "accuracy of a member alone, on average"),
-    "member_nll": loss_of("expected_log_prob", C, POSITIVE, "nll of a member alone, on average"),
-    "member_brier": mean_of("expected_brier", C, "lower", BRIER, "Brier score of a member alone, on average"),
-    "diversity": mean_of("diversity", C, "neutral", BRIER, "what averaging gains: member_brier minus brier"),
-}
+    Measure(
+        "entropy",
+        "Entropy",
+        "Total uncertainty: entropy of the predictive distribution, in nats.",
+        column("entropy"),
+        better="neutral",
+        bounds=POSITIVE,
+        shown=(),
+    ),
+    Measure(
+        "expected_entropy",
+        "Expected entropy",
+        "Aleatoric uncertainty: mean entropy of the members' predictions, in nats.",
+        column("expected_entropy"),
+        better="neutral",
+        bounds=POSITIVE,
+        needs_members=True,
+        shown=(),
+    ),
+    Measure(
+        "mutual_information",
+        "Mutual information",
+        "Epistemic uncertainty: entropy minus expected entropy, in nats; 0 where members agree.",
+        column("mutual_information"),
+        better="neutral",
+        bounds=POSITIVE,
+        needs_members=True,
+        shown=("table", "shift"),
+    ),
+    Measure(
+        "aleatoric",
+        "Aleatoric",
+        "Variance of the label within a member, averaged over members and summed over classes.",
+        column("aleatoric"),
+        better="neutral",
+        bounds=UNIT,
+        shown=(),
+    ),
+    Measure(
+        "epistemic",
+        "Epistemic",
+        "Variance of the members' probabilities, summed over classes.",
+        column("epistemic"),
+        better="neutral",
+        bounds=UNIT,
+        needs_members=True,
+        shown=(),
+    ),
+    Measure(
+        "disagreement",
+        "Disagreement",
+        "Fraction of pairs of members that predict different classes.",
+        column("disagreement"),
+        better="neutral",
+        bounds=UNIT,
+        needs_members=True,
+        shown=(),
+    ),
+    Measure(
+        "member_accuracy",
+        "Member accuracy",
+        "Accuracy of one member alone, on average.",
+        column("expected_correct"),
+        better="higher",
+        bounds=UNIT,
+        needs_members=True,
+    ),
+    Measure(
+        "member_nll",
+        "Member NLL",
+        "NLL of one member alone, on average.",
+        column("expected_log_prob", -1.0),
+        bounds=POSITIVE,
+        needs_members=True,
+    ),
+    Measure(
+        "member_brier",
+        "Member Brier",
+        "Brier score of one member alone, on average.",
+        column("expected_brier"),
+        bounds=BRIER,
+        needs_members=True,
+        shown=(),
+    ),
+    Measure(
+        "diversity",
+        "Diversity",
+        "Gain of averaging: mean Brier score of a member minus that of the ensemble.",
+        column("diversity"),
+        better="neutral",
+        bounds=BRIER,
+        needs_members=True,
+        shown=(),
+    ),
+)
 
-NUMBER_SCORES: dict[str, Measure] = {
-    "rmse": Measure(R, "lower", "root mean square error", column("squared_error"), only, POSITIVE, root),
-    "rmse_fair": replace(fair("squared_error_fair", R, ANY, "root mean square error"), finish=signed_root),
-    "mae": mean_of("absolute_error", R, "lower", POSITIVE, "mean absolute error"),
-    "nll": loss_of("log_prob", R, ANY, "minus the mean log-density of the target, in nats"),
-    "crps": mean_of("crps", R, "lower", POSITIVE, "continuous ranked probability score, in the target's units"),
-    "crps_fair": fair("crps_fair", R, ANY, "CRPS"),
-    "coverage_50": share_of("inside_50", R, "neutral", "share of targets inside the 50 % interval"),
-    "coverage_90": share_of("inside_90", R, "neutral", "share of targets inside the 90 % interval"),
-    "coverage_95": share_of("inside_95", R, "neutral", "share of targets inside the 95 % interval"),
-    "sharpness": mean_of("interval_width", R, "lower", POSITIVE, "mean width of the 90 % interval"),
-    "aurc": Measure(R, "lower", "mean absolute error when the least sure are left out", risk_influence, only, POSITIVE),
-    "augrc": Measure(
-        R,
-        "lower",
-        "mean, over coverages, of the absolute errors kept, per input",
+
+def regression(name: str, label: str, meaning: str, values: Any, **fields: Any) -> Measure:
+    """A measure of regression."""
+    return Measure(name, label, meaning, values, task=R, **fields)
+
+
+def interval_coverage(percent: int, *shown: Place) -> Measure:
+    """The fraction of targets inside the central predictive interval of that nominal coverage."""
+    return regression(
+        f"coverage_{percent}",
+        f"Coverage, {percent} %",
+        f"Fraction of targets inside the {percent} % predictive interval; below {percent} % is overconfident.",
+        column(f"inside_{percent}"),
+        better="neutral",
+        bounds=UNIT,
+        proportion=True,
+        shown=shown,
+    )
+
+
+REGRESSION_MEASURES = (
+    regression(
+        "rmse",
+        "RMSE",
+        "Root mean square error, in the target's unit.",
+        column("squared_error"),
+        bounds=POSITIVE,
+        finish=root,
+        shown=("summary", "table", "brief", "shift", "compared"),
+    ),
+    regression(
+        "nll",
+        "NLL",
+        "Negative log-density of the target, in nats: confident errors cost most.",
+        column("log_prob", -1.0),
+        shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
+    ),
+    regression(
+        "crps",
+        "CRPS",
+        "Continuous ranked probability score: distance of the predictive distribution from the target, in its unit.",
+        column("crps"),
+        bounds=POSITIVE,
+        shown=("summary", "table", "shift", "recalibration"),
+    ),
+    interval_coverage(90, "summary", "table", "brief", "shift", "recalibration"),
+    regression("mae", "MAE", "Mean absolute error, in the target's unit.", column("absolute_error"), bounds=POSITIVE),
+    regression(
+        "sharpness",
+        "Sharpness",
+        "Mean width of the 90 % predictive interval: comparable only at the right coverage.",
+        column("interval_width"),
+        bounds=POSITIVE,
+    ),
+    fair(
+        "rmse_fair",
+        "squared_error_fair",
+        "RMSE, fair",
+        "RMSE that infinitely many such members would be expected to have.",
+        task=R,
+        finish=signed_root,
+    ),
+    fair(
+        "crps_fair",
+        "crps_fair",
+        "CRPS, fair",
+        "CRPS that infinitely many such members would be expected to have.",
+        task=R,
+    ),
+    interval_coverage(50, "table"),
+    interval_coverage(95),
+    regression(
+        "aurc",
+        "AURC",
+        "Area under the risk-coverage curve: mean absolute error when the least certain examples are rejected first.",
+        risk_influence,
+        bounds=POSITIVE,
+        shown=(),
+    ),
+    regression(
+        "augrc",
+        "AUGRC",
+        "Area under the generalised risk-coverage curve, in absolute errors per example.",
         generalised_influence,
-        only,
-        POSITIVE,
+        bounds=POSITIVE,
+        shown=(),
     ),
-    "aleatoric_std": mean_of("aleatoric_std", R, "neutral", POSITIVE, "mean std of the noise members expect"),
-    "epistemic_std": mean_of("epistemic_std", R, "neutral", POSITIVE, "mean std of the members' means"),
-    "member_rmse": Measure(
-        R, "lower", "rmse over members and inputs", column("expected_squared_error"), only, POSITIVE, root
+    regression(
+        "aleatoric_std",
+        "Aleatoric std",
+        "Mean standard deviation of the noise that members predict.",
+        column("aleatoric_std"),
+        better="neutral",
+        bounds=POSITIVE,
     ),
-    "member_nll": loss_of("expected_log_prob", R, ANY, "nll of a member alone, on average"),
+    regression(
+        "epistemic_std",
+        "Epistemic std",
+        "Mean standard deviation of the members' means.",
+        column("epistemic_std"),
+        better="neutral",
+        bounds=POSITIVE,
+        needs_members=True,
+        shown=("table", "shift"),
+    ),
+    regression(
+        "member_rmse",
+        "Member RMSE",
+        "RMSE of one member alone, over members and inputs.",
+        column("expected_squared_error"),
+        bounds=POSITIVE,
+        finish=root,
+        needs_members=True,
+    ),
+    regression(
+        "member_nll",
+        "Member NLL",
+        "NLL of one member alone, on average.",
+        column("expected_log_prob", -1.0),
+        needs_members=True,
+    ),
+)
+
+MEASURES: dict[Task, dict[str, Measure]] = {
+    C: {measure.name: measure for measure in CLASS_MEASURES},
+    R: {measure.name: measure for measure in REGRESSION_MEASURES},
 }
 
-SCORES: dict[Task, dict[str, Measure]] = {C: CLASS_SCORES, R: NUMBER_SCORES}
+QUANTITIES: dict[str, Description] = {  # shown beside the scores, computed elsewhere
+    "ece_pooled": Description("ECE, pooled", "ECE of the predictions under all corruptions together.", "lower"),
+    "detection_auroc": Description(
+        "AUROC", "Probability that an OOD input is less certain than an in-distribution one; 0.5 is chance.", "higher"
+    ),
+    "detection_aupr": Description(
+        "AUPR", "Average precision with the OOD inputs as positives; chance gets their frequency.", "higher"
+    ),
+    "detection_fpr95": Description(
+        "FPR95", "Fraction of OOD inputs accepted where 95 % of in-distribution inputs are.", "lower"
+    ),
+    "confidence": Description("Confidence", "Probability of the predicted class."),
+    "energy": Description("Energy", "Minus the log-sum-exp of the logits."),
+    "max_probability": Description("1 \u2212 max. probability", "One minus the confidence."),
+    "logit_variance": Description("Logit variance", "Variance of the members' logits."),
+    "mahalanobis": Description("Mahalanobis distance", "Distance to the nearest class mean in feature space."),
+    "nearest_neighbours": Description(
+        "Nearest neighbours", "Distance to the tenth nearest training example in feature space."
+    ),
+    "total_std": Description("Total std", "Standard deviation of the predictive distribution."),
+    "mean_kernel": Description("Mean kernel", "Mean kernel value between two members, 0 to 1."),
+    "cosine": Description("Cosine", "Mean cosine between the coupling features of two members."),
+    "push_to_loss": Description("Repulsion / loss gradient", "Norm of the repulsion's gradient over that of the loss."),
+}
 
 
-def score_names(task: Task) -> list[str]:
-    """The names of the scores of a task, in the order they are shown."""
-    return list(SCORES[task])
+def add_measure(measure: Measure) -> Measure:
+    """Register a measure: from now on it is computed with all scores of its task, and reports show and explain it.
+
+    >>> import murmuration as mm
+    >>> half = mm.add_measure(mm.Measure("half", "Half", "Half the accuracy.", lambda columns: columns["correct"] / 2))
+    >>> float(mm.score(mm.Predictive.from_probs([[0.7, 0.3], [0.4, 0.6]]), [0, 0])["half"])
+    0.25
+    >>> mm.remove_measure(half)
+    """
+    if measure.task not in MEASURES:
+        raise unknown("task", measure.task, MEASURES)
+    strange = [place for place in measure.shown if place not in PLACES]
+    if strange:
+        raise unknown("place of a measure", strange[0], PLACES)
+    if measure.name in MEASURES[measure.task]:
+        raise Misuse(f"there is a {measure.task} measure '{measure.name}' already: choose another name")
+    MEASURES[measure.task][measure.name] = measure
+    return measure
+
+
+def remove_measure(measure: Measure) -> None:
+    """Forget a measure that `add_measure` registered."""
+    if MEASURES[measure.task].get(measure.name) is not measure:
+        raise Misuse(f"the {measure.task} measure '{measure.name}' is not registered")
+    del MEASURES[measure.task][measure.name]
 
 
 def measure_of(name: str, task: Task) -> Measure:
     """The measure of that name."""
-    if name not in SCORES[task]:
-        raise unknown(f"{task} score", name, SCORES[task])
-    return SCORES[task][name]
+    if name not in MEASURES[task]:
+        raise unknown(f"{task} score", name, MEASURES[task])
+    return MEASURES[task][name]
+
+
+def shown_in(place: Place, task: Task, *, members: int = 2) -> list[str]:
+    """The names of the measures that are shown in a place, in the table's order.
+
+    >>> shown_in("brief", "regression")
+    ['rmse', 'nll', 'coverage_90']
+    """
+    found = MEASURES[task].values()
+    return [each.name for each in found if place in each.shown and (members > 1 or not each.needs_members)]
+
+
+def describe(name: str, task: Task = C) -> Description:
+    """The label, meaning and direction of a score or another quantity; an unknown name is its own label.
+
+    >>> describe("ece").label, describe("my_score").label
+    ('ECE', 'My score')
+    """
+    measure = MEASURES[task].get(name) or next((found[name] for found in MEASURES.values() if name in found), None)
+    if measure is not None:
+        return Description(measure.label, measure.meaning, measure.better)
+    plain = name.replace("_", " ").strip()
+    return QUANTITIES.get(name, Description(plain[:1].upper() + plain[1:], ""))

@@ -3,12 +3,11 @@
 import math
 
 from murmuration.evaluation import Assessment
-from murmuration.metrics import paired_test
+from murmuration.metrics import paired_test, shown_in
 from murmuration.metrics.scores import measure_of
 from murmuration.reports.wording import meaning, number, percent
 
 DOUBT = 0.05  # a p-value from here on says that chance may explain a difference
-MAIN = {"classification": "accuracy", "regression": "rmse"}
 LISTED = 3  # groups or classes that a sentence names
 
 
@@ -84,7 +83,7 @@ def about_declining(assessment: Assessment, who: str) -> str:
 
 def about_groups(assessment: Assessment, who: str) -> str:
     """Which groups are worse off by more than chance explains."""
-    score = MAIN[assessment.exam.task]
+    score = shown_in("brief", assessment.exam.task)[0]
     worse = [
         f"{column} {each.value} ({number(each.scores[score])})"
         for column, found in assessment.groups.items()
@@ -108,7 +107,7 @@ def about_shift(assessment: Assessment, who: str) -> str:
     if shift is None:
         return ""
     task = assessment.exam.task
-    score = MAIN[task]
+    score = shown_in("brief", task)[0]
     higher = measure_of(score, task).better == "higher"
     last = max(shift.by_severity)
     worst = (min if higher else max)(shift.by_type, key=lambda name: float(shift.by_type[name][score]))

@@ -12,7 +12,7 @@ from murmuration.data import Data
 from murmuration.data.columns import TablePreparation
 from murmuration.ensemble import Ensemble
 from murmuration.evaluation import Assessment, Exam, assess
-from murmuration.metrics import SCORES
+from murmuration.metrics import MEASURES
 from murmuration.reports.entries import entry_of
 from murmuration.reports.examples import doubtful_examples, uncertain_examples
 from murmuration.reports.findings import Difference, differences, findings
@@ -47,7 +47,7 @@ def report_of(
         doubtful=doubtful_examples(doubter),
         doubtful_of=doubter.name if len(assessments) > 1 else "",
         notes=findings(assessments, differences(assessments) if tests is None else tests),
-        directions={name: measure.better for name, measure in SCORES[exam.task].items()},
+        directions={name: measure.better for name, measure in MEASURES[exam.task].items()},
         command=command or manifest.get("command", "") or this_command(),
         versions=manifest.get("versions", {}),
         seeds=sorted({seed for each in assessments for seed in seeds_of(manifest_of(each))}),

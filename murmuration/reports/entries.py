@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmuration.evaluation import Assessment
+from murmuration.metrics import shown_in
 from murmuration.metrics.per_example import Columns
 from murmuration.reports.coupling_records import meetings_of
 from murmuration.reports.curves import declining, plain, reliability_of
@@ -18,33 +19,6 @@ from murmuration.reports.records import Cost, Entry, Histogram, Parity
 from murmuration.reports.trust_entries import trust_of
 
 BINS = 20  # of a histogram
-SHOWN = {  # the others are in metrics.json
-    "classification": (
-        "accuracy",
-        "nll",
-        "brier",
-        "ece",
-        "ece_debiased",
-        "aurc",
-        "mutual_information",
-        "member_accuracy",
-        "member_nll",
-    ),
-    "regression": (
-        "rmse",
-        "mae",
-        "nll",
-        "crps",
-        "coverage_50",
-        "coverage_90",
-        "sharpness",
-        "aleatoric_std",
-        "epistemic_std",
-        "member_rmse",
-        "member_nll",
-    ),
-}
-OF_SEVERAL = ("mutual_information", "epistemic_std", "member_accuracy", "member_nll", "member_rmse")
 CURVES = ("epoch", "train_loss", "val_nll", "val_accuracy", "val_rmse", "ensemble")
 
 
@@ -53,7 +27,7 @@ def entry_of(assessment: Assessment) -> Entry:
     columns, task = assessment.evaluation.columns, assessment.exam.task
     classes = task == "classification"
     members, ensemble = len(assessment.evaluation.agreement), assessment.ensemble
-    shown = [name for name in SHOWN[task] if members > 1 or name not in OF_SEVERAL]
+    shown = shown_in("table", task, members=members)
     scores = {name: assessment.scores[name] for name in shown if name in assessment.scores}
     return Entry(
         name=assessment.name,

@@ -8,12 +8,11 @@ from typing import Any
 
 from murmuration.evaluation import Assessment
 from murmuration.evaluation.shift import paired_shift
-from murmuration.metrics import Comparison, paired_test
+from murmuration.metrics import Comparison, paired_test, shown_in
 from murmuration.metrics.scores import measure_of
 from murmuration.reports.advice import advice
 from murmuration.reports.wording import meaning, number, percent
 
-COMPARED = {"classification": ("accuracy", "nll"), "regression": ("rmse", "nll")}
 DOUBT = 0.05  # a p-value from here on says that chance may explain a difference
 PROMISE = 0.9
 
@@ -53,7 +52,7 @@ def differences(assessments: Sequence[Assessment]) -> list[Difference]:
     return [
         Difference(a.name, b.name, measure_of(score, task).better, test)
         for a, b in combinations(assessments, 2)
-        for score in COMPARED[task]
+        for score in shown_in("compared", task)
         for test in tests_of(a, b, score)
     ]
 

@@ -2,6 +2,7 @@
 
 import math
 
+from murmuration.metrics import shown_in
 from murmuration.reports.cells import glossary, score_cell, score_head
 from murmuration.reports.markup import NOTHING, Markup, details, figure, grid, join, png, section, table, tag, text
 from murmuration.reports.records import Report, Score
@@ -10,10 +11,6 @@ from murmuration.reports.trust_figures import by_severity, shift_curves, trusted
 from murmuration.reports.trust_records import Shift
 from murmuration.reports.wording import finite_mean, meaning, number
 
-CURVES = {  # scores drawn by severity, as far as they are there
-    "classification": ("accuracy", "nll", "brier", "ece", "mutual_information"),
-    "regression": ("rmse", "nll", "crps", "coverage_90", "epistemic_std"),
-}
 CORRUPTED = {  # what the literature calls a mean over corruptions and severities
     "accuracy": "cA",
     "nll": "cNLL",
@@ -40,7 +37,9 @@ def shift(report: Report) -> Markup:
     shifts = shifts_of(report)
     if not shifts:
         return NOTHING
-    names = [name for name in CURVES[report.task] if any(by_severity(each, name) for each in shifts.values())]
+    names = [
+        name for name in shown_in("shift", report.task) if any(by_severity(each, name) for each in shifts.values())
+    ]
     drawn = [shift_curves(report, name, f"shift-{place}") for place, name in enumerate(names)]
     told = [meaning(name, report.directions) for name in names]
     body = [

@@ -6,6 +6,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from murmuration.metrics import MEASURES, shown_in
+from murmuration.metrics.scores import Task
 from murmuration.reports.figures import usable
 from murmuration.reports.markup import NOTHING, Markup, join, section, tag, text
 from murmuration.reports.records import Entry, Report, Score
@@ -13,17 +15,7 @@ from murmuration.reports.wording import MISSING, interval, meaning, number, perc
 
 Key = TypeVar("Key", bound=Hashable)
 
-MAIN = {  # in the order in which a reader wants them
-    "classification": ("accuracy", "nll", "ece", "brier", "aurc", "mutual_information"),
-    "regression": ("rmse", "nll", "crps", "coverage_90", "mae", "sharpness"),
-}
 DECIDING = "nll"  # picks the leading recipe where it is known: it judges the whole predictive distribution
-SHARES = {
-    "accuracy",
-    "coverage_50",
-    "coverage_90",
-    "coverage_95",
-}  # shown as percentages where there is room for words
 CARDS = 4
 
 
@@ -32,14 +24,14 @@ def score_names(report: Report) -> list[str]:
     return main_first(report.task, (name for entry in report.entries for name in entry.scores))
 
 
-def main_first(task: str, names: Iterable[str]) -> list[str]:
+def main_first(task: Task, names: Iterable[str]) -> list[str]:
     """Names of scores, each once: the main ones of the task first, then the others as they come.
 
-    >>> main_first("regression", ["mae", "sharpness", "rmse", "new", "mae"])
-    ['rmse', 'mae', 'sharpness', 'new']
+    >>> main_first("regression", ["mae", "coverage_90", "rmse", "new", "mae"])
+    ['rmse', 'coverage_90', 'mae', 'new']
     """
     present = dict.fromkeys(names)
-    main = [name for name in MAIN[task] if name in present]
+    main = [name for name in shown_in("summary", task) if name in present]
     return main + [name for name in present if name not in main]
 
 
@@ -150,8 +142,10 @@ def _about_leader(report: Report, entry: Entry, score: str) -> Markup:
 
 def _card(report: Report, name: str, score: Score) -> Markup:
     told = meaning(name, report.directions)
-    shown = percent(score[0]) if name in SHARES else number(score[0])
-    ends = " to ".join(percent(end) for end in score[1:]) if name in SHARES else interval(score)
+    measure = MEASURES[report.task].get(name)
+    shares = measure is not None and measure.proportion
+    shown = percent(score[0]) if shares else number(score[0])
+    ends = " to ".join(percent(end) for end in score[1:]) if shares else interval(score)
     ends = ends if interval(score) else ""
     better = tag("span", text(f"{told.better} is better"), "direction") if told.better else NOTHING
     parts = [

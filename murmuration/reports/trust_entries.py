@@ -8,8 +8,9 @@ import numpy as np
 from murmuration.data import ImagePreparation
 from murmuration.data.shift.sheet import sheet
 from murmuration.evaluation import Assessment, ForeignFound, RuleFound, SetsFound, ShiftFound
-from murmuration.metrics import Evaluation, Score
+from murmuration.metrics import Evaluation, Score, shown_in
 from murmuration.metrics.groups import GroupScores
+from murmuration.metrics.scores import Task
 from murmuration.reports.curves import plain, reliability_of, triple
 from murmuration.reports.measured import Histogram
 from murmuration.reports.measured import Score as Triple
@@ -27,8 +28,6 @@ from murmuration.reports.trust_records import (
 )
 
 NONE = Score(np.nan, np.nan, np.nan)
-RECALIBRATED = {"classification": ("nll", "ece", "brier", "accuracy"), "regression": ("nll", "crps", "coverage_90")}
-GROUPED = {"classification": ("accuracy", "nll", "ece"), "regression": ("rmse", "nll", "coverage_90")}
 RULES = {
     "cost": "least cost: an error {0:g}, declining {1:g}",
     "risk": "at most {0:.3g} of the answers wrong",
@@ -114,7 +113,7 @@ def calibration_of(assessment: Assessment) -> Calibration | None:
 def recalibrated(where: str, before: Evaluation, after: Evaluation) -> Recalibrated:
     """Scores and reliability of the same examples, without and with the calibrator."""
     scores = [
-        plain({name: found[name] for name in RECALIBRATED[before.task] if name in found})
+        plain({name: found[name] for name in shown_in("recalibration", before.task) if name in found})
         for found in (before.scores(), after.scores())
     ]
     return Recalibrated(
@@ -151,7 +150,7 @@ def rule_of(found: RuleFound) -> Rule:
     )
 
 
-def group_of(column: str, found: GroupScores, task: str) -> Group:
-    scores = plain({name: found.scores[name] for name in GROUPED[task] if name in found.scores})
+def group_of(column: str, found: GroupScores, task: Task) -> Group:
+    scores = plain({name: found.scores[name] for name in shown_in("brief", task) if name in found.scores})
     note = "worse than the rest by more than chance explains" if found.worse else ""
     return Group(column, found.value, found.examples, scores, note)

@@ -108,7 +108,7 @@ def detection_dots(found: Sequence[tuple[int, str, Foreign]], name: str) -> Figu
         Series(entry, place, {labels[key]: detection.auroc for key, detection in foreign.detections.items()})
         for place, entry, foreign in found
     ]
-    drawn = dot_rows(name, titled(meaning("auroc")), [labels[key] for key in rows], series)
+    drawn = dot_rows(name, titled(meaning("detection_auroc")), [labels[key] for key in rows], series)
     return with_legend(drawn)
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from murmuration.decisions import larger_is_surer
+from murmuration.metrics import shown_in
 from murmuration.reports.cells import (
     glossary,
     histogram_table,
@@ -16,7 +17,7 @@ from murmuration.reports.cells import (
 from murmuration.reports.figures import histogram
 from murmuration.reports.markup import NOTHING, Markup, details, figure, grid, join, section, table, tag, text
 from murmuration.reports.records import Report
-from murmuration.reports.summary import MAIN, main_first, number_of, winners
+from murmuration.reports.summary import main_first, number_of, winners
 from murmuration.reports.trust_figures import (
     MOST_ROWS,
     before_and_after,
@@ -189,7 +190,7 @@ def foreign(report: Report) -> Markup:
         _foreign_part(report, [each for each in found if each[2].name == name], several, f"foreign-{turn}")
         for turn, name in enumerate(names)
     ]
-    scores = glossary([meaning(name) for name in ("auroc", "aupr", "fpr95")]) if any(parts) else NOTHING
+    scores = glossary([meaning(f"detection_{name}") for name in ("auroc", "aupr", "fpr95")]) if any(parts) else NOTHING
     reading = (
         "Inputs of a kind that the ensemble was never shown. It cannot be right about them, but it can be unsure: a "
         "good uncertainty is higher for them than for the familiar test examples. ★ marks the best value of a column, "
@@ -216,7 +217,7 @@ def _foreign_part(report: Report, found: list[tuple[int, str, Foreign]], several
 
 
 def _detection_table(name: str, found: Mapping[tuple[str, str], Detection], several: bool) -> Markup:
-    told = [meaning(name) for name in ("auroc", "aupr", "fpr95")]
+    told = [meaning(f"detection_{name}") for name in ("auroc", "aupr", "fpr95")]
     columns = {key: (each.auroc, each.aupr, each.fpr95) for key, each in found.items()}
     best = [winners({key: c[at][0] for key, c in columns.items()}, m.better) for at, m in enumerate(told)]
     rows = [
@@ -236,7 +237,7 @@ def groups(report: Report) -> Markup:
     columns = list(dict.fromkeys(group.column for _, group in found))
     parts = []
     for turn, column in enumerate(columns):
-        main = next(iter(names), MAIN[report.task][0])
+        main = next(iter(names), shown_in("brief", report.task)[0])
         rows = [(entry, group) for entry, group in found if group.column == column]
         drawn = figure(group_dots(report, column, main, f"groups-{turn}"))
         many = len({group.value for _, group in rows}) > MOST_ROWS

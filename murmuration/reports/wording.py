@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from murmuration.metrics import describe
 from murmuration.reports.records import Score
 
 MISSING = "\u2013"  # a dash
@@ -19,122 +20,11 @@ class Meaning(NamedTuple):
     reading: str
 
 
-MEANINGS = {
-    "accuracy": Meaning("Accuracy", "higher", "Share of test examples whose most probable class is the true one."),
-    "nll": Meaning(
-        "NLL",
-        "lower",
-        "Surprise at the truth, in nats: being wrong costs, being sure and wrong costs much more.",
-    ),
-    "brier": Meaning(
-        "Brier", "lower", "Squared distance between the predicted probabilities and what happened, 0 to 2."
-    ),
-    "ece": Meaning("ECE", "lower", "Average gap between confidence and accuracy: 0.02 means off by two points."),
-    "ece_adaptive": Meaning("ECE, adaptive", "lower", "The same gap, in bins that hold equally many examples."),
-    "ece_debiased": Meaning("ECE, debiased", "lower", "The gap less what noise alone would show; it may fall below 0."),
-    "mce": Meaning("MCE", "lower", "The largest gap between confidence and accuracy in any bin."),
-    "ece_pooled": Meaning(
-        "ECE, pooled", "lower", "The gap when the predictions under all corruptions are judged together."
-    ),
-    "brier_fair": Meaning(
-        "Brier, fair", "lower", "The Brier score that infinitely many such members would be expected to have."
-    ),
-    "augrc": Meaning(
-        "AUGRC", "lower", "Mean share of all examples answered wrongly, when the least certain are set aside first."
-    ),
-    "aurc": Meaning("AURC", "lower", "Mean error rate when the least certain examples are set aside first."),
-    "error_auroc": Meaning(
-        "Error AUROC",
-        "higher",
-        "How well uncertainty ranks wrong predictions above right ones; 0.5 is chance.",
-    ),
-    "ood_auroc": Meaning(
-        "OOD AUROC", "higher", "How well uncertainty tells foreign inputs from familiar ones; 0.5 is chance."
-    ),
-    "auroc": Meaning(
-        "AUROC", "higher", "Chance that a foreign input looks less certain than a familiar one; 0.5 is a coin toss."
-    ),
-    "aupr": Meaning(
-        "AUPR",
-        "higher",
-        "Mean share of foreign inputs among those flagged; a coin toss gets the share of foreign inputs in the mix.",
-    ),
-    "fpr95": Meaning(
-        "FPR95", "lower", "Share of foreign inputs let in by the threshold that lets in 95 % of the familiar ones."
-    ),
-    "coverage": Meaning(
-        "Coverage", "", "Share of truths inside the predicted sets; it should reach what was promised."
-    ),
-    "set_size": Meaning(
-        "Set size", "lower", "Mean size of the predicted sets: worth something if their coverage is right."
-    ),
-    "energy": Meaning(
-        "Energy", "", "How weakly the networks respond to an input, before their outputs become probabilities."
-    ),
-    "max_probability": Meaning(f"1 {MINUS} max. probability", "", "How far the highest probability is from one."),
-    "logit_variance": Meaning("Logit variance", "", "How far the members' raw outputs lie apart."),
-    "mahalanobis": Meaning(
-        "Mahalanobis distance", "", "Distance of an input's features to those of the nearest class, by their spread."
-    ),
-    "nearest_neighbours": Meaning(
-        "Nearest neighbours", "", "Distance of an input's features to the tenth nearest training example."
-    ),
-    "confidence": Meaning("Confidence", "", "Probability of the class that was predicted."),
-    "entropy": Meaning("Entropy", "", "Total uncertainty of a prediction, in nats."),
-    "expected_entropy": Meaning("Expected entropy", "", "The part of it that the members agree on, in nats."),
-    "mutual_information": Meaning(
-        "Mutual information", "", "The part of it on which the members disagree (JS), in nats."
-    ),
-    "aleatoric": Meaning(
-        "Aleatoric", "", "Variance of the label that all answers agree on, summed over the classes: noise."
-    ),
-    "epistemic": Meaning(
-        "Epistemic", "", "Variance of the probabilities from answer to answer, summed over the classes: disagreement."
-    ),
-    "disagreement": Meaning("Disagreement", "", "Share of pairs of members that choose different classes."),
-    "member_accuracy": Meaning("Member accuracy", "higher", "Accuracy of one member alone, on average."),
-    "member_nll": Meaning("Member NLL", "lower", "NLL of one member alone, on average."),
-    "member_brier": Meaning("Member Brier", "lower", "Brier score of one member alone, on average."),
-    "diversity": Meaning("Diversity", "", "What averaging gains: a member's Brier score less the ensemble's."),
-    "rmse": Meaning("RMSE", "lower", "Typical size of an error, in the target's unit; large errors weigh more."),
-    "mae": Meaning("MAE", "lower", "Average size of an error, in the target's unit."),
-    "crps": Meaning(
-        "CRPS", "lower", "Distance between the predicted distribution and the truth, in the target's unit."
-    ),
-    "rmse_fair": Meaning(
-        "RMSE, fair", "lower", "The RMSE that infinitely many such members would be expected to have."
-    ),
-    "crps_fair": Meaning(
-        "CRPS, fair", "lower", "The CRPS that infinitely many such members would be expected to have."
-    ),
-    "coverage_50": Meaning("Coverage, 50 %", "", "Share of truths inside the 50 % interval; it should be one half."),
-    "coverage_90": Meaning("Coverage, 90 %", "", "Share of truths inside the 90 % interval; less is overconfident."),
-    "coverage_95": Meaning("Coverage, 95 %", "", "Share of truths inside the 95 % interval; less is overconfident."),
-    "sharpness": Meaning(
-        "Sharpness", "lower", "Mean width of the 90 % interval: worth something if its coverage is right."
-    ),
-    "total_std": Meaning("Total spread", "", "Standard deviation of the prediction, noise and disagreement together."),
-    "aleatoric_std": Meaning("Aleatoric spread", "", "Standard deviation of the noise that the members expect."),
-    "epistemic_std": Meaning("Epistemic spread", "", "Standard deviation of the members' means: their disagreement."),
-    "mean_kernel": Meaning("Mean kernel", "", "How alike two members look to each other, from 0 to 1."),
-    "cosine": Meaning("Cosine", "", "Between what two members show each other; 1 for the same direction."),
-    "push_to_loss": Meaning("Push to loss", "", "Length of the repulsion's gradient over that of the loss."),
-    "member_rmse": Meaning("Member RMSE", "lower", "RMSE of one member alone, on average."),
-}
-
-
 def meaning(name: str, directions: Mapping[str, str] | None = None) -> Meaning:
-    """The label, direction and reading of a score; a name nobody knows is its own label.
-
-    >>> meaning("ece").better
-    'lower'
-    >>> meaning("my_score", {"my_score": "higher"})
-    Meaning(label='My score', better='higher', reading='')
-    """
-    plain = name.replace("_", " ").strip()
-    known = MEANINGS.get(name, Meaning(plain[:1].upper() + plain[1:], "", ""))
+    """The label, direction and explanation of a score; a name nobody knows is its own label."""
+    known = describe(name)
     better = (directions or {}).get(name, known.better)
-    return known._replace(better="" if better == "neutral" else better)
+    return Meaning(known.label, "" if better == "neutral" else better, known.meaning)
 
 
 def number(value: float) -> str:

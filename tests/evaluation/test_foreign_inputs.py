@@ -13,7 +13,7 @@ from murmuration.data import Split
 from murmuration.ensemble import Ensemble
 from murmuration.evaluation import Exam, ForeignFound, assess, assess_foreign, exam_of, familiar_of
 from murmuration.evaluation.foreign import BINS, counted
-from murmuration.metrics import detection
+from murmuration.metrics import score_detection
 from murmuration.ood import distance_columns, fit_feature_distance, ood_columns
 from murmuration.recipe import Plan
 from murmuration.reports.advice import about_foreign
@@ -50,7 +50,7 @@ def test_every_detection_is_that_of_its_uncertainties(found, ensemble, moons, fa
     assert list(found.detections) == list(own)
     assert set(own) >= {"entropy", "mutual_information", "energy", "mahalanobis", "nearest_neighbours"}
     for name, each in found.detections.items():
-        assert each.to_json() == detection(own[name], strange[name]).to_json()
+        assert each.to_json() == score_detection(own[name], strange[name]).to_json()
         pairs = (strange[name][:, None] > own[name]).mean() + (strange[name][:, None] == own[name]).mean() / 2
         assert each.auroc == pytest.approx(pairs, abs=1e-12)
 

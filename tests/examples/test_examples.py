@@ -54,6 +54,13 @@ def test_repulsion_raises_the_doubt_away_from_data(capsys):
     assert capsys.readouterr().out.count("forde-identity") == 2
 
 
+def test_a_measure_of_ones_own_is_scored_and_explained(capsys):
+    found = run("own_measure")
+    assert 0 <= found["low"] <= found["cost"] <= found["high"] <= 10
+    assert found["explained"] == 1
+    assert "95 % interval" in capsys.readouterr().out
+
+
 def test_every_example_is_run_here():
     text = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     assert all(f'"{path.stem}"' in text for path in EXAMPLES.glob("*.py"))

@@ -11,7 +11,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 
 from murmuration.errors import Misuse
-from murmuration.metrics import Detection, Score, detection
+from murmuration.metrics import Detection, Score, score_detection
 from murmuration.metrics.detection import (
     EDGES,
     average_precision,
@@ -35,7 +35,7 @@ def joined(familiar: np.ndarray, foreign: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def test_three_against_three_with_ties_by_hand() -> None:
-    found = detection([1.0, 2.0, 3.0], [2.0, 3.0, 4.0], resamples=10)
+    found = score_detection([1.0, 2.0, 3.0], [2.0, 3.0, 4.0], resamples=10)
     # Pairs: 2 beats 1 and ties 2; 3 beats 1 and 2 and ties 3; 4 beats all. 6 + 2/2 of 9.
     assert float(found.auroc) == pytest.approx(7 / 9, abs=1e-15)
     # Precision at 4, 3 and 2: 1 of 1, 2 of 3, 3 of 5.
@@ -48,12 +48,12 @@ def test_three_against_three_with_ties_by_hand() -> None:
 
 def test_fpr95_at_twenty_leaves_out_exactly_one() -> None:
     familiar = np.arange(20.0)
-    found = detection(familiar, [17.5, 18.0, 18.5, 19.0], resamples=10)
+    found = score_detection(familiar, [17.5, 18.0, 18.5, 19.0], resamples=10)
     assert float(found.fpr95) == 0.5  # the threshold is 18
 
 
 def test_a_score_that_says_nothing() -> None:
-    found = detection(np.zeros(30), np.zeros(10), resamples=50)
+    found = score_detection(np.zeros(30), np.zeros(10), resamples=50)
     assert float(found.auroc) == 0.5
     assert float(found.aupr) == 0.25  # the share of the foreign
     assert float(found.fpr95) == 1
@@ -65,7 +65,7 @@ def test_agrees_with_other_libraries(grain: float | None) -> None:
     familiar, foreign = groups(203, 57, 0.8)
     if grain:  # many ties
         familiar, foreign = (np.round(group / grain) * grain for group in (familiar, foreign))
-    found, (truth, scores) = detection(familiar, foreign, resamples=10), joined(familiar, foreign)
+    found, (truth, scores) = score_detection(familiar, foreign, resamples=10), joined(familiar, foreign)
     assert float(found.auroc) == pytest.approx(roc_auc_score(truth, scores), abs=1e-12)
     assert float(found.aupr) == pytest.approx(average_precision_score(truth, scores), abs=1e-12)
     assert float(found.aupr_familiar) == pytest.approx(average_precision_score(1 - truth, -scores), abs=1e-12)
@@ -114,7 +114,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     assert (round(auroc, 3), round(aupr, 3), round(fpr95, 3)) == (0.856, 0.854, 0.558)
     held = np.zeros(3)
     for seed in range(200):
-        found = detection(*groups(count, count, distance, seed=seed), seed=seed, resamples=200)
+        found = score_detection(*groups(count, count, distance, seed=seed), seed=seed, resamples=200)
         scores = (found.auroc, found.aupr, found.fpr95)
         held += [score.low <= truth <= score.high for score, truth in zip(scores, truths, strict=True)]
     # Of 200 at 95 %: a standard error of 1.5 %; three of them, and 1 % for 200 resamples.
@@ -153,7 +153,7 @@ def test_cells_keep_the_precision_and_its_spread() -> None:
 
 
 def test_groups_wholly_apart_still_leave_room_for_doubt() -> None:
-    found = detection(np.arange(50.0), np.arange(100.0, 120.0), resamples=50)
+    found = score_detection(np.arange(50.0), np.arange(100.0, 120.0), resamples=50)
     assert [float(score) for score in (found.auroc, found.aupr, found.fpr95)] == [1, 1, 0]
     z2 = norm.ppf(0.975) ** 2
     assert found.auroc.low == pytest.approx(20 / (20 + z2), abs=1e-12)  # Wilson, 20 of 20
@@ -171,28 +171,28 @@ def test_the_limit_of_groups_apart_is_the_precision_with_wrong_examples_added() 
 
 def test_an_inverted_score_is_the_mirror_image() -> None:
     familiar, foreign = groups(80, 60, 1.0)
-    found, mirrored = detection(familiar, foreign), detection(-familiar, -foreign)
+    found, mirrored = score_detection(familiar, foreign), score_detection(-familiar, -foreign)
     assert float(mirrored.auroc) == pytest.approx(1 - found.auroc, abs=1e-14)
     assert mirrored.auroc.low == pytest.approx(1 - found.auroc.high, abs=1e-14)
-    swapped = detection(-foreign, -familiar)
+    swapped = score_detection(-foreign, -familiar)
     assert float(swapped.aupr) == pytest.approx(float(found.aupr_familiar), abs=1e-14)
 
 
 def test_only_the_order_of_scores_counts() -> None:
     familiar, foreign = groups(80, 60, 1.0)
-    assert detection(np.exp(familiar), np.exp(foreign)).to_json() == detection(familiar, foreign).to_json()
+    assert score_detection(np.exp(familiar), np.exp(foreign)).to_json() == score_detection(familiar, foreign).to_json()
     shuffled = np.random.default_rng(0).permutation(foreign)
-    assert detection(familiar, shuffled).to_json() == detection(familiar, foreign).to_json()
+    assert score_detection(familiar, shuffled).to_json() == score_detection(familiar, foreign).to_json()
 
 
 def test_the_interval_of_a_rare_group_stays_positive() -> None:
-    found = detection(*groups(20_000, 10, 0.5), resamples=200)
+    found = score_detection(*groups(20_000, 10, 0.5), resamples=200)
     assert 0 < found.aupr.low < found.aupr < found.aupr.high < 0.1
 
 
 def test_every_interval_holds_its_value_however_few_there_are() -> None:
     for familiar, foreign in itertools.product(([0.0], [0.0, 1.0], [2.0, 1.0, 1.0]), repeat=2):
-        for score in vars(detection(familiar, foreign, resamples=30)).values():
+        for score in vars(score_detection(familiar, foreign, resamples=30)).values():
             assert 0 <= score.low <= float(score) <= score.high <= 1
 
 
@@ -211,7 +211,7 @@ def test_resampling_does_not_grow_with_the_inputs() -> None:
 
 def test_intervals_of_a_million_inputs() -> None:
     familiar, foreign = groups(1_000_000, 200_000, 1.0)
-    found = detection(familiar, foreign, resamples=500)
+    found = score_detection(familiar, foreign, resamples=500)
     assert abs(found.auroc - norm.cdf(1 / math.sqrt(2))) < 4 * (found.auroc.high - found.auroc.low) / 3.92
     # The spread of FPR95 by the delta method: of the binomial, and of the quantile times the ratio of densities.
     share, edge = norm.cdf(norm.ppf(0.95) - 1), norm.ppf(0.95)
@@ -223,7 +223,7 @@ def test_intervals_of_a_million_inputs() -> None:
 
 def test_the_same_seed_gives_the_same_numbers_and_another_gives_others() -> None:
     familiar, foreign = groups(50, 50, 1.0)
-    assert detection(familiar, foreign, seed=1) == detection(familiar, foreign, seed=1)
+    assert score_detection(familiar, foreign, seed=1) == score_detection(familiar, foreign, seed=1)
     first, second = (fpr95_interval(familiar, foreign, seed=seed, resamples=50) for seed in (1, 2))
     assert first.low != second.low
 
@@ -243,5 +243,5 @@ def test_a_record_can_be_written_down() -> None:
 )
 def test_bad_scores_are_refused_in_one_line(familiar: list, foreign: list, message: str) -> None:
     with pytest.raises(Misuse, match=message) as error:
-        detection(familiar, foreign)
+        score_detection(familiar, foreign)
     assert "\n" not in str(error.value)

@@ -9,7 +9,7 @@ from scipy import stats
 
 from murmuration.metrics import Evaluation, columns, evaluate, score
 from murmuration.metrics.evaluation import overall_means
-from murmuration.metrics.scores import SCORES
+from murmuration.metrics.scores import MEASURES
 from murmuration.predictive import Predictive
 
 DRAWS = 20_000  # ensembles, each an input of its own: their columns are independent
@@ -110,14 +110,15 @@ def test_one_member_has_no_fair_score(weights: list[float]) -> None:
     many = len(weights)
     labelled = evaluate(Predictive.from_probs(np.full((many, 8, 2), 0.5), weights), np.zeros(8, dtype=int))
     measured = evaluate(Predictive.from_moments(np.ones((many, 8, 1)), 1.0, weights), np.zeros(8))
-    missing = [name for name in SCORES["classification"] if name not in labelled.scores()]
-    assert missing == ["brier_fair", "error_auroc"]  # all are right: there are no errors to rank
-    assert [name for name in SCORES["regression"] if name not in measured.scores()] == ["rmse_fair", "crps_fair"]
+    missing = [name for name in MEASURES["classification"] if name not in labelled.scores()]
+    one_class = ["auroc", "average_precision", "brier_fair", "error_auroc"]  # all are of one class, and right
+    assert missing == one_class
+    assert [name for name in MEASURES["regression"] if name not in measured.scores()] == ["rmse_fair", "crps_fair"]
 
 
 def test_given_measures_alone_are_scored() -> None:
     evaluation: Evaluation = evaluate(Predictive.from_moments(np.ones((2, 8, 1)), 1.0), np.zeros(8))
-    chosen = {"mine": SCORES["regression"]["mae"]}
+    chosen = {"mine": MEASURES["regression"]["mae"]}
     found = evaluation.scores(measures=chosen)
     assert {name: float(value) for name, value in found.items()} == {"mine": 1.0}
     assert overall_means(chosen["mine"].features(evaluation.columns))[0] == 1.0

@@ -8,7 +8,7 @@ import torch
 from scipy import integrate, stats
 from torchmetrics.functional.regression import continuous_ranked_probability_score
 
-from murmuration.metrics import SCORES, Evaluation, columns, evaluate, pit_curve, score
+from murmuration.metrics import MEASURES, Evaluation, columns, evaluate, pit_curve, score
 from murmuration.predictive import Predictive
 
 
@@ -131,7 +131,7 @@ def test_chunks_equal_the_whole_and_agreement_is_the_correlation() -> None:
 
 def test_every_number_lies_in_its_interval() -> None:
     scores = score(*mixture())
-    assert list(scores) == list(SCORES["regression"])
+    assert list(scores) == list(MEASURES["regression"])
     for name, number in scores.items():
-        lowest, highest = SCORES["regression"][name].bounds
+        lowest, highest = MEASURES["regression"][name].bounds
         assert lowest <= number.low <= number <= number.high <= highest, name

@@ -11,12 +11,12 @@ from murmuration.errors import Misuse
 from murmuration.metrics import columns, evaluate, paired_test, risk_coverage, score
 from murmuration.metrics.evaluation import overall_means
 from murmuration.metrics.ranking import delong_interval, selective, tied_order
-from murmuration.metrics.scores import SCORES
+from murmuration.metrics.scores import MEASURES
 from murmuration.predictive import Predictive
 
 
 def value_of(name: str, table: dict[str, np.ndarray]) -> float:
-    measure = SCORES["classification" if "confidence" in table else "regression"][name]
+    measure = MEASURES["classification" if "confidence" in table else "regression"][name]
     return float(measure.combine(overall_means(measure.features(table))))
 
 
@@ -114,7 +114,7 @@ def test_the_spread_of_an_area_is_that_of_its_influence_values(name: str, task: 
     if task == "regression":
         std = rng.uniform(0.5, 2, inputs).round(1)
         table = {"total_std": std, "absolute_error": np.abs(std * rng.normal(size=inputs))}
-    values = SCORES[task][name].features(table)[0].values  # type: ignore[index]
+    values = MEASURES[task][name].features(table)[0].values  # type: ignore[index]
     drawn = []
     for _ in range(600):
         rows = rng.integers(inputs, size=inputs)
@@ -154,7 +154,7 @@ def test_error_ranking_interval_is_delongs_and_agrees_with_resampling() -> None:
         rows = rng.integers(500, size=500)
         drawn.append(roc_auc_score(~table["correct"][rows], -table["confidence"][rows]))
     assert found.high - found.low == pytest.approx(3.92 * np.std(drawn), rel=0.15)
-    measure = SCORES["classification"]["error_auroc"]
+    measure = MEASURES["classification"]["error_auroc"]
     features = np.stack([feature.values for feature in measure.features(table)], -1)  # (N, 4)
     resampled = [measure.combine(features[rng.integers(500, size=500)].mean(0)) for _ in range(400)]
     assert np.std(resampled) == pytest.approx(np.std(drawn), rel=0.2)
@@ -171,7 +171,7 @@ def test_delong_by_hand() -> None:
 def test_two_errors_ranked_last_are_no_proof() -> None:
     """All errors below all others: the interval is that of two successes in two trials, not of width zero."""
     table = classes([0.9, 0.8, 0.7, 0.6, 0.5], [True, True, True, False, False])
-    interval = SCORES["classification"]["error_auroc"].interval
+    interval = MEASURES["classification"]["error_auroc"].interval
     assert interval is not None
     assert interval(table) == pytest.approx((0.342, 1.0), abs=1e-3)  # Wilson 1927
 

@@ -11,7 +11,7 @@ from murmuration.conformal import SetRule
 from murmuration.data import ArrayPreparation, Split
 from murmuration.decisions import Abstention
 from murmuration.evaluation import Assessment, Corrupting, Exam, ForeignFound, ShiftFound, examine
-from murmuration.metrics import Detection, Score, by_group, detection
+from murmuration.metrics import Detection, Score, by_group, score_detection
 from murmuration.predictive import Predictive
 from murmuration.reports.advice import (
     about_calibrator,
@@ -249,7 +249,7 @@ def test_of_numbers_the_largest_error_is_the_worst():
 def told_apart(by: float, seed: int = 0) -> Detection:
     """A detection of normal scores whose means differ."""
     rng = np.random.default_rng(seed)
-    return detection(rng.standard_normal(300), by + rng.standard_normal(300))
+    return score_detection(rng.standard_normal(300), by + rng.standard_normal(300))
 
 
 def foreign(**detections: Detection) -> Assessment:

@@ -7,7 +7,7 @@ import pytest
 import report_samples
 
 from murmuration.errors import Misuse
-from murmuration.metrics.scores import SCORES
+from murmuration.metrics.scores import MEASURES
 from murmuration.reports import (
     DataCard,
     Entry,
@@ -25,7 +25,7 @@ from murmuration.reports.figures import histogram, reliability, risk_coverage, t
 from murmuration.reports.pictures import agreement, field_1d, parity
 from murmuration.reports.sections import _risk_at
 from murmuration.reports.summary import _about_trust, best, leader
-from murmuration.reports.wording import MEANINGS, meaning, number
+from murmuration.reports.wording import meaning, number
 
 
 def report_of(*entries: Entry, task: str = "classification") -> Report:
@@ -165,8 +165,8 @@ def test_the_leader_is_chosen_by_nll_before_accuracy() -> None:
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_every_score_of_the_library_has_words_and_the_same_direction(task: str) -> None:
-    for name, measure in SCORES[task].items():  # type: ignore[index]
-        assert name in MEANINGS
+    for name, measure in MEASURES[task].items():  # type: ignore[index]
+        assert measure.meaning.endswith(".")
         assert meaning(name).better == ("" if measure.better == "neutral" else measure.better)
 
 

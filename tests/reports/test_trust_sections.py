@@ -30,7 +30,7 @@ from murmuration.reports.trust_records import (
     Trust,
 )
 from murmuration.reports.trust_sections import calibration, foreign, groups, rules, sets
-from murmuration.reports.wording import MEANINGS, interval, number, percent
+from murmuration.reports.wording import interval, meaning, number, percent
 
 NAN = math.nan
 SECTIONS = (shift, foreign, calibration, sets, rules, groups)
@@ -282,8 +282,8 @@ def test_reports_of_nothing_but_nan_are_sound(tmp_path: Path) -> None:
 
 def test_new_scores_have_words() -> None:
     names = "augrc brier_fair rmse_fair crps_fair energy max_probability logit_variance mahalanobis nearest_neighbours"
-    for name in (*names.split(), "aupr", "auroc", "fpr95", "coverage", "set_size"):
-        assert MEANINGS[name].reading.endswith(".")
+    for name in (*names.split(), "detection_aupr", "detection_auroc", "detection_fpr95"):
+        assert meaning(name).reading.endswith(".")
 
 
 def test_untouched_samples_have_no_section_on_trust(pages: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from murmuration.applications.pruning.rules import Pruning
 from murmuration.data import Split
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
-from murmuration.metrics import SCORES, Score, evaluate
+from murmuration.metrics import MEASURES, Score, evaluate
 from murmuration.population import Population
 from murmuration.weights import Outline
 
@@ -52,7 +52,7 @@ def scores_on(ensemble: Ensemble, split: Split) -> dict[str, Score]:
     task = ensemble.manifest["data"]["task"]
     x, y = split.x[:EXAMPLES], split.y[:EXAMPLES]
     pred = ensemble.predict(x, draws=DRAWS if ensemble.family.chance else None, calibrated=False)
-    return evaluate(pred, y).scores(measures={name: SCORES[task][name] for name in (MAIN[task], "nll")})
+    return evaluate(pred, y).scores(measures={name: MEASURES[task][name] for name in (MAIN[task], "nll")})
 
 
 def curve_of(ensemble: Ensemble, outline: Outline, split: Split, pruning: Pruning, show: Show) -> list[Point]:
