@@ -152,6 +152,6 @@ def test_all_scores_share_one_set_of_resamples_of_at_most_ten_thousand_groups(in
     assert len(shapes) == 1
     assert shapes[0][0] == min(inputs, GROUPS)
     for name in ("nll", "brier", "ece"):
-        measures = {name: evaluation_module.SCORES["classification"][name]}
+        measures = {name: evaluation_module.MEASURES["classification"][name]}
         alone = evaluation.scores(resamples=20, measures=measures)[name]
         assert together[name].to_json() == pytest.approx(alone.to_json(), rel=1e-12)
