@@ -86,10 +86,10 @@ def trained() -> Ensemble:
 
 def drawn_by_hand(ensemble: Ensemble, x: Tensor) -> Callable[[], Tensor]:
     """A loop over draws: weights are drawn, the network is called with them."""
-    flock, weighs = ensemble.flocks[0], ensemble.recipe.weighs
-    own = {name: tensor[0] for name, tensor in flock.population.own.items()}
+    group, weighs = ensemble.groups[0], ensemble.recipe.weighs
+    own = {name: tensor[0] for name, tensor in group.population.own.items()}
     stds = {name: std_of(weighs.spread, own[name + ":spread"], own[name]) for name in distributions(own)}
-    module = flock.module.eval()
+    module = group.module.eval()
 
     @torch.no_grad()
     def answers() -> Tensor:

@@ -76,7 +76,7 @@ def measured(name: str, seed: int, data: mm.Data, setting: Setting) -> dict[str,
         "diversity": float(pred.mutual_information.mean()),
         "disagreement": disagreement(pred.outputs.argmax(-1)),
         "draws": len(pred.outputs),
-        "parameters": ensemble.flocks[0].population.parameters_stored(),
+        "parameters": ensemble.groups[0].population.parameters_stored(),
         "engine": ensemble.engine.name,
         "seconds": round(seconds, 1),
     }

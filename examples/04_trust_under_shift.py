@@ -12,14 +12,14 @@ from murmuration.evaluation import Corrupting, assess_foreign, assess_shift, fam
 def main(quick: bool = False) -> dict[str, float]:
     data = mm.open_data("digits")
     ensemble = mm.fit("small-cnn", data, members=2 if quick else 5, epochs=5 if quick else 30)
-    ensemble = ensemble.safeguarded(data.val.x, data.val.y)  # calibrated, with sets, on examples it has not seen
+    ensemble = ensemble.fit_posthoc(data.val.x, data.val.y)  # calibrated, with sets, on examples it has not seen
 
     found = mm.assess(ensemble, data)
     for sets in found.sets[:3]:
         print(f"{sets.method} sets of {sets.size:.2f} digits hold the truth {sets.coverage:.1%} of the time")
 
     corrupting = Corrupting(("gaussian_noise", "fog", "contrast"), severities=(1, 5))
-    shift = assess_shift(ensemble, found.exam, corrupting, guard=ensemble.safeguards, applied=True)
+    shift = assess_shift(ensemble, found.exam, corrupting, guard=ensemble.posthoc, applied=True)
     clean, worst = shift.clean["accuracy"], shift.by_severity[5]["accuracy"]
     held = shift.by_severity[5]["set_coverage"]
     print(f"accuracy {clean:.3f} clean, {worst:.3f} at severity 5, where sets hold the truth {held:.1%} of the time")

@@ -14,8 +14,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from murmuration.calibration import fit_calibrator
-    from murmuration.conformal import fit_conformal
     from murmuration.data import Data, Split, open_data
     from murmuration.data.shift import corrupt
     from murmuration.ensemble import Ensemble
@@ -25,10 +23,10 @@ if TYPE_CHECKING:
     from murmuration.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
     from murmuration.memory import keep_freed_memory
     from murmuration.metrics import Evaluation, Measure, Score, add_measure, remove_measure, score, score_detection
+    from murmuration.posthoc import PostHoc, PostHocConfig, fit_calibrator, fit_conformal
     from murmuration.predictive import Predictive
-    from murmuration.recipe import Plan, Recipe, Wishes
+    from murmuration.recipe import Plan, Recipe
     from murmuration.reports.bridge import report
-    from murmuration.safeguards import Safeguards
 
 __version__ = "0.1.0"
 
@@ -44,12 +42,12 @@ __all__ = [
     "Measure",
     "Misuse",
     "Plan",
+    "PostHoc",
+    "PostHocConfig",
     "Predictive",
     "Recipe",
-    "Safeguards",
     "Score",
     "Split",
-    "Wishes",
     "add_measure",
     "assess",
     "corrupt",
@@ -67,8 +65,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "calibration": ("fit_calibrator",),
-    "conformal": ("fit_conformal",),
     "data": ("Data", "Split", "open_data"),
     "data.shift": ("corrupt",),
     "ensemble": ("Ensemble",),
@@ -78,10 +74,10 @@ _HOMES = {
     "likelihoods": ("Categorical", "Gaussian", "HeteroscedasticGaussian"),
     "memory": ("keep_freed_memory",),
     "metrics": ("Evaluation", "Measure", "Score", "add_measure", "remove_measure", "score", "score_detection"),
+    "posthoc": ("PostHoc", "PostHocConfig", "fit_calibrator", "fit_conformal"),
     "predictive": ("Predictive",),
-    "recipe": ("Plan", "Recipe", "Wishes"),
+    "recipe": ("Plan", "Recipe"),
     "reports.bridge": ("report",),
-    "safeguards": ("Safeguards",),
 }
 
 

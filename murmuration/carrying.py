@@ -8,10 +8,10 @@ from typing import Any
 
 from murmuration.engines import Engine
 from murmuration.engines import engine as engine_named
-from murmuration.ensemble import Ensemble, Flock, save_safeguards
+from murmuration.ensemble import Ensemble, MemberGroup, save_posthoc
 from murmuration.errors import Failure, Misuse
+from murmuration.posthoc import FEWEST
 from murmuration.runs import forget, read_json, save_checkpoint, save_members, write_json
-from murmuration.safeguards import FEWEST
 from murmuration.training import Job, Progress, train
 from murmuration.training.batches import steps_per_epoch
 from murmuration.training.frozen import whole
@@ -68,12 +68,12 @@ def carry_out(
     if job.backbone is not None:  # heads may have been stacked in a way that whole networks cannot
         engine = engine_named("threads")
         complete["engine"] = {**manifest["engine"], **asdict(engine)}
-    flock = Flock(job.member(0), population)
-    plain = Ensemble((flock,), job.likelihood, engine, job.recipe, complete, progress.history)
-    ensemble = safeguarded(plain, job, desk.show)
+    group = MemberGroup(job.member(0), population)
+    plain = Ensemble((group,), job.likelihood, engine, job.recipe, complete, progress.history)
+    ensemble = with_posthoc(plain, job, desk.show)
     if desk.out is not None:
         try:
-            save_safeguards(Path(desk.out), ensemble.safeguards)
+            save_posthoc(Path(desk.out), ensemble.posthoc)
             save_members(Path(desk.out), population, complete, progress.history)
         except Failure:  # a full disk, say: what cannot be continued is not left behind
             forget(Path(desk.out), desk.made or Path(desk.out))
@@ -98,18 +98,18 @@ def _tuned(job: Job, engine: Engine, desk: Desk) -> tuple[Job, dict[str, Any]]:
     return replace(job, alpha=alpha), {"sweep": found, "alpha": alpha}
 
 
-def safeguarded(ensemble: Ensemble, job: Job, show: Show) -> Ensemble:
-    """The ensemble with the safeguards that the plan wishes for, if there are examples to fit them on."""
-    val, wishes = job.data.val, job.plan.wishes
-    if wishes is None:
+def with_posthoc(ensemble: Ensemble, job: Job, show: Show) -> Ensemble:
+    """The ensemble with the post-hoc steps that the plan asks for, if there are examples to fit them on."""
+    val, config = job.data.val, job.plan.posthoc
+    if config is None:
         return ensemble
     if len(val) < FEWEST:
-        show(f"no safeguards: {len(val)} validation examples, and they take {FEWEST}", 0, 0, None)
+        show(f"no post-hoc steps: {len(val)} validation examples, and they take {FEWEST}", 0, 0, None)
         return ensemble
     try:
-        return ensemble.safeguarded(val.x, val.y, wishes)
+        return ensemble.fit_posthoc(val.x, val.y, config)
     except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
-        show(f"no safeguards: {error}", 0, 0, None)
+        show(f"no post-hoc steps: {error}", 0, 0, None)
         return ensemble
 
 

@@ -15,10 +15,12 @@ from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Categorical, Gaussian, Likelihood
 from murmuration.population import Population, populate
+from murmuration.posthoc import PostHocConfig
+from murmuration.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
+from murmuration.posthoc.serialization import to_json
 from murmuration.predictive import Predictive
-from murmuration.recipe import Recipe, Wishes
-from murmuration.runs import SAFEGUARDS, create_run, read_json, save_members, write_json
-from murmuration.safeguards import Safeguards, fit_safeguards, safeguards_from_json
+from murmuration.recipe import Recipe
+from murmuration.runs import POSTHOC, create_run, read_json, save_members, write_json
 from murmuration.weights import Family, NotDirect, Outline, family_of
 from murmuration.weights.families import OUT, explicit
 from murmuration.weights.outline import outline_from_json
@@ -28,7 +30,7 @@ STREAM = 4096  # inputs predicted at once when predictions are used up as they c
 
 
 @dataclass(frozen=True)
-class Flock:
+class MemberGroup:
     """Members of one architecture."""
 
     module: nn.Module  # the structure; its own weights are not used
@@ -39,13 +41,13 @@ class Flock:
 class Ensemble:
     """Members, what their outputs mean, and how they run."""
 
-    flocks: tuple[Flock, ...]
+    groups: tuple[MemberGroup, ...]
     likelihood: Likelihood | None  # None: classification over as many classes as there are outputs
     engine: Engine
     recipe: Recipe
     manifest: dict[str, Any] = field(default_factory=dict)  # how it came to be
     history: list[dict[str, Any]] = field(default_factory=list)  # one record an epoch
-    safeguards: Safeguards | None = None  # what validation examples taught: a calibrator, sets, rules for declining
+    posthoc: PostHoc | None = None  # what validation examples taught: a calibrator, sets, rules for declining
 
     @staticmethod
     def from_models(models: Sequence[nn.Module], *, task: str = "classification", noise_std: float = 1.0) -> "Ensemble":
@@ -61,20 +63,20 @@ class Ensemble:
             raise Misuse("from_models got no models: give at least one nn.Module")
         alike = all(_same_structure(models[0], model) for model in models)
         kinds = [list(models)] if alike else [[model] for model in models]
-        flocks = tuple(Flock(kind[0], populate(kind.__getitem__, len(kind))) for kind in kinds)
+        groups = tuple(MemberGroup(kind[0], populate(kind.__getitem__, len(kind))) for kind in kinds)
         likelihood = None if task == "classification" else Gaussian(noise_std)
-        return Ensemble(flocks, likelihood, engine("threads"), Recipe("given"))
+        return Ensemble(groups, likelihood, engine("threads"), Recipe("given"))
 
     @property
     def members(self) -> int:
-        return sum(flock.population.members for flock in self.flocks)
+        return sum(group.population.members for group in self.groups)
 
     def member(self, index: int) -> nn.Module:
         """One member as a plain network with its own copy of its weights."""
-        for flock in self.flocks:
-            if index < flock.population.members:
-                return _as_module(flock, index, self.family)
-            index -= flock.population.members
+        for group in self.groups:
+            if index < group.population.members:
+                return _as_module(group, index, self.family)
+            index -= group.population.members
         raise Misuse(f"member {index + self.members}: the ensemble has {self.members}")
 
     @property
@@ -95,72 +97,72 @@ class Ensemble:
         """
         inputs = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x).float()
         times = self.recipe.weighs.times(draws)
-        outputs = torch.cat([self._outputs(flock, inputs, times) for flock in self.flocks]).cpu()
+        outputs = torch.cat([self._outputs(group, inputs, times) for group in self.groups]).cpu()
         made = Predictive(outputs, self.likelihood or Categorical(outputs.shape[-1]))
-        return self.safeguards.calibrated(made) if self.safeguards is not None and calibrated else made
+        return self.posthoc.calibrated(made) if self.posthoc is not None and calibrated else made
 
     def stream(self, x: Tensor, size: int = STREAM, *, calibrated: bool = True) -> Iterator[Predictive]:
         """Predictions for a few inputs at a time: a million inputs never need all (S, N, K) at once."""
         return (self.predict(part, calibrated=calibrated) for part in x.split(size))
 
-    def safeguarded(self, x: Tensor, y: Tensor, wishes: Wishes | None = None) -> "Ensemble":
-        """The same ensemble with safeguards that examples teach it; they must not have been trained on.
+    def fit_posthoc(self, x: Tensor, y: Tensor, config: PostHocConfig | None = None) -> "Ensemble":
+        """The same ensemble with post-hoc steps that examples teach it; they must not have been trained on.
 
         >>> import murmuration as mm
         >>> data = mm.open_data("two-moons")
-        >>> ensemble = mm.fit("mlp", data, members=2, epochs=1).safeguarded(data.val.x, data.val.y)
-        >>> ensemble.safeguards.calibrator.name
+        >>> ensemble = mm.fit("mlp", data, members=2, epochs=1).fit_posthoc(data.val.x, data.val.y)
+        >>> ensemble.posthoc.calibrator.name
         'temperature'
         """
         pred = Predictive.concatenate(list(self.stream(x, calibrated=False)))
-        return replace(self, safeguards=fit_safeguards(pred, y, wishes))
+        return replace(self, posthoc=fit_posthoc(pred, y, config))
 
-    def _outputs(self, flock: Flock, x: Tensor, draws: int) -> Tensor:
+    def _outputs(self, group: MemberGroup, x: Tensor, draws: int) -> Tensor:
         """Members' answers, on the engine they were trained on; many draws are stacked where that is faster.
 
         It is for dense networks, and for a few inputs, whose operators are small. A network that cannot be stacked says
         so by an error of any kind; a mistake of another kind comes again without stacking.
         """
-        parameters = dict(flock.module.named_parameters())
+        parameters = dict(group.module.named_parameters())
         dense = all(parameters[name].dim() == 2 for name in self.outline.names)  # else one knows beforehand
         direct = (engine("stacked", direct=True),) if dense else ()
         mapped = (engine("stacked"),) if len(x) <= FEW else ()
         candidates = () if draws == 1 else (*direct, *mapped)
         for candidate in candidates:
-            with suppress(NotDirect, RuntimeError), assemble(candidate, flock.module) as team:
-                return member_outputs(team, self.family, flock.population, x, draws)
-        with assemble(self.engine if draws == 1 else engine("threads"), flock.module) as team:
-            return member_outputs(team, self.family, flock.population, x, draws)
+            with suppress(NotDirect, RuntimeError), assemble(candidate, group.module) as team:
+                return member_outputs(team, self.family, group.population, x, draws)
+        with assemble(self.engine if draws == 1 else engine("threads"), group.module) as team:
+            return member_outputs(team, self.family, group.population, x, draws)
 
     def save(self, path: str | Path) -> None:
         """Write a run directory that `murmuration.load` reads back."""
-        if len(self.flocks) != 1:
+        if len(self.groups) != 1:
             raise Misuse("an ensemble of separate models cannot be saved: keep the models' own files")
         create_run(Path(path), self.manifest)
-        save_safeguards(Path(path), self.safeguards)  # before the manifest says that all is there
-        save_members(Path(path), self.flocks[0].population, self.manifest, self.history)
+        save_posthoc(Path(path), self.posthoc)  # before the manifest says that all is there
+        save_members(Path(path), self.groups[0].population, self.manifest, self.history)
 
 
-def save_safeguards(path: Path, safeguards: Safeguards | None) -> None:
-    """Put safeguards, if there are some, beside the members of a run."""
-    if safeguards is not None:
-        write_json(path / SAFEGUARDS, safeguards.to_json())
+def save_posthoc(path: Path, posthoc: PostHoc | None) -> None:
+    """Put post-hoc steps, if there are some, beside the members of a run."""
+    if posthoc is not None:
+        write_json(path / POSTHOC, to_json(posthoc))
 
 
-def load_safeguards(path: Path) -> Safeguards | None:
-    """The safeguards of a run, if it has some."""
-    file = path / SAFEGUARDS
+def load_posthoc(path: Path) -> PostHoc | None:
+    """The post-hoc steps of a run, if it has some."""
+    file = path / POSTHOC
     if not file.exists():
         return None
     try:
-        return safeguards_from_json(read_json(file))
+        return posthoc_from_json(read_json(file))
     except Failure as error:
         raise error if str(file) in str(error) else Failure(f"{file}: {error}") from None
 
 
-def _as_module(flock: Flock, index: int, family: Family) -> nn.Module:
+def _as_module(group: MemberGroup, index: int, family: Family) -> nn.Module:
     """A member with all that scales its kernels multiplied into them."""
-    module, population = copy.deepcopy(flock.module), flock.population
+    module, population = copy.deepcopy(group.module), group.population
     own = {name: tensor[index] for name, tensor in {**population.own, **population.buffers}.items()}
     tensors = {**own, **population.shared}
     plain = {name: explicit(kernel, tensors, tensors[name]) for name, kernel in family.how.kernels.items()}

@@ -11,13 +11,14 @@ from torch import nn
 from murmuration.carrying import CHECKPOINT_SECONDS, Desk, Show, carry_out, say_nothing
 from murmuration.data import Data, open_data
 from murmuration.engines import Engine
-from murmuration.ensemble import Ensemble, Flock, load_safeguards
+from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc
 from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Likelihood, likelihood_for, likelihood_from_json
 from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.nets.narrow import narrowed
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
 from murmuration.population import Population, is_companion
+from murmuration.posthoc.fit import check_config
 from murmuration.provenance import describe
 from murmuration.recipe import Plan, Recipe, plan_from_json, recipe_from_json
 from murmuration.recipe import recipe as recipe_named
@@ -34,7 +35,6 @@ from murmuration.runs import (
     write_tensors,
 )
 from murmuration.runs import sweep as sweep_up
-from murmuration.safeguards import check_wishes
 from murmuration.training import Job, begin, choose_engine
 from murmuration.training.frozen import at_work
 from murmuration.weights.gaussian import Gaussian
@@ -75,8 +75,8 @@ def fit(
     opened = open_data(data)
     if settings.augment and len(opened.input_shape) != 3:
         raise Misuse(f"augment={','.join(settings.augment)} changes pictures, and {opened.name} has none: leave it out")
-    if settings.wishes is not None:
-        check_wishes(settings.wishes, opened.task)
+    if settings.posthoc is not None:
+        check_config(settings.posthoc, opened.task)
     job, source = job_for(net, opened, chosen, settings, noise_std=noise_std, link=link, likelihood=likelihood)
     work = at_work(job)
     work = replace(work, gamma=work.measured_gamma())
@@ -158,13 +158,13 @@ def load(path: str | Path, *, net: Net | None = None, guarded: bool = True) -> E
     module = source_again(manifest, net).build()
     _require_same_tensors(module, population, Path(path))
     return Ensemble(
-        (Flock(module, population),),
+        (MemberGroup(module, population),),
         likelihood,
         engine_from(manifest),
         recipe_from_json(manifest["recipe"]),
         {key: value for key, value in manifest.items() if key not in ("format", "status")},
         read_history(Path(path)),
-        load_safeguards(Path(path)) if guarded else None,
+        load_posthoc(Path(path)) if guarded else None,
     )
 
 

@@ -17,8 +17,7 @@ from murmuration.ensemble import Ensemble
 from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Gaussian
 from murmuration.metrics.per_example import check_no_nan
-from murmuration.predictive import Predictive
-from murmuration.predictive_checks import checked_members, inputs_at_once
+from murmuration.predictive import Predictive, checked_members, inputs_at_once
 
 NEIGHBOURS = 10  # the distance to this nearest training example counts
 SHOWN = 64  # inputs that suffice to see whether outputs are logits or logarithms of probabilities

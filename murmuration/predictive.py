@@ -5,20 +5,25 @@ is a member's own mean; the observed y is that mean plus the likelihood's noise.
 uncertainty is often the small difference of two large numbers.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 import murmuration.mixtures as mixtures
-import murmuration.predictive_checks as checks
 from murmuration.errors import Misuse
 from murmuration.likelihoods import HALF_LOG_TWO_PI, Categorical, Likelihood, MeanAndStd
+from murmuration.workers import side_by_side
 
 SMALLEST_PROBABILITY = 1e-12  # what log_prob takes for anything below: one sure mistake costs 27.6 nats
+SUM_TOLERANCE = 1e-3  # how far from one probabilities may sum: float16 and rounded files pass
+SMALLEST_STORED = 1e-300  # a given probability of zero is stored as this, so that every logit stays finite
+ELEMENTS = 2**18  # of (S, N, K) worked on at once: 2 MB, which a core keeps in its cache
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,8 +39,8 @@ class Predictive:
     weights: Tensor | None = None  # (S,), sums to one
 
     def __post_init__(self) -> None:
-        checks.check_outputs(self.outputs, self.likelihood)
-        checks.check_weights(self.weights, members=len(self.outputs))
+        check_outputs(self.outputs, self.likelihood)
+        check_weights(self.weights, members=len(self.outputs))
 
     def __repr__(self) -> str:
         members, inputs, _ = self.outputs.shape
@@ -233,12 +238,12 @@ class Predictive:
     def labels(self, y: Any) -> Tensor:
         """The labels y as checked class indices (N,)."""
         classes = self._first.probs.shape[-1]
-        return checks.checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
+        return checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
 
     def targets(self, y: Any) -> Tensor:
         """The targets y as checked numbers (N, K); (N,) is taken for one target."""
         width = self._first.member_mean.shape[-1]
-        return checks.checked_targets(y, inputs=self.outputs.shape[1], width=width).to(self.outputs.device)
+        return checked_targets(y, inputs=self.outputs.shape[1], width=width).to(self.outputs.device)
 
     def at(self, inputs: Any) -> "Predictive":
         """The predictive of the chosen inputs: a slice, or indices or a mask (N,), in their order."""
@@ -251,7 +256,7 @@ class Predictive:
 
     def select(self, members: Sequence[int] | Tensor) -> "Predictive":
         """The predictive of the chosen members, in that order; their weights are scaled to sum to one."""
-        chosen = checks.checked_members(members, count=len(self.outputs)).to(self.outputs.device)
+        chosen = checked_members(members, count=len(self.outputs)).to(self.outputs.device)
         weights = None if self.weights is None else self.weights[chosen] / self.weights[chosen].sum()
         return replace(self, outputs=self.outputs[chosen], weights=weights)
 
@@ -263,13 +268,13 @@ class Predictive:
     @staticmethod
     def concatenate(parts: Sequence["Predictive"]) -> "Predictive":
         """The predictive of the same members for all inputs of the parts: the inverse of `batches`."""
-        checks.check_alike([part.likelihood for part in parts])
+        check_alike([part.likelihood for part in parts])
         return replace(parts[0], outputs=torch.cat([part.outputs for part in parts], dim=1))
 
     @staticmethod
     def pool(parts: Sequence["Predictive"]) -> "Predictive":
         """The predictive of all members of the parts for the same inputs; each part counts alike."""
-        checks.check_alike([part.likelihood for part in parts])
+        check_alike([part.likelihood for part in parts])
         weights = torch.cat([part.member_weights for part in parts]) / len(parts)
         return replace(parts[0], outputs=torch.cat([part.outputs for part in parts]), weights=weights)
 
@@ -280,8 +285,8 @@ class Predictive:
         >>> Predictive.from_probs([[0.7, 0.3], [0.0, 1.0]]).predicted.tolist()
         [0, 1]
         """
-        logits = checks.checked_logits(probs)
-        return Predictive(logits, Categorical(logits.shape[-1]), checks.as_weights(weights))
+        logits = checked_logits(probs)
+        return Predictive(logits, Categorical(logits.shape[-1]), as_weights(weights))
 
     @staticmethod
     def from_moments(mean: Any, std: Any, weights: Any = None) -> "Predictive":
@@ -293,5 +298,129 @@ class Predictive:
         >>> two.epistemic_var.item(), two.aleatoric_var.item()
         (1.0, 0.25)
         """
-        outputs = checks.checked_moments(mean, std)
-        return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2), checks.as_weights(weights))
+        outputs = checked_moments(mean, std)
+        return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2), as_weights(weights))
+
+
+def check_outputs(outputs: Tensor, likelihood: Likelihood) -> None:
+    """Nothing, if outputs are (S, N, width) as the likelihood wants, none of them empty."""
+    if outputs.ndim != 3 or outputs.shape[-1] != likelihood.width or 0 in outputs.shape:
+        expected = f"(members, inputs, {likelihood.width})"
+        raise Misuse(f"outputs of shape {tuple(outputs.shape)}: expected {expected} for {likelihood}, none empty")
+
+
+def check_weights(weights: Tensor | None, *, members: int) -> None:
+    """Nothing, if there are no weights or the weights (S,) of the members are a distribution."""
+    if weights is None:
+        return
+    total = weights.double().sum().item()
+    if weights.shape != (members,) or not (weights >= 0).all() or not math.isclose(total, 1, abs_tol=1e-6):
+        raise Misuse(
+            f"weights of shape {tuple(weights.shape)} summing to {total:.6g}: "
+            f"expected ({members},), none negative, summing to 1"
+        )
+
+
+def as_weights(weights: Any) -> Tensor | None:
+    """Weights as a tensor (S,), float64, if there are any."""
+    return None if weights is None else torch.as_tensor(weights, dtype=torch.float64)
+
+
+def checked_members(members: Any, *, count: int) -> Tensor:
+    """Chosen members as indices (C,), int64; negative ones count from the end."""
+    chosen = torch.as_tensor(members, dtype=torch.long)
+    if chosen.ndim != 1 or not len(chosen) or chosen.min() < -count or chosen.max() >= count:
+        raise Misuse(f"members {chosen.tolist()}: expected a list of indices 0..{count - 1}")
+    return chosen
+
+
+def check_alike(likelihoods: Sequence[Likelihood]) -> None:
+    """Nothing, if there is at least one likelihood and all are the same."""
+    kinds = sorted({str(likelihood) for likelihood in likelihoods})
+    if len(kinds) != 1:
+        raise Misuse(f"{len(likelihoods)} predictives with likelihoods {kinds}: expected one or more, all alike")
+
+
+def checked_logits(probs: Any) -> Tensor:
+    """The logarithms (S, N, K) of class probabilities whose rows sum to one, up to rounding; zero counts as 1e-300.
+
+    A few inputs at a time: no second copy of a large array is made, and the work stays in the cache.
+    """
+    values = probs if isinstance(probs, Tensor) else torch.as_tensor(np.asarray(probs))
+    if values.ndim not in (2, 3):
+        raise Misuse(
+            f"probabilities of shape {tuple(values.shape)}: expected (S, N, K) or (N, K); "
+            "for one probability p per input write np.stack([1 - p, p], -1)"
+        )
+    values = values[None] if values.ndim == 2 else values
+    logits = torch.empty_like(values, dtype=torch.float64, memory_format=torch.contiguous_format)
+    size = inputs_at_once(values)
+
+    def fill(first: int) -> None:
+        rows = values[:, first : first + size].double()
+        sums = rows.sum(-1)
+        check_rows(rows, sums, first)
+        logits[:, first : first + size] = (rows / sums[..., None]).clamp_min_(SMALLEST_STORED).log_()
+
+    for _ in side_by_side(fill, range(0, values.shape[1], size)):
+        pass
+    return logits
+
+
+def check_rows(rows: Tensor, sums: Tensor, first: int) -> None:
+    """Nothing, if rows (S, n, K) with those sums (S, n), the first of which is input `first`, are probabilities."""
+    bad = ~((rows.amin(-1) >= 0) & ((sums - 1).abs() <= SUM_TOLERANCE))  # NaN is neither
+    if bad.any():
+        member, row = bad.nonzero()[0].tolist()
+        total, smallest = sums[member, row].item(), rows[member, row].min().item()
+        raise Misuse(
+            f"probabilities at [{member}, {first + row}] sum to {total:.6g}, smallest {smallest:.6g}: "
+            "expected none negative and a sum of 1; give probabilities, not logits"
+        )
+
+
+def inputs_at_once(outputs: Tensor) -> int:
+    """How many inputs of outputs (S, N, K) are worth unfolding in memory at once."""
+    members, _, width = outputs.shape
+    return max(1, ELEMENTS // max(1, members * width))
+
+
+def checked_moments(mean: Any, std: Any) -> Tensor:
+    """Means, then standard deviations, side by side (S, N, 2 K)."""
+    means, stds = torch.as_tensor(mean, dtype=torch.float64), torch.as_tensor(std, dtype=torch.float64)
+    if means.ndim != 3:
+        hint = "for one model's means m (N,) write m[None, :, None]"
+        raise Misuse(f"means of shape {tuple(means.shape)}: expected (S, N, K); {hint}")
+    if stds.ndim and stds.shape != means.shape:
+        raise Misuse(f"stds of shape {tuple(stds.shape)}: expected one number or {tuple(means.shape)}")
+    if not (means.isfinite().all() and stds.isfinite().all() and (stds > 0).all()):
+        raise Misuse(
+            f"smallest std {stds.min().item():.6g}, largest mean {means.abs().max().item():.6g}: expected "
+            "finite means and positive stds; predictions without noise take the validation error's std"
+        )
+    return torch.cat([means, stds.expand_as(means)], dim=-1)
+
+
+def checked_labels(y: Any, *, inputs: int, classes: int) -> Tensor:
+    """Labels as class indices (N,), int64."""
+    labels = torch.as_tensor(y)
+    if labels.shape != (inputs,):
+        raise Misuse(f"labels of shape {tuple(labels.shape)} for {inputs} inputs: expected ({inputs},)")
+    bad = ~((labels >= 0) & (labels < classes)) | (labels != labels.long())
+    if bad.any():
+        where = int(bad.nonzero()[0])
+        raise Misuse(f"label {labels[where].item()} at [{where}]: expected a class index 0..{classes - 1}")
+    return labels.long()
+
+
+def checked_targets(y: Any, *, inputs: int, width: int) -> Tensor:
+    """Targets as numbers (N, K), float64; (N,) is taken for one target."""
+    targets = torch.as_tensor(y).double()
+    targets = targets[:, None] if targets.ndim == 1 and width == 1 else targets
+    if targets.shape != (inputs, width):
+        raise Misuse(f"targets of shape {tuple(targets.shape)}: expected ({inputs}, {width})")
+    bad = ~targets.isfinite()
+    if bad.any():
+        row, column = bad.nonzero()[0].tolist()
+        raise Misuse(f"target {targets[row, column].item()} at [{row}, {column}]: expected a finite number")
+    return targets

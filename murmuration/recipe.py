@@ -15,6 +15,7 @@ from murmuration.dynamics import DYNAMICS, Ivon, dynamics_named, learning_rate_f
 from murmuration.dynamics.optimisers import Decay, Optimiser
 from murmuration.dynamics.schedules import Moment
 from murmuration.errors import Misuse, unknown
+from murmuration.posthoc.config import PostHocConfig
 from murmuration.sharing import SHARING, Sharing, sharing_named
 from murmuration.weights import WEIGHTS, Weights, weights_named
 from murmuration.weights.gaussian import Gaussian
@@ -184,27 +185,6 @@ def recipe(name: "str | Recipe", **answers: str | None) -> Recipe:
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What validation examples should teach a trained ensemble besides: a calibrator, sets, rules for declining."""
-
-    calibrate: str = "temperature"  # a name of `CALIBRATORS`, or "none"
-    level: float = 0.9  # the share of truths that sets and intervals promise to hold
-    sets: str | None = None  # the method of the sets that predictions are written with; None: the task's usual one
-    risk: float = 0.05  # the share of wrong answers that is put up with
-    error_cost: float = 1.0
-    decline_cost: float | None = None  # None: 0.2 for classes; numbers have no usual one
-
-    def __post_init__(self) -> None:
-        for field, usual in (("level", 0.9), ("risk", 0.05)):
-            if not 0 < getattr(self, field) < 1:
-                raise Misuse(f"{field}={getattr(self, field)}: need a share between 0 and 1, such as {usual}")
-        costs = {"error_cost": self.error_cost, "decline_cost": self.decline_cost}
-        for field, cost in costs.items():
-            if cost is not None and not (math.isfinite(cost) and cost > 0):
-                raise Misuse(f"{field}={cost}: need a positive number such as 0.2")
-
-
-@dataclass(frozen=True)
 class Plan:
     """How a recipe is carried out: how many members, how long, how fast, from which seed, on which engine."""
 
@@ -225,7 +205,7 @@ class Plan:
     engine: str = "auto"
     device: str = "cpu"
     first_member: int = 0  # members draw the streams of first_member, first_member + 1, ...
-    wishes: Wishes | None = None  # safeguards to fit on the validation examples when the members are trained
+    posthoc: PostHocConfig | None = None  # what to fit on the validation examples when the members are trained
 
     def __post_init__(self) -> None:
         for field, least in (("members", 1), ("epochs", 1), ("batch_size", 1), ("seed", 0), ("first_member", 0)):
@@ -274,6 +254,6 @@ def recipe_from_json(record: dict[str, Any]) -> Recipe:
 
 def plan_from_json(record: dict[str, Any]) -> Plan:
     known = {field.name: record[field.name] for field in fields(Plan) if field.name in record}
-    wishes = known.get("wishes")
-    parts = {"augment": tuple(known.get("augment", ())), "wishes": None if wishes is None else Wishes(**wishes)}
-    return Plan(**{**known, **parts})
+    if known.get("posthoc") is not None:
+        known["posthoc"] = PostHocConfig(**known["posthoc"])
+    return Plan(**{**known, "augment": tuple(known.get("augment", ()))})

@@ -4,7 +4,7 @@
     members.safetensors   the ensemble
     history.jsonl         one record an epoch
     checkpoints/          the state of a run in progress; latest.json names the file and is written after it
-    safeguards.json       the calibrator, the sets and the rules for declining, if some were fitted
+    posthoc.json       the calibrator, the sets and the rules for declining, if some were fitted
     metrics.json, report.html   what `evaluate` found
 
 Every file is written beside its place, flushed to the disk and renamed, so a killed run leaves either the old file or
@@ -30,7 +30,7 @@ from murmuration.training import Progress
 from murmuration.training.step import State
 
 FORMAT = 1
-MANIFEST, MEMBERS, HISTORY, SAFEGUARDS = "run.json", "members.safetensors", "history.jsonl", "safeguards.json"
+MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
 BACKBONE = "backbone.safetensors"  # what a run with a frozen one needs to go on
 CHECKPOINTS, LATEST = "checkpoints", "latest.json"
 

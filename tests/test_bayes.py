@@ -95,13 +95,13 @@ def test_each_member_answers_as_often_as_asked(preset: str, trained, little: Dat
 def test_a_member_is_the_network_of_the_means(preset: str, net: str, trained, little: Data):
     """Draws with spreads of next to nothing are the member; those with the spreads it has scatter around their mean."""
     ensemble, x = trained[preset, net], little.test.x[:5]
-    flock = ensemble.flocks[0]
-    narrow = flock.population.clone()
+    group = ensemble.groups[0]
+    narrow = group.population.clone()
     for named in (narrow.own, narrow.shared):
         for name in named:
             if name.endswith(SPREAD):
                 named[name].fill_(-40.0)
-    calm = replace(ensemble, flocks=(replace(flock, population=narrow),)).predict(x, draws=2).outputs
+    calm = replace(ensemble, groups=(replace(group, population=narrow),)).predict(x, draws=2).outputs
     for index in range(ensemble.members):
         with torch.no_grad():
             alone = ensemble.member(index)(x)
@@ -116,7 +116,7 @@ def test_predictions_draw_weights_with_the_spreads_that_were_learned():
     ensemble = mm.fit(lambda: nn.Linear(3, 1), (x, y), recipe="bayes", plan=PLAN, noise_std=0.5)
     draws, inputs = 4000, x[:4]
     outputs = ensemble.predict(inputs, draws=draws).outputs[..., 0].double()
-    own = {name: tensor[0].double() for name, tensor in ensemble.flocks[0].population.own.items()}
+    own = {name: tensor[0].double() for name, tensor in ensemble.groups[0].population.own.items()}
     std = {name: nn.functional.softplus(own[name + SPREAD]) for name in ("weight", "bias")}
     mean = inputs.double() @ own["weight"].T + own["bias"]
     variance = inputs.double().square() @ std["weight"].square().T + std["bias"].square()
@@ -130,7 +130,7 @@ def test_saving_and_stopping_keep_every_bit(base: str, weights: str, little: Dat
     chosen, x = recipe(base, weights=weights + ",draws=3"), little.test.x[:6]
     whole = mm.fit("mlp", little, recipe=chosen, plan=replace(PLAN, epochs=2), out=tmp_path / "whole")
     again = mm.load(tmp_path / "whole")
-    expected, found = (e.flocks[0].population.to_tensors() for e in (whole, again))
+    expected, found = (e.groups[0].population.to_tensors() for e in (whole, again))
     assert any(name.endswith(SPREAD) for name in expected)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
@@ -150,7 +150,7 @@ def test_saving_and_stopping_keep_every_bit(base: str, weights: str, little: Dat
             show=stop,
             checkpoint_seconds=0,
         )
-    resumed = mm.resume(tmp_path / "part", data=little).flocks[0].population.to_tensors()
+    resumed = mm.resume(tmp_path / "part", data=little).groups[0].population.to_tensors()
     assert all(torch.equal(expected[name], resumed[name]) for name in expected)
 
 

@@ -9,15 +9,13 @@ import pytest
 import torch
 
 import murmuration as mm
-from murmuration.calibration import fit_calibrator
-from murmuration.calibration.temperatures import Temperature
-from murmuration.calibration.vectors import Vector
 from murmuration.coupling.settings import Repulsion
 from murmuration.coupling.spaces import OutputSpace, Shown
 from murmuration.data import Data
 from murmuration.errors import Misuse
 from murmuration.likelihoods import LOWEST, Categorical, Gaussian, likelihood_from_json, link_of, log_softplus
 from murmuration.ood import has_logits
+from murmuration.posthoc.calibration import Temperature, VectorScaling, fit_calibrator
 from murmuration.predictive import Predictive
 
 SOFTPLUS = Categorical(4, "softplus")
@@ -111,7 +109,7 @@ def test_calibrators_work_on_the_logits_of_the_link() -> None:
     y = torch.multinomial(same.mean, 1, generator=torch.Generator().manual_seed(1))[:, 0]
     powers = direct(outputs).sqrt()
     torch.testing.assert_close(Temperature(2.0)(pred).probs, powers / powers.sum(-1, keepdim=True), atol=1e-13, rtol=0)
-    for plain in (Temperature(1.0), Vector((1.0,) * 4, (0.0,) * 4)):
+    for plain in (Temperature(1.0), VectorScaling((1.0,) * 4, (0.0,) * 4)):
         torch.testing.assert_close(plain(pred).probs, pred.probs, atol=1e-13, rtol=0)
     for name in ("temperature", "member_temperature", "pool_temperature", "isotonic"):  # vector sees a row's shift
         found, expected = (fit_calibrator(name, each, y)(each) for each in (pred, same))
@@ -127,7 +125,7 @@ def test_repulsion_of_outputs_sees_the_probabilities_of_the_link() -> None:
 
 @pytest.mark.parametrize("recipe", ["deep-ensemble", "bayes", "function-rde"])
 def test_it_learns_and_is_kept_with_the_run(recipe: str, digits: Data, tmp_path: Path) -> None:
-    plan = mm.Plan(members=2, epochs=4, engine="loop", wishes=mm.Wishes())
+    plan = mm.Plan(members=2, epochs=4, engine="loop", posthoc=mm.PostHocConfig())
     ensemble = mm.fit("mlp", digits, recipe=recipe, plan=plan, link="softplus", out=tmp_path / "run")
     assert ensemble.likelihood == Categorical(10, "softplus")
     found = mm.score(ensemble.predict(digits.test.x), digits.test.y)

@@ -130,7 +130,7 @@ def test_saving_and_stopping_keep_every_bit(run: Path, little: Data, tmp_path: P
     """The trained run may be gone by then: what it gave is in the checkpoint."""
     answers = moped(run)
     whole = mm.fit("mlp", little, recipe=answers, plan=PLAN, out=tmp_path / "whole")
-    expected = whole.flocks[0].population.to_tensors()
+    expected = whole.groups[0].population.to_tensors()
     assert any(name.endswith(":centre") for name in expected)
     found = mm.load(tmp_path / "whole")
     assert torch.equal(whole.predict(little.test.x).outputs, found.predict(little.test.x).outputs)
@@ -148,7 +148,7 @@ def test_saving_and_stopping_keep_every_bit(run: Path, little: Data, tmp_path: P
             mm.fit("mlp", little, recipe=moved, plan=PLAN, **desk)
     nowhere.rename(run)
     for name in ("early", "late"):
-        resumed = mm.resume(tmp_path / name, data=little).flocks[0].population.to_tensors()
+        resumed = mm.resume(tmp_path / name, data=little).groups[0].population.to_tensors()
         assert all(torch.equal(tensor, resumed[key]) for key, tensor in expected.items())
 
 

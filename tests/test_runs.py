@@ -29,7 +29,7 @@ def killed_after(steps: int):
 
 
 def bits(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:
-    return ensemble.flocks[0].population.to_tensors()
+    return ensemble.groups[0].population.to_tensors()
 
 
 def same(a: mm.Ensemble, b: mm.Ensemble) -> bool:

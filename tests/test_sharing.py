@@ -240,7 +240,7 @@ def test_networks_need_no_edits(net: str, text: str, little: Data, normalised_ne
     data = little if small else open_data((little.train.x[:64], little.train.y[:64]))
     plan = replace(PLAN, members=3 if small else 2, epochs=2 if small else 1)
     ensemble = mm.fit(make, data, recipe=recipe("batch-ensemble", sharing=text), plan=plan)
-    population, plain = ensemble.flocks[0].population, make()
+    population, plain = ensemble.groups[0].population, make()
     kernels = [name for name, p in plain.named_parameters() if p.dim() > 1]
     assert set(kernels) <= set(population.shared)
     assert set(norm_parameters(plain)) <= set(population.shared if "norm=shared" in text else population.own)
@@ -262,13 +262,13 @@ def test_recurrent_members_use_and_move_their_own_tensors(kind: type[nn.RNNBase]
         mm.fit(lambda: Recurrent(kind), little, plan=replace(PLAN, members=2, epochs=epochs, lr=lr))
         for epochs, lr in ((1, 1e-12), (2, 1e-2))
     )
-    before, after = (each.flocks[0].population.own["part.weight_ih_l0"] for each in (starts, ends))
+    before, after = (each.groups[0].population.own["part.weight_ih_l0"] for each in (starts, ends))
     assert ((after - before).abs().amax((1, 2)) > 1e-3).all()
     x = little.test.x[:8]
     outputs = ends.predict(x).outputs
     for i in range(2):
         alone = Recurrent(kind)
-        alone.load_state_dict({name: tensor[i] for name, tensor in ends.flocks[0].population.own.items()})
+        alone.load_state_dict({name: tensor[i] for name, tensor in ends.groups[0].population.own.items()})
         with torch.no_grad():
             torch.testing.assert_close(alone(x), outputs[i], rtol=1e-5, atol=1e-6)
 
@@ -304,7 +304,7 @@ def test_whole_runs_of_equal_members_keep_them_equal(text: str, little: Data):
     ensemble = mm.fit(
         build, little, recipe=recipe("batch-ensemble", sharing=text), plan=replace(PLAN, batches="same", epochs=2)
     )
-    for name, tensor in ensemble.flocks[0].population.own.items():
+    for name, tensor in ensemble.groups[0].population.own.items():
         assert torch.equal(tensor[0], tensor[1]), name
         assert torch.equal(tensor[0], tensor[2]), name
     assert sum(ensemble.history[1]["train_loss"]) < sum(ensemble.history[0]["train_loss"])
@@ -322,7 +322,7 @@ def test_members_who_share_stop_together_and_go_back_together(little: Data):
     assert all(record["active"] == [True] * 3 for record in ensemble.history[:-1])
     assert ensemble.history[-1]["active"] == [False] * 3
     shorter = mm.fit("mlp", little, recipe=chosen, plan=replace(plan, epochs=best + 1, patience=None))
-    mine, theirs = (each.flocks[0].population.to_tensors() for each in (ensemble, shorter))
+    mine, theirs = (each.groups[0].population.to_tensors() for each in (ensemble, shorter))
     assert all(torch.equal(theirs[name], tensor) for name, tensor in mine.items())
 
 
@@ -372,7 +372,7 @@ def test_saving_and_killing_change_nothing(text: str, little: Data, tmp_path: Pa
         mm.fit(normalised_net, data, recipe=chosen, plan=plan, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
     mm.resume(tmp_path / "run", net=normalised_net, data=data)
     again = mm.load(tmp_path / "run", net=normalised_net)
-    mine, theirs = (each.flocks[0].population.to_tensors() for each in (whole, again))
+    mine, theirs = (each.groups[0].population.to_tensors() for each in (whole, again))
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(theirs[name], tensor) for name, tensor in mine.items())
     x = little.test.x[:9]
@@ -386,12 +386,12 @@ def test_a_repulsive_batch_ensemble_is_two_answers(how: str, little: Data):
     for record in ensemble.history:
         assert 0 < record["coupling"]["mean_kernel"] < 1
         assert record["coupling"]["push_to_loss"] > 0
-    assert set(ensemble.flocks[0].population.shared) == {
+    assert set(ensemble.groups[0].population.shared) == {
         *("body.1.weight", "body.1.bias", "body.3.weight", "body.3.bias", "head.weight")
     }
     alone = mm.fit("mlp", little, recipe="batch-ensemble", plan=replace(PLAN, epochs=2, batches="same"))
     assert not torch.equal(
-        alone.flocks[0].population.shared["head.weight"], ensemble.flocks[0].population.shared["head.weight"]
+        alone.groups[0].population.shared["head.weight"], ensemble.groups[0].population.shared["head.weight"]
     )
 
 
@@ -416,7 +416,7 @@ class OwnNames(nn.Module):
 )
 def test_names_of_parameters_do_not_matter(text: str, little: Data):
     ensemble = mm.fit(OwnNames, little, recipe=recipe("batch-ensemble", sharing=text), plan=PLAN)
-    population, x = ensemble.flocks[0].population, little.test.x[:8]
+    population, x = ensemble.groups[0].population, little.test.x[:8]
     assert "kernel" in population.shared
     assert ("head.bias" in population.own) == (text == "rank-one")
     for i, outputs in enumerate(ensemble.predict(x).outputs):
@@ -456,8 +456,8 @@ def test_the_smooth_gamma_is_measured_kept_and_obeyed(little: Data, tmp_path: Pa
         assert mm.load(tmp_path / init).manifest["gamma"] == found[init]
         plain = recipe("batch-ensemble", sharing=f"rank-one:init={init},gamma={found[init]!r}")
         same = mm.fit("mlp", little, recipe=plain, plan=plan)
-        for name, tensor in ensemble.flocks[0].population.shared.items():
-            assert torch.equal(same.flocks[0].population.shared[name], tensor)
+        for name, tensor in ensemble.groups[0].population.shared.items():
+            assert torch.equal(same.groups[0].population.shared[name], tensor)
     assert 3 < found["rademacher"] <= 4
     assert 1 <= found["normal_1_0.1"] < 1.3
     alone = recipe("batch-ensemble", sharing="rank-one:gamma=smooth")

@@ -20,7 +20,7 @@ from murmuration.analysis.kernel_words import advice_on, verdict_on
 from murmuration.analysis.regimes import Regime, capacity_ratio, regime, wishart_edges
 from murmuration.data import Data, Split, open_data
 from murmuration.engines import assemble, engine, member_outputs
-from murmuration.ensemble import Ensemble, Flock
+from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Failure, Misuse
 from murmuration.fitting import job_for
 from murmuration.nets.source import Net, net_source
@@ -141,7 +141,7 @@ def kernels_before_run(
 ) -> KernelDiagnosis:
     """The diagnosis of a trained run's members as they began, made again from its manifest; `data` is the run's."""
     job = job_of(ensemble, data, net)
-    first, now = (each.flocks[0].population for each in (beginning(job), ensemble))
+    first, now = (each.groups[0].population for each in (beginning(job), ensemble))
     changed = sorted((first.own.keys() ^ now.own.keys()) | (first.shared.keys() ^ now.shared.keys()))
     if changed:
         raise Failure(
@@ -195,11 +195,11 @@ def beginning(job: Job) -> Ensemble:
     data = job.data
     two = Split(data.train.x[:2], data.train.y[:2])  # enough to see what the network does with inputs
     work = at_work(replace(job, data=replace(data, train=two, val=two, test=two)))
-    flock = Flock(job.member(0), whole(members_of(work), job.backbone))
+    group = MemberGroup(job.member(0), whole(members_of(work), job.backbone))
     manifest = {"plan": job.plan.to_json()}
     if job.recipe.needs_outline:
         manifest["outline"] = job.outline.to_json()
-    return Ensemble((flock,), job.likelihood, engine("loop"), job.recipe, manifest)
+    return Ensemble((group,), job.likelihood, engine("loop"), job.recipe, manifest)
 
 
 def require_company(members: int) -> None:
@@ -212,16 +212,16 @@ def diagnosed(
 ) -> KernelDiagnosis:
     """The diagnosis of an ensemble on inputs x (n, ...), with the products (M, M) of its outputs."""
     require_company(ensemble.members)
-    recipe, flock = ensemble.recipe, ensemble.flocks[0]
+    recipe, group = ensemble.recipe, ensemble.groups[0]
     is_trained = trained_names(recipe)
-    shares = len(ensemble.flocks) == 1 and any(map(is_trained, flock.population.shared))
+    shares = len(ensemble.groups) == 1 and any(map(is_trained, group.population.shared))
     gram, own = torch.eye(ensemble.members, dtype=torch.float64), 1.0
     if shares:
-        blocks = member_kernels(flock.module, flock.population, ensemble.family, x, trained=is_trained)
+        blocks = member_kernels(group.module, group.population, ensemble.family, x, trained=is_trained)
         gram = torch.einsum("aibi->ab", blocks.common.double())
         alone = torch.einsum("aii->", blocks.individual.double()).item()
         own = alone / (alone + gram.trace().item())
-    kernels = outline_of(flock.module, x[:2]).kernels if shares else ()
+    kernels = outline_of(group.module, x[:2]).kernels if shares else ()
     return KernelDiagnosis(
         stage,
         recipe,
@@ -247,9 +247,9 @@ def trained_names(recipe: Recipe) -> Callable[[str], bool]:
 def answers(ensemble: Ensemble, x: Tensor) -> Tensor:
     """Outputs (M, n, K) of all members without chance, in double precision."""
     found = []
-    for flock in ensemble.flocks:
-        with assemble(engine("loop"), flock.module) as team:
-            found.append(member_outputs(team, ensemble.family.at_rest(), flock.population, x))
+    for group in ensemble.groups:
+        with assemble(engine("loop"), group.module) as team:
+            found.append(member_outputs(team, ensemble.family.at_rest(), group.population, x))
     return torch.cat(found).double()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from murmuration.errors import Misuse
-from murmuration.predictive_checks import SUM_TOLERANCE
+from murmuration.predictive import SUM_TOLERANCE
 
 Rows = slice | np.ndarray  # a range of rows, or their indices in rising order
 Where = Callable[[int, int, int | None], str]

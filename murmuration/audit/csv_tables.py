@@ -28,7 +28,7 @@ from murmuration.data.raw import Request
 from murmuration.data.tables import SEPARATORS, one_target, read_csv, read_parquet, table_raw
 from murmuration.data.targets import label_names
 from murmuration.errors import Misuse
-from murmuration.predictive_checks import SUM_TOLERANCE
+from murmuration.predictive import SUM_TOLERANCE
 
 PROBABILITY, LOGIT = ("prob_", "proba_", "p_"), ("logit_",)  # before the name of a class; the first that is there
 SECOND_OF_TWO = ("prob", "probability", "proba")

@@ -12,28 +12,27 @@ from murmuration.evaluation import Assessment, Exam, Examined, examine
 from murmuration.evaluation.promises import by_class
 from murmuration.metrics import Evaluation, Score
 from murmuration.metrics.groups import by_group, rows_by_group
-from murmuration.recipe import Wishes
-from murmuration.safeguards import FEWEST, Safeguards, fit_safeguards
+from murmuration.posthoc import FEWEST, PostHoc, PostHocConfig, fit_posthoc
 
 NOISE_OR_DOUBT = ("aleatoric_std", "epistemic_std", "rmse_fair", "crps_fair")
-TAUGHT = 10_000  # rows, at most, that safeguards are fitted on, and as many that they are tried on
+TAUGHT = 10_000  # rows, at most, that post-hoc steps are fitted on, and as many that they are tried on
 
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """Safeguards that some rows taught, and how they do on others."""
+    """Post-hoc steps that some rows taught, and how they do on others."""
 
-    guard: Safeguards
+    guard: PostHoc
     found: Examined
     rows: np.ndarray  # (n,) that they were tried on
 
 
-def judged(predictions: Predictions, wishes: Wishes | None = None) -> Assessment:
-    """The assessment of predictions from a file: scores of all rows, and safeguards learned from one half of them and
-    tried on the other."""
+def judged(predictions: Predictions, config: PostHocConfig | None = None) -> Assessment:
+    """The assessment of predictions from a file: scores of all rows, and post-hoc steps fitted to one half of
+    them and tried on the other."""
     evaluation = as_one(Evaluation.from_chunks(predictions.pairs()), predictions.form)
     groups = {column: by_group(evaluation, values) for column, values in predictions.groups.items()}
-    tried = try_safeguards(predictions, wishes)
+    tried = try_posthoc(predictions, config)
     return Assessment(
         predictions.name,
         exam_of_file(predictions),
@@ -67,19 +66,19 @@ def exam_of_file(predictions: Predictions) -> Exam:
     return Exam(predictions.name, cast(Task, predictions.task), split, predictions.classes, nothing, sizes)
 
 
-def try_safeguards(predictions: Predictions, wishes: Wishes | None) -> Tried | None:
-    """Safeguards learned from random rows and tried on other random rows; None where there are too few."""
+def try_posthoc(predictions: Predictions, config: PostHocConfig | None) -> Tried | None:
+    """Post-hoc steps learned from random rows and tried on other random rows; None where there are too few."""
     if predictions.rows < 2 * FEWEST:
         return None
     order = np.random.default_rng(0).permutation(predictions.rows)
     count = min(TAUGHT, predictions.rows // 2)
     taught, tried = np.sort(order[:count]), np.sort(order[count : 2 * count])
-    guard = fit_safeguards(predictions.rows_at(taught), predictions.targets[taught], wishes)
+    guard = fit_posthoc(predictions.rows_at(taught), predictions.targets[taught], config)
     return Tried(guard, examine([(predictions.rows_at(tried), predictions.targets[tried])], guard), tried)
 
 
 def parts_of(predictions: Predictions, tried: Tried) -> dict[str, np.ndarray]:
-    """The rows that safeguards were tried on, by true class and by group."""
+    """The rows that post-hoc steps were tried on, by true class and by group."""
     found = by_class(tried.found.plain, predictions.classes)
     for column, values in predictions.groups.items():
         rows = rows_by_group(values[tried.rows].astype(str))

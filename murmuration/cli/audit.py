@@ -56,14 +56,14 @@ def audit(
 
     check_names(files)
     path = writable(out, (".html", ".json"), force) if out else beside(Path(files[0]))
-    wishes = trust.wishes()
+    config = trust.config()
     opened = [open_predictions(file, labels=labels, label=label, groups=group or (), task=task) for file in files]
     check_alike(opened)
     assessments = []
     with counting_bar("audit", as_json) as show:
         for turn, each in enumerate(opened):
             show(each.name, turn, len(opened))
-            assessments.append(judged_with(each, wishes))
+            assessments.append(judged_with(each, config))
     conclude(path, assessments, as_json=as_json)
 
 
@@ -91,12 +91,12 @@ def check_alike(opened: list["Predictions"]) -> None:
         check_same_targets(opened[0], each)
 
 
-def judged_with(predictions: "Predictions", wishes: Any) -> "Assessment":
+def judged_with(predictions: "Predictions", config: Any) -> "Assessment":
     from murmuration.audit import judged
-    from murmuration.safeguards import check_wishes
+    from murmuration.posthoc.fit import check_config
 
-    check_wishes(wishes, predictions.task)
-    return judged(predictions, wishes)
+    check_config(config, predictions.task)
+    return judged(predictions, config)
 
 
 def conclude(path: Path, assessments: list["Assessment"], *, as_json: bool) -> None:

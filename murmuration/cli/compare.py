@@ -63,7 +63,7 @@ def compare(
     from murmuration.cli.trust import trial_of
     from murmuration.evaluation import exam_of
 
-    chosen, settings = chosen_recipes(recipes), plan.plan(trust.wishes())
+    chosen, settings = chosen_recipes(recipes), plan.plan(trust.config())
     path = Path(out) if out else free_path(data, "compare")
     opened = reading.open(data)
     order, exam = Order(opened, settings, net, noise_std, link), exam_of(opened)

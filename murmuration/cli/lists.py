@@ -133,13 +133,13 @@ def corruptions() -> Entries:
 
 
 def calibrators() -> Entries:
-    from murmuration.calibration import CALIBRATORS
+    from murmuration.posthoc.calibration import CALIBRATORS
 
     return {name: {"for": ", ".join(each.tasks), "what it does": each.about} for name, each in CALIBRATORS.items()}
 
 
 def sets() -> Entries:
-    from murmuration.conformal import METHODS
+    from murmuration.posthoc.conformal import METHODS
 
     return {
         name: {"for": task, "what it promises": each.about}

@@ -10,7 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from murmuration.data import Data
-    from murmuration.recipe import Plan, Recipe, Wishes
+    from murmuration.posthoc import PostHocConfig
+    from murmuration.recipe import Plan, Recipe
 
 
 def option(help_text: str, panel: str, metavar: str, *names: str) -> Any:
@@ -94,17 +95,17 @@ class PlanOptions:
     engine: Annotated[str, option("auto measures; see `murmur list engines`.", "Machine", "NAME")] = "auto"
     device: Annotated[str, option("cpu, cuda, cuda:1, mps.", "Machine", "NAME")] = "cpu"
 
-    def plan(self, wishes: "Wishes | None" = None) -> "Plan":
+    def plan(self, posthoc: "PostHocConfig | None" = None) -> "Plan":
         """The plan, checked as far as it can be without data."""
         from murmuration.recipe import Plan
 
-        settings: dict[str, Any] = {**asdict(self), "augment": tuple(listed(self.augment)), "wishes": wishes}
+        settings: dict[str, Any] = {**asdict(self), "augment": tuple(listed(self.augment)), "posthoc": posthoc}
         return Plan(**settings)
 
 
 @dataclass(frozen=True)
 class TrustOptions:
-    """What validation examples should teach a run besides; the fields of `Wishes` that a command line can set."""
+    """What to fit on the validation examples; the fields of `PostHocConfig` that a command line can set."""
 
     calibrate: Annotated[str, option("See `murmur list calibrators`; none to leave it out.", "Trust", "METHOD")] = (
         "temperature"
@@ -119,11 +120,11 @@ class TrustOptions:
         float | None, option("What declining to answer costs; 0.2 for classes if left out.", "Trust", "X")
     ] = None
 
-    def wishes(self) -> "Wishes":
-        """The wishes, checked as far as they can be without data."""
-        from murmuration.recipe import Wishes
+    def config(self) -> "PostHocConfig":
+        """The config, checked as far as it can be without data."""
+        from murmuration.posthoc import PostHocConfig
 
-        return Wishes(**asdict(self))
+        return PostHocConfig(**asdict(self))
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ HELP = help_text(
     "expected_entropy (what members agree is open) plus mutual_information (what they disagree on). As variances of "
     "the label: aleatoric (noise) and epistemic (disagreement) summed over classes, and for the predicted class alone "
     "(_predicted). Numbers come with their mean, aleatoric, epistemic and total standard deviation, and the 90 % "
-    "interval. A run with safeguards adds the set or interval that holds the truth as often as promised, and whether "
-    "to answer at all.",
+    "interval. A run with post-hoc steps adds the conformal set or interval, and whether to answer at all.",
     "murmur predict runs/x new.csv --out predictions.csv",
     "murmur predict runs/x pictures --out predictions.parquet",
     "murmur predict runs/x digits --out predictions.npz --members",
@@ -60,7 +59,7 @@ def predictions(path: Path, manifest: dict[str, Any], source: str, *, with_membe
     ensemble = loaded(path, guarded=not raw)
     x = open_inputs(source, preparation=preparation_from_json(record["preparation"]))
     names = tuple(record["classes"]) or target_names(manifest)
-    return Predictions(ensemble.stream(x), len(x), names, ensemble.members, with_members, ensemble.safeguards)
+    return Predictions(ensemble.stream(x), len(x), names, ensemble.members, with_members, ensemble.posthoc)
 
 
 def target_names(manifest: dict[str, Any]) -> tuple[str, ...]:

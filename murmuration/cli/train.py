@@ -19,7 +19,7 @@ from murmuration.cli.screen import help_text
 
 HELP = help_text(
     "Train an ensemble, calibrate it on the validation split, evaluate it on the test split, and leave a run directory "
-    "with its members, safeguards, scores and a report. A killed run goes on with `murmur resume`.",
+    "with its members, post-hoc steps, scores and a report. A killed run goes on with `murmur resume`.",
     "murmur train",
     "murmur train digits --net small-cnn --members 10 --epochs 30 --out runs/x",
     "murmur train prices.csv --target price --net mlp --patience 10",
@@ -57,7 +57,7 @@ def train(
     from murmuration.cli.training import Order, free_path, resumable, train_run
     from murmuration.runs import require_free
 
-    chosen, settings = answers.recipe(recipe), plan.plan(trust.wishes())
+    chosen, settings = answers.recipe(recipe), plan.plan(trust.config())
     path = Path(out) if out else free_path(data, chosen.name)
     require_free(path)
     opened = reading.open(data)

@@ -13,8 +13,8 @@ from murmuration.errors import Failure
 if TYPE_CHECKING:
     from murmuration.data import Data
     from murmuration.ensemble import Ensemble
+    from murmuration.posthoc.fit import PostHoc
     from murmuration.recipe import Plan, Recipe
-    from murmuration.safeguards import Safeguards
 
 PARTS = {"status": str, "recipe": dict, "plan": dict, "net": dict, "data": dict, "likelihood": dict, "engine": dict}
 
@@ -59,7 +59,7 @@ def resume_run(path: Path, data: "Data", *, quiet: bool) -> "Ensemble":
 
 
 def loaded(path: Path, *, guarded: bool = True) -> "Ensemble":
-    """The ensemble of a finished run, with its safeguards if there are some; damaged ones name the way out."""
+    """The ensemble of a finished run, with its post-hoc steps if there are some; damaged ones name the way out."""
     from dataclasses import replace
 
     from murmuration.errors import Misuse
@@ -69,21 +69,21 @@ def loaded(path: Path, *, guarded: bool = True) -> "Ensemble":
     if not guarded:
         return ensemble
     try:
-        return replace(ensemble, safeguards=own_safeguards(path, ensemble))
+        return replace(ensemble, posthoc=own_posthoc(path, ensemble))
     except (Misuse, Failure) as error:
         raise Failure(f"{error}; fit them again with murmur calibrate {path}") from None
 
 
-def own_safeguards(path: Path, ensemble: "Ensemble") -> "Safeguards | None":
-    """The safeguards of a run, tried on one input of zeros: those of another run do not pass."""
+def own_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
+    """The post-hoc steps of a run, tried on one input of zeros: those of another run do not pass."""
     import torch
 
-    from murmuration.ensemble import load_safeguards
+    from murmuration.ensemble import load_posthoc
     from murmuration.errors import Misuse
-    from murmuration.runs import SAFEGUARDS
-    from murmuration.safeguards import regions_of
+    from murmuration.posthoc.fit import regions_of
+    from murmuration.runs import POSTHOC
 
-    guard = load_safeguards(path)
+    guard = load_posthoc(path)
     if guard is None:
         return None
     try:
@@ -92,7 +92,7 @@ def own_safeguards(path: Path, ensemble: "Ensemble") -> "Safeguards | None":
             regions_of(rule, made, 0)
         guard.answered(made)
     except Misuse as error:
-        raise Failure(f"{path / SAFEGUARDS} is not this run's: {error}") from None
+        raise Failure(f"{path / POSTHOC} is not this run's: {error}") from None
     return guard
 
 

@@ -1,4 +1,4 @@
-"""What commands find out besides the scores on the test split: under shift, on foreign inputs, with safeguards."""
+"""What commands find out besides the scores on the test split: under shift, on foreign inputs, with post-hoc steps."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

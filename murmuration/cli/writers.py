@@ -13,9 +13,9 @@ from typing import IO, Any
 import numpy as np
 
 from murmuration.errors import Misuse
+from murmuration.posthoc.fit import PostHoc, regions_of
 from murmuration.predictive import Predictive
 from murmuration.runs import write_whole
-from murmuration.safeguards import Safeguards, regions_of
 from murmuration.uncertainty import uncertainties
 
 Columns = dict[str, np.ndarray]
@@ -45,7 +45,7 @@ class Predictions:
     names: tuple[str, ...]  # of the classes, or of the targets of a regression
     members: int
     with_members: bool = False
-    guard: Safeguards | None = None  # whose sets and decisions are written besides
+    guard: PostHoc | None = None  # whose sets and decisions are written besides
 
     def tables(self) -> Iterator[Columns]:
         """Columns (n,) of successive inputs, for a table."""
@@ -90,9 +90,9 @@ def flat_promises(part: Predictive, predictions: Predictions, first: int) -> Col
     return {**wide, **{key: values for key, values in found.items() if values.ndim == 1}}
 
 
-def promises(part: Predictive, guard: Safeguards | None, first: int) -> Columns:
-    """What safeguards add to a calibrated predictive: the set (n, K) or interval (n, K) of each input, and whether the
-    rule by cost would answer (n,)."""
+def promises(part: Predictive, guard: PostHoc | None, first: int) -> Columns:
+    """Columns from post-hoc steps on a calibrated predictive: the conformal set or interval (n, K) of each input, and
+    whether the rule by cost would answer (n,)."""
     if guard is None:
         return {}
     found: Columns = {}

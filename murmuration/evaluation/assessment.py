@@ -18,8 +18,8 @@ from murmuration.evaluation.shift import ShiftFound, as_json
 from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
 from murmuration.metrics import Evaluation, Score
 from murmuration.metrics.groups import GroupScores
+from murmuration.posthoc import FEWEST, PostHoc, to_json
 from murmuration.runs import finite
-from murmuration.safeguards import FEWEST, Safeguards
 
 ENDLESS = Score(np.inf, np.nan, np.nan)  # the size of intervals without ends
 
@@ -34,7 +34,7 @@ class Assessment:
     scores: dict[str, Score]
     cost: dict[str, float] = field(default_factory=dict)  # seconds, parameters, ms_per_prediction, members
     ensemble: Ensemble | None = None  # None: the predictions came in a file
-    guard: Safeguards | None = None  # what other examples taught
+    guard: PostHoc | None = None  # what other examples taught
     applied: bool = False  # whether the scores are those after the guard's calibrator
     before: Evaluation | None = None  # of examples that taught the guard nothing, without the calibrator
     after: Evaluation | None = None  # and with it, if there is one
@@ -130,7 +130,7 @@ class Assessment:
             return None
         views = {"before": self.before, "after": self.after}
         return {
-            "calibrator": self.guard.calibrator.to_json(),
+            "calibrator": {"name": self.guard.calibrator.name, **to_json(self.guard.calibrator)},
             "about": self.guard.calibrator.about,
             "applied": self.applied,
             **{key: as_json(view.scores()) for key, view in views.items() if view is not None},
@@ -140,7 +140,7 @@ class Assessment:
 def assess(ensemble: Ensemble, data: Data | Exam, name: str | None = None) -> Assessment:
     """The assessment of an ensemble on a data set's test split, or on any exam; predictions are used up as they come.
 
-    An ensemble without safeguards is scored as it is; what safeguards would do is still found out, where there are
+    An ensemble without post-hoc steps is scored as it is; what they would do is still found out, where there are
     validation examples to fit them on.
 
     >>> import murmuration as mm
@@ -150,8 +150,8 @@ def assess(ensemble: Ensemble, data: Data | Exam, name: str | None = None) -> As
     (True, 2)
     """
     exam = exam_of(data) if isinstance(data, Data) else data
-    guard = ensemble.safeguards or guard_of(ensemble, exam)
-    applied = ensemble.safeguards is not None and ensemble.safeguards.calibrator is not None
+    guard = ensemble.posthoc or guard_of(ensemble, exam)
+    applied = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
     found = examine(answers(ensemble, exam.split), guard)
     evaluation = found.view(applied)
     return Assessment(
@@ -170,11 +170,11 @@ def assess(ensemble: Ensemble, data: Data | Exam, name: str | None = None) -> As
     )
 
 
-def guard_of(ensemble: Ensemble, exam: Exam) -> Safeguards | None:
-    """The safeguards that the exam's validation examples would teach the ensemble, if there are enough of them."""
+def guard_of(ensemble: Ensemble, exam: Exam) -> PostHoc | None:
+    """The post-hoc steps that the exam's validation examples would teach the ensemble, if there are enough of them."""
     if exam.val is None or len(exam.val) < FEWEST:
         return None
-    return ensemble.safeguarded(exam.val.x, exam.val.y).safeguards
+    return ensemble.fit_posthoc(exam.val.x, exam.val.y).posthoc
 
 
 def member_scores(evaluation: Evaluation, draws: int = 1) -> list[dict[str, float]]:

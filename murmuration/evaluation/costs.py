@@ -14,7 +14,7 @@ def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
     """What the ensemble took to train, takes to keep, and takes to ask about inputs like x (N, ...)."""
     return {
         "seconds": float(ensemble.manifest.get("seconds", math.nan)),
-        "parameters": sum(flock.population.parameters_stored() for flock in ensemble.flocks),
+        "parameters": sum(group.population.parameters_stored() for group in ensemble.groups),
         "ms_per_prediction": ms_per_prediction(ensemble, x[:TIMED]),
         "members": ensemble.members,
     }

@@ -1,4 +1,4 @@
-"""One pass over predictions: evaluated as they come, and as the run's safeguards change them."""
+"""One pass over predictions: evaluated as they come, and as the run's post-hoc steps change them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from murmuration.data import Split
 from murmuration.ensemble import STREAM, Ensemble
 from murmuration.metrics import Evaluation
 from murmuration.metrics.evaluation import Gathering
+from murmuration.posthoc.fit import PostHoc
 from murmuration.predictive import Predictive
-from murmuration.safeguards import Safeguards
 
 
 @dataclass(frozen=True, eq=False)
 class Examined:
     """The evaluation of predictions as members made them, and after the calibrator.
 
-    Where there are safeguards, the columns of both also say of each example whether it lies in each rule's set, how
+    Where there are post-hoc steps, the columns of both also say of each example whether it lies in each rule's set, how
     large that set is, and whether the question would be answered: all three after the calibrator.
     """
 
@@ -30,7 +30,7 @@ class Examined:
         return self.guarded if applied and self.guarded is not None else self.plain
 
 
-def examine(chunks: Iterable[tuple[Predictive, Any]], guard: Safeguards | None = None) -> Examined:
+def examine(chunks: Iterable[tuple[Predictive, Any]], guard: PostHoc | None = None) -> Examined:
     """The evaluations of pairs (predictive, y) that come one after another and are not kept."""
     plain, guarded = Gathering(), Gathering()
     for pred, y in chunks:

@@ -19,7 +19,7 @@ class Exam:
     sizes: Mapping[str, int] = field(default_factory=dict)  # part -> number of examples
     fingerprint: str = ""
     train: Split | None = None  # what was learned from, where it is at hand
-    val: Split | None = None  # what safeguards may be fitted on, where it is at hand
+    val: Split | None = None  # what post-hoc steps may be fitted on, where it is at hand
 
 
 def exam_of(data: Data) -> Exam:

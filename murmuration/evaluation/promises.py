@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.conformal import Rule, SetRule
-from murmuration.conformal.threshold import place_of
-from murmuration.decisions import Abstention
 from murmuration.metrics import Evaluation, Measure, Score
 from murmuration.metrics.intervals import Feature, bootstrap_means, group_of, group_sums, percentile_interval, wilson
 from murmuration.metrics.scores import ANY, POSITIVE, UNIT, Bounds, Task, column
-from murmuration.safeguards import Safeguards
+from murmuration.posthoc.abstention import Abstention
+from murmuration.posthoc.conformal import Rule, SetRule, place_of
+from murmuration.posthoc.fit import PostHoc
+from murmuration.posthoc.serialization import to_json
 
 TEST = "test"
 MOST_CLASSES = 30  # whose coverage is listed one by one
@@ -60,7 +60,7 @@ class RuleFound:
     def to_json(self) -> dict[str, Any]:
         scores = {"answered": self.answered.to_json(), "risk": self.risk.to_json()}
         cost = {"cost": self.cost.to_json()} if self.cost is not None else {}
-        return {**self.rule.to_json(), "where": self.where, **scores, **cost}
+        return {**to_json(self.rule), "where": self.where, **scores, **cost}
 
 
 def unlucky_coverage(taught: int, level: float) -> float:
@@ -78,7 +78,7 @@ def unlucky_coverage(taught: int, level: float) -> float:
     return float(betaincinv(place, taught + 1 - place, 0.025)) if place <= taught else level
 
 
-def set_measures(guard: Safeguards, task: Task) -> dict[str, Measure]:
+def set_measures(guard: PostHoc, task: Task) -> dict[str, Measure]:
     """Coverage and size of the sets that predictions are written with, as scores of columns; no size without end."""
     if not guard.sets:
         return {}
@@ -105,9 +105,7 @@ def endless(rule: Rule) -> bool:
     return not isinstance(rule, SetRule) and not math.isfinite(rule.threshold)
 
 
-def sets_found(
-    guard: Safeguards, evaluation: Evaluation, where: str, rows: np.ndarray | None = None
-) -> list[SetsFound]:
+def sets_found(guard: PostHoc, evaluation: Evaluation, where: str, rows: np.ndarray | None = None) -> list[SetsFound]:
     """How every rule's sets did among all examples, or among those in `rows`."""
     columns = evaluation.columns
     chosen = slice(None) if rows is None else rows
@@ -125,9 +123,9 @@ def sets_found(
     ]
 
 
-def sets_by_group(guard: Safeguards, evaluation: Evaluation, groups: Mapping[str, np.ndarray]) -> list[SetsFound]:
+def sets_by_group(guard: PostHoc, evaluation: Evaluation, groups: Mapping[str, np.ndarray]) -> list[SetsFound]:
     """How the sets that predictions are written with did in each group (name -> rows) that has enough examples."""
-    first = Safeguards(None, guard.sets[:1], (), 0, 0)
+    first = PostHoc(None, guard.sets[:1], (), 0, 0)
     kept = {name: rows for name, rows in groups.items() if len(rows) >= FEWEST}
     return [found for name, rows in kept.items() for found in sets_found(first, evaluation, name, rows)]
 
@@ -140,7 +138,7 @@ def by_class(evaluation: Evaluation, classes: tuple[str, ...]) -> dict[str, np.n
     return {f"class {name}": np.flatnonzero(labels == k) for k, name in enumerate(classes)}
 
 
-def rules_found(guard: Safeguards, evaluation: Evaluation, where: str = TEST) -> list[RuleFound]:
+def rules_found(guard: PostHoc, evaluation: Evaluation, where: str = TEST) -> list[RuleFound]:
     """What every rule for declining does on the examples."""
     columns = evaluation.columns
     classes = evaluation.task == "classification"

@@ -18,7 +18,7 @@ from murmuration.metrics import Comparison, Evaluation, Measure, Score, shown_in
 from murmuration.metrics.comparison import paired_sums
 from murmuration.metrics.intervals import group_of
 from murmuration.metrics.scores import measure_of
-from murmuration.safeguards import Safeguards
+from murmuration.posthoc.fit import PostHoc
 
 GROUPS = 2000  # of examples, at most: intervals are then off by 1/sqrt(2 * 2000) = 1.6 %
 
@@ -86,7 +86,7 @@ def assess_shift(
     exam: Exam,
     corrupting: Corrupting,
     *,
-    guard: Safeguards | None = None,
+    guard: PostHoc | None = None,
     applied: bool = False,
     show: Show = say_nothing,
 ) -> ShiftFound:
@@ -114,7 +114,7 @@ def first_of(split: Split, count: int | None) -> Split:
     return Split(split.x[:count], split.y[:count])
 
 
-def measures_of(task: Task, guard: Safeguards | None) -> dict[str, Measure]:
+def measures_of(task: Task, guard: PostHoc | None) -> dict[str, Measure]:
     """The scores that are followed under shift, those of the guard's sets among them."""
     own = {name: measure_of(name, task) for name in shown_in("shift", task)}
     return {**own, **(set_measures(guard, task) if guard is not None else {})}

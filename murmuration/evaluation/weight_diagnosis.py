@@ -169,7 +169,7 @@ class _Weights:
 
 def _weights(ensemble: Ensemble) -> Iterator[_Weights]:
     """The tensors of an ensemble that are distributions."""
-    gaussian, population = ensemble.recipe.weighs, ensemble.flocks[0].population
+    gaussian, population = ensemble.recipe.weighs, ensemble.groups[0].population
     assert isinstance(gaussian, Gaussian)
     believed, kernels = _belief(ensemble)[0], ensemble.family.how.kernels
     for named, own in ((population.own, True), (population.shared, False)):
@@ -223,16 +223,16 @@ def _apart(a: Predictive, b: Predictive) -> float:
 
 def from_prior(ensemble: Ensemble, layers: list[_Weights], stds: Named) -> Ensemble:
     """The ensemble as it was believed to be before data: the same network, its distributions those of the prior."""
-    flock = ensemble.flocks[0]
-    own, shared = dict(flock.population.own), dict(flock.population.shared)
+    group = ensemble.groups[0]
+    own, shared = dict(group.population.own), dict(group.population.shared)
     for each in layers:
         place, keep = (own, slice(None)) if each.own else (shared, 0)
         place[each.name] = (each.centre * each.kept)[keep].clone()
         place[each.name + SPREAD] = softplus_inverse(stds[each.name])[keep].clone()
-    believed = Population(flock.population.members, own, shared, flock.population.buffers)
+    believed = Population(group.population.members, own, shared, group.population.buffers)
     draws = ensemble.recipe.weighs.times(None)
     recipe = Recipe("prior", ensemble.recipe.sharing, f"gaussian:draws={draws}")
-    return replace(ensemble, flocks=(replace(flock, population=believed),), recipe=recipe)
+    return replace(ensemble, groups=(replace(group, population=believed),), recipe=recipe)
 
 
 def _about_collapse(found: Diagnosis) -> list[str]:

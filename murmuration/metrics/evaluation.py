@@ -20,8 +20,7 @@ from murmuration.metrics.intervals import (
 )
 from murmuration.metrics.per_example import Columns, columns
 from murmuration.metrics.scores import MEASURES, Measure, Task
-from murmuration.predictive import Predictive
-from murmuration.predictive_checks import inputs_at_once
+from murmuration.predictive import Predictive, inputs_at_once
 from murmuration.workers import side_by_side
 
 

@@ -51,7 +51,7 @@ SECTIONS = (
 )
 
 LOGO = Markup(
-    '<svg class="logo" viewBox="0 0 64 40" role="img" aria-label="A flock of birds">'
+    '<svg class="logo" viewBox="0 0 64 40" role="img" aria-label="A group of birds">'
     + "".join(
         f'<path transform="translate({x} {y}) scale({size})" d="M-6-3Q-2-4 0 0Q2-4 6-3Q2-2 0 2Q-2-2-6-3Z"/>'
         for x, y, size in (

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from murmuration.decisions import larger_is_surer
 from murmuration.metrics import shown_in
+from murmuration.posthoc.abstention import larger_is_surer
 from murmuration.reports.cells import (
     glossary,
     histogram_table,

@@ -129,7 +129,7 @@ def test_ratio_and_alignment_from_whole_jacobians(moons):
     job, _ = job_for(net, moons, recipe, mm.Plan(members=3))
     x = moons.test.x[:6]
     found = start_diagnosis(job, x)
-    population = beginning(job).flocks[0].population
+    population = beginning(job).groups[0].population
     rows = []
     for member in range(3):
         own = {name: tensor[member] for name, tensor in population.own.items()}
@@ -162,8 +162,8 @@ def test_a_run_begins_again_bit_for_bit(moons, tmp_path, recipe):
     plan = mm.Plan(members=3, epochs=1, lr=1e-30, seed=7, engine="loop")
     mm.fit("mlp", moons, recipe=recipe, plan=plan, out=tmp_path / "run")
     ensemble = mm.load(tmp_path / "run")
-    begun = beginning(job_of(ensemble, moons)).flocks[0].population.to_tensors()
-    left = ensemble.flocks[0].population.to_tensors()
+    begun = beginning(job_of(ensemble, moons)).groups[0].population.to_tensors()
+    left = ensemble.groups[0].population.to_tensors()
     assert begun.keys() == left.keys()
     assert all(torch.equal(begun[name], left[name]) for name in left)
     after, before = kernel_diagnosis(ensemble, moons.test.x), kernels_before_run(ensemble, moons, moons.test.x)

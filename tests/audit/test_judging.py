@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 from audit_files import saved
-from made_predictions import made_classes, made_numbers
+from prediction_factories import made_classes, made_numbers
 
 import murmuration as mm
 from murmuration.audit import judging, open_predictions
 from murmuration.audit.judging import judged
 from murmuration.evaluation import Assessment
 from murmuration.metrics import paired_test
+from murmuration.posthoc import PostHocConfig
+from murmuration.posthoc.fit import fit_posthoc
 from murmuration.predictive import Predictive
-from murmuration.recipe import Wishes
 from murmuration.reports.advice import about_calibrator, about_groups, about_sets
 from murmuration.reports.curves import triple
-from murmuration.safeguards import fit_safeguards
 
 
 def file_of(folder: Path, pred: Predictive, y: np.ndarray, **groups: np.ndarray) -> Path:
@@ -73,10 +73,10 @@ def test_what_is_sound_is_left_alone(tmp_path):
     assert "by no more than chance explains" in about_calibrator(sound, "the model")
 
 
-def test_safeguards_are_judged_on_rows_that_taught_nothing(found, distorted):
+def test_posthoc_are_judged_on_rows_that_taught_nothing(found, distorted):
     pred, y = distorted
     taught, tried = halves(3001)
-    guard = fit_safeguards(Predictive(pred.outputs[:, taught], pred.likelihood), y[taught])
+    guard = fit_posthoc(Predictive(pred.outputs[:, taught], pred.likelihood), y[taught])
     assert found.guard == guard
     rest = Predictive(pred.outputs[:, tried], pred.likelihood)
     assert triples(found.before.scores()) == triples(mm.score(rest, y[tried]))
@@ -97,8 +97,8 @@ def test_no_more_rows_than_needed_teach_and_judge(distorted, tmp_path, monkeypat
     assert few.evaluation.inputs == 3001
 
 
-def test_wishes_are_heard(distorted, tmp_path):
-    few = judged(open_predictions(file_of(tmp_path, *distorted)), Wishes("none", level=0.7, sets="aps"))
+def test_the_config_is_used(distorted, tmp_path):
+    few = judged(open_predictions(file_of(tmp_path, *distorted)), PostHocConfig("none", level=0.7, sets="aps"))
     assert few.guard.calibrator is None  # type: ignore[union-attr]
     assert few.after is None
     assert (few.sets[0].method, few.sets[0].level) == ("aps", 0.7)
@@ -141,7 +141,7 @@ def test_groups_that_are_alike_are_not_called_worse(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "guarded"), [(39, False), (40, True)])
-def test_few_rows_have_scores_and_no_safeguards(tmp_path, rows, guarded):
+def test_few_rows_have_scores_and_no_posthoc(tmp_path, rows, guarded):
     pred, y = made_classes(rows)
     found = judged(open_predictions(file_of(tmp_path, pred, y)))
     assert triples(found.scores) == triples(mm.score(pred, y))

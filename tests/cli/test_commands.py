@@ -28,7 +28,7 @@ def predicted(path: Path) -> mm.Predictive:
 
 def test_train_leaves_what_the_library_computes(moons_run):
     data = mm.open_data("two-moons")
-    expected = mm.fit("mlp", data, plan=mm.Plan(members=2, epochs=1, engine="loop", wishes=mm.Wishes()))
+    expected = mm.fit("mlp", data, plan=mm.Plan(members=2, epochs=1, engine="loop", posthoc=mm.PostHocConfig()))
     assert torch.equal(predicted(moons_run).outputs, expected.predict(data.test.x).outputs)
     stored = json.loads((moons_run / "metrics.json").read_text())
     scores = mm.score(expected.predict(data.test.x), data.test.y)
@@ -170,7 +170,7 @@ def test_compare_survives_being_killed(murmur, tmp_path, monkeypatch):
     assert ended.out == (out / "results.json").read_text()
     data, record = mm.open_data("two-moons"), json.loads(ended.out)
     for name, settings in (("single", {"recipe": "single"}), ("deep-ensemble", {"members": 2})):
-        again = mm.fit("mlp", data, epochs=1, plan=mm.Plan(wishes=mm.Wishes()), **settings)
+        again = mm.fit("mlp", data, epochs=1, plan=mm.Plan(posthoc=mm.PostHocConfig()), **settings)
         found = record["results"][name]["metrics"]["nll"]["value"]
         assert found == pytest.approx(float(mm.score(again.predict(data.test.x), data.test.y)["nll"]), abs=1e-5)
     assert {test["name"] for test in record["tests"]} == {"accuracy", "nll"}
@@ -219,7 +219,7 @@ def test_lists_are_complete():
 
 def test_options_have_the_values_of_a_plan():
     assert options.PlanOptions().plan() == Plan()
-    assert options.TrustOptions().wishes() == mm.Wishes()
+    assert options.TrustOptions().config() == mm.PostHocConfig()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What commands do about trust is what the library does: safeguards, corruptions and foreign inputs."""
+"""What commands do about trust is what the library does: post-hoc steps, corruptions and foreign inputs."""
 
 import json
 import shutil
@@ -12,9 +12,10 @@ from cli_words import SMALL, assert_refused, tree
 
 import murmuration as mm
 from murmuration.evaluation import Corrupting, assess_foreign, assess_shift, exam_of, familiar_of
+from murmuration.posthoc import to_json
+from murmuration.posthoc.fit import regions_of
 from murmuration.reports import report_check
 from murmuration.runs import finite
-from murmuration.safeguards import regions_of
 
 pytest_plugins = ["cli_words"]
 SHIFT = ("--only", "feature_noise,scale_drift", "--severities", "2,5", "--shift-examples", "120")
@@ -37,12 +38,12 @@ def as_written(record: object) -> object:
     return json.loads(json.dumps(finite(record)))
 
 
-def test_train_leaves_safeguards_and_scores_what_they_make(moons_run):
+def test_train_leaves_posthoc_and_scores_what_they_make(moons_run):
     data, ensemble = mm.open_data("two-moons"), mm.load(moons_run)
     plain = mm.load(moons_run, guarded=False)
-    assert plain.safeguards is None
-    assert stored(moons_run, "safeguards.json") == as_written(
-        plain.safeguarded(data.val.x, data.val.y, mm.Wishes()).safeguards.to_json()
+    assert plain.posthoc is None
+    assert stored(moons_run, "posthoc.json") == as_written(
+        to_json(plain.fit_posthoc(data.val.x, data.val.y, mm.PostHocConfig()).posthoc)
     )
     found = stored(moons_run, "metrics.json")
     assert found["metrics"] == scores(ensemble.predict(data.test.x), data.test.y)
@@ -54,7 +55,7 @@ def test_predicted_classes_come_with_sets_and_decisions(murmur, moons_run, tmp_p
     for name in ("p.csv", "p.npz", "p.parquet"):
         assert murmur("predict", moons_run, "two-moons", "--out", tmp_path / name).code == 0
     ensemble = mm.load(moons_run)
-    pred, guard = ensemble.predict(mm.open_data("two-moons").test.x), ensemble.safeguards
+    pred, guard = ensemble.predict(mm.open_data("two-moons").test.x), ensemble.posthoc
     sets, answered = regions_of(guard.sets[0], pred, 0), guard.answered(pred)["answered_cost"]
     table = pd.read_csv(tmp_path / "p.csv", dtype={"set_90": str}, keep_default_na=False)
     assert table["set_90"].tolist() == ["|".join(np.array(["0", "1"])[row]) for row in sets]
@@ -71,7 +72,7 @@ def test_predicted_classes_come_with_sets_and_decisions(murmur, moons_run, tmp_p
 def test_predicted_numbers_come_with_intervals_and_decisions(murmur, sine_run, tmp_path):
     assert murmur("predict", sine_run, "x-sin-x", "--out", tmp_path / "p.csv").code == 0
     ensemble = mm.load(sine_run)
-    pred, guard = ensemble.predict(mm.open_data("x-sin-x").test.x), ensemble.safeguards
+    pred, guard = ensemble.predict(mm.open_data("x-sin-x").test.x), ensemble.posthoc
     low, high = regions_of(guard.sets[0], pred, 0)
     table = pd.read_csv(tmp_path / "p.csv")
     np.testing.assert_allclose(table["conformal_low_80"], low[:, 0], rtol=1e-8)  # nine digits
@@ -90,12 +91,12 @@ def test_raw_is_what_members_say(murmur, moons_run, tmp_path):
         assert not {"set_90", "answered"} & set(found.files)
 
 
-def test_calibrate_changes_safeguards_and_scores(murmur, copied):
+def test_calibrate_changes_posthoc_and_scores(murmur, copied):
     data, plain = mm.open_data("two-moons"), mm.load(copied, guarded=False)
     ended = murmur("calibrate", copied, "--calibrate", "vector", "--sets", "raps", "--level", "0.8", "--json")
-    guarded = plain.safeguarded(data.val.x, data.val.y, mm.Wishes(calibrate="vector", sets="raps", level=0.8))
+    guarded = plain.fit_posthoc(data.val.x, data.val.y, mm.PostHocConfig(calibrate="vector", sets="raps", level=0.8))
     assert (ended.code, ended.err) == (0, "")
-    assert stored(copied, "safeguards.json") == as_written(guarded.safeguards.to_json())
+    assert stored(copied, "posthoc.json") == as_written(to_json(guarded.posthoc))
     assert stored(copied, "metrics.json")["metrics"] == scores(guarded.predict(data.test.x), data.test.y)
     assert json.loads(ended.out) == stored(copied, "metrics.json")
     assert report_check(copied / "report.html") == []
@@ -104,8 +105,8 @@ def test_calibrate_changes_safeguards_and_scores(murmur, copied):
 def test_calibrate_none_removes_the_calibrator(murmur, copied):
     assert murmur("calibrate", copied, "--calibrate", "none").code == 0
     data, ensemble = mm.open_data("two-moons"), mm.load(copied)
-    assert ensemble.safeguards.calibrator is None
-    assert ensemble.safeguards.sets[0].method == "lac"
+    assert ensemble.posthoc.calibrator is None
+    assert ensemble.posthoc.sets[0].method == "lac"
     pred = ensemble.predict(data.test.x)
     assert torch.equal(pred.outputs, ensemble.predict(data.test.x, calibrated=False).outputs)
     found = stored(copied, "metrics.json")
@@ -128,7 +129,7 @@ def test_shift_is_that_of_the_library(murmur, copied):
     ended = murmur("evaluate", copied, *SHIFT, "--json")
     ensemble, exam = mm.load(copied), exam_of(mm.open_data("two-moons"))
     corrupting = Corrupting(("feature_noise", "scale_drift"), (2, 5), examples=120)
-    expected = assess_shift(ensemble, exam, corrupting, guard=ensemble.safeguards, applied=True)
+    expected = assess_shift(ensemble, exam, corrupting, guard=ensemble.posthoc, applied=True)
     assert (ended.code, ended.err) == (0, "")
     assert json.loads(ended.out)["shift"] == as_written(expected.to_json())
     assert stored(copied, "metrics.json")["shift"] == as_written(expected.to_json())
@@ -141,7 +142,7 @@ def test_shift_of_another_file(murmur, moons_run, tmp_path):
     found = json.loads(murmur("evaluate", moons_run, "--on", tmp_path / "same.npz", *SHIFT, "--json").out)
     ensemble, exam = mm.load(moons_run), exam_of(mm.open_data("two-moons"))
     corrupting = Corrupting(("feature_noise", "scale_drift"), (2, 5), examples=120)
-    expected = assess_shift(ensemble, exam, corrupting, guard=ensemble.safeguards, applied=True)
+    expected = assess_shift(ensemble, exam, corrupting, guard=ensemble.posthoc, applied=True)
     assert found["shift"]["pooled"] == as_written(expected.to_json()["pooled"])
     assert tree(moons_run) == before
 
@@ -178,12 +179,12 @@ def test_compare_tries_both_recipes(murmur, tmp_path):
     corrupting = Corrupting(("feature_noise", "scale_drift"), (2, 5), examples=120)
     for name in ("single", "deep-ensemble"):
         ensemble = mm.load(tmp_path / "cmp" / name)
-        expected = assess_shift(ensemble, exam, corrupting, guard=ensemble.safeguards, applied=True)
+        expected = assess_shift(ensemble, exam, corrupting, guard=ensemble.posthoc, applied=True)
         assert record["results"][name]["shift"] == as_written(expected.to_json())
     assert report_check(tmp_path / "cmp" / "report.html") == []
 
 
-def test_a_resumed_run_has_the_safeguards_of_an_undisturbed_one(murmur, moons_run, tmp_path, monkeypatch):
+def test_a_resumed_run_has_the_posthoc_of_an_undisturbed_one(murmur, moons_run, tmp_path, monkeypatch):
     def interrupt(*anything: object) -> None:
         raise KeyboardInterrupt
 
@@ -192,15 +193,15 @@ def test_a_resumed_run_has_the_safeguards_of_an_undisturbed_one(murmur, moons_ru
         patch.setattr("murmuration.fitting.Desk.after_step", interrupt)
         killed = murmur("train", "two-moons", *SMALL, "--out", path)
     assert (killed.code, killed.err) == (130, f"interrupted: continue with murmur resume {path}\n")
-    assert not (path / "safeguards.json").exists()
+    assert not (path / "posthoc.json").exists()
     assert murmur("resume", path, "--json").code == 0
-    assert (path / "safeguards.json").read_bytes() == (moons_run / "safeguards.json").read_bytes()
+    assert (path / "posthoc.json").read_bytes() == (moons_run / "posthoc.json").read_bytes()
 
 
-def test_runs_from_before_safeguards(murmur, copied, tmp_path):
-    (copied / "safeguards.json").unlink()
+def test_runs_from_before_posthoc(murmur, copied, tmp_path):
+    (copied / "posthoc.json").unlink()
     manifest = stored(copied, "run.json")
-    manifest["plan"].pop("wishes")
+    manifest["plan"].pop("posthoc")
     (copied / "run.json").write_text(json.dumps(manifest))
     data, plain = mm.open_data("two-moons"), mm.load(copied)
     found = json.loads(murmur("evaluate", copied, "--json").out)
@@ -209,44 +210,44 @@ def test_runs_from_before_safeguards(murmur, copied, tmp_path):
     assert murmur("predict", copied, "two-moons", "--out", tmp_path / "p.csv").code == 0
     assert list(pd.read_csv(tmp_path / "p.csv"))[-1] == "prob_1"
     assert murmur("calibrate", copied).code == 0
-    assert mm.load(copied).safeguards.calibrator.name == "temperature"
+    assert mm.load(copied).posthoc.calibrator.name == "temperature"
 
 
 def of_another_run(run: Path, other: Path) -> None:
-    (run / "safeguards.json").write_bytes((other / "safeguards.json").read_bytes())
+    (run / "posthoc.json").write_bytes((other / "posthoc.json").read_bytes())
 
 
 def of_more_classes(run: Path, other: Path) -> None:
     pred = mm.Predictive.from_probs(np.random.default_rng(0).dirichlet(np.ones(3), 60))
-    guard = mm.safeguards.fit_safeguards(pred, np.arange(60) % 3)
-    (run / "safeguards.json").write_text(json.dumps(guard.to_json()))
+    guard = mm.posthoc.fit_posthoc(pred, np.arange(60) % 3)
+    (run / "posthoc.json").write_text(json.dumps(to_json(guard)))
 
 
 def cut(run: Path, other: Path) -> None:
-    (run / "safeguards.json").write_text((run / "safeguards.json").read_text()[:200])
+    (run / "posthoc.json").write_text((run / "posthoc.json").read_text()[:200])
 
 
 def without_sets(run: Path, other: Path) -> None:
-    record = stored(run, "safeguards.json")
+    record = stored(run, "posthoc.json")
     record.pop("sets")
-    (run / "safeguards.json").write_text(json.dumps(record))
+    (run / "posthoc.json").write_text(json.dumps(record))
 
 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
         (cut, ("cannot be read",)),
-        (without_sets, ("damaged safeguards", "calibrator, sets, declining")),
+        (without_sets, ("damaged post-hoc record", "field 'sets' of PostHoc is missing")),
         (of_more_classes, ("is not this run's", "2 classes", "3")),
         (of_another_run, ("is not this run's", "regression")),
     ],
 )
-def test_damaged_safeguards_name_the_way_out(murmur, copied, sine_run, tmp_path, damage, words):
+def test_damaged_posthoc_name_the_way_out(murmur, copied, sine_run, tmp_path, damage, words):
     damage(copied, sine_run)
     before, out = tree(tmp_path), tmp_path / "p.csv"
     way_out = f"fit them again with murmur calibrate {copied}"
     for command in (("evaluate", copied), ("resume", copied), ("predict", copied, "two-moons", "--out", out)):
-        assert_refused(murmur(*command), 1, ("safeguards.json", *words, way_out))
+        assert_refused(murmur(*command), 1, ("posthoc.json", *words, way_out))
     assert tree(tmp_path) == before
     assert murmur("predict", copied, "two-moons", "--raw", "--out", out).code == 0
     assert murmur("calibrate", copied).code == 0

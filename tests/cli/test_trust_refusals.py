@@ -72,7 +72,7 @@ WISHES = [
 
 
 @pytest.mark.parametrize(("data", "more", "words"), WISHES)
-def test_wishes_that_cannot_be_met(murmur, moons_run, sine_run, tmp_path, data, more, words):
+def test_configs_that_cannot_be_met(murmur, moons_run, sine_run, tmp_path, data, more, words):
     run = {"two-moons": moons_run, "x-sin-x": sine_run}[data]
     before = tree(run)
     assert_refused(murmur("calibrate", run, *more), 2, words)
@@ -88,5 +88,5 @@ def test_too_few_validation_examples(murmur, tmp_path):
     words = ("train", tmp_path / "few.csv", "--target", "y", "--task", "regression", *SMALL)
     ended = murmur(*words, "--out", tmp_path / "run")
     assert ended.code == 0
-    assert "no safeguards: 4 validation examples, and they take 20" in ended.out
+    assert "no post-hoc steps: 4 validation examples, and they take 20" in ended.out
     assert_refused(murmur("calibrate", tmp_path / "run"), 2, ("4 validation examples", "at least 20", "train it anew"))

@@ -40,7 +40,7 @@ def usual(digits: Data) -> Callable[[str], mm.Ensemble]:
 
 
 def bits(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:
-    return ensemble.flocks[0].population.to_tensors()
+    return ensemble.groups[0].population.to_tensors()
 
 
 def assert_same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:

@@ -207,7 +207,7 @@ def test_shared_distributions_move_by_the_mean_of_what_members_saw(how: str, lit
 def test_a_last_layer_alone_can_move_so(little: Data):
     answers = recipe("ivon", weights=f"{WEIGHTS},where=last")
     ensemble = mm.fit("mlp", little, recipe=answers, plan=Plan(epochs=8, engine="loop"))
-    spreads = [name for name in ensemble.flocks[0].population.own if name.endswith(":spread")]
+    spreads = [name for name in ensemble.groups[0].population.own if name.endswith(":spread")]
     assert spreads == ["head.weight:spread", "head.bias:spread"]
     assert ensemble.history[-1]["train_loss"][0] < 0.7 * ensemble.history[0]["train_loss"][0]
 

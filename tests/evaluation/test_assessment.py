@@ -13,9 +13,10 @@ import murmuration as mm
 from murmuration.data import Split
 from murmuration.ensemble import Ensemble
 from murmuration.evaluation import Assessment, Corrupting, assess, assess_shift, cost_of, exam_of, exam_on
-from murmuration.recipe import Plan, Wishes
+from murmuration.posthoc import PostHocConfig, to_json
+from murmuration.posthoc.fit import fit_posthoc
+from murmuration.recipe import Plan
 from murmuration.reports.curves import triple
-from murmuration.safeguards import fit_safeguards
 
 PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop")
 
@@ -32,29 +33,29 @@ def plain(ensemble, digits) -> Assessment:
 
 @pytest.fixture(scope="module")
 def guarded(ensemble, digits) -> Assessment:
-    return assess(ensemble.safeguarded(digits.val.x, digits.val.y), digits, "mine")
+    return assess(ensemble.fit_posthoc(digits.val.x, digits.val.y), digits, "mine")
 
 
 def triples(scores: dict) -> dict:
     return {name: triple(score) for name, score in scores.items()}
 
 
-def test_without_safeguards_scores_are_those_of_the_members(plain, ensemble, digits):
+def test_without_posthoc_scores_are_those_of_the_members(plain, ensemble, digits):
     assert triples(plain.scores) == triples(mm.score(ensemble.predict(digits.test.x), digits.test.y))
     assert not plain.applied
     assert plain.name == "deep-ensemble"
     assert plain.evaluation is plain.before
 
 
-def test_what_safeguards_would_do_is_found_out_all_the_same(plain, ensemble, digits):
+def test_what_posthoc_would_do_is_found_out_all_the_same(plain, ensemble, digits):
     pred = ensemble.predict(digits.val.x)
-    assert plain.guard == fit_safeguards(pred, digits.val.y)
-    helped = ensemble.safeguarded(digits.val.x, digits.val.y).predict(digits.test.x)
+    assert plain.guard == fit_posthoc(pred, digits.val.y)
+    helped = ensemble.fit_posthoc(digits.val.x, digits.val.y).predict(digits.test.x)
     assert triples(plain.after.scores()) == triples(mm.score(helped, digits.test.y))
     assert plain.to_json()["calibration"]["applied"] is False
 
 
-def test_with_safeguards_scores_are_those_after_them(guarded, plain, digits):
+def test_with_posthoc_scores_are_those_after_them(guarded, plain, digits):
     assert guarded.applied
     predicted = guarded.ensemble.predict(digits.test.x)
     assert triples(guarded.scores) == triples(mm.score(predicted, digits.test.y))
@@ -66,7 +67,7 @@ def test_with_safeguards_scores_are_those_after_them(guarded, plain, digits):
 
 
 def test_rules_without_a_calibrator_change_no_score(ensemble, plain, digits):
-    found = assess(ensemble.safeguarded(digits.val.x, digits.val.y, Wishes("none", sets="raps")), digits)
+    found = assess(ensemble.fit_posthoc(digits.val.x, digits.val.y, PostHocConfig("none", sets="raps")), digits)
     assert not found.applied
     assert found.after is None
     assert triples(found.scores) == triples(plain.scores)
@@ -105,11 +106,11 @@ def test_sets_are_listed_by_method_then_class_then_shift(guarded, digits):
 
 def test_rules_are_judged_after_the_calibrator(ensemble, digits):
     """One that moves every class on its own also changes which one is predicted."""
-    guarded = ensemble.safeguarded(digits.val.x, digits.val.y, Wishes("vector"))
+    guarded = ensemble.fit_posthoc(digits.val.x, digits.val.y, PostHocConfig("vector"))
     found, pred = assess(guarded, digits), guarded.predict(digits.test.x)
     wrong = (pred.predicted != digits.test.y).double().numpy()
     assert wrong.mean() != 1 - found.before.columns["correct"].mean()  # type: ignore[union-attr]
-    for each, rule in zip(found.rules, guarded.safeguards.declining, strict=True):  # type: ignore[union-attr]
+    for each, rule in zip(found.rules, guarded.posthoc.declining, strict=True):  # type: ignore[union-attr]
         answered = rule.answers(pred.confidence.numpy())
         assert each.answered == answered.mean()
         if answered.any():
@@ -127,19 +128,19 @@ def test_members_are_scored_alone(plain, ensemble, digits):
 
 def test_numbers_are_assessed_alike():
     data = mm.open_data("x-sin-x")
-    ensemble = mm.fit("mlp", data, plan=replace(PLAN, wishes=Wishes(level=0.7, decline_cost=0.4)))
+    ensemble = mm.fit("mlp", data, plan=replace(PLAN, posthoc=PostHocConfig(level=0.7, decline_cost=0.4)))
     found = assess(ensemble, data)
     pred = ensemble.predict(data.test.x)
     assert found.applied
     assert triples(found.scores) == triples(mm.score(pred, data.test.y))
     assert [each.where for each in found.sets] == ["test"] * 3  # there are no classes to list
-    low, high = ensemble.safeguards.sets[0].intervals(pred)  # type: ignore[union-attr]
+    low, high = ensemble.posthoc.sets[0].intervals(pred)  # type: ignore[union-attr]
     inside = (low <= data.test.y.numpy()) & (data.test.y.numpy() <= high)
     assert found.sets[0].coverage == inside.mean()
     for index, scores in enumerate(found.members):
         alone = mm.score(pred.select([index]), data.test.y)
         assert scores == {name: pytest.approx(float(alone[name]), rel=1e-9) for name in ("rmse", "nll")}
-    answered = pred.total_var.mean(-1).sqrt().numpy() <= ensemble.safeguards.declining[0].threshold  # type: ignore[union-attr]
+    answered = pred.total_var.mean(-1).sqrt().numpy() <= ensemble.posthoc.declining[0].threshold  # type: ignore[union-attr]
     assert found.rules[0].answered == answered.mean()
 
 
@@ -148,7 +149,7 @@ def test_the_record_is_json_without_numbers_it_cannot_hold(guarded, digits):
     record = json.loads(json.dumps(strange.to_json(), allow_nan=False))
     assert record["cost"] == {"seconds": None, "members": 2}
     assert record["metrics"]["nll"]["value"] == float(guarded.scores["nll"])
-    assert record["calibration"]["calibrator"] == guarded.guard.calibrator.to_json()
+    assert record["calibration"]["calibrator"] == {"name": "temperature", **to_json(guarded.guard.calibrator)}
     assert record["calibration"]["before"]["nll"]["value"] == float(guarded.before.scores()["nll"])
     assert record["data"] == {
         "name": "digits",

@@ -73,7 +73,7 @@ def test_other_familiar_inputs_are_hardly_told_apart(ensemble, moons):
 
 
 def test_a_calibrator_has_no_say(ensemble, moons, far, found):
-    guarded = ensemble.safeguarded(moons.val.x, moons.val.y)
+    guarded = ensemble.fit_posthoc(moons.val.x, moons.val.y)
     assert guarded.predict(far).confidence.sum() != ensemble.predict(far).confidence.sum()
     again = assess_foreign(guarded, familiar_of(guarded, exam_of(moons)), "a ring", far)
     assert again.to_json() == found.to_json()

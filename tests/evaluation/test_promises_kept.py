@@ -6,11 +6,9 @@ from bisect import bisect_left
 import numpy as np
 import pytest
 import torch
-from made_predictions import made_classes
+from prediction_factories import made_classes
 from scipy.stats import betabinom
 
-from murmuration.conformal import IntervalRule, SetRule
-from murmuration.decisions import Abstention
 from murmuration.evaluation import SetsFound, examine
 from murmuration.evaluation.promises import (
     by_class,
@@ -23,14 +21,16 @@ from murmuration.evaluation.promises import (
 )
 from murmuration.metrics import Evaluation, Score, evaluate
 from murmuration.metrics.intervals import wilson
+from murmuration.posthoc.abstention import Abstention
+from murmuration.posthoc.conformal import IntervalRule, SetRule
+from murmuration.posthoc.fit import PostHoc, fit_posthoc
 from murmuration.predictive import Predictive
 from murmuration.reports.curves import triple
-from murmuration.safeguards import Safeguards, fit_safeguards
 
 LAC = SetRule("lac", 0.6, 0.55, 10, 2)  # classes of probability 0.45 or more
 COST = Abstention("cost", "confidence", 0.7, 0.2, "none", 10, (3.0, 0.5))
 RISK = Abstention("risk", "confidence", 2.0, 0.05, "none", 10)  # answers nothing
-GUARD = Safeguards(None, (LAC,), (COST, RISK), 0, 10)
+GUARD = PostHoc(None, (LAC,), (COST, RISK), 0, 10)
 
 PRED = Predictive.from_probs([[0.9, 0.1], [0.6, 0.4], [0.5, 0.5], [0.2, 0.8]])
 LABELS = [0, 1, 1, 0]
@@ -68,7 +68,7 @@ def test_rows_choose_the_examples():
 
 def test_groups_have_the_first_rule_and_ten_examples_at_least():
     pred, y = made_classes(300)
-    guard = fit_safeguards(pred, y)
+    guard = fit_posthoc(pred, y)
     evaluation = examine([(pred, y)], guard).plain
     parts = {"few": np.arange(9), "enough": np.arange(10), "all": np.arange(300)}
     found = sets_by_group(guard, evaluation, parts)
@@ -90,10 +90,10 @@ def test_measures_of_sets_are_means_of_their_columns():
     found = made_up().scores(measures=set_measures(GUARD, "classification"))
     assert triple(found["set_coverage"]) == wilson_of(0.5, 4)
     assert found["set_size"] == 1.25
-    assert set_measures(Safeguards(None, (), (), 0, 0), "classification") == {}
+    assert set_measures(PostHoc(None, (), (), 0, 0), "classification") == {}
     for threshold, names in ((1.0, ["set_coverage", "set_size"]), (math.inf, ["set_coverage"])):
         rule = IntervalRule("absolute", 0.9, (1.0, threshold), 5)
-        assert list(set_measures(Safeguards(None, (rule,), (), 0, 5), "regression")) == names
+        assert list(set_measures(PostHoc(None, (rule,), (), 0, 5), "regression")) == names
 
 
 # Whether a promise is broken
@@ -137,17 +137,17 @@ def test_exchangeable_examples_seldom_look_broken():
     for trial in range(200):
         learn = torch.arange(trial * 160, trial * 160 + 40)
         test = torch.arange(trial * 160 + 40, (trial + 1) * 160)
-        guard = fit_safeguards_of_lac(pred.at(learn), y[learn])
+        guard = fit_posthoc_of_lac(pred.at(learn), y[learn])
         kept = guard.kept(pred.at(test), y[test])
         share = float(kept["covered_lac"].mean())
         broken += SetsFound("lac", 0.9, "", Score(*wilson_of(share, 120)), Score(1, 1, 1), 120, 40).broken
     assert broken < 13
 
 
-def fit_safeguards_of_lac(pred: Predictive, y: np.ndarray) -> Safeguards:
-    from murmuration.conformal import fit_conformal
+def fit_posthoc_of_lac(pred: Predictive, y: np.ndarray) -> PostHoc:
+    from murmuration.posthoc.conformal import fit_conformal
 
-    return Safeguards(None, (fit_conformal("lac", pred, y),), (), 0, len(y))
+    return PostHoc(None, (fit_conformal("lac", pred, y),), (), 0, len(y))
 
 
 # Rules for declining
@@ -172,7 +172,7 @@ def test_rules_by_hand():
 def test_a_rule_of_numbers_loses_absolute_errors():
     pred = Predictive.from_moments([[[0.0], [1.0], [2.0]]], [[[1.0], [2.0], [3.0]]])
     rule = Abstention("cost", "total_std", 2.5, 0.5, "none", 10, (2.0, 1.5))
-    guard = Safeguards(None, (), (rule,), 0, 10)
+    guard = PostHoc(None, (), (rule,), 0, 10)
     (found,) = rules_found(guard, examine([(pred, [[0.5], [0.0], [9.0]])], guard).plain)
     assert found.answered == pytest.approx(2 / 3)
     assert found.risk == pytest.approx((0.5 + 1.0) / 2)

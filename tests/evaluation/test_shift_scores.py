@@ -18,10 +18,11 @@ from murmuration.evaluation.shift import paired_shift
 from murmuration.metrics import shown_in
 from murmuration.metrics.intervals import wilson
 from murmuration.metrics.scores import measure_of
-from murmuration.recipe import Plan, Wishes
+from murmuration.posthoc import PostHocConfig
+from murmuration.recipe import Plan
 from murmuration.reports.curves import triple
 
-PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop", wishes=Wishes(sets="aps"))
+PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop", posthoc=PostHocConfig(sets="aps"))
 THREE = Corrupting(("gaussian_noise", "contrast", "pixelate"), (2, 5), seed=3)
 TABLE = Corrupting(("feature_noise", "covariate_drift"), (1, 4))
 
@@ -38,7 +39,7 @@ def guarded(digits) -> Ensemble:
 
 @pytest.fixture(scope="module")
 def plain(guarded) -> Ensemble:
-    return replace(guarded, safeguards=None)
+    return replace(guarded, posthoc=None)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def test_with_a_calibrator_all_scores_are_those_after_it(guarded, exam, found):
     pred = guarded.predict(x)
     cell = next(cell for cell in after.cells if (cell.corruption, cell.severity) == ("contrast", 5))
     nearly(cell.scores["nll"], mm.score(pred, exam.split.y)["nll"])
-    rule = guarded.safeguards.sets[0]  # type: ignore[union-attr]
+    rule = guarded.posthoc.sets[0]  # type: ignore[union-attr]
     sets = rule.sets(pred)  # type: ignore[union-attr]
     nearly(cell.scores["set_size"], sets.sum(1).mean())
     nearly(cell.scores["set_coverage"], sets[np.arange(len(sets)), exam.split.y.numpy()].mean())
@@ -120,7 +121,7 @@ def test_tables_and_numbers_are_scored_alike(task):
 def test_intervals_without_ends_have_a_coverage_and_no_size():
     """A promise of 99 % takes 99 examples, and the rules have 20."""
     data = table_of("regression")
-    ensemble = mm.fit("mlp", data, members=2, epochs=1, plan=Plan(engine="loop", wishes=Wishes(level=0.99)))
+    ensemble = mm.fit("mlp", data, members=2, epochs=1, plan=Plan(engine="loop", posthoc=PostHocConfig(level=0.99)))
     whole = assess(ensemble, data)
     shift = assess_shift(ensemble, exam_of(data), TABLE, guard=whole.guard, applied=True)
     assert shift.pooled["set_coverage"] == 1.0

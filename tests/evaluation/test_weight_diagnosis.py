@@ -41,14 +41,14 @@ def fitted(weights: str, data: object, net: object = None, base: str = "bayes", 
 
 def with_weights(ensemble: Ensemble, mean: list, std: list, bias: tuple[float, float]) -> Ensemble:
     """The ensemble with these weights (3, 2) and one mean and spread for all biases."""
-    flock = ensemble.flocks[0]
-    population = flock.population.clone()
+    group = ensemble.groups[0]
+    population = group.population.clone()
     values = {"weight": torch.tensor([mean]), "bias": torch.full((1, 3), bias[0])}
     stds = {"weight": torch.tensor([std]), "bias": torch.full((1, 3), bias[1])}
     for name in values:
         population.own[name].copy_(values[name])
         population.own[name + SPREAD].copy_(softplus_inverse(stds[name]))
-    return replace(ensemble, flocks=(replace(flock, population=population),))
+    return replace(ensemble, groups=(replace(group, population=population),))
 
 
 def test_six_weights_by_hand(small: Ensemble) -> None:
@@ -79,7 +79,7 @@ def test_the_total_is_the_cost_that_training_counts(little: Data) -> None:
     """Own and shared tensors, by the function that the loss uses."""
     for base, weights in (("deep-ensemble", "gaussian"), ("rank1-bnn", "gaussian:where=factors,prior=gaussian_0.1")):
         ensemble = fitted(weights, little, "mlp", base, members=3)
-        population = ensemble.flocks[0].population
+        population = ensemble.groups[0].population
         cost = ensemble.family.complexity(population.own, population.shared, population.buffers, [None] * 3)
         found = diagnose(ensemble)
         assert found is not None
@@ -127,7 +127,7 @@ def test_the_prior_is_an_ensemble_to_draw_from(small: Ensemble) -> None:
     expected = 0.25 * (x.square().sum(1) + 1)
     assert ((outputs.var(0) / expected[:, None] - 1).abs() < 5 * math.sqrt(2 / 4000)).all()
     assert (outputs.mean(0).abs() < 5 * (expected[:, None] / 4000).sqrt()).all()
-    assert torch.equal(small.flocks[0].population.own["weight"], layers[1].mean)  # untouched
+    assert torch.equal(small.groups[0].population.own["weight"], layers[1].mean)  # untouched
 
 
 def test_a_posterior_that_is_the_prior_predicts_as_the_prior(small: Ensemble) -> None:
@@ -179,10 +179,10 @@ def test_a_strong_prior_makes_weights_collapse_and_a_weak_one_does_not(little: D
 
 def test_pruned_weights_do_not_count(small: Ensemble) -> None:
     made = with_weights(small, [[0.0, 1.0]] * 3, [[0.5, 0.1]] * 3, (0.0, 0.5))
-    flock = made.flocks[0]
+    group = made.groups[0]
     mask = torch.tensor([[[False, True]] * 3])
-    population = replace(flock.population, buffers={**flock.population.buffers, "weight" + KEPT: mask})
-    found = diagnose(replace(made, flocks=(replace(flock, population=population),)), torch.ones(3, 2))
+    population = replace(group.population, buffers={**group.population.buffers, "weight" + KEPT: mask})
+    found = diagnose(replace(made, groups=(replace(group, population=population),)), torch.ones(3, 2))
     assert found is not None
     assert [layer.weights for layer in found.layers] == [3, 3]
     assert found.layers[1].collapsed == 0

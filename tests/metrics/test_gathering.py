@@ -11,8 +11,7 @@ from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical
 from murmuration.metrics import Evaluation, evaluate
 from murmuration.metrics.evaluation import Gathering, placed
-from murmuration.predictive import Predictive
-from murmuration.predictive_checks import ELEMENTS, inputs_at_once
+from murmuration.predictive import ELEMENTS, Predictive, inputs_at_once
 from murmuration.workers import side_by_side
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_predictions import made_classes
+from prediction_factories import made_classes
 
 import murmuration as mm
 from murmuration.errors import Misuse

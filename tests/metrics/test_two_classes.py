@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_predictions import made_classes
+from prediction_factories import made_classes
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from murmuration.metrics import Evaluation, evaluate

@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_predictions import made_classes, made_numbers
+from prediction_factories import made_classes, made_numbers
 
-from murmuration.calibration import Temperature
-from murmuration.conformal import SetRule
 from murmuration.data import ArrayPreparation, Split
-from murmuration.decisions import Abstention
 from murmuration.evaluation import Assessment, Corrupting, Exam, ForeignFound, ShiftFound, examine
 from murmuration.metrics import Detection, Score, by_group, score_detection
+from murmuration.posthoc.abstention import Abstention
+from murmuration.posthoc.calibration import Temperature
+from murmuration.posthoc.conformal import SetRule
+from murmuration.posthoc.fit import PostHoc, fit_posthoc
 from murmuration.predictive import Predictive
 from murmuration.reports.advice import (
     about_calibrator,
@@ -23,12 +24,11 @@ from murmuration.reports.advice import (
     advice,
 )
 from murmuration.reports.wording import number, percent
-from murmuration.safeguards import Safeguards, fit_safeguards
 
 NOTHING = ArrayPreparation((0,), (), ())
 
 
-def assessed(pred: Predictive, y: np.ndarray, guard: Safeguards | None = None, **fields) -> Assessment:
+def assessed(pred: Predictive, y: np.ndarray, guard: PostHoc | None = None, **fields) -> Assessment:
     """The assessment of made-up predictions, with a guard that may be planted too."""
     found = examine([(pred, y)], guard)
     classes = tuple("abcd") if pred.task == "classification" else ()
@@ -39,8 +39,8 @@ def assessed(pred: Predictive, y: np.ndarray, guard: Safeguards | None = None, *
     return Assessment("one", exam, evaluation, evaluation.scores(), **{**views, **fields})
 
 
-def calibrated_by(temperature: float) -> Safeguards:
-    return Safeguards(Temperature(temperature), (), (), 100, 0)
+def calibrated_by(temperature: float) -> PostHoc:
+    return PostHoc(Temperature(temperature), (), (), 100, 0)
 
 
 # Calibration
@@ -75,8 +75,8 @@ def test_what_chance_explains_is_called_chance(applied, words):
 # Sets
 
 
-def planted_sets(threshold: float, taught: int = 1000) -> Safeguards:
-    return Safeguards(None, (SetRule("lac", 0.9, threshold, taught, 4),), (), 0, taught)
+def planted_sets(threshold: float, taught: int = 1000) -> PostHoc:
+    return PostHoc(None, (SetRule("lac", 0.9, threshold, taught, 4),), (), 0, taught)
 
 
 def by_label(y: np.ndarray) -> dict[str, np.ndarray]:
@@ -134,7 +134,7 @@ def test_no_more_than_three_failing_groups_are_named():
 
 def test_intervals_without_end_are_explained():
     pred, y = made_numbers(30)
-    guard = fit_safeguards(pred, y)
+    guard = fit_posthoc(pred, y)
     endless = replace(guard.sets[0], thresholds=(np.inf,), level=0.99)
     found = assessed(pred, y, replace(guard, sets=(endless,)))
     assert (
@@ -144,7 +144,7 @@ def test_intervals_without_end_are_explained():
 
 def test_intervals_are_reported_as_such():
     pred, y = made_numbers(400)
-    found = assessed(pred, y, fit_safeguards(pred, y))
+    found = assessed(pred, y, fit_posthoc(pred, y))
     share = percent(found.sets[0].coverage)
     assert (
         about_sets(found, "mine")
@@ -155,8 +155,8 @@ def test_intervals_are_reported_as_such():
 # Declining
 
 
-def planted_rule(threshold: float, name: str = "cost", costs: tuple[float, ...] = (1.0, 0.2)) -> Safeguards:
-    return Safeguards(None, (), (Abstention(name, "confidence", threshold, 0.2, "none", 100, costs),), 0, 100)
+def planted_rule(threshold: float, name: str = "cost", costs: tuple[float, ...] = (1.0, 0.2)) -> PostHoc:
+    return PostHoc(None, (), (Abstention(name, "confidence", threshold, 0.2, "none", 100, costs),), 0, 100)
 
 
 def test_what_declining_gains_is_told_in_error_rates():
@@ -286,7 +286,7 @@ def test_where_nothing_was_looked_at_nothing_is_said():
 
 def test_sentences_come_in_the_order_of_the_report():
     pred, y = made_classes(600, distortion=2.0)
-    guard = fit_safeguards(*made_classes(400, distortion=2.0, seed=1))
+    guard = fit_posthoc(*made_classes(400, distortion=2.0, seed=1))
     found = assessed(pred, y, guard, foreign=foreign(entropy=told_apart(1.0)).foreign)
     told = advice(found, "mine")
     assert [text.split()[0] for text in told] == ["calibration", "the", "declining", "mine"]

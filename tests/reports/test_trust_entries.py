@@ -4,17 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_predictions import made_classes
+from prediction_factories import made_classes
 
 import murmuration as mm
 from murmuration.evaluation import Assessment, Corrupting, assess, assess_foreign, assess_shift, exam_of, familiar_of
 from murmuration.metrics import by_group, evaluate
-from murmuration.recipe import Plan, Wishes
+from murmuration.posthoc import PostHocConfig
+from murmuration.recipe import Plan
 from murmuration.reports.curves import plain, triple
 from murmuration.reports.trust_entries import group_of, trust_of
 
 PLAN = Plan(
-    members=2, epochs=2, batch_size=64, engine="loop", wishes=Wishes(error_cost=5.0, decline_cost=1.0, risk=0.1)
+    members=2, epochs=2, batch_size=64, engine="loop", posthoc=PostHocConfig(error_cost=5.0, decline_cost=1.0, risk=0.1)
 )
 TRIED = Corrupting(("contrast", "fog"), (1, 5), examples=100)
 

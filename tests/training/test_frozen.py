@@ -52,7 +52,7 @@ def net(little: Data) -> nn.Module:
 
 
 def tensors(ensemble: mm.Ensemble) -> dict[str, Tensor]:
-    return ensemble.flocks[0].population.to_tensors()
+    return ensemble.groups[0].population.to_tensors()
 
 
 def assert_same_bits(a: mm.Ensemble, b: mm.Ensemble) -> None:
@@ -64,7 +64,7 @@ def assert_same_bits(a: mm.Ensemble, b: mm.Ensemble) -> None:
 def test_the_body_stays_and_heads_differ(how: str, net: nn.Module, little: Data):
     given = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     ensemble = mm.fit(net, little, recipe=FROZEN, plan=replace(PLAN, engine=how))
-    population = ensemble.flocks[0].population
+    population = ensemble.groups[0].population
     assert all(torch.equal(given[name], tensor) for name, tensor in net.state_dict().items())
     for name, tensor in given.items():
         if name.startswith("body."):
@@ -78,7 +78,7 @@ def test_the_body_stays_and_heads_differ(how: str, net: nn.Module, little: Data)
 def test_predictions_are_those_of_whole_networks(net: nn.Module, little: Data):
     """And the validation scores that heads got on cached features are those of whole networks on inputs."""
     ensemble = mm.fit(net, little, recipe=FROZEN, plan=PLAN)
-    population, x = ensemble.flocks[0].population, little.test.x
+    population, x = ensemble.groups[0].population, little.test.x
     outputs = ensemble.predict(x).outputs
     for i in range(3):
         plain = Normalised()
@@ -126,9 +126,9 @@ def test_the_body_of_a_run_and_that_of_a_net_are_the_same(little: Data, tmp_path
         out=tmp_path / "heads",
     )
     of_net = mm.fit(base, little, recipe=FROZEN, plan=PLAN)
-    for name, tensor in of_run.flocks[0].population.shared.items():
+    for name, tensor in of_run.groups[0].population.shared.items():
         assert torch.equal(tensor, base.state_dict()[name])
-        assert torch.equal(tensor, of_net.flocks[0].population.shared[name])
+        assert torch.equal(tensor, of_net.groups[0].population.shared[name])
     again = mm.load(tmp_path / "heads")
     assert_same_bits(of_run, again)
     assert torch.equal(again.predict(little.test.x).outputs, of_run.predict(little.test.x).outputs)
@@ -158,9 +158,9 @@ def test_repulsive_heads_are_two_answers(coupling: str, net: nn.Module, little: 
         assert 0 < record["coupling"]["mean_kernel"] < 1
         assert record["coupling"]["push_to_loss"] > 0
     assert not torch.equal(
-        ensemble.flocks[0].population.own["head.0.weight"], alone.flocks[0].population.own["head.0.weight"]
+        ensemble.groups[0].population.own["head.0.weight"], alone.groups[0].population.own["head.0.weight"]
     )
-    assert all(torch.equal(net.state_dict()[k], t) for k, t in ensemble.flocks[0].population.shared.items())
+    assert all(torch.equal(net.state_dict()[k], t) for k, t in ensemble.groups[0].population.shared.items())
 
 
 class Between(nn.Module):

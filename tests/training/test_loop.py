@@ -8,7 +8,7 @@ from murmuration.recipe import Plan
 
 
 def tensors(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:
-    population = ensemble.flocks[0].population
+    population = ensemble.groups[0].population
     return {**population.own, **population.buffers}
 
 
@@ -111,7 +111,7 @@ def test_the_net_must_fit_the_data(digits: Data):
 def test_a_module_is_an_architecture_and_members_begin_apart(digits: Data):
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     ensemble = mm.fit(net, digits, members=3, epochs=1, plan=Plan(lr=1e-5))
-    weights = ensemble.flocks[0].population.own["1.weight"]
+    weights = ensemble.groups[0].population.own["1.weight"]
     assert all((weights[i] - weights[j]).abs().max() > 0.05 for i in range(3) for j in range(i))
 
     class Opaque(nn.Module):

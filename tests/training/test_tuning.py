@@ -50,7 +50,7 @@ def fit(data: Data, coupling: str = "input-gradients:lengthscales=tuned", **othe
 
 
 def bits(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:
-    return ensemble.flocks[0].population.to_tensors()
+    return ensemble.groups[0].population.to_tensors()
 
 
 def same(a: mm.Ensemble, b: mm.Ensemble) -> bool:
@@ -80,7 +80,7 @@ def test_scores_are_means_over_clean_and_corrupted_validation_examples(digits: D
     exams = tuning.validation_exams(digits)
     assert len(exams) == 4  # clean, speckle noise, blur, spatter; grey pictures have no colour to saturate
     assert torch.equal(exams[0], digits.val.x)
-    chosen = ensemble.flocks[0]
+    chosen = ensemble.groups[0]
     with assemble(engine("loop"), chosen.module) as team:
         losses = []
         for x in exams:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import murmuration as mm
 from murmuration.data import Data, open_data
 from murmuration.engines import engine
-from murmuration.ensemble import Ensemble, Flock
+from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
 from murmuration.population import populate
 from murmuration.recipe import Plan, Recipe, recipe
@@ -55,7 +55,7 @@ def drawn(net: nn.Module, text: str, x: Tensor, *, members: int = 1, how: str = 
     torch.manual_seed(0)
     population = populate(lambda i: net, members)
     manifest = {"outline": outline_of(net, x[:2]).to_json()}
-    return Ensemble((Flock(net, population),), None, engine(how), Recipe("made", weights=text), manifest)
+    return Ensemble((MemberGroup(net, population),), None, engine(how), Recipe("made", weights=text), manifest)
 
 
 def identities(*between: nn.Module) -> nn.Module:
@@ -72,7 +72,7 @@ def identities(*between: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("net", [WithDropout, Pictures])
 def test_masked_members_are_plain_networks_with_columns_left_out(net, little: Data):
     ensemble = mm.fit(net, little, recipe="mask-ensemble", plan=PLAN)
-    population = ensemble.flocks[0].population
+    population = ensemble.groups[0].population
     assert not population.own
     x, outputs = little.test.x[:20], ensemble.predict(little.test.x[:20]).outputs
     for i in range(3):
@@ -94,7 +94,7 @@ def test_masked_members_are_plain_networks_with_columns_left_out(net, little: Da
 
 def test_masks_are_drawn_once_and_kept(little: Data, tmp_path: Path):
     ensemble = mm.fit(WithDropout, little, recipe="mask-ensemble", plan=PLAN, out=tmp_path / "run")
-    masks = ensemble.flocks[0].population.buffers
+    masks = ensemble.groups[0].population.buffers
     assert list(masks) == ["last.weight:in"]
     torch.manual_seed(0)
     population = populate(lambda i: WithDropout(), 3, lambda name: True)
@@ -102,7 +102,7 @@ def test_masks_are_drawn_once_and_kept(little: Data, tmp_path: Path):
     first = masked_population(population, Weights("masks"), outline, lambda i: generator(0, "factors", i))
     assert torch.equal(masks["last.weight:in"], first.buffers["last.weight:in"])
     again = mm.load(tmp_path / "run", net=WithDropout)
-    assert torch.equal(again.flocks[0].population.buffers["last.weight:in"], masks["last.weight:in"])
+    assert torch.equal(again.groups[0].population.buffers["last.weight:in"], masks["last.weight:in"])
     assert set(masks["last.weight:in"].unique().tolist()) == {0.0, 2.0}
     assert len({tuple(row.tolist()) for row in masks["last.weight:in"]}) == 3
 
@@ -113,7 +113,7 @@ def test_masks_take_the_place_of_dropout_layers(little: Data):
         mm.fit(lambda drops=drops: WithDropout(drops), little, recipe="mask-ensemble", plan=PLAN)
         for drops in (True, False)
     )
-    mine, theirs = (each.flocks[0].population.to_tensors() for each in (with_layers, without))
+    mine, theirs = (each.groups[0].population.to_tensors() for each in (with_layers, without))
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(theirs[name], tensor) for name, tensor in mine.items())
 
@@ -182,7 +182,7 @@ def test_a_member_s_draws_are_neighbours():
     nn.init.constant_(nets[1][0].weight, 100.0)
     x = torch.ones(3, 8)
     ensemble = drawn(nets[0], "dropout:rate=0.1,draws=3", x)
-    ensemble = replace(ensemble, flocks=(Flock(nets[0], populate(nets.__getitem__, 2)),))
+    ensemble = replace(ensemble, groups=(MemberGroup(nets[0], populate(nets.__getitem__, 2)),))
     sizes = ensemble.predict(x).outputs.abs().mean((1, 2))
     assert (sizes[:3] < 3).all()
     assert (sizes[3:] > 100).all()
@@ -201,7 +201,7 @@ def test_a_mask_before_a_convolution_covers_whole_channels():
 
 def test_batch_normalisation_rests_while_dropout_goes_on(little: Data):
     ensemble = mm.fit(Pictures, little, recipe="mc-dropout", plan=PLAN)
-    population = ensemble.flocks[0].population
+    population = ensemble.groups[0].population
     before = {name: tensor.clone() for name, tensor in population.buffers.items()}
     with_others = ensemble.predict(little.test.x[:20], draws=2).outputs
     assert not torch.equal(with_others[0], with_others[1])

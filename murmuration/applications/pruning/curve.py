@@ -43,8 +43,8 @@ def written(scores: Mapping[str, Score]) -> dict[str, dict[str, float]]:
 
 
 def with_population(ensemble: Ensemble, population: Population) -> Ensemble:
-    """The ensemble with other weights, and without the safeguards that were fitted to the old ones."""
-    return replace(ensemble, flocks=(replace(ensemble.flocks[0], population=population),), safeguards=None)
+    """The ensemble with other weights, and without the post-hoc steps that were fitted to the old ones."""
+    return replace(ensemble, groups=(replace(ensemble.groups[0], population=population),), posthoc=None)
 
 
 def scores_on(ensemble: Ensemble, split: Split) -> dict[str, Score]:
@@ -57,7 +57,7 @@ def scores_on(ensemble: Ensemble, split: Split) -> dict[str, Score]:
 
 def curve_of(ensemble: Ensemble, outline: Outline, split: Split, pruning: Pruning, show: Show) -> list[Point]:
     """Scores at growing sparsities, each pruned from the ensemble as it is, without further training."""
-    population, found = ensemble.flocks[0].population, []
+    population, found = ensemble.groups[0].population, []
     for turn, level in enumerate(LEVELS):
         show(f"{level:.0%}", turn, len(LEVELS))
         asked = replace(pruning, sparsity=level, threshold=None)

@@ -10,10 +10,10 @@ from murmuration.applications.pruning.counting import counts_of, layers_of, spar
 from murmuration.applications.pruning.curve import Point, Show, curve_of, farthest, scores_on, with_population, written
 from murmuration.applications.pruning.masks import pruned
 from murmuration.applications.pruning.rules import RULES, Pruning
-from murmuration.carrying import CHECKPOINT_SECONDS, SWEEP, Desk, carry_out, safeguarded, say_nothing
+from murmuration.carrying import CHECKPOINT_SECONDS, SWEEP, Desk, carry_out, say_nothing, with_posthoc
 from murmuration.carrying import Show as Watch
 from murmuration.data import Data
-from murmuration.ensemble import Ensemble, Flock
+from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
 from murmuration.fitting import load, narrow_source, reopen, source_again
 from murmuration.nets.source import Net, NetSource
@@ -44,7 +44,7 @@ class Prospect:
 
     @property
     def population(self) -> Population:
-        return self.ensemble.flocks[0].population
+        return self.ensemble.groups[0].population
 
 
 def prospect(
@@ -63,7 +63,7 @@ def prospect(
     needs them again as `net` and `data`.
     """
     ensemble, asked = load(run, net=net, guarded=False), pruning or Pruning()
-    opened, module = reopen(ensemble.manifest, data), ensemble.flocks[0].module
+    opened, module = reopen(ensemble.manifest, data), ensemble.groups[0].module
     outline = outline_of(module, opened.train.x[:2])
     curve = curve_of(ensemble, outline, opened.val, asked, show) if len(opened.val) else []
     open_end = asked.sparsity is None and asked.threshold is None
@@ -110,8 +110,8 @@ def prune(
     manifest = {**describe(job, source, ensemble.engine, "as before"), "gamma": job.gamma, "pruning": record}
     if not finetune:
         manifest = {**ensemble.manifest, **manifest}
-        flocks = (Flock(job.member(0), population),)
-        made = safeguarded(replace(ensemble, flocks=flocks, manifest=manifest, safeguards=None), job, show)
+        groups = (MemberGroup(job.member(0), population),)
+        made = with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), job, show)
         made.save(out)
         return made
     return finetuned(found, job, population, manifest, Desk(out, show, CHECKPOINT_SECONDS))
@@ -120,9 +120,9 @@ def prune(
 def compact_source(found: Prospect, population: Population) -> tuple[NetSource, Population]:
     """Where the smaller networks come from that are left of these members, and the members; tried on some inputs."""
     ensemble = found.ensemble
-    widths, fewer = compacted(ensemble.flocks[0].module, population, found.outline)
+    widths, fewer = compacted(ensemble.groups[0].module, population, found.outline)
     source = narrow_source(found.source, widths)
-    small = replace(ensemble, flocks=(Flock(source.build(), fewer),))
+    small = replace(ensemble, groups=(MemberGroup(source.build(), fewer),))
     require_same(with_population(ensemble, population).member(0), small.member(0), found.data.train.x[:TRIED])
     return source, fewer
 

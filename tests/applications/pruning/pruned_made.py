@@ -20,15 +20,15 @@ def trained(data: Data, recipe: str | Recipe, net: str = "mlp", out: Path | None
 
 
 def population(ensemble: mm.Ensemble) -> Population:
-    return ensemble.flocks[0].population
+    return ensemble.groups[0].population
 
 
 def without(ensemble: mm.Ensemble, pruning: Pruning, data: Data) -> mm.Ensemble:
     """The ensemble pruned in memory."""
-    flock = ensemble.flocks[0]
-    outline = outline_of(flock.module, data.train.x[:2])
-    left = pruned(flock.population, ensemble.recipe.weighs, outline, pruning)
-    return replace(ensemble, flocks=(replace(flock, population=left),))
+    group = ensemble.groups[0]
+    outline = outline_of(group.module, data.train.x[:2])
+    left = pruned(group.population, ensemble.recipe.weighs, outline, pruning)
+    return replace(ensemble, groups=(replace(group, population=left),))
 
 
 def masks(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:

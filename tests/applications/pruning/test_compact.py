@@ -148,12 +148,12 @@ def test_a_net_that_only_looks_like_a_chain_is_noticed(tmp_path: Path):
 def test_members_of_one_run_must_agree(tmp_path: Path, little: Data):
     ensemble = trained(little, "deep-ensemble")
     left = without(ensemble, HALF, little)
-    outline = outline_of(left.flocks[0].module, little.train.x[:2])
+    outline = outline_of(left.groups[0].module, little.train.x[:2])
     with pytest.raises(Misuse, match=r"members keep different channels of body\.1\.weight"):
-        compacted(left.flocks[0].module, population(left), outline)
+        compacted(left.groups[0].module, population(left), outline)
     scaled = without(trained(little, "batch-ensemble"), HALF, little)
     with pytest.raises(Misuse, match="members scale channels"):
-        compacted(scaled.flocks[0].module, population(scaled), outline)
+        compacted(scaled.groups[0].module, population(scaled), outline)
 
 
 def test_half_the_filters_with_spreads_are_half_the_numbers_and_not_the_same():

@@ -17,7 +17,7 @@ from murmuration.recipe import recipe
 from murmuration.runs import read_run
 
 LEVELS = (0.0, 0.5, 0.85, 0.95)
-SETTINGS = {"epochs": 2, "batch_size": 64, "wishes": mm.Wishes()}
+SETTINGS = {"epochs": 2, "batch_size": 64, "posthoc": mm.PostHocConfig()}
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +56,9 @@ def test_a_pruned_run_is_a_run_and_the_old_one_is_as_it_was(name, finetune, home
     again = mm.load(tmp_path / "out")
     assert same_bits(again, made)
     assert torch.equal(again.predict(moons.test.x).outputs, made.predict(moons.test.x).outputs)
-    assert again.safeguards is not None
-    fresh = replace(again, safeguards=None).safeguarded(moons.val.x, moons.val.y, mm.Wishes())
-    assert again.safeguards == fresh.safeguards  # fitted to what is left
+    assert again.posthoc is not None
+    fresh = replace(again, posthoc=None).fit_posthoc(moons.val.x, moons.val.y, mm.PostHocConfig())
+    assert again.posthoc == fresh.posthoc  # fitted to what is left
     assert again.manifest["pruning"]["reached"] == pytest.approx(0.8, abs=1e-3)
     assert again.manifest["plan"]["epochs"] == (finetune or 2)
     deeper = pruned_run(tmp_path / "out", tmp_path / "deeper", Pruning(sparsity=0.9), finetune=finetune)
@@ -117,7 +117,7 @@ def test_the_record_says_what_the_run_is(name: str, home: Path, tmp_path: Path, 
     at = record["curve"][LEVELS.index(0.85)]
     assert {key: at[key] for key in ("accuracy", "nll")} == record["pruned"]
     assert record["curve"][0]["accuracy"]["value"] == float(scores_on(mm.load(home / name), moons.val)["accuracy"])
-    assert record["finetuned"]["nll"]["value"] == float(scores_on(replace(made, safeguards=None), moons.val)["nll"])
+    assert record["finetuned"]["nll"]["value"] == float(scores_on(replace(made, posthoc=None), moons.val)["nll"])
     assert all(a["nonzero"] >= b["nonzero"] for a, b in zip(record["curve"], record["curve"][1:], strict=False))
     assert (record["rule"], record["scope"], record["chosen"]) == ("magnitude", "global", False)
 

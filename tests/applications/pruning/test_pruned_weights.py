@@ -132,16 +132,16 @@ class Nobody:
 def moved_on(ensemble: Ensemble, data: Data, *, momentum: float = 0.0, **settings) -> Ensemble:
     """The ensemble after an epoch more; members may come with momentum from before."""
     plan = replace(PLAN, **settings)
-    flock = ensemble.flocks[0]
+    group = ensemble.groups[0]
     assert ensemble.likelihood is not None
-    job = Job(lambda: flock.module, data, ensemble.likelihood, ensemble.recipe, plan)
-    progress = before_first_step(job, flock.population.clone())
+    job = Job(lambda: group.module, data, ensemble.likelihood, ensemble.recipe, plan)
+    progress = before_first_step(job, group.population.clone())
     for moments in (progress.state.moments, progress.state.shared_moments):
         for named in moments.values():
             for tensor in named.values():
                 tensor.add_(momentum)
     left = train(job, ensemble.engine, progress, Nobody())
-    return replace(ensemble, flocks=(replace(flock, population=left),))
+    return replace(ensemble, groups=(replace(group, population=left),))
 
 
 STEPS: list[dict] = [

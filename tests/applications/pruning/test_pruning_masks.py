@@ -58,7 +58,7 @@ def test_masks_are_nested_in_the_threshold(name: str, rule: str, ensembles, litt
 @pytest.mark.parametrize("scope", ["global", "layer"])
 def test_a_sparsity_is_met_exactly_and_nested(name: str, scope: str, ensembles, little: Data):
     found = [without(ensembles[name], Pruning(sparsity=share, scope=scope), little) for share in (0.0, 0.3, 0.7, 0.95)]
-    outline = outline_of(found[0].flocks[0].module, little.train.x[:2])
+    outline = outline_of(found[0].groups[0].module, little.train.x[:2])
     for share, each in zip((0.0, 0.3, 0.7, 0.95), found, strict=True):
         whole = sum(mask[0].numel() for mask in masks(each).values())
         for member in range(each.members):
@@ -159,7 +159,7 @@ def test_numbers_left_are_counted(ensembles, little: Data):
     assert counts.numbers_before == 2 * counts.dense
     points = counts_of(population(without(ensembles["deep-ensemble"], Pruning(sparsity=0.5), little)))
     assert (points.dense, points.numbers) == (2 * counts.dense, 2 * counts.nonzero)
-    outline = outline_of(bayes.flocks[0].module, little.train.x[:2])
+    outline = outline_of(bayes.groups[0].module, little.train.x[:2])
     layers = layers_of(population(bayes), outline)
     assert [(each["name"], each["weights"]) for each in layers] == [
         ("body.1.weight", 8192),
@@ -194,6 +194,6 @@ def test_bad_requests_are_refused(given: dict, words: str):
 def test_numbers_have_no_spread_to_go_by(ensembles, little: Data):
     with pytest.raises(Misuse, match="no kernel has one: write rule=magnitude"):
         without(ensembles["deep-ensemble"], Pruning("snr", sparsity=0.5), little)
-    alone = replace(ensembles["deep-ensemble"].flocks[0].population, own={}, buffers={})
+    alone = replace(ensembles["deep-ensemble"].groups[0].population, own={}, buffers={})
     with pytest.raises(Misuse, match="nothing to prune"):
         pruned(alone, Weights(), outline_of(nn.Identity(), torch.zeros(2, 3)), Pruning(sparsity=0.5))

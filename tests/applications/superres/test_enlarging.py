@@ -56,8 +56,8 @@ def test_pixels_of_a_draw_vary_together_unlike_local_noise(enlarger):
     held = replace(enlarger, recipe=recipe("bayes", weights="gaussian:start=0.3,draws=24"))
     functions = draws_of(held, picture)[:, inner, inner]
     assert correlation_of_neighbours(functions) > 0.999
-    with assemble(engine("loop"), enlarger.flocks[0].module) as team:
-        population, noisy = enlarger.flocks[0].population, []
+    with assemble(engine("loop"), enlarger.groups[0].module) as team:
+        population, noisy = enlarger.groups[0].population, []
         for i in range(24):
             noise = [Noise(0, i)]
             tensors = enlarger.family.realise(population.own, population.shared, noise, training=True)

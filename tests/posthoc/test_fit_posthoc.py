@@ -1,0 +1,207 @@
+"""What validation examples teach: from which of them, what exactly, and how it survives a file."""
+
+import numpy as np
+import pytest
+import torch
+from posthoc_factories import CASES, fitted
+from prediction_factories import made_classes, made_numbers
+
+from murmuration.posthoc import PostHocConfig
+from murmuration.posthoc.abstention import by_cost, by_risk, by_risk_control
+from murmuration.posthoc.calibration import fit_calibrator
+from murmuration.posthoc.conformal import SetRule, fit_conformal
+from murmuration.posthoc.fit import (
+    PostHoc,
+    fit_posthoc,
+    halves,
+    set_methods,
+)
+from murmuration.predictive import Predictive
+
+EVERY = pytest.mark.parametrize("case", CASES)
+
+# From which examples
+
+
+@pytest.mark.parametrize("count", [20, 21, 1000])
+def test_the_halves_share_nothing_and_leave_nothing_out(count):
+    first, second = halves(count, PostHocConfig())
+    assert sorted([*first.tolist(), *second.tolist()]) == list(range(count))
+    assert (len(first), len(second)) == (count // 2, count - count // 2)
+    again = halves(count, PostHocConfig(level=0.5, sets="aps"))
+    assert torch.equal(first, again[0])
+    assert torch.equal(second, again[1])
+    assert first.tolist() != list(range(count // 2))  # drawn, not cut: the examples of a file may come in an order
+
+
+def test_without_a_calibrator_the_rules_get_all():
+    first, second = halves(30, PostHocConfig("none"))
+    assert len(first) == 0
+    assert second.tolist() == list(range(30))
+    guard, pred, y = fitted("classes, aps, no calibrator")
+    assert guard.calibrator is None
+    assert guard.calibrated(pred) is pred
+    assert (guard.calibrator_examples, guard.rule_examples) == (0, 120)
+    assert guard.sets[0] == fit_conformal("aps", pred, y)
+
+
+def test_weights_of_members_stay_with_the_rows():
+    pred, y = made_classes(60)
+    weighted = Predictive(pred.outputs, pred.likelihood, torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64))
+    part = weighted.at(torch.tensor([3, 5]))
+    torch.testing.assert_close(part.mean, weighted.mean[[3, 5]], rtol=0, atol=0)
+    assert fit_posthoc(weighted, y).calibrator == fit_posthoc(pred.select([0, 1]), y).calibrator
+
+
+# What exactly
+
+
+def test_every_part_is_what_its_own_function_makes_of_its_half():
+    guard, pred, y = fitted("classes")
+    first, second = halves(200, PostHocConfig())
+    calibrator = fit_calibrator("temperature", pred.at(first), y[first])
+    rest = calibrator(pred.at(second))
+    assert guard.calibrator == calibrator
+    assert guard.sets == tuple(fit_conformal(method, rest, y[second]) for method in ("lac", "aps", "raps"))
+    sure, wrong = rest.mean.amax(-1).numpy(), (rest.mean.argmax(-1).numpy() != y[second]).astype(float)
+    assert guard.declining == (by_cost(sure, wrong), by_risk(sure, wrong), by_risk_control(sure, wrong))
+    assert (guard.calibrator_examples, guard.rule_examples) == (100, 100)
+
+
+def test_settings_reach_their_part():
+    guard, pred, y = fitted("classes, raps, costs")
+    first, second = halves(301, PostHocConfig())
+    rest = fit_calibrator("vector", pred.at(first), y[first])(pred.at(second))
+    sure, wrong = rest.confidence.numpy(), (rest.predicted.numpy() != y[second]).astype(float)
+    assert guard.sets[0] == fit_conformal("raps", rest, y[second], level=0.8)
+    assert [rule.method for rule in guard.sets] == ["raps", "lac", "aps"]
+    assert guard.declining == (
+        by_cost(sure, wrong, error_cost=5.0, abstain_cost=1.0),
+        by_risk(sure, wrong, risk=0.1),
+        by_risk_control(sure, wrong, risk=0.1),
+    )
+
+
+def test_a_regression_declines_only_if_declining_has_a_price():
+    assert fitted("one target")[0].declining == ()
+    guard, pred, y = fitted("two targets")
+    first, second = halves(151, PostHocConfig())
+    rest = fit_calibrator("member_temperature", pred.at(first), y[first])(pred.at(second))
+    spread = rest.total_var.mean(-1).sqrt().numpy()
+    errors = np.abs(rest.mean.numpy() - y[second]).mean(-1)
+    assert guard.declining == (by_cost(spread, errors, abstain_cost=0.7, uncertainty="total_std"),)
+    expected = [fit_conformal(m, rest, y[second], level=0.8) for m in ("normalised", "absolute", "quantile")]
+    assert list(guard.sets) == expected
+
+
+def test_a_known_distortion_is_undone():
+    """2000 examples: the temperature's standard error is about 1 / sqrt(1000 * Fisher information), near 0.1."""
+    pred, y = made_classes(2000, distortion=3.0)
+    assert fit_posthoc(pred, y).calibrator.temperature == pytest.approx(3.0, abs=0.4)  # type: ignore[union-attr]
+    numbers, targets = made_numbers(2000, distortion=0.25)
+    factor = fit_posthoc(numbers, targets).calibrator.factors[0]  # type: ignore[union-attr]
+    assert factor == pytest.approx(4.0, rel=4 / np.sqrt(2 * 1000))  # of a standard deviation, four standard errors
+
+
+def test_targets_may_be_a_tensor_of_single_precision():
+    pred, y = made_numbers(100)
+    single = y.astype(np.float32)
+    assert fit_posthoc(pred, torch.from_numpy(single[:, 0])) == fit_posthoc(pred, single.astype(np.float64))
+
+
+# What is kept of each example
+
+
+@EVERY
+@pytest.mark.parametrize("size", [7, 64])
+def test_kept_is_what_sets_and_rules_say_however_inputs_are_batched(case, size):
+    guard, pred, y = fitted(case)
+    changed = guard.calibrated(pred)
+    parts, place = [], 0
+    for batch in changed.batches(size):
+        count = batch.outputs.shape[1]
+        parts.append(guard.kept(batch, y[place : place + count], first=place))
+        place += count
+    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    expected = directly(guard, changed, y)
+    assert list(found) == list(expected)
+    for name, values in expected.items():  # quantiles of mixtures are known to 1e-12 of the spread
+        np.testing.assert_allclose(found[name], values, rtol=1e-11 if name.startswith("size") else 0, err_msg=name)
+
+
+def directly(guard: PostHoc, pred: Predictive, y: np.ndarray) -> dict[str, np.ndarray]:
+    """The same columns, input by input."""
+    found: dict[str, np.ndarray] = {}
+    for rule in guard.sets:
+        if isinstance(rule, SetRule):
+            sets = rule.sets(pred)
+            found[f"covered_{rule.method}"] = np.array([chosen[label] for chosen, label in zip(sets, y, strict=True)])
+            found[f"size_{rule.method}"] = np.array([chosen.sum() for chosen in sets])
+        else:
+            low, high = rule.intervals(pred)
+            inside = np.array([(a <= t) & (t <= b) for a, t, b in zip(low, y, high, strict=True)]).mean(1)
+            found[f"covered_{rule.method}"] = inside
+            found[f"size_{rule.method}"] = np.array([(b - a).mean() for a, b in zip(low, high, strict=True)])
+    for rule in guard.declining:
+        if pred.task == "classification":
+            found[f"answered_{rule.name}"] = pred.mean.amax(-1).numpy() >= rule.threshold
+        else:
+            found[f"answered_{rule.name}"] = pred.total_var.mean(-1).sqrt().numpy() <= rule.threshold
+    return found
+
+
+@pytest.mark.parametrize("sets", ["aps", "raps"])
+def test_inputs_that_do_not_say_their_place_would_get_another_chance(sets):
+    """The randomness of aps is real: the same inputs as if they stood elsewhere have other sets."""
+    pred, y = made_classes(400)
+    guard = fit_posthoc(pred, y, PostHocConfig(sets=sets))
+    changed = guard.calibrated(pred)
+    here, there = (guard.kept(changed, y, first=first)[f"size_{sets}"] for first in (0, 400))
+    assert (here != there).any()
+
+
+def test_truths_are_held_as_often_as_promised_after_calibrator_and_rules():
+    """Over 60 splits in teaching and testing. The mean coverage of aps and raps is exactly k / (n + 1) for the k-th of
+    n scores; that of lac as well, since its scores have no ties, but for the class that empty sets are given."""
+    trials, taught, tested = 60, 100, 200
+    pred, y = made_classes(trials * (taught + tested), distortion=2.0, members=2, seed=5)
+    held: dict[str, list[float]] = {}
+    for trial in range(trials):
+        start = trial * (taught + tested)
+        learn, test = torch.arange(start, start + taught), torch.arange(start + taught, start + taught + tested)
+        guard = fit_posthoc(pred.at(learn), y[learn])
+        kept = guard.kept(guard.calibrated(pred.at(test)), y[test])
+        for rule in guard.sets:
+            held.setdefault(rule.method, []).append(float(kept[f"covered_{rule.method}"].mean()))
+    promised = np.ceil(51 * 0.9) / 51
+    variance = promised * (1 - promised) * (1 / 52 + 1 / tested)  # of Beta(k, n + 1 - k), then of a binomial
+    error = 4 * np.sqrt(variance / trials)
+    for method in ("aps", "raps"):
+        assert promised - error < np.mean(held[method]) < promised + error + 0.02, method  # never empty: a little more
+    assert promised - error < np.mean(held["lac"])
+    assert np.mean(held["lac"]) < promised + error + 0.02
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+def test_intervals_hold_as_often_as_promised(targets):
+    trials, taught, tested = 25, 80, 100
+    pred, y = made_numbers(trials * (taught + tested), targets=targets, distortion=0.3, members=2, seed=6)
+    held: dict[str, list[float]] = {}
+    for trial in range(trials):
+        start = trial * (taught + tested)
+        learn, test = torch.arange(start, start + taught), torch.arange(start + taught, start + taught + tested)
+        guard = fit_posthoc(pred.at(learn), y[learn])
+        kept = guard.kept(guard.calibrated(pred.at(test)), y[test])
+        for rule in guard.sets:
+            held.setdefault(rule.method, []).append(float(kept[f"covered_{rule.method}"].mean()))
+    promised = np.ceil(41 * 0.9) / 41
+    error = 4 * np.sqrt(promised * (1 - promised) * (1 / 42 + 1 / tested) / trials)
+    assert {method: abs(np.mean(shares) - promised) < error for method, shares in held.items()} == dict.fromkeys(
+        held, True
+    )
+
+
+def test_the_usual_sets_come_first():
+    assert set_methods("classification", None) == ["lac", "aps", "raps"]
+    assert set_methods("regression", None) == ["quantile", "absolute", "normalised"]
+    assert set_methods("regression", "absolute") == ["absolute", "quantile", "normalised"]
