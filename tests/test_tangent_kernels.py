@@ -13,7 +13,7 @@ from oracles.linearised import Descent, block_matrix
 from torch import Tensor, nn
 
 from murmuration import tangent_kernels
-from murmuration.analysis.limits import Scales
+from murmuration.analysis.infinite_width import Scales
 from murmuration.dynamics import make_optimiser
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.errors import Misuse
@@ -204,10 +204,10 @@ class Gain(nn.Module):
 @pytest.mark.parametrize("activation", ["relu", "erf"])
 def test_the_reference_network_has_the_same_kernels(bias, activation):
     """The embedded MLP in the parameterisation with 1 / sqrt(N), its factors given the names that members have here."""
-    blueprint = made(
+    architecture = made(
         "normal_1_0.5", "sign_0.75", 2, scales=Scales(1.3, 1.0, 1.1, 0.4), bias=bias, activation=activation
     )
-    network = draw_network(blueprint, (3, 7, 5), 3, torch.Generator().manual_seed(0))
+    network = draw_network(architecture, (3, 7, 5), 3, torch.Generator().manual_seed(0))
     sizes, layers = (3, 7, 5, 1), []
     for before, after in pairwise(sizes):
         layers += [Gain(1.3 / math.sqrt(before)), nn.Linear(before, after, bias=bias == "shared")]

@@ -1,9 +1,10 @@
-"""Do members that share weights learn alone, together, or not at all apart? Asked of an ensemble, or of a plan for one.
+"""Diagnosis of members that share weights: whether they learn independently or together, from their tangent kernels.
 
-With w what all members share and train, the tangent kernel of members a and b is <df_a(x)/dw, df_b(x)/dw>, here summed
-over inputs and averaged over outputs: how far a step of b along its own gradient moves a. T_d is its mean over members,
-T_o its mean over pairs of different ones; S_d and S_o are the same means of products of outputs at the start, over
-several initialisations (Velikanov et al. 2022). What a regime is and what follows from it stands in `tangent`.
+With w the parameters that all members share and train, the tangent kernel of members a and b is <df_a(x)/dw,
+df_b(x)/dw>, here summed over inputs and averaged over outputs: how far a step of b along its own gradient moves a. T_d
+is its mean over members, T_o its mean over pairs of different ones; S_d and S_o are the same means of products of
+outputs at the start, over several initialisations (Velikanov et al. 2022). `regimes.py` defines the regimes,
+`infinite_width.py` computes the same numbers in the limit of infinitely wide layers.
 """
 
 import math
@@ -16,8 +17,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from murmuration.analysis.kernel_words import advice_on, verdict_on
-from murmuration.analysis.regimes import Regime, capacity_ratio, regime, wishart_edges
+from murmuration.analysis.infinite_width import architecture_of, limit_kernels
+from murmuration.analysis.regimes import (
+    Regime,
+    capacity_ratio,
+    regime,
+    regime_of,
+    relative_mean,
+    spike_threshold,
+    wishart_edges,
+)
 from murmuration.data import Data, Split, open_data
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.ensemble import Ensemble, MemberGroup
@@ -30,16 +39,31 @@ from murmuration.tangent_kernels import member_kernels
 from murmuration.training import Job
 from murmuration.training.frozen import at_work, whole
 from murmuration.training.loop import members_of
-from murmuration.weights import Structure, outline_of
+from murmuration.weights import Structure, Weights, outline_of
+from murmuration.weights.laws import law_named
 
-Stage = Literal["before", "after"]
+Stage = Literal["before", "after", "limit"]
 INPUTS = 32
 FURTHER = 8  # initialisations besides the one that is trained: S_o / S_d is a mean over all of them
+CROWDED = 0.25  # M / N from which the slowest combination of members learns at a quarter of the usual pace, or less
+NEAR = 1.5  # a gamma within this factor of the one that fits does
+
+VERDICTS = {
+    "independent": "independent: what one member learns hardly moves the others; each trains as if it were alone",
+    "between": "between independent and collective: together the others move a member {pull:.2g} times as far as it "
+    "moves itself",
+    "collective": "collective: members pull each other along; together the others move a member {pull:.2g} times as "
+    "far as it moves itself",
+    "degenerate": "degenerate: all members are one function; on the same batches they stay one, on batches of their "
+    "own nothing but chance tells them apart",
+}
+AGAINST = "between: members work against each other; together the others undo {undone:.2g} of what a member does"
+BY_CONSTRUCTION = "independent by construction: members share nothing that is trained, so T_o = 0"
 
 
 @dataclass(frozen=True, eq=False)
 class KernelDiagnosis:
-    """How members of one ensemble act on each other, before or after it was trained."""
+    """How members of one ensemble act on each other: before training, after it, or in the limit of infinite width."""
 
     stage: Stage
     recipe: Recipe
@@ -91,7 +115,7 @@ class KernelDiagnosis:
             "tangent_ratio": found.tangent_ratio,
             "pull": found.pull,
             "gamma": found.gamma,
-            "covariance_ratio": found.covariance_ratio if self.stage == "before" else None,
+            "covariance_ratio": found.covariance_ratio if self.stage != "after" else None,
             "initialisations": self.initialisations,
             "correlation": self.correlation,
             "own_share": self.own_share,
@@ -112,28 +136,49 @@ def kernel_diagnosis(ensemble: Ensemble, x: Tensor, *, inputs: int = INPUTS, see
     return diagnosed("after", ensemble, few, output_products(ensemble, few), initialisations=1)
 
 
-def kernels_before(
-    net: Net | None = None,
-    data: Any = "digits",
+def kernels_before(net: Net | None = None, data: Any = "digits", **settings: Any) -> KernelDiagnosis:
+    """The diagnosis of the ensemble that `fit` with the same arguments would begin with; nothing is trained.
+
+    `settings` are those of `planned_job`, and `inputs`, the number of test inputs.
+
+    >>> kernels_before("mlp", "two-moons", recipe="batch-ensemble", members=8).regime.name
+    'collective'
+    """
+    inputs = settings.pop("inputs", INPUTS)
+    job = planned_job(net, data, **settings)
+    return start_diagnosis(job, job.data.test.x, inputs=inputs)
+
+
+def kernels_at_infinite_width(net: Net | None = None, data: Any = "digits", **settings: Any) -> KernelDiagnosis:
+    """What `kernels_before` of the same arguments would tend to if all hidden layers were infinitely wide.
+
+    For fully connected ReLU networks; see `limit_diagnosis`.
+
+    >>> kernels_at_infinite_width("mlp", "two-moons", recipe="batch-ensemble", members=8).regime.name
+    'collective'
+    """
+    inputs = settings.pop("inputs", INPUTS)
+    job = planned_job(net, data, **settings)
+    return limit_diagnosis(job, job.data.test.x, inputs=inputs)
+
+
+def planned_job(
+    net: Net | None,
+    data: Any,
     *,
     recipe: str | Recipe = "deep-ensemble",
     members: int | None = None,
     seed: int | None = None,
     plan: Plan | None = None,
-    inputs: int = INPUTS,
-) -> KernelDiagnosis:
-    """The diagnosis of the ensemble that `fit` with the same arguments would begin with; nothing is trained.
-
-    >>> kernels_before("mlp", "two-moons", recipe="batch-ensemble", members=8).regime.name
-    'collective'
-    """
-    opened, settings = open_data(data), plan or Plan()
+) -> Job:
+    """The training job that `fit` with these arguments would carry out."""
+    settings = plan or Plan()
     settings = replace(
         settings, members=settings.members if members is None else members, seed=settings.seed if seed is None else seed
     )
     chosen = recipe_named(recipe)
     settled = settings if chosen.members is None else replace(settings, members=chosen.members)
-    return start_diagnosis(job_for(net, opened, chosen, settled)[0], opened.test.x, inputs=inputs)
+    return job_for(net, open_data(data), chosen, settled)[0]
 
 
 def kernels_before_run(
@@ -162,6 +207,44 @@ def start_diagnosis(job: Job, x: Tensor, *, inputs: int = INPUTS, further: int =
     others = (beginning(replace(job, plan=replace(job.plan, seed=seed))) for seed in seeds)
     products = output_products(first, few) + sum(output_products(each, few) for each in others)
     return diagnosed("before", first, few, products, initialisations=1 + further)
+
+
+def limit_diagnosis(job: Job, x: Tensor, *, inputs: int = INPUTS) -> KernelDiagnosis:
+    """The diagnosis of a job's members at infinite width, on some of the inputs x (N, ...).
+
+    Layers keep their ratios of widths, weights the variances of the first member's initialisation. For chains of Linear
+    and ReLU layers whose members differ by rank-one factors or fixed masks; biases are left out (`architecture_of`).
+    """
+    recipe, few = job.recipe, some(x, inputs, 0)
+    sharing, weights = recipe.shares, recipe.weighs
+    masked = sharing.what == "all" and weights.kind == "masks"
+    if not masked and not (sharing.rank_one and weights.kind in ("point", "dropout")):
+        raise Misuse(
+            f"sharing {recipe.sharing} with weights {recipe.weights}: the limit of infinite width is known for members"
+            " that differ by rank-one factors, or by fixed masks"
+        )
+    architecture = architecture_of(
+        job.member(0),
+        factors=law_named(sharing.init),
+        mask=law_named(weights.law) if masked and isinstance(weights, Weights) else None,
+        first=sharing.first == "yes",
+        last=sharing.last == "yes",
+    )
+    kernels = limit_kernels(architecture, few.flatten(1), few.flatten(1))
+    found = regime_of(kernels, job.plan.members)
+    alignment = np.full((job.plan.members,) * 2, found.tangent_ratio)
+    np.fill_diagonal(alignment, 1.0)
+    return KernelDiagnosis(
+        "limit",
+        recipe,
+        inputs=len(few),
+        regime=found,
+        correlation=math.nan,
+        own_share=math.nan,  # tends to 0: a weight matrix has N times as many entries as a factor
+        alignment=alignment,
+        shares=True,
+        optimiser=job.plan.optimiser,
+    )
 
 
 def some(x: Tensor, inputs: int, seed: int) -> Tensor:
@@ -283,3 +366,82 @@ def mean_correlation(outputs: Tensor) -> float:
     """The correlation of two members' outputs (M, n, K) over inputs, each output about its mean; mean over pairs."""
     flat = (outputs - outputs.mean(1, keepdim=True)).flatten(1)
     return apart(aligned(flat @ flat.mT)).mean().item()
+
+
+def verdict_on(found: KernelDiagnosis) -> str:
+    """The regime in a sentence."""
+    if not found.shares:
+        return BY_CONSTRUCTION
+    name, pull = found.regime.name, found.regime.pull
+    return AGAINST.format(undone=-pull) if name == "between" and pull < 0 else VERDICTS[name].format(pull=pull)
+
+
+def advice_on(found: KernelDiagnosis) -> tuple[str, ...]:
+    """What to do, most important first."""
+    if not found.shares:
+        return ("gamma does not matter: there is no shared step to scale",)
+    if found.regime.name == "degenerate":
+        return (remedy(found),)
+    said = [*tied(found), rate(found)]
+    if found.optimiser == "adam":
+        said.append(
+            "with adam gamma has next to no effect, since it divides gradients by their size; with sgd it sets the "
+            "pace of what is shared"
+        )
+    return (*said, *crowd(found))
+
+
+def remedy(found: KernelDiagnosis) -> str:
+    """How members become different."""
+    if found.recipe.shares.rank_one:
+        return (
+            f"choose factors that differ: init={found.recipe.shares.init} leaves all members the same; write "
+            "sharing rank-one:init=rademacher,gamma=M (independent) or rank-one:init=normal_1_0.5 (collective)"
+        )
+    return (
+        f"sharing {found.recipe.sharing} leaves members nothing that tells them apart: write sharing rank-one, or own"
+    )
+
+
+def tied(found: KernelDiagnosis) -> list[str]:
+    """A word on members that factors of mean zero would set free, were it not for a shared bias of the outputs."""
+    sharing = found.recipe.shares
+    if (
+        not sharing.rank_one
+        or sharing.bias not in ("shared", "inside")
+        or found.regime.name == "independent"
+        or not found.width
+    ):
+        return []
+    if relative_mean(law_named(sharing.init)) > spike_threshold(found.members, found.width):
+        return []
+    return [f"init={sharing.init} would make members independent, but the bias they share ties them: write bias=own"]
+
+
+def rate(found: KernelDiagnosis) -> str:
+    """Which gamma fits, and whether the recipe has it."""
+    members, smooth, given = found.members, found.regime.gamma, found.recipe.shares.gamma
+    value = found.recipe.shares.gamma_of(members=members, smooth=smooth)
+    if found.regime.name == "independent":
+        if value * NEAR >= members:
+            return f"gamma={given} is right: a member has the pace of a network alone"
+        return f"use gamma=M: with gamma={given} what is shared learns {members / value:.2g} times slower than alone"
+    if not math.isfinite(smooth):
+        return "no gamma makes up for it: members' steps cancel"
+    if value / NEAR <= smooth <= value * NEAR:
+        return f"gamma={given} is right"
+    if value > smooth:
+        return f"use gamma=1: with gamma={given} members' steps add up to {value / smooth:.2g} times a lone network's"
+    if found.regime.name == "collective":
+        return f"gamma={given} is right, on the slow side: gamma={smooth:.2g} would have the pace of a network alone"
+    return f"use gamma={smooth:.2g}: with gamma={given} what is shared learns {smooth / value:.2g} times slower"
+
+
+def crowd(found: KernelDiagnosis) -> list[str]:
+    """A word on too many members for one layer, where there are."""
+    if found.regime.name == "collective" or not found.capacity >= CROWDED or math.isnan(found.slowest):
+        return []
+    where = f"{found.members} members in {found.width} channels (what {found.layer} takes)"
+    if found.slowest == 0:
+        return [f"{where}: some combination of members cannot learn at all; widen the network or take fewer members"]
+    return [f"{where}: some combination of members learns at {found.slowest:.2g} of the usual pace; a wider net helps"]

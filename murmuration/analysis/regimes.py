@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from murmuration.analysis.limits import Kernels
-from murmuration.errors import Misuse
+from murmuration.analysis.infinite_width import Kernels
 from murmuration.tangent_kernels import check_members, smooth_gamma, trace_ratio
 from murmuration.weights.laws import Law
 
@@ -95,23 +94,3 @@ def spike_threshold(members: int, width: int) -> float:
     """
     check_members(members)
     return (members * width) ** -0.25
-
-
-def spike_eigenvalue(mean: float, members: int, width: int) -> float:
-    """The largest eigenvalue of U U' / N for factors of this mean m and mean square 1.
-
-    With l = M m² / (1 - m²) above sqrt(M/N) it is (1 - m²)(1 + l)(1 + M / (N l)), an outlier; below, the bulk's edge
-    (1 - m²)(1 + sqrt(M/N))² (Baik, Ben Arous and Péché 2005).
-    """
-    if not -1 <= mean <= 1:
-        raise Misuse(f"relative mean {mean}: give a number from -1 to 1, as |E u| / sqrt(E u²)")
-    noise, signal = 1 - mean**2, members * mean**2
-    if signal <= noise * math.sqrt(capacity_ratio(members, width)):
-        return noise * wishart_edges(members, width)[1]
-    return (noise + signal) * (1 + noise / (width * mean**2))
-
-
-def can_interpolate(members: int, examples: int, shared: int, own: int) -> bool:
-    """Whether M members can fit n examples exactly by counting parameters: M n <= shared + M own."""
-    check_members(members)
-    return members * examples <= shared + members * own

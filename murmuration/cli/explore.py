@@ -25,6 +25,7 @@ HELP = help_text(
     "murmur explore digits kernels --recipe batch-ensemble --net mlp --members 8",
     "murmur explore digits kernels --recipe batch-ensemble --sharing rank-one:init=rademacher,gamma=M --out k.html",
     "murmur explore runs/x kernels --inputs 64 --json",
+    "murmur explore digits kernels --recipe batch-ensemble --net mlp --infinite-width",
 )
 WHERE_HELP = f"A run directory, or data to train on. Data: {DATA_HELP[0].lower()}{DATA_HELP[1:]}"
 
@@ -60,6 +61,7 @@ class Request:
     where: str
     inputs: int
     on: str | None
+    infinite_width: bool
     start: StartOptions
     answers: AnswerOptions
     reading: DataOptions
@@ -88,6 +90,9 @@ def explore(
     on: Annotated[
         str | None, typer.Option(help="Look at a run on other examples: anything that can be DATA.", metavar="DATA")
     ] = None,
+    infinite_width: Annotated[
+        bool, typer.Option(help="Also show the limit of infinitely wide layers, of fully connected networks.")
+    ] = False,
     out: Annotated[
         str | None, typer.Option(help="Page; RUN/<what>.html if left out, none for DATA.", metavar="FILE.html")
     ] = None,
@@ -105,7 +110,7 @@ def explore(
         raise unknown("thing to explore", what, EXPLORERS)
     if inputs < 1:
         raise Misuse(f"--inputs {inputs}: expected at least 1")
-    request = Request(where, inputs, on, start, answers, reading, as_json)
+    request = Request(where, inputs, on, infinite_width, start, answers, reading, as_json)
     (refuse_for_run if request.is_run else refuse_for_data)(request)
     usual = Path(where) / f"{what}.html" if request.is_run else None
     path = writable(out, (".html",), force) if out else usual
@@ -148,7 +153,7 @@ def explore_kernels(request: Request) -> Found:
     """Whether members learn alone or together, from tangent kernels."""
     from murmuration.reports.kernels_page import kernels_page
 
-    found = kernels_of_run(request) if request.is_run else [kernels_of_start(request)]
+    found = kernels_of_run(request) if request.is_run else kernels_of_start(request)
     recipe = found[0].recipe
     record: dict[str, Any] = {
         "run" if request.is_run else "data": request.where,
@@ -167,29 +172,32 @@ def explore_kernels(request: Request) -> Found:
 
 def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
     """Diagnoses of a run's members as they began and as they are."""
-    from murmuration.analysis.kernels import kernel_diagnosis, kernels_before_run
+    from murmuration.analysis.kernels import job_of, kernel_diagnosis, kernels_before_run, limit_diagnosis
     from murmuration.cli.training import loaded, manifest_of, reopened
     from murmuration.evaluation import exam_on
 
     path, on, inputs = Path(request.where), request.on, request.inputs
     ensemble, data = loaded(path, guarded=False), reopened(path)
     x = data.test.x if on is None else exam_on(on, manifest_of(path), named_targets(request.reading.target)).split.x
+    limit = [limit_diagnosis(job_of(ensemble, data), x, inputs=inputs)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:
         show("before training", 0, 2)
         before = kernels_before_run(ensemble, data, x, inputs=inputs)
         show("after training", 1, 2)
-        return [before, kernel_diagnosis(ensemble, x, inputs=inputs)]
+        return [before, kernel_diagnosis(ensemble, x, inputs=inputs), *limit]
 
 
-def kernels_of_start(request: Request) -> "KernelDiagnosis":
+def kernels_of_start(request: Request) -> list["KernelDiagnosis"]:
     """The diagnosis of what training would begin with."""
-    from murmuration.analysis.kernels import kernels_before
+    from murmuration.analysis.kernels import limit_diagnosis, planned_job, start_diagnosis
 
     recipe, plan = request.answers.recipe(request.start.recipe or "deep-ensemble"), request.start.plan()
     data = opened(request)
+    job = planned_job(request.start.net, data, recipe=recipe, plan=plan)
+    limit = [limit_diagnosis(job, data.test.x, inputs=request.inputs)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:
         show("before training", 0, 1)
-        return kernels_before(request.start.net, data, recipe=recipe, plan=plan, inputs=request.inputs)
+        return [start_diagnosis(job, data.test.x, inputs=request.inputs), *limit]
 
 
 def show_kernels(where: str, found: Sequence["KernelDiagnosis"]) -> None:

@@ -14,7 +14,7 @@ from murmuration.reports.page import framed
 from murmuration.reports.records import Entry
 from murmuration.reports.wording import MISSING, finite_mean, number, percent
 
-WHEN = {"before": "Before training", "after": "After training"}
+WHEN = {"before": "Before training", "after": "After training", "limit": "Infinite width"}
 
 
 class Row(NamedTuple):
@@ -45,7 +45,7 @@ NUMBERS: tuple[tuple[str, Cell, str], ...] = (  # label, how it is written, what
     ),
     (
         "S_o / S_d",
-        lambda e: number(e.regime.covariance_ratio) if e.stage == "before" else MISSING,
+        lambda e: number(e.regime.covariance_ratio) if e.stage != "after" else MISSING,
         "Covariance of two members' first outputs against one's variance, over {0.initialisations} initialisations: 0 "
         "is the most diverse start.",
     ),
@@ -79,7 +79,8 @@ def kernels_page(found: Sequence[KernelDiagnosis], *, title: str, subtitle: str)
 
 def told(found: KernelDiagnosis) -> str:
     """The verdict of one stage, as a sentence."""
-    return f"{WHEN[found.stage]} it is {found.verdict}."
+    when = "At infinite width" if found.stage == "limit" else WHEN[found.stage]
+    return f"{when} it is {found.verdict}."
 
 
 def verdicts(found: Sequence[KernelDiagnosis]) -> Markup:
@@ -96,7 +97,7 @@ def verdicts(found: Sequence[KernelDiagnosis]) -> Markup:
 def maps(found: Sequence[KernelDiagnosis]) -> Markup:
     """A heat map of member by member for every stage, on one scale."""
     lowest = min(0.0, *(float(np.nanmin(each.alignment, initial=0.0)) for each in found))
-    plots = [figure(heat_map(each, lowest)) for each in found]
+    plots = [figure(heat_map(each, lowest)) for each in found if each.stage != "limit"]
     reading = (
         "Each cell says how far a step of one member through the shared weights moves another, against how far both "
         "move themselves: 1 for members that cannot be told apart, 0 for strangers, less for members that undo each "

@@ -17,6 +17,7 @@ from murmuration.analysis.kernels import (
     job_for,
     job_of,
     kernel_diagnosis,
+    kernels_at_infinite_width,
     kernels_before,
     kernels_before_run,
     mean_correlation,
@@ -264,3 +265,33 @@ def test_what_else_there_is_to_say():
     assert other.advice == (
         "sharing head leaves members nothing that tells them apart: write sharing rank-one, or own",
     )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "sharing"),
+    [("batch-ensemble", "rank-one-uv"), ("batch-ensemble", "rank-one:init=sign_0.75"), ("mask-ensemble", None)],
+)
+def test_wide_networks_tend_to_the_limit_of_infinite_width(digits, recipe, sharing):
+    """Mean over initialisations of networks of 512 neurons: off by chance of about 1 / sqrt(N), a few per cent."""
+
+    def net() -> nn.Module:
+        layers = [nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)]
+        return nn.Sequential(nn.Flatten(), *layers)
+
+    chosen = recipe_named(recipe) if sharing is None else shared(sharing)
+    found = [kernels_before(net, digits, recipe=chosen, members=6, seed=seed, inputs=6) for seed in range(3)]
+    limit = kernels_at_infinite_width(net, digits, recipe=chosen, members=6, inputs=6)
+    assert limit.stage == "limit"
+    mean = np.mean([each.regime.tangent_ratio for each in found])
+    assert mean == pytest.approx(limit.regime.tangent_ratio, abs=0.035)
+    mean = np.mean([each.regime.covariance_ratio for each in found])
+    assert mean == pytest.approx(limit.regime.covariance_ratio, abs=0.07)  # of 27 initialisations and ten outputs
+    assert limit.regime.gamma == smooth_gamma(6, limit.regime.tangent_ratio)
+    np.testing.assert_allclose(pairs(limit), limit.regime.tangent_ratio)
+
+
+def test_the_limit_is_refused_where_it_is_not_known(digits):
+    with pytest.raises(mm.Misuse, match="known for chains of Linear and ReLU layers"):
+        kernels_at_infinite_width("small-cnn", digits, recipe="batch-ensemble", members=3)
+    with pytest.raises(mm.Misuse, match="known for members that differ by rank-one factors, or by fixed masks"):
+        kernels_at_infinite_width("mlp", digits, members=3)

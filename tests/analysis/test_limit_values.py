@@ -8,7 +8,7 @@ import torch
 from oracles.embedded_ensembles import CRITICAL, NAMES, THREE, five, gaussian, made
 from torch import Tensor
 
-from murmuration.analysis.limits import Blueprint, limit_kernels, scales_of
+from murmuration.analysis.infinite_width import Architecture, limit_kernels, scales_of
 from murmuration.weights.laws import law_named
 
 NONE = (0.0, 0.0, 0.0, 0.0)
@@ -37,7 +37,7 @@ G6 = {"scales": scales_of("seed", 1.2, 0.3), "bias": "shared"}
 HALF = f"normal_0.5_{math.sqrt(0.75)}"
 MASKS = {"scales": CRITICAL, "train_u": False, "train_v": False}
 # At pairs (0, 0), (0, 1), (0, 2), (1, 2) of the three inputs: S_d, S_o, T_d, T_o, Psi.
-GOLDEN: dict[str, tuple[Blueprint, tuple]] = {
+GOLDEN: dict[str, tuple[Architecture, tuple]] = {
     **{f"plain {depth}": (made("ones", "ones", depth, scales=CRITICAL), same(depth)) for depth in G0},
     **{f"signs {n}": (made("rademacher", "rademacher", n, scales=CRITICAL), same(n, NONE, NONE)) for n in G0},
     "normal 1": (NORMAL[0], (
@@ -79,8 +79,8 @@ GOLDEN: dict[str, tuple[Blueprint, tuple]] = {
 
 @pytest.mark.parametrize("case", GOLDEN)
 def test_golden_kernels(case: str):
-    blueprint, expected = GOLDEN[case]
-    for name, kernel, row in zip(NAMES, five(limit_kernels(blueprint, THREE, THREE)), expected, strict=True):
+    architecture, expected = GOLDEN[case]
+    for name, kernel, row in zip(NAMES, five(limit_kernels(architecture, THREE, THREE)), expected, strict=True):
         got = kernel[[0, 0, 0, 1], [0, 1, 2, 2]]
         torch.testing.assert_close(got, torch.tensor(row, dtype=torch.float64), rtol=0, atol=1e-8, msg=f"{case} {name}")
 
@@ -140,8 +140,8 @@ def plain(means, x: Tensor, depth: int, weight: list[float], bias: float, keep: 
 @pytest.mark.parametrize(("activation", "means"), [("relu", relu_means), ("erf", erf_means)])
 def test_constant_factors_give_the_plain_net(activation: str, means):
     x = gaussian(5, 3)
-    blueprint = made("ones", "ones", 3, activation=activation, scales=scales_of("ntk", 1.5, 0.3), bias="shared")
-    kernels = limit_kernels(blueprint, x, x)
+    architecture = made("ones", "ones", 3, activation=activation, scales=scales_of("ntk", 1.5, 0.3), bias="shared")
+    kernels = limit_kernels(architecture, x, x)
     covariance, tangent = plain(means, x, 3, [1.5] * 4, 0.3)
     torch.testing.assert_close(kernels.covariance_same, covariance, rtol=0, atol=1e-10)
     torch.testing.assert_close(kernels.tangent_same, tangent, rtol=0, atol=1e-10)
@@ -151,8 +151,8 @@ def test_constant_factors_give_the_plain_net(activation: str, means):
 def test_masks_of_their_own_for_every_input_are_members_of_their_own(activation: str, means):
     x = gaussian(5, 3)
     scales = scales_of("ntk", 1.4, 0.2)
-    blueprint = made("inverted_0.7", "ones", 3, activation=activation, scales=scales, bias="shared")
-    kernels = limit_kernels(blueprint, x, x)
+    architecture = made("inverted_0.7", "ones", 3, activation=activation, scales=scales, bias="shared")
+    kernels = limit_kernels(architecture, x, x)
     covariance, tangent = plain(means, x, 3, [1.4] * 4, 0.2, keep=0.7)
     one = torch.eye(5, dtype=torch.bool)
     ours = torch.where(one, kernels.covariance_same, kernels.covariance_other)

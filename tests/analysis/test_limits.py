@@ -3,9 +3,10 @@ import math
 import pytest
 import torch
 from oracles.embedded_ensembles import CRITICAL, THREE, five, gaussian, least_eigenvalue, made
+from oracles.embedded_theory import fixed_correlation
 from torch import Tensor
 
-from murmuration.analysis.limits import fixed_correlation, limit_kernels, scales_of
+from murmuration.analysis.infinite_width import limit_kernels, scales_of
 from murmuration.errors import Misuse
 from murmuration.weights.laws import law_named
 
@@ -32,8 +33,8 @@ def test_factors_of_mean_zero_in_the_last_layer_alone_make_members_independent(a
     for u in (["ones", "ones", last], ["normal_1_0.5", "bernoulli_0.5", last]):
         for bias, output in (("none", True), ("shared", False), ("member", True)):
             plan = {"activation": activation, "bias": bias, "output_bias": output}
-            blueprint = made(u, "sign_0.8", 3, scales=scales_of("seed", 1.2, 0.5), **plan)
-            kernels = limit_kernels(blueprint, x, x)
+            architecture = made(u, "sign_0.8", 3, scales=scales_of("seed", 1.2, 0.5), **plan)
+            kernels = limit_kernels(architecture, x, x)
             assert torch.equal(kernels.covariance_other, torch.zeros(4, 4, dtype=torch.float64))
             assert torch.equal(kernels.tangent_other, torch.zeros(4, 4, dtype=torch.float64))
             assert kernels.covariance_same.diagonal().min() > 0.01
@@ -109,8 +110,10 @@ def test_beyond_a_known_angle_one_layer_unteaches():
 @pytest.mark.parametrize("bias", ["none", "shared", "member"])
 def test_kernels_are_symmetric_and_positive_semidefinite(activation: str, bias: str):
     x, members = gaussian(8, 3), 3
-    blueprint = made("normal_1_0.5", "sign_0.8", 2, activation=activation, bias=bias, scales=scales_of("ntk", 1.2, 0.4))
-    kernels = limit_kernels(blueprint, x, x)
+    architecture = made(
+        "normal_1_0.5", "sign_0.8", 2, activation=activation, bias=bias, scales=scales_of("ntk", 1.2, 0.4)
+    )
+    kernels = limit_kernels(architecture, x, x)
     for kernel in five(kernels):
         torch.testing.assert_close(kernel, kernel.mT, rtol=0, atol=1e-13)
         assert least_eigenvalue(kernel) >= -1e-10
@@ -125,9 +128,9 @@ def test_kernels_are_symmetric_and_positive_semidefinite(activation: str, bias: 
 
 def test_two_sets_of_inputs_give_a_part_of_the_kernels_of_both():
     x = gaussian(7, 3)
-    blueprint = made("normal_1_0.5", "normal_1_0.5", 2, activation="erf", bias="member")
+    architecture = made("normal_1_0.5", "normal_1_0.5", 2, activation="erf", bias="member")
     for whole, part in zip(
-        five(limit_kernels(blueprint, x, x)), five(limit_kernels(blueprint, x[:3], x[3:])), strict=True
+        five(limit_kernels(architecture, x, x)), five(limit_kernels(architecture, x[:3], x[3:])), strict=True
     ):
         torch.testing.assert_close(whole[:3, 3:], part, rtol=0, atol=1e-10)
 
@@ -194,8 +197,8 @@ def test_what_members_learn_is_the_sum_of_what_their_factors_learn():
     x = gaussian(4, 3)
 
     def individual(train_u: bool, train_v: bool) -> Tensor:
-        blueprint = made("normal_1_0.5", "sign_0.8", 3, activation="erf", train_u=train_u, train_v=train_v)
-        return limit_kernels(blueprint, x, x).individual
+        architecture = made("normal_1_0.5", "sign_0.8", 3, activation="erf", train_u=train_u, train_v=train_v)
+        return limit_kernels(architecture, x, x).individual
 
     torch.testing.assert_close(individual(True, True), individual(True, False) + individual(False, True))
     assert torch.equal(individual(False, False), torch.zeros(4, 4, dtype=torch.float64))

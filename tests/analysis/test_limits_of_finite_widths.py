@@ -8,13 +8,13 @@ from oracles.embedded_ensembles import BIASED, CRITICAL, five, gaussian, made, n
 from oracles.finite_width import EmbeddedMLP, empirical_kernels, run
 from torch import Tensor
 
-from murmuration.analysis.limits import Blueprint, limit_kernels, scales_of
+from murmuration.analysis.infinite_width import Architecture, limit_kernels, scales_of
 from murmuration.tangent_kernels import Blocks, averaged
 
 
 def covariance_given_hidden(net: EmbeddedMLP, x: Tensor) -> Tensor:
     """Covariances (M, n, M, n) of outputs over the last weights and biases alone, with all before as they are."""
-    design, last = net.blueprint, run(net, x).inputs[-1]
+    design, last = net.architecture, run(net, x).inputs[-1]
     common = design.scales.weight_variance * torch.einsum("aif,bjf->aibj", last, last) / last.shape[2]
     bias = design.bias_of(design.depth)
     if bias == "shared":
@@ -24,11 +24,11 @@ def covariance_given_hidden(net: EmbeddedMLP, x: Tensor) -> Tensor:
     )
 
 
-def drawn_kernels(blueprint: Blueprint, x: Tensor, width: int, draws: int) -> Tensor:
+def drawn_kernels(architecture: Architecture, x: Tensor, width: int, draws: int) -> Tensor:
     """S_d, S_o, T_d, T_o, Psi of every draw, averaged over members and pairs: (draws, 5, n, n)."""
     found = []
     for seed in range(draws):
-        net = network(blueprint, width, seed=100 + seed, inputs=x.shape[1])
+        net = network(architecture, width, seed=100 + seed, inputs=x.shape[1])
         same, other, _ = averaged(Blocks(covariance_given_hidden(net, x), torch.zeros(3, 1, 1)))
         found.append(torch.stack([same, other, *averaged(empirical_kernels(net, x, x))]))
     return torch.stack(found)
@@ -44,12 +44,12 @@ WIDE = {
 }
 
 
-def check_limit(blueprint: Blueprint, width: int, draws: int, bound: float) -> None:
+def check_limit(architecture: Architecture, width: int, draws: int, bound: float) -> None:
     """Mean kernels are within this relative Frobenius distance of the limit's."""
     x = gaussian(4, 5, seed=11)
-    limit = limit_kernels(blueprint, x, x)
+    limit = limit_kernels(architecture, x, x)
     own = (limit.covariance_same, limit.covariance_same, limit.tangent_same, limit.tangent_same, limit.individual)
-    for got, want, same in zip(drawn_kernels(blueprint, x, width, draws).mean(0), five(limit), own, strict=True):
+    for got, want, same in zip(drawn_kernels(architecture, x, width, draws).mean(0), five(limit), own, strict=True):
         size = want if want.abs().max() > 0 else same  # a limit of zero is measured against a member's own kernel
         assert (got - want).norm() < bound * size.norm()
 
@@ -69,8 +69,8 @@ def test_wider_networks_have_them_too(name: str):
 def test_many_networks_agree_with_the_limit_within_their_standard_error():
     """Small means leave little for two members to share: the noise of their kernels is large against it."""
     x, draws = gaussian(4, 5, seed=11), 600
-    blueprint = made("normal_0.5_0.87", "sign_0.8", 2, scales=scales_of("seed", 1.2, 0.3), bias="member")
-    drawn, want = drawn_kernels(blueprint, x, 256, draws), torch.stack(five(limit_kernels(blueprint, x, x)))
+    architecture = made("normal_0.5_0.87", "sign_0.8", 2, scales=scales_of("seed", 1.2, 0.3), bias="member")
+    drawn, want = drawn_kernels(architecture, x, 256, draws), torch.stack(five(limit_kernels(architecture, x, x)))
     standard_error = drawn.std(0) / math.sqrt(draws)
     assert ((drawn.mean(0) - want).abs() < 4 * standard_error).all()
     assert (standard_error.flatten(1).norm(dim=1) < 0.03 * want.flatten(1).norm(dim=1)).all()
@@ -90,10 +90,10 @@ def slope_of(widths: list[int], sizes: list[float]) -> float:
 
 def test_cross_kernels_of_independent_members_vanish_as_the_root_of_the_width():
     widths, x = [64, 128, 256, 512, 1024], gaussian(3, 5, seed=12)
-    blueprint = WIDE["signs"]
+    architecture = WIDE["signs"]
     tangents, covariances = [], []
     for width in widths:
-        nets = [network(blueprint, width, members=4, seed=seed, inputs=5) for seed in range(12)]
+        nets = [network(architecture, width, members=4, seed=seed, inputs=5) for seed in range(12)]
         for kernels, sizes in (
             ([empirical_kernels(net, x, x).common for net in nets], tangents),
             ([covariance_given_hidden(net, x) for net in nets], covariances),
@@ -119,13 +119,13 @@ def test_kernels_become_certain_as_the_root_of_the_width():
 
 def test_outputs_have_mean_zero_and_the_covariance_of_the_limit():
     x, draws = gaussian(2, 5, seed=13), 800
-    blueprint = made("normal_1_0.5", "sign_0.8", 2, scales=scales_of("seed", 1.2, 0.3), bias="shared")
+    architecture = made("normal_1_0.5", "sign_0.8", 2, scales=scales_of("seed", 1.2, 0.3), bias="shared")
     outputs = torch.stack(
-        [network(blueprint, 64, members=2, seed=seed, inputs=5)(x) for seed in range(draws)]
+        [network(architecture, 64, members=2, seed=seed, inputs=5)(x) for seed in range(draws)]
     )  # (R, M, n)
     standard_error = outputs.std(0) / math.sqrt(draws)
     assert (outputs.mean(0).abs() < 4 * standard_error).all()
-    limit = limit_kernels(blueprint, x, x)
+    limit = limit_kernels(architecture, x, x)
     for a, b, kernel in ((0, 0, limit.covariance_same), (1, 1, limit.covariance_same), (0, 1, limit.covariance_other)):
         products = outputs[:, a, :, None] * outputs[:, b, None, :]
         assert ((products.mean(0) - kernel).abs() < 4 * products.std(0) / math.sqrt(draws)).all()

@@ -3,16 +3,15 @@ import math
 import pytest
 import torch
 from oracles.embedded_ensembles import CRITICAL, THREE, gaussian, made
+from oracles.embedded_theory import can_interpolate, spike_eigenvalue
 from oracles.linearised import Descent, mode_kernels
 
-from murmuration.analysis.limits import limit_kernels
+from murmuration.analysis.infinite_width import limit_kernels
 from murmuration.analysis.regimes import (
-    can_interpolate,
     capacity_ratio,
     regime,
     regime_of,
     relative_mean,
-    spike_eigenvalue,
     spike_threshold,
     wishart_edges,
 )

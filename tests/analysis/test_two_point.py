@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from murmuration.analysis.two_point import Activation, arc_cosine, other_member, same_member
+from murmuration.analysis.infinite_width import Activation, arc_cosine, other_member, same_member
 from murmuration.errors import Misuse
 from murmuration.weights.laws import law_named
 

@@ -9,7 +9,7 @@ import pytest
 from cli_words import SMALL, assert_refused, tree
 
 import murmuration as mm
-from murmuration.analysis.kernels import kernel_diagnosis, kernels_before
+from murmuration.analysis.kernels import kernel_diagnosis, kernels_at_infinite_width, kernels_before
 from murmuration.cli import main
 from murmuration.reports import report_check
 from murmuration.reports.check import elements
@@ -48,6 +48,20 @@ def test_a_run_is_shown_before_and_after(murmur, collective_run, moons):
     assert found["before"] == json.loads(json.dumps(before.to_json()))
     assert found["before"]["regime"] == "collective"
     assert found["after"]["covariance_ratio"] is None  # it belongs to the start
+
+
+def test_the_limit_of_infinite_width_stands_beside_the_measured_kernels(murmur, collective_run, moons, tmp_path):
+    ended = murmur("explore", collective_run, "kernels", "--infinite-width", "--out", tmp_path / "k.html", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    limit = kernels_at_infinite_width("mlp", moons, recipe="batch-ensemble", members=6)
+    assert json.loads(ended.out)["limit"]["tangent_ratio"] == limit.regime.tangent_ratio
+    assert "At infinite width it is collective" in (tmp_path / "k.html").read_text()
+    words = ("--recipe", "batch-ensemble", "--net", "mlp", "--members", 6, "--infinite-width")
+    shown = murmur("explore", "two-moons", "kernels", *words).out
+    assert "Infinite width" in shown
+    assert f"At infinite width it is {limit.verdict}." in shown
+    ended = murmur("explore", "digits", "kernels", "--recipe", "batch-ensemble", "--infinite-width")
+    assert_refused(ended, 2, ("known for chains of Linear and ReLU layers",))
 
 
 def test_screen_and_page_say_what_the_record_says(murmur, collective_run):

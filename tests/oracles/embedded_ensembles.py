@@ -8,7 +8,7 @@ import torch
 from oracles.finite_width import EmbeddedMLP, draw_network
 from torch import Tensor
 
-from murmuration.analysis.limits import Blueprint, Kernels, scales_of
+from murmuration.analysis.infinite_width import Architecture, Kernels, scales_of
 from murmuration.weights.laws import Law, law_named
 
 # Three inputs of two numbers: x.x'/d is 1 on the diagonal, 0.6 (0, 1), -0.8 (0, 2) and 0 (1, 2).
@@ -23,8 +23,8 @@ def laws(texts: str | Sequence[str], depth: int) -> tuple[Law, ...]:
     return tuple(map(law_named, [texts] * depth if isinstance(texts, str) else texts))
 
 
-def made(u: str | Sequence[str], v: str | Sequence[str], depth: int, **rest: Any) -> Blueprint:
-    return Blueprint(laws(u, depth), laws(v, depth), **rest)
+def made(u: str | Sequence[str], v: str | Sequence[str], depth: int, **rest: Any) -> Architecture:
+    return Architecture(laws(u, depth), laws(v, depth), **rest)
 
 
 def gaussian(*shape: int, seed: int = 0) -> Tensor:
@@ -42,6 +42,6 @@ def least_eigenvalue(matrix: Tensor) -> float:
     return values[0].item() / top if top else 0.0
 
 
-def network(blueprint: Blueprint, width: int, members: int = 3, seed: int = 0, inputs: int = 3) -> EmbeddedMLP:
-    widths = [inputs] + [width] * blueprint.depth
-    return draw_network(blueprint, widths, members, torch.Generator().manual_seed(seed))
+def network(architecture: Architecture, width: int, members: int = 3, seed: int = 0, inputs: int = 3) -> EmbeddedMLP:
+    widths = [inputs] + [width] * architecture.depth
+    return draw_network(architecture, widths, members, torch.Generator().manual_seed(seed))

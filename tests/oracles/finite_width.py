@@ -13,7 +13,7 @@ import torch
 from oracles.linearised import Descent
 from torch import Tensor
 
-from murmuration.analysis.limits import Blueprint
+from murmuration.analysis.infinite_width import Architecture
 from murmuration.errors import Misuse
 from murmuration.tangent_kernels import Blocks, pairs
 
@@ -27,7 +27,7 @@ class EmbeddedMLP:
     u, v     L of (M, N)
     """
 
-    blueprint: Blueprint
+    architecture: Architecture
     weights: tuple[Tensor, ...]
     biases: tuple[Tensor, ...]
     u: tuple[Tensor, ...]
@@ -48,7 +48,7 @@ class EmbeddedMLP:
     @property
     def own(self) -> tuple[Tensor, ...]:
         """The trained parameters of members, each with a leading axis M."""
-        design = self.blueprint
+        design = self.architecture
         return (self.u if design.train_u else ()) + (self.v if design.train_v else ()) + biases_of(self, "member")
 
 
@@ -62,42 +62,42 @@ class Pass:
 
 
 def draw_network(
-    blueprint: Blueprint,
+    architecture: Architecture,
     widths: Sequence[int],
     members: int,
     generator: torch.Generator,
     *,
     dtype: torch.dtype = torch.float64,
 ) -> EmbeddedMLP:
-    """A network of widths (d, N_1, .., N_L) drawn from the blueprint's laws."""
-    if len(widths) != blueprint.depth + 1:
-        raise Misuse(f"{len(widths)} widths for {blueprint.depth} hidden layers: give the input's and one a layer")
+    """A network of widths (d, N_1, .., N_L) drawn from the architecture's laws."""
+    if len(widths) != architecture.depth + 1:
+        raise Misuse(f"{len(widths)} widths for {architecture.depth} hidden layers: give the input's and one a layer")
     sizes = [*widths, 1]
 
     def normal(rows: int, columns: int, deviation: float) -> Tensor:
         return deviation * torch.randn(rows, columns, generator=generator, dtype=dtype)
 
-    rows = {"shared": (1, blueprint.scales.bias_deviation), "member": (members, blueprint.scales.bias_deviation)}
-    weights = tuple(normal(*pair, blueprint.scales.weight_deviation) for pair in pairwise(sizes))
+    rows = {"shared": (1, architecture.scales.bias_deviation), "member": (members, architecture.scales.bias_deviation)}
+    weights = tuple(normal(*pair, architecture.scales.weight_deviation) for pair in pairwise(sizes))
     biases = []
     for layer, size in enumerate(sizes[1:]):
-        count, deviation = rows.get(blueprint.bias_of(layer), (1, 0.0))
+        count, deviation = rows.get(architecture.bias_of(layer), (1, 0.0))
         biases.append(normal(count, size, deviation))
     u, v = (
         tuple(law.sample((members, size), generator, dtype=dtype) for law, size in zip(laws, widths[1:], strict=True))
-        for laws in (blueprint.u, blueprint.v)
+        for laws in (architecture.u, architecture.v)
     )
-    return EmbeddedMLP(blueprint, weights, tuple(biases), u, v)
+    return EmbeddedMLP(architecture, weights, tuple(biases), u, v)
 
 
 def run(network: EmbeddedMLP, x: Tensor) -> Pass:
     """The forward pass of x (n, d) through all members, with everything in between."""
     inputs, sums = [x.expand(network.members, *x.shape)], []
     for layer, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
-        gain = network.blueprint.scales.weight_gain / math.sqrt(len(weight))
+        gain = network.architecture.scales.weight_gain / math.sqrt(len(weight))
         product = torch.stack([each @ weight for each in inputs[layer]])  # (M, n, N)
         sums.append(gain * product + bias_gain(network, layer) * bias[:, None, :])
-        if layer < network.blueprint.depth:
+        if layer < network.architecture.depth:
             u, v = network.u[layer][:, None, :], network.v[layer][:, None, :]
             inputs.append(u * activate(network, v * sums[layer]))
     return Pass(tuple(inputs), tuple(sums), sums[-1].squeeze(2))
@@ -114,10 +114,12 @@ def empirical_kernels(network: EmbeddedMLP, x1: Tensor, x2: Tensor) -> Blocks:
     common = torch.zeros((), dtype=x1.dtype)
     individual = torch.zeros(network.members, len(x1), len(x2), dtype=x1.dtype)
     for layer, weight in enumerate(network.weights):
-        entering = pairs(one.inputs[layer], two.inputs[layer]) * network.blueprint.scales.weight_gain**2 / len(weight)
+        entering = (
+            pairs(one.inputs[layer], two.inputs[layer]) * network.architecture.scales.weight_gain**2 / len(weight)
+        )
         moving = pairs(slopes_one.sums[layer], slopes_two.sums[layer])
         squared = bias_gain(network, layer) ** 2
-        if network.blueprint.bias_of(layer) == "member":
+        if network.architecture.bias_of(layer) == "member":
             individual = individual + squared * torch.einsum("aiaj->aij", moving)
             squared = 0.0
         common = common + (entering + squared) * moving
@@ -137,13 +139,13 @@ class Slopes:
 def gradients(network: EmbeddedMLP, done: Pass) -> Slopes:
     """The derivatives of the outputs of one pass, from the last layer to the first."""
     sums, own = [torch.ones_like(done.sums[-1])], []
-    for layer in reversed(range(network.blueprint.depth)):
+    for layer in reversed(range(network.architecture.depth)):
         weight = network.weights[layer + 1]
-        by_input = network.blueprint.scales.weight_gain / math.sqrt(len(weight)) * sums[0] @ weight.mT
+        by_input = network.architecture.scales.weight_gain / math.sqrt(len(weight)) * sums[0] @ weight.mT
         u, v, z = network.u[layer][:, None, :], network.v[layer][:, None, :], done.sums[layer]
         through = by_input * u * slope(network, v * z)
-        own += [by_input * activate(network, v * z)] if network.blueprint.train_u else []
-        own += [through * z] if network.blueprint.train_v else []
+        own += [by_input * activate(network, v * z)] if network.architecture.train_u else []
+        own += [through * z] if network.architecture.train_v else []
         sums.insert(0, through * v)
     return Slopes(tuple(sums), tuple(own))
 
@@ -192,17 +194,17 @@ def with_parameters(network: EmbeddedMLP, parameters: Sequence[Tensor]) -> Embed
 
 def biases_of(network: EmbeddedMLP, owner: str) -> tuple[Tensor, ...]:
     """The biases of this owner, "shared" or "member", in the order of layers."""
-    return tuple(bias for layer, bias in enumerate(network.biases) if network.blueprint.bias_of(layer) == owner)
+    return tuple(bias for layer, bias in enumerate(network.biases) if network.architecture.bias_of(layer) == owner)
 
 
 def bias_gain(network: EmbeddedMLP, layer: int) -> float:
-    return 0.0 if network.blueprint.bias_of(layer) == "none" else network.blueprint.scales.bias_gain
+    return 0.0 if network.architecture.bias_of(layer) == "none" else network.architecture.scales.bias_gain
 
 
 def activate(network: EmbeddedMLP, z: Tensor) -> Tensor:
-    return z.relu() if network.blueprint.activation == "relu" else z.erf()
+    return z.relu() if network.architecture.activation == "relu" else z.erf()
 
 
 def slope(network: EmbeddedMLP, z: Tensor) -> Tensor:
     """The derivative of the activation, 0 for ReLU at 0."""
-    return (z > 0).to(z.dtype) if network.blueprint.activation == "relu" else 2 / math.sqrt(math.pi) * (-z * z).exp()
+    return (z > 0).to(z.dtype) if network.architecture.activation == "relu" else 2 / math.sqrt(math.pi) * (-z * z).exp()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from murmuration.analysis.limits import Kernels
+from murmuration.analysis.infinite_width import Kernels
 from murmuration.errors import Misuse
 from murmuration.tangent_kernels import Blocks
 

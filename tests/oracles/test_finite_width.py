@@ -7,11 +7,11 @@ from oracles.finite_width import EmbeddedMLP, draw_network, empirical_kernels, t
 from oracles.linearised import Descent, block_matrix, predict_blocks, predict_mse, stable_step
 from torch import Tensor
 
-from murmuration.analysis.limits import Blueprint, limit_kernels, scales_of
+from murmuration.analysis.infinite_width import Architecture, limit_kernels, scales_of
 from murmuration.errors import Misuse
 
 X, Y = gaussian(4, 3), gaussian(4, seed=1)
-VARIANTS: dict[str, Blueprint] = {
+VARIANTS: dict[str, Architecture] = {
     "relu shared": made("normal_1_0.5", "normal_1_0.5", 2, scales=BIASED, bias="shared"),
     "relu seed": made("normal_1_0.5", "sign_0.8", 2, scales=scales_of("seed", 1.3, 0.4), bias="shared"),
     "relu no output bias": made("normal_1_0.5", "sign_0.8", 2, scales=BIASED, bias="shared", output_bias=False),
@@ -156,12 +156,12 @@ REAL = {"activation": "erf", "scales": scales_of("ntk", 1.5, 0.1), "bias": "shar
 @pytest.mark.parametrize(("law", "gamma"), [("rademacher", 3.0), ("normal_1_0.5", 1.0)])
 def test_real_training_is_what_was_predicted(law: str, gamma: float, width: int):
     """Five training and two test inputs, three members; errors against the initial root mean square residual."""
-    blueprint = made(law, law, 2, **REAL)
+    architecture = made(law, law, 2, **REAL)
     x, y, other = gaussian(5, 3, seed=8), gaussian(5, seed=9), gaussian(2, 3, seed=10)
-    train, cross = limit_kernels(blueprint, x, x), limit_kernels(blueprint, other, x)
+    train, cross = limit_kernels(architecture, x, x), limit_kernels(architecture, other, x)
     rate = 0.1 / 2 * stable_step(train, 3, Descent(1, gamma))  # a tenth of the inverse of the largest eigenvalue
     descent = Descent(20, gamma, rate, rate, discrete=True)
-    net = network(blueprint, width)
+    net = network(architecture, width)
     trained = train_network(net, x, y, descent)
     scale = (net(x) - y).square().mean().sqrt()
 

@@ -17,7 +17,7 @@ from oracles.linearised import (
 )
 from torch import Tensor
 
-from murmuration.analysis.limits import Blueprint, Kernels, limit_kernels
+from murmuration.analysis.infinite_width import Architecture, Kernels, limit_kernels
 from murmuration.errors import Misuse
 from murmuration.tangent_kernels import Blocks, averaged
 
@@ -28,8 +28,12 @@ MASKS = made("bernoulli_0.5", "ones", 2, scales=CRITICAL, train_u=False, train_v
 DEGENERATE = made("ones", "ones", 2, scales=CRITICAL)
 
 
-def kernels(blueprint: Blueprint) -> tuple[Kernels, Kernels, Kernels]:
-    return limit_kernels(blueprint, X, X), limit_kernels(blueprint, TEST, X), limit_kernels(blueprint, TEST, TEST)
+def kernels(architecture: Architecture) -> tuple[Kernels, Kernels, Kernels]:
+    return (
+        limit_kernels(architecture, X, X),
+        limit_kernels(architecture, TEST, X),
+        limit_kernels(architecture, TEST, TEST),
+    )
 
 
 def start(members: int) -> tuple[Tensor, Tensor]:
@@ -62,11 +66,11 @@ def brute_force(train: Blocks, cross: Blocks, starts: tuple[Tensor, Tensor], des
     return state[-starts[1].numel() :].view_as(starts[1])
 
 
-@pytest.mark.parametrize("blueprint", [COLLECTIVE, INDEPENDENT, MASKS, DEGENERATE])
+@pytest.mark.parametrize("architecture", [COLLECTIVE, INDEPENDENT, MASKS, DEGENERATE])
 @pytest.mark.parametrize("discrete", [False, True])
 @pytest.mark.parametrize("members", [1, 4])
-def test_two_modes_are_the_whole_block_matrix(blueprint: Blueprint, discrete: bool, members: int):
-    train, cross, _ = kernels(blueprint)
+def test_two_modes_are_the_whole_block_matrix(architecture: Architecture, discrete: bool, members: int):
+    train, cross, _ = kernels(architecture)
     starts = start(members)
     for gamma, time in ((1.0, 7.0), (members, 3.0)):
         descent = Descent(time, gamma, shared_rate=0.3, own_rate=0.2, discrete=discrete)
@@ -219,9 +223,9 @@ def initial_covariance(train: Kernels, cross: Kernels, test: Kernels, members: i
     return torch.cat([torch.cat([spread_out(train), side.mT], 1), torch.cat([side, spread_out(test)], 1)])
 
 
-@pytest.mark.parametrize("blueprint", [COLLECTIVE, INDEPENDENT, MASKS])
-def test_mean_and_variances_are_those_of_the_carried_gaussian(blueprint: Blueprint):
-    train, cross, test = kernels(blueprint)
+@pytest.mark.parametrize("architecture", [COLLECTIVE, INDEPENDENT, MASKS])
+def test_mean_and_variances_are_those_of_the_carried_gaussian(architecture: Architecture):
+    train, cross, test = kernels(architecture)
     members, descent = 3, Descent(4.0, 2.0, 0.3, 0.2)
     flow = generator_of(blocks(train, members), blocks(cross, members), descent)
     propagator = torch.linalg.matrix_exp(flow * descent.time)
