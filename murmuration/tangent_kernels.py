@@ -36,7 +36,7 @@ from torch.func import grad, vmap
 from torch.utils._pytree import tree_leaves
 
 from murmuration.errors import Misuse, unknown
-from murmuration.population import Named, Population
+from murmuration.population import KEPT, Named, Population
 from murmuration.weights import Family, How, Structure
 from murmuration.weights.acting import Acting, acting_on
 from murmuration.weights.families import INTO, OUT
@@ -173,7 +173,8 @@ def member_kernels(
              [3., 9.]]])
     """
     asked = asked_of(module, population, family, both(x1, x2), None if x2 is None else len(x1), trained)
-    known = understood(asked.structure, asked.members[0], asked.how, asked.x, asked.parameters)
+    pruned = {name for name in asked.parameters if name + KEPT in population.buffers}  # differentiated, then masked
+    known = understood(asked.structure, asked.members[0], asked.how, asked.x, asked.parameters) - pruned
     traces = [trace(asked.structure, tensors, asked.how, asked.x, known) for tensors in asked.members]
     batches = batches_of(outputs, traces[0].outputs.shape[1])
     first, second = (len(asked.x[rows]) for rows in asked.meeting(1))
@@ -270,7 +271,7 @@ def bundles(names: Iterable[str], tensors: Mapping[str, Tensor], limit: int) -> 
 
 
 def jacobians(asked: Asked, tensors: Named, names: list[str], units: list[int]) -> Named:
-    """Derivatives (n k, P) of a member's outputs by some parameters, however they are used."""
+    """Derivatives (n k, P) of a member's outputs by some parameters, however they are used; 0 by pruned weights."""
 
     def one(some: Named, example: Tensor, unit: int) -> Tensor:
         whole = {**tensors, **some}
@@ -280,7 +281,9 @@ def jacobians(asked: Asked, tensors: Named, names: list[str], units: list[int]) 
     by = {name: tensors[name] for name in names}
     # One unit after the other: vmap inside vmap, which jacrev would be, has no rule for some operators.
     rows = [vmap(grad(one), in_dims=(None, 0, None))(by, asked.x, unit) for unit in units]
-    return {name: torch.stack([each[name].flatten(1) for each in rows], 1).flatten(0, 1) for name in names}
+    found = {name: torch.stack([each[name].flatten(1) for each in rows], 1).flatten(0, 1) for name in names}
+    masks = {name: tensors[name + KEPT].flatten() for name in names if name + KEPT in tensors}
+    return {name: found[name] * masks[name] if name in masks else found[name] for name in names}
 
 
 def add_products(

@@ -18,7 +18,7 @@ from murmuration.dynamics import make_optimiser
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical
-from murmuration.population import Population
+from murmuration.population import KEPT, Population
 from murmuration.tangent_kernels import Blocks, member_kernels, understood
 from murmuration.training.moving import Method
 from murmuration.training.step import Batch, State, step
@@ -224,6 +224,47 @@ def test_the_reference_network_has_the_same_kernels(bias, activation):
     given = Crowd(module, Population(3, own, shared, {}), family)
     assert torch.allclose(outputs_of(given, given.population, x1).squeeze(-1), network(x1), rtol=1e-12)
     assert_alike(kernels(given, x1, x2), empirical_kernels(network, x1, x2), 1e-12)
+
+
+@pytest.mark.parametrize("name", ["own", "rank-one", "lenet, rank-one", "norms"])
+def test_pruned_weights_are_no_parameters(name):
+    """Derivatives by weights that a mask holds at zero do not count."""
+    given, x1, x2 = case(name)
+    kernel = next(each for each in {**given.population.own, **given.population.shared} if each.endswith("weight"))
+    mask = gaussian(*rows_of(given.population, kernel).shape[1:], seed=7) > 0
+    masks = mask.expand(given.population.members, *mask.shape).clone()
+    buffers = {**given.population.buffers, kernel + KEPT: masks}
+    population = replace(given.population, buffers=buffers)
+    for named in (population.own, population.shared):
+        if kernel in named:
+            named[kernel] *= mask
+    whole = jacobian_kernels(given, x1, x2)  # with the weights at zero, and derivatives by all of them
+    by_pruned = pruned_products(given, kernel, mask, x1, x2)
+    expected = Blocks(whole.common - by_pruned.common, whole.individual - by_pruned.individual)
+    assert_alike(kernels(replace(given, population=population), x1, x2, outputs="each"), expected)
+
+
+def rows_of(population: Population, name: str) -> Tensor:
+    return population.own[name] if name in population.own else population.shared[name][None]
+
+
+def pruned_products(given: Crowd, kernel: str, mask: Tensor, x1: Tensor, x2: Tensor) -> Blocks:
+    """Kernels by the pruned entries of one parameter alone, from whole Jacobians."""
+    members = range(given.population.members)
+
+    def rows(member: int, x: Tensor) -> Tensor:  # (n K, P)
+        own, buffers = given.tensors(member)
+        tensors = {**own, **given.population.shared, **buffers}
+        leaf = tensors[kernel].detach().clone().requires_grad_()
+        outputs = [plain_outputs(given, {**tensors, kernel: leaf}, each[None])[0] for each in x]
+        found = [torch.autograd.grad(output, leaf, retain_graph=True)[0] for row in outputs for output in row]
+        return torch.stack([(each * ~mask).flatten() for each in found])
+
+    ones, twos = ([rows(member, x) for member in members] for x in (x1, x2))
+    common = torch.stack([torch.stack([a @ b.mT for b in twos], 1) for a in ones])
+    individual = torch.stack([a @ b.mT for a, b in zip(ones, twos, strict=True)])
+    none = (torch.zeros_like(common), torch.zeros_like(individual))
+    return Blocks(none[0], individual) if kernel in given.population.own else Blocks(common, none[1])
 
 
 def test_nothing_is_changed_or_left_behind():

@@ -73,7 +73,7 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Leave weights out of a run, and evaluate what is left."""
-    from murmuration.applications.pruning import check_request, prospect
+    from murmuration.applications.pruning import check_request, plan_pruning
     from murmuration.applications.pruning import prune as carry_out
     from murmuration.cli.closing import judged, leave
     from murmuration.cli.training import manifest_of, resumable
@@ -85,7 +85,7 @@ def prune(
     require_free(path)
     manifest_of(Path(run))
     with counting_bar("pruning", as_json) as show:
-        found = prospect(run, pruning, tolerance=tolerance, show=show)
+        found = plan_pruning(run, pruning, tolerance=tolerance, show=show)
     with resumable(path):
         with training_bar(finetune, as_json, "fine-tuning") as bar:
             ensemble = carry_out(found, path, finetune=finetune, lr=lr, compact=compact, show=bar)

@@ -49,13 +49,14 @@ def train_run(order: Order, recipe: "Recipe", path: Path, *, quiet: bool) -> "En
 
 def resume_run(path: Path, data: "Data", *, quiet: bool) -> "Ensemble":
     """The ensemble of a run that is there, finished first if it is not."""
+    from murmuration.applications import pruning
     from murmuration.fitting import resume
 
     manifest = manifest_of(path)
     if manifest["status"] == "complete":
         return loaded(path)
     with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
-        return resume(path, data=data, show=show)
+        return (pruning.resume if "pruning" in manifest else resume)(path, data=data, show=show)
 
 
 def loaded(path: Path, *, guarded: bool = True) -> "Ensemble":

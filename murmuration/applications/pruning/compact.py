@@ -1,8 +1,8 @@
-"""The smaller network that is left when whole channels are gone, where a network is a plain chain.
+"""Removal of pruned channels from a network that is a plain chain of layers.
 
-A channel whose kernel and bias are zero says zero. If the layers between it and the next kernel make zero of zero, that
-kernel may as well not listen: the channel and all that listens to it are taken out, and predictions stay the same up to
-rounding. Softplus makes log 2 of zero and batch normalisation its shift, so networks with these cannot be cut.
+A channel whose kernel and bias are zero has the value zero. If the layers between it and the next kernel map zero to
+zero, the channel and the inputs that read it can be removed, and predictions stay the same up to rounding. Softplus
+maps zero to log 2 and batch normalisation to its shift, so networks with these are refused.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from murmuration.weights.gaussian import CENTRE, SPREAD
 from murmuration.weights.outline import widened
 
 CUT = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-QUIET = (  # layers that keep channels apart and make zero of zero
+QUIET = (  # layers that do not mix channels and map zero to zero
     *(nn.Flatten, nn.Identity, nn.Upsample, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
     *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
     *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
@@ -25,45 +25,45 @@ QUIET = (  # layers that keep channels apart and make zero of zero
 POINTWISE = (nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Softplus, nn.Sigmoid)
 
 
-def compacted(
+def compact_population(
     module: nn.Module, population: Population, outline: Outline
 ) -> tuple[dict[str, tuple[int, int]], Population]:
-    """The widths (taken, made) of every layer of the smaller network, and its members.
+    """The widths (inputs, outputs) of every layer of the smaller network, and its members.
 
-    All members must have lost the same channels: they have one architecture.
+    All members must have lost the same channels, since they have one architecture.
     """
     require_chain(module, outline)
-    require_plain(population)
+    require_no_factors(population)
     widths: dict[str, tuple[int, int]] = {}
     own, shared, buffers = dict(population.own), dict(population.shared), dict(population.buffers)
-    heard: Tensor | None = None  # channels of the layer before that are left; None: all inputs
+    previous: Tensor | None = None  # channels that the layer before keeps; None: the inputs, all of them
     for kernel in outline.kernels:
-        said = left_of(kernel, population)
-        if heard is not None and kernel.inputs % len(heard):
+        kept = kept_channels(kernel, population)
+        if previous is not None and kernel.inputs % len(previous):
             raise Misuse(f"compact: {kernel.name} does not take the channels of the layer before; leave compact out")
-        into = torch.ones(kernel.inputs, dtype=torch.bool) if heard is None else widened(heard, kernel.inputs)
+        into = torch.ones(kernel.inputs, dtype=torch.bool) if previous is None else widened(previous, kernel.inputs)
         for named, axes in ((own, 1), (shared, 0), (buffers, 1)):
-            cut(named, kernel.name, [said, into], axes)
+            cut(named, kernel.name, [kept, into], axes)
             for bias in kernel.biases:
-                cut(named, bias, [said], axes)
-        widths[kernel.name.rpartition(".")[0]] = (int(into.sum()), int(said.sum()))
-        heard = said
+                cut(named, bias, [kept], axes)
+        widths[kernel.name.rpartition(".")[0]] = (int(into.sum()), int(kept.sum()))
+        previous = kept
     return widths, Population(population.members, own, shared, buffers)
 
 
 def cut(named: Named, name: str, kept: Sequence[Tensor], axes: int) -> None:
-    """Take the channels that are gone out of a tensor and its companions; `axes` leading axes are members."""
+    """Remove channels from a tensor and its companions, in place of `named`; `axes` leading axes are members."""
     for key in (name, name + SPREAD, name + CENTRE, name + KEPT):
         tensor = named.get(key)
         for axis, mask in enumerate(kept):
-            if tensor is not None and tensor.shape[axes + axis] == len(mask) > 1:  # else one number for all channels
+            if tensor is not None and tensor.shape[axes + axis] == len(mask) > 1:  # else one value for all channels
                 tensor = tensor.index_select(axes + axis, mask.nonzero().flatten())
         if tensor is not None:
             named[key] = tensor
 
 
-def left_of(kernel: Kernel, population: Population) -> Tensor:
-    """Which output channels (C,) of a kernel are left, the same for all members."""
+def kept_channels(kernel: Kernel, population: Population) -> Tensor:
+    """The output channels (C,) of a kernel that are kept, the same for all members."""
     mask = population.buffers.get(kernel.name + KEPT)
     if mask is None:
         return torch.ones(kernel.outputs, dtype=torch.bool)
@@ -80,20 +80,20 @@ def left_of(kernel: Kernel, population: Population) -> Tensor:
 
 
 @torch.no_grad()
-def require_same(wide: nn.Module, small: nn.Module, x: Tensor) -> None:
-    """Refuse a smaller network that predicts otherwise on some inputs: then the wide one was no plain chain."""
+def require_same_outputs(wide: nn.Module, small: nn.Module, x: Tensor) -> None:
+    """Refuse a smaller network with other outputs on some inputs: then the wide one was no plain chain."""
     before = wide(x)
     try:
         same = torch.allclose(small(x), before, rtol=1e-3, atol=1e-3 * float(before.abs().max()))
-    except RuntimeError:  # its layers do not even fit together
+    except RuntimeError:  # its layers do not fit together
         same = False
     if not same:
         raise Misuse("compact: the smaller net would predict otherwise: this is no plain chain; leave compact out")
 
 
 def require_chain(module: nn.Module, outline: Outline) -> None:
-    """Refuse a network that is more than one layer after another, or in which a silent channel would be heard."""
-    layers = list(leaves_of("", module))
+    """Refuse a network that is not a chain of layers, or in which a zero channel would not stay zero."""
+    layers = list(layers_in_order("", module))
     found = [name for name, layer in layers if isinstance(layer, CUT)]
     if found != [name.rpartition(".")[0] for name in outline.names]:
         raise Misuse("compact: the net is not a plain chain of layers, each used once; leave compact out")
@@ -105,15 +105,17 @@ def require_chain(module: nn.Module, outline: Outline) -> None:
             raise Misuse(f"compact: it is not known what {type(layer).__name__} '{name}' makes of silent channels")
 
 
-def leaves_of(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
+def layers_in_order(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
     """The layers of nested sequences in their order; anything else counts as one layer."""
     if not isinstance(module, nn.Sequential):
         return [(name, module)]
-    return [leaf for key, part in module.named_children() for leaf in leaves_of(f"{name}.{key}".lstrip("."), part)]
+    return [
+        leaf for key, part in module.named_children() for leaf in layers_in_order(f"{name}.{key}".lstrip("."), part)
+    ]
 
 
-def require_plain(population: Population) -> None:
-    """Refuse members that scale channels."""
+def require_no_factors(population: Population) -> None:
+    """Refuse members with factors or masks of channels."""
     for name in (*population.own, *population.buffers):
         if name.endswith((":in", ":out")):
             raise Misuse(f"compact: members scale channels by factors or masks ({name}); leave compact out")

@@ -1,17 +1,17 @@
-"""Which weights go: how much a weight is worth, and where the line is drawn.
+"""Pruning criteria: the score of a weight, and the threshold below which it is removed.
 
-| rule | a weight goes if | threshold |
+| rule | a weight is removed if | default threshold |
 |---|---|---|
 | `magnitude` | abs(mean) is at or below the threshold (Shridhar et al. 2019) | 0: exact zeros alone |
 | `snr` | abs(mean) / std is (Graves 2011, Blundell et al. 2015) | |
 | `log-alpha` | log(std^2 / mean^2) is at or above it (Molchanov et al. 2017) | 3, which is an snr of e^-1.5 = 0.223 |
 
-A sparsity draws the line so that this share of a kernel's weights goes (`scope=layer`), or of all kernels' together
-(`scope=global`, which takes most from layers whose weights are small, and may take a layer whole). Each member has a
-line of its own for its own kernels; what members share is pruned once, for all. `structured` takes whole output
-channels instead, by the mean magnitude of their weights (their L1 norm over their number), with their biases, in each
-layer by itself unless told otherwise; the last layer keeps its outputs, every layer its best channel. Masks grow with
-the sparsity and never shrink: pruning a pruned population takes more of it.
+A sparsity sets the threshold so that this fraction of a kernel's weights is removed (`scope=layer`), or of all kernels
+together (`scope=global`, which removes most from layers with small weights, and may remove a whole layer). Each member
+has a threshold of its own for its own kernels; shared kernels are pruned once, for all members. `structured` removes
+whole output channels with their biases, by the mean magnitude of their weights (L1 norm over their number), in each
+layer separately unless a scope is given; the last layer keeps its outputs, every layer its best channel. Masks are
+nested: a higher sparsity, or pruning a pruned population, removes more.
 """
 
 import math
@@ -28,13 +28,13 @@ SCOPES = ("global", "layer")
 
 @dataclass(frozen=True)
 class Rule:
-    """How much a weight is worth, by its mean and its standard deviation; more is better."""
+    """A criterion: the score of a weight from its mean and its standard deviation; low scores are removed first."""
 
     about: str
-    worth: Callable[[Tensor, Tensor], Tensor]
-    noisy: bool = True  # whether it looks at standard deviations
-    sign: int = 1  # of a threshold, as it is written, against the least worth that is kept
-    usual: float | None = None  # the threshold that is usual
+    score: Callable[[Tensor, Tensor], Tensor]
+    noisy: bool = True  # whether it uses standard deviations
+    sign: int = 1  # by which a threshold given by the user is multiplied to compare with scores
+    usual: float | None = None  # default threshold
 
 
 RULES = {
@@ -46,10 +46,10 @@ RULES = {
 
 @dataclass(frozen=True)
 class Pruning:
-    """What goes: by a rule, down to a sparsity or by a threshold."""
+    """Settings of pruning: a rule, and a sparsity or a threshold."""
 
     rule: str = "magnitude"
-    sparsity: float | None = None  # the share of weights, or of channels, that goes
+    sparsity: float | None = None  # fraction of weights, or of channels, to remove
     threshold: float | None = None
     scope: str | None = None  # None: global, of channels layer
     structured: bool = False
@@ -60,22 +60,24 @@ class Pruning:
         if self.scope is not None and self.scope not in SCOPES:
             raise unknown("scope", self.scope, SCOPES)
         if self.sparsity is not None and not 0 <= self.sparsity < 1:
-            raise Misuse(f"sparsity={self.sparsity}: need a share of at least 0 and below 1, such as 0.8")
+            raise Misuse(f"sparsity={self.sparsity}: need a fraction of at least 0 and below 1, such as 0.8")
         if self.threshold is not None and not math.isfinite(self.threshold):
             raise Misuse(f"threshold={self.threshold}: need a finite number")
         if self.sparsity is not None and self.threshold is not None:
-            raise Misuse(f"sparsity={self.sparsity} and threshold={self.threshold}: each draws the line; give one")
+            raise Misuse(f"sparsity={self.sparsity} and threshold={self.threshold}: give one of them")
         if self.structured and self.rule != "magnitude":
-            raise Misuse(f"rule={self.rule} with structured: channels go by the magnitude of their means; leave it out")
+            raise Misuse(
+                f"rule={self.rule} with structured: channels go by the magnitude of their means; leave rule out"
+            )
 
     @property
     def within(self) -> str:
-        """Where one line is drawn: a layer's channels all have weights of one scale, those of another do not."""
+        """The scope; by layer for channels, since layers differ in the scale of their weights, else global."""
         return self.scope or ("layer" if self.structured else "global")
 
     @property
     def cut(self) -> float:
-        """The worth at or below which a weight goes, where a threshold draws the line."""
+        """The score at or below which a weight is removed, if a threshold is given."""
         assert self.threshold is not None
         return RULES[self.rule].sign * self.threshold
 

@@ -1,14 +1,22 @@
-"""A trained run, pruned into a run of its own: the old one stays as it is."""
+"""Pruning of a run into a new run; the old one is not changed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from murmuration.applications.pruning.compact import compacted, require_same
-from murmuration.applications.pruning.counting import counts_of, layers_of, sparsity_of
-from murmuration.applications.pruning.curve import Point, Show, curve_of, farthest, scores_on, with_population, written
-from murmuration.applications.pruning.masks import pruned
+from murmuration.applications.pruning.compact import compact_population, require_same_outputs
+from murmuration.applications.pruning.counting import count_parameters, layer_densities, sparsity_of
+from murmuration.applications.pruning.curve import (
+    CurvePoint,
+    Show,
+    largest_sparsity,
+    scores_json,
+    sparsity_curve,
+    validation_scores,
+    with_population,
+)
+from murmuration.applications.pruning.masks import prune_population
 from murmuration.applications.pruning.rules import RULES, Pruning
 from murmuration.carrying import CHECKPOINT_SECONDS, SWEEP, Desk, carry_out, say_nothing, with_posthoc
 from murmuration.carrying import Show as Watch
@@ -16,22 +24,25 @@ from murmuration.data import Data
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
 from murmuration.fitting import load, narrow_source, reopen, source_again
+from murmuration.fitting import resume as resume_training
 from murmuration.nets.source import Net, NetSource
 from murmuration.population import Population
 from murmuration.provenance import describe
-from murmuration.recipe import plan_from_json
+from murmuration.recipe import Recipe, plan_from_json
+from murmuration.recipe_text import split_settings
 from murmuration.runs import MANIFEST, create_run, finite, read_run, require_free, save_checkpoint, write_json
 from murmuration.training import Job
 from murmuration.training.loop import before_first_step
 from murmuration.weights import Outline, outline_of
+from murmuration.weights.gaussian import Gaussian
 
 TOLERANCE = 0.01
-TRIED = 8  # inputs on which a smaller network must predict as before
+TRIED = 8  # inputs on which a compact network must have the same outputs
 
 
 @dataclass(frozen=True)
-class Prospect:
-    """A run about to be pruned: how far, and how well it would do without further training."""
+class PruningPlan:
+    """A run to be pruned, the settings, and validation scores against sparsity without fine-tuning."""
 
     run: Path
     ensemble: Ensemble
@@ -39,15 +50,15 @@ class Prospect:
     source: NetSource
     outline: Outline
     pruning: Pruning
-    curve: Sequence[Point]
-    chosen: bool  # whether validation examples decided how far
+    curve: Sequence[CurvePoint]
+    chosen: bool  # whether validation examples chose the sparsity
 
     @property
     def population(self) -> Population:
         return self.ensemble.groups[0].population
 
 
-def prospect(
+def plan_pruning(
     run: str | Path,
     pruning: Pruning | None = None,
     *,
@@ -55,24 +66,24 @@ def prospect(
     net: Net | None = None,
     data: Any = None,
     show: Show = lambda text, done, total: None,
-) -> Prospect:
-    """What pruning a run would do to it, on its validation examples; without a sparsity or threshold these choose.
+) -> PruningPlan:
+    """Validation scores of a run against sparsity, and the sparsity to prune to.
 
-    They allow the largest sparsity at which accuracy falls by no more than `tolerance`, or RMSE grows by no more than
-    that part. The rule log-alpha has a usual threshold of its own. A run on a network or tensors of the caller's own
-    needs them again as `net` and `data`.
+    Without a sparsity or a threshold, it is the largest one at which validation accuracy falls by no more than
+    `tolerance`, or RMSE grows by no more than that fraction; the rule log-alpha has a default threshold. A run on a
+    network or tensors of the caller's own needs them again as `net` and `data`.
     """
     ensemble, asked = load(run, net=net, guarded=False), pruning or Pruning()
     opened, module = reopen(ensemble.manifest, data), ensemble.groups[0].module
     outline = outline_of(module, opened.train.x[:2])
-    curve = curve_of(ensemble, outline, opened.val, asked, show) if len(opened.val) else []
+    curve = sparsity_curve(ensemble, outline, opened.val, asked, show) if len(opened.val) else []
     open_end = asked.sparsity is None and asked.threshold is None
     usual = None if asked.structured else RULES[asked.rule].usual
     chosen = open_end and usual is None
     if chosen and not curve:
         raise Misuse(f"{run} has no validation examples to choose a sparsity by: give one, such as sparsity 0.8")
     if chosen:
-        asked = replace(asked, sparsity=farthest(curve, tolerance))
+        asked = replace(asked, sparsity=largest_sparsity(curve, tolerance))
         if not asked.sparsity:
             raise Misuse(
                 f"tolerance={tolerance}: more is lost on validation examples at sparsity {curve[1].asked:g} already;"
@@ -80,11 +91,11 @@ def prospect(
             )
     elif open_end:
         asked = replace(asked, threshold=usual)
-    return Prospect(Path(run), ensemble, opened, source_again(ensemble.manifest, net), outline, asked, curve, chosen)
+    return PruningPlan(Path(run), ensemble, opened, source_again(ensemble.manifest, net), outline, asked, curve, chosen)
 
 
 def prune(
-    found: Prospect,
+    found: PruningPlan,
     out: str | Path,
     *,
     finetune: int = 0,
@@ -92,20 +103,21 @@ def prune(
     compact: bool = False,
     show: Watch = say_nothing,
 ) -> Ensemble:
-    """The pruned ensemble, written as a new run, after so many epochs of further training by the run's own recipe.
+    """The pruned ensemble, written as a new run, after `finetune` epochs of training by the run's own recipe.
 
-    `compact` leaves removed channels out of the network instead of holding them at zero.
+    `compact` removes pruned channels from the network instead of holding them at zero. A killed fine-tuning continues
+    with `resume`.
     """
     require_free(Path(out))
     check_request(found.pruning, finetune=finetune, lr=lr, compact=compact)
     ensemble, source = found.ensemble, found.source
     if finetune and ensemble.recipe.shares.frozen != "no":
         raise Misuse("finetune of a run on a frozen backbone: its body would have to move; leave finetune out")
-    population = pruned(found.population, ensemble.recipe.weighs, found.outline, found.pruning)
+    population = prune_population(found.population, ensemble.recipe.weighs, found.outline, found.pruning)
     record = record_of(found, population, finetune)
     if compact:
         source, population = compact_source(found, population)
-        record["compact"] = counts_of(population).to_json()
+        record["compact"] = count_parameters(population).to_json()
     job = job_of(found, source, population, finetune, lr)
     manifest = {**describe(job, source, ensemble.engine, "as before"), "gamma": job.gamma, "pruning": record}
     if not finetune:
@@ -114,21 +126,21 @@ def prune(
         made = with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), job, show)
         made.save(out)
         return made
-    return finetuned(found, job, population, manifest, Desk(out, show, CHECKPOINT_SECONDS))
+    return fine_tune(found, job, population, manifest, Desk(out, show, CHECKPOINT_SECONDS))
 
 
-def compact_source(found: Prospect, population: Population) -> tuple[NetSource, Population]:
-    """Where the smaller networks come from that are left of these members, and the members; tried on some inputs."""
+def compact_source(found: PruningPlan, population: Population) -> tuple[NetSource, Population]:
+    """The source of compact networks, and the members in them; outputs are compared on some inputs."""
     ensemble = found.ensemble
-    widths, fewer = compacted(ensemble.groups[0].module, population, found.outline)
+    widths, fewer = compact_population(ensemble.groups[0].module, population, found.outline)
     source = narrow_source(found.source, widths)
     small = replace(ensemble, groups=(MemberGroup(source.build(), fewer),))
-    require_same(with_population(ensemble, population).member(0), small.member(0), found.data.train.x[:TRIED])
+    require_same_outputs(with_population(ensemble, population).member(0), small.member(0), found.data.train.x[:TRIED])
     return source, fewer
 
 
 def check_request(pruning: Pruning, *, finetune: int, lr: float | None, compact: bool) -> None:
-    """Refuse what cannot be for any run."""
+    """Refuse settings that fit no run."""
     if finetune < 0:
         raise Misuse(f"finetune={finetune}: need a number of epochs that is not negative")
     if lr is not None and not finetune:
@@ -137,18 +149,29 @@ def check_request(pruning: Pruning, *, finetune: int, lr: float | None, compact:
         raise Misuse("compact without structured: single weights leave no channel to take out; add structured")
 
 
-def job_of(found: Prospect, source: NetSource, population: Population, finetune: int, lr: float | None) -> Job:
-    """The job of training the members further; without further training, the job that made them."""
+def job_of(found: PruningPlan, source: NetSource, population: Population, finetune: int, lr: float | None) -> Job:
+    """The job of fine-tuning; without fine-tuning, the job that made the members."""
     ensemble, plan = found.ensemble, plan_from_json(found.ensemble.manifest["plan"])
     assert ensemble.likelihood is not None  # runs always say what their outputs mean
+    recipe = ensemble.recipe
     if finetune:
+        recipe = without_warmup(recipe)
         plan = replace(plan, epochs=finetune, lr=plan.lr if lr is None else lr, members=population.members)
     gamma = ensemble.manifest.get("gamma")
-    return Job(source.build, found.data, ensemble.likelihood, ensemble.recipe, plan, gamma=gamma)
+    return Job(source.build, found.data, ensemble.likelihood, recipe, plan, gamma=gamma)
 
 
-def finetuned(found: Prospect, job: Job, population: Population, manifest: dict[str, Any], desk: Desk) -> Ensemble:
-    """The ensemble after further training; killed on the way, the run can be resumed."""
+def without_warmup(recipe: Recipe) -> Recipe:
+    """The recipe without KL warm-up: fine-tuning starts from a trained posterior."""
+    if not isinstance(recipe.weighs, Gaussian):
+        return recipe
+    name, _, settings = recipe.weights.partition(":")
+    kept = [each for each in split_settings(settings) if settings and not each.startswith("warm=")]
+    return replace(recipe, weights=f"{name}:{','.join([*kept, 'warm=0'])}")
+
+
+def fine_tune(found: PruningPlan, job: Job, population: Population, manifest: dict[str, Any], desk: Desk) -> Ensemble:
+    """The ensemble after fine-tuning, written as it goes."""
     out = Path(str(desk.out))
     desk.made = create_run(out, manifest)
     if "sweep" in found.ensemble.manifest:  # what was chosen once is not chosen again
@@ -156,25 +179,38 @@ def finetuned(found: Prospect, job: Job, population: Population, manifest: dict[
     progress = before_first_step(job, population.map(lambda tensor: tensor.to(job.plan.device)))
     save_checkpoint(out, progress)
     done = carry_out(job, job, found.ensemble.engine, progress, manifest, desk)
-    if not len(found.data.val):
-        return done
-    record = {**done.manifest["pruning"], "finetuned": finite(written(scores_on(done, found.data.val)))}
-    write_json(out / MANIFEST, {**read_run(out), "pruning": record})
-    return replace(done, manifest={**done.manifest, "pruning": record})
+    return with_finetuned_scores(out, done, found.data)
 
 
-def record_of(found: Prospect, population: Population, finetune: int) -> dict[str, Any]:
-    """What the manifest of a pruned run says of its pruning."""
+def resume(run: str | Path, *, net: Net | None = None, data: Any = None, show: Watch = say_nothing) -> Ensemble:
+    """Continue a killed fine-tuning: `mm.resume`, and the scores after fine-tuning in the run's record."""
+    opened = reopen(read_run(Path(run)), data)
+    return with_finetuned_scores(Path(run), resume_training(run, net=net, data=opened, show=show), opened)
+
+
+def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble:
+    """The fine-tuned ensemble with its validation scores in the run's record, if there are validation examples."""
+    if not len(data.val) or "finetuned" in ensemble.manifest["pruning"]:
+        return ensemble
+    record = {**ensemble.manifest["pruning"], "finetuned": finite(scores_json(validation_scores(ensemble, data.val)))}
+    write_json(run / MANIFEST, {**read_run(run), "pruning": record})
+    return replace(ensemble, manifest={**ensemble.manifest, "pruning": record})
+
+
+def record_of(found: PruningPlan, population: Population, finetune: int) -> dict[str, Any]:
+    """The entry `pruning` of a pruned run's manifest."""
     record: dict[str, Any] = {
         "of": str(found.run),
         **found.pruning.to_json(),
         "chosen": found.chosen,
         "finetune": finetune,
         "reached": sparsity_of(population, found.outline),
-        "counts": counts_of(population).to_json(),
-        "layers": layers_of(population, found.outline),
+        "counts": count_parameters(population).to_json(),
+        "layers": layer_densities(population, found.outline),
         "curve": [finite(point.to_json()) for point in found.curve],
     }
     if found.curve:
-        record["pruned"] = finite(written(scores_on(with_population(found.ensemble, population), found.data.val)))
+        record["pruned"] = finite(
+            scores_json(validation_scores(with_population(found.ensemble, population), found.data.val))
+        )
     return record

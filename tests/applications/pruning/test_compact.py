@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from pruned_made import masks, population, pruned_run, trained, without
+from pruning_factories import masks, population, pruned_run, trained, without
 from torch import nn
 
 import murmuration as mm
-from murmuration.applications.pruning import Pruning, compacted, prospect, prune, pruned
+from murmuration.applications.pruning import Pruning, compact_population, plan_pruning, prune, prune_population
 from murmuration.data import Data, open_data
 from murmuration.errors import Misuse
 from murmuration.nets import build_net
@@ -34,8 +34,8 @@ def little(digits: Data) -> Data:
 def both(net: nn.Module, x: torch.Tensor, pruning: Pruning = HALF) -> tuple[nn.Module, nn.Module]:
     """The network with channels held at zero, and the one without these channels."""
     outline = outline_of(net, x[:2])
-    left = pruned(populate(lambda _: net, 1), Weights(), outline, pruning)
-    widths, fewer = compacted(net, left, outline)
+    left = prune_population(populate(lambda _: net, 1), Weights(), outline, pruning)
+    widths, fewer = compact_population(net, left, outline)
     net.load_state_dict({name: tensor[0] for name, tensor in left.own.items()})
     small = narrowed(net, widths)
     small.load_state_dict({name: tensor[0] for name, tensor in fewer.own.items()})
@@ -139,7 +139,7 @@ def test_a_net_that_only_looks_like_a_chain_is_noticed(tmp_path: Path):
     x = torch.randn(60, 1, 4, generator=torch.Generator().manual_seed(0))
     data = (x, (x.sum((1, 2)) > 0).long())
     mm.fit(net, data, recipe="single", epochs=1, out=tmp_path / "run")
-    found = prospect(tmp_path / "run", HALF, net=net, data=data)
+    found = plan_pruning(tmp_path / "run", HALF, net=net, data=data)
     with pytest.raises(Misuse, match="would predict otherwise"):
         prune(found, tmp_path / "out", compact=True)
     assert not (tmp_path / "out").exists()
@@ -150,10 +150,10 @@ def test_members_of_one_run_must_agree(tmp_path: Path, little: Data):
     left = without(ensemble, HALF, little)
     outline = outline_of(left.groups[0].module, little.train.x[:2])
     with pytest.raises(Misuse, match=r"members keep different channels of body\.1\.weight"):
-        compacted(left.groups[0].module, population(left), outline)
+        compact_population(left.groups[0].module, population(left), outline)
     scaled = without(trained(little, "batch-ensemble"), HALF, little)
     with pytest.raises(Misuse, match="members scale channels"):
-        compacted(scaled.groups[0].module, population(scaled), outline)
+        compact_population(scaled.groups[0].module, population(scaled), outline)
 
 
 def test_half_the_filters_with_spreads_are_half_the_numbers_and_not_the_same():

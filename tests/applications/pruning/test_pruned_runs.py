@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from pruned_made import PLAN, holds_zeros, masks, population, pruned_run, trained
+from pruning_factories import PLAN, holds_zeros, masks, population, pruned_run, trained
 
 import murmuration as mm
-from murmuration.applications.pruning import Point, Pruning, farthest, prospect, prune
-from murmuration.applications.pruning.curve import scores_on
+from murmuration.applications.pruning import CurvePoint, Pruning, largest_sparsity, plan_pruning, prune, resume
+from murmuration.applications.pruning.curve import validation_scores
 from murmuration.data import Data, Split
 from murmuration.metrics import Score
 from murmuration.recipe import recipe
@@ -76,14 +76,23 @@ def test_a_killed_fine_tuning_goes_on(name: str, home: Path, tmp_path: Path):
         if done >= 5:
             raise Killed
 
-    found = prospect(home / name, Pruning(sparsity=0.8))
+    found = plan_pruning(home / name, Pruning(sparsity=0.8))
     undisturbed = prune(found, tmp_path / "whole", finetune=2)
     with pytest.raises(Killed):
         prune(found, tmp_path / "run", finetune=2, show=show)
-    resumed = mm.resume(tmp_path / "run")
+    resumed = resume(tmp_path / "run")
     assert same_bits(resumed, undisturbed)
     assert holds_zeros(resumed)
-    assert resumed.manifest["pruning"] == {k: v for k, v in undisturbed.manifest["pruning"].items() if k != "finetuned"}
+    assert resumed.manifest["pruning"] == undisturbed.manifest["pruning"]
+    assert mm.load(tmp_path / "run").manifest["pruning"]["finetuned"] == undisturbed.manifest["pruning"]["finetuned"]
+
+
+def test_fine_tuning_does_not_warm_the_kl_up_again(home: Path, tmp_path: Path):
+    """The first of eight epochs counts the whole KL, as the last epoch of training did."""
+    made = pruned_run(home / "bayes", tmp_path / "run", Pruning(sparsity=0.5), finetune=8)
+    assert made.recipe.weighs == replace(mm.load(home / "bayes").recipe.weighs, warm=0.0)
+    again = pruned_run(tmp_path / "run", tmp_path / "again", Pruning(sparsity=0.6), finetune=1)
+    assert again.recipe.weighs == made.recipe.weighs
 
 
 def test_a_run_killed_before_its_members_were_written_is_not_begun_afresh(home: Path, tmp_path: Path, monkeypatch):
@@ -116,46 +125,50 @@ def test_the_record_says_what_the_run_is(name: str, home: Path, tmp_path: Path, 
     assert [point["asked"] for point in record["curve"]] == list(LEVELS)
     at = record["curve"][LEVELS.index(0.85)]
     assert {key: at[key] for key in ("accuracy", "nll")} == record["pruned"]
-    assert record["curve"][0]["accuracy"]["value"] == float(scores_on(mm.load(home / name), moons.val)["accuracy"])
-    assert record["finetuned"]["nll"]["value"] == float(scores_on(replace(made, posthoc=None), moons.val)["nll"])
+    assert record["curve"][0]["accuracy"]["value"] == float(
+        validation_scores(mm.load(home / name), moons.val)["accuracy"]
+    )
+    assert record["finetuned"]["nll"]["value"] == float(
+        validation_scores(replace(made, posthoc=None), moons.val)["nll"]
+    )
     assert all(a["nonzero"] >= b["nonzero"] for a, b in zip(record["curve"], record["curve"][1:], strict=False))
     assert (record["rule"], record["scope"], record["chosen"]) == ("magnitude", "global", False)
 
 
-def curve(*accuracies: float) -> list[Point]:
+def curve(*accuracies: float) -> list[CurvePoint]:
     pairs = zip(LEVELS, accuracies, strict=False)
-    return [Point(level, level, 1, {"accuracy": Score(a, a, a), "nll": Score(1.0, 1, 1)}) for level, a in pairs]
+    return [CurvePoint(level, level, 1, {"accuracy": Score(a, a, a), "nll": Score(1.0, 1, 1)}) for level, a in pairs]
 
 
 def test_the_farthest_level_comes_before_the_first_that_loses_too_much():
-    assert farthest(curve(0.9, 0.91, 0.895, 0.89, 0.95), 0.005) == LEVELS[2]  # luck further out does not count
-    assert farthest(curve(0.9, 0.89), 0.001) == 0.0
-    assert farthest(curve(0.9, 0.9, 0.9), 0.0) == LEVELS[2]
-    rising = [Point(s, s, 1, {"rmse": Score(r, r, r)}) for s, r in ((0.0, 2.0), (0.5, 2.1), (0.9, 3.0))]
-    assert farthest(rising, 0.06) == 0.5
-    assert farthest(rising, 0.04) == 0.0
+    assert largest_sparsity(curve(0.9, 0.91, 0.895, 0.89, 0.95), 0.005) == LEVELS[2]  # luck further out does not count
+    assert largest_sparsity(curve(0.9, 0.89), 0.001) == 0.0
+    assert largest_sparsity(curve(0.9, 0.9, 0.9), 0.0) == LEVELS[2]
+    rising = [CurvePoint(s, s, 1, {"rmse": Score(r, r, r)}) for s, r in ((0.0, 2.0), (0.5, 2.1), (0.9, 3.0))]
+    assert largest_sparsity(rising, 0.06) == 0.5
+    assert largest_sparsity(rising, 0.04) == 0.0
     with pytest.raises(mm.Misuse, match="tolerance=-1"):
-        farthest(rising, -1)
+        largest_sparsity(rising, -1)
 
 
 def test_validation_chooses_and_the_test_split_has_no_say(home: Path, monkeypatch, moons: Data):
-    found = prospect(home / "deep-ensemble", tolerance=0.02)
+    found = plan_pruning(home / "deep-ensemble", tolerance=0.02)
     assert found.chosen
-    assert found.pruning.sparsity == farthest(found.curve, 0.02)
+    assert found.pruning.sparsity == largest_sparsity(found.curve, 0.02)
     poisoned = replace(moons, test=Split(torch.full_like(moons.test.x, torch.nan), moons.test.y[:0]))
     monkeypatch.setattr("murmuration.applications.pruning.runs.reopen", lambda manifest, data: poisoned)
-    blind = prospect(home / "deep-ensemble", tolerance=0.02)
+    blind = plan_pruning(home / "deep-ensemble", tolerance=0.02)
     assert blind.pruning == found.pruning
     assert [point.to_json() for point in blind.curve] == [point.to_json() for point in found.curve]
     deaf = replace(moons, val=Split(moons.val.x[:0], moons.val.y[:0]))
     monkeypatch.setattr("murmuration.applications.pruning.runs.reopen", lambda manifest, data: deaf)
     with pytest.raises(mm.Misuse, match="no validation examples to choose"):
-        prospect(home / "deep-ensemble")
-    assert prospect(home / "deep-ensemble", Pruning(sparsity=0.5)).curve == []
+        plan_pruning(home / "deep-ensemble")
+    assert plan_pruning(home / "deep-ensemble", Pruning(sparsity=0.5)).curve == []
 
 
 def test_log_alpha_has_a_usual_threshold(home: Path):
-    found = prospect(home / "bayes", Pruning("log-alpha"))
+    found = plan_pruning(home / "bayes", Pruning("log-alpha"))
     assert (found.pruning.threshold, found.chosen) == (3.0, False)
 
 
@@ -170,7 +183,7 @@ def test_nets_and_data_of_the_caller_s_own(tmp_path: Path, digits: Data, normali
     """Batch-norm statistics of the old run do not move with the new one."""
     data = (digits.train.x[:160], digits.train.y[:160])
     mm.fit(normalised_net, data, plan=PLAN, out=tmp_path / "run")
-    found = prospect(tmp_path / "run", Pruning(sparsity=0.5), net=normalised_net, data=data)
+    found = plan_pruning(tmp_path / "run", Pruning(sparsity=0.5), net=normalised_net, data=data)
     before = {name: tensor.clone() for name, tensor in found.population.to_tensors().items()}
     made = prune(found, tmp_path / "out", finetune=1)
     assert holds_zeros(made)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pruned_made import PLAN, holds_zeros, masks, population, rows, trained, without
+from pruning_factories import PLAN, holds_zeros, masks, population, rows, trained, without
 from torch import Tensor, nn
 
 from murmuration.applications.pruning import Pruning

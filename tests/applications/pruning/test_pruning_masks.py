@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 import torch
-from pruned_made import holds_zeros, masks, population, rows, trained, without
+from pruning_factories import holds_zeros, masks, population, rows, trained, without
 from torch import nn
 
-from murmuration.applications.pruning import Pruning, counts_of, layers_of, pruned, sparsity_of
-from murmuration.applications.pruning.masks import channel_worth
+from murmuration.applications.pruning import Pruning, count_parameters, layer_densities, prune_population, sparsity_of
+from murmuration.applications.pruning.masks import channel_scores
 from murmuration.data import Data, open_data
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
@@ -48,7 +48,7 @@ def test_a_threshold_of_zero_changes_nothing_where_nothing_is_zero(name: str, en
 def test_masks_are_nested_in_the_threshold(name: str, rule: str, ensembles, little: Data):
     lines = (3.0, 1.0, 0.0, -2.0) if rule == "log-alpha" else (0.005, 0.02, 0.05, 0.08)
     found = [without(ensembles[name], Pruning(rule, threshold=line), little) for line in lines]
-    left = [counts_of(population(each)).nonzero for each in found]
+    left = [count_parameters(population(each)).nonzero for each in found]
     assert all(more > fewer for more, fewer in pairwise(left))
     for wide, narrow in pairwise(map(masks, found)):
         assert all(bool((narrow[key] <= wide[key]).all()) for key in wide)
@@ -97,7 +97,7 @@ def test_log_alpha_and_signal_to_noise_draw_one_line(ensembles, little: Data):
 def test_the_outputs_of_one_layer_move_by_no_more_than_the_threshold_allows():
     layer, x = nn.Sequential(nn.Linear(30, 4)), torch.randn(50, 30, generator=torch.Generator().manual_seed(0))
     members, tau = populate(lambda _: layer, 1), 0.08
-    left = pruned(members, Weights(), outline_of(layer, x[:2]), Pruning(threshold=tau))
+    left = prune_population(members, Weights(), outline_of(layer, x[:2]), Pruning(threshold=tau))
     gone = ~left.buffers["0.weight" + KEPT][0]
     assert 0 < int(gone.sum()) < gone.numel()
     change = (x @ left.own["0.weight"][0].T - x @ members.own["0.weight"][0].T).abs()
@@ -142,25 +142,27 @@ def test_channels_of_a_transposed_convolution_in_groups():
         layer.weight.fill_(1.0)
         layer.weight[:2, 1] = 0.25  # of the first group, its second channel
         layer.weight[2:, 2] = -0.5  # of the second group, its third
-    assert channel_worth(kernel, layer.weight.detach()).tolist() == [1.0, 0.25, 1.0, 1.0, 1.0, 0.5]
+    assert channel_scores(kernel, layer.weight.detach()).tolist() == [1.0, 0.25, 1.0, 1.0, 1.0, 0.5]
     net = nn.Sequential(layer, nn.Flatten(), nn.Linear(6 * 9, 2))
     x = torch.randn(2, 4, 1, 1, generator=torch.Generator().manual_seed(0))
-    left = pruned(populate(lambda _: net, 1), Weights(), outline_of(net, x), Pruning(structured=True, threshold=0.6))
+    left = prune_population(
+        populate(lambda _: net, 1), Weights(), outline_of(net, x), Pruning(structured=True, threshold=0.6)
+    )
     made = nn.functional.conv_transpose2d(x, left.own["0.weight"][0], left.own["0.bias"][0], groups=2)
     assert [bool(made[:, channel].any()) for channel in range(6)] == [True, False, True, True, True, False]
 
 
 def test_numbers_left_are_counted(ensembles, little: Data):
     bayes = without(ensembles["bayes"], Pruning(sparsity=0.5), little)
-    counts, weights = counts_of(population(bayes)), 64 * 128 + 128 * 128 + 128 * 10
+    counts, weights = count_parameters(population(bayes)), 64 * 128 + 128 * 128 + 128 * 10
     assert counts.dense == weights + 266
     assert counts.nonzero == weights // 2 + 266
     assert counts.numbers == 2 * counts.nonzero  # a mean and a spread each
     assert counts.numbers_before == 2 * counts.dense
-    points = counts_of(population(without(ensembles["deep-ensemble"], Pruning(sparsity=0.5), little)))
+    points = count_parameters(population(without(ensembles["deep-ensemble"], Pruning(sparsity=0.5), little)))
     assert (points.dense, points.numbers) == (2 * counts.dense, 2 * counts.nonzero)
     outline = outline_of(bayes.groups[0].module, little.train.x[:2])
-    layers = layers_of(population(bayes), outline)
+    layers = layer_densities(population(bayes), outline)
     assert [(each["name"], each["weights"]) for each in layers] == [
         ("body.1.weight", 8192),
         ("body.3.weight", 16384),
@@ -171,7 +173,7 @@ def test_numbers_left_are_counted(ensembles, little: Data):
 
 def test_one_spread_for_a_layer_is_counted_once(little: Data):
     made = trained(little, recipe("bayes", weights="gaussian:spread=alpha-layer,bias=point"))
-    counts = counts_of(population(without(made, Pruning(sparsity=0.5), little)))
+    counts = count_parameters(population(without(made, Pruning(sparsity=0.5), little)))
     assert counts.numbers == counts.nonzero + 3
 
 
@@ -181,7 +183,7 @@ BAD = [
     ({"sparsity": 1.0}, "below 1, such as 0.8"),
     ({"threshold": math.nan}, "need a finite number"),
     ({"sparsity": 0.5, "threshold": 0.1}, "give one"),
-    ({"rule": "snr", "structured": True}, "leave it out"),
+    ({"rule": "snr", "structured": True}, "leave rule out"),
 ]
 
 
@@ -196,4 +198,4 @@ def test_numbers_have_no_spread_to_go_by(ensembles, little: Data):
         without(ensembles["deep-ensemble"], Pruning("snr", sparsity=0.5), little)
     alone = replace(ensembles["deep-ensemble"].groups[0].population, own={}, buffers={})
     with pytest.raises(Misuse, match="nothing to prune"):
-        pruned(alone, Weights(), outline_of(nn.Identity(), torch.zeros(2, 3)), Pruning(sparsity=0.5))
+        prune_population(alone, Weights(), outline_of(nn.Identity(), torch.zeros(2, 3)), Pruning(sparsity=0.5))

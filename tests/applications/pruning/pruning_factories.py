@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 import murmuration as mm
-from murmuration.applications.pruning import Pruning, prospect, prune, pruned
+from murmuration.applications.pruning import Pruning, plan_pruning, prune, prune_population
 from murmuration.data import Data
 from murmuration.population import KEPT, Population
 from murmuration.recipe import Plan, Recipe
@@ -27,7 +27,7 @@ def without(ensemble: mm.Ensemble, pruning: Pruning, data: Data) -> mm.Ensemble:
     """The ensemble pruned in memory."""
     group = ensemble.groups[0]
     outline = outline_of(group.module, data.train.x[:2])
-    left = pruned(group.population, ensemble.recipe.weighs, outline, pruning)
+    left = prune_population(group.population, ensemble.recipe.weighs, outline, pruning)
     return replace(ensemble, groups=(replace(group, population=left),))
 
 
@@ -50,4 +50,4 @@ def holds_zeros(ensemble: mm.Ensemble) -> bool:
 
 
 def pruned_run(run: Path, out: Path, pruning: Pruning, data: Data | None = None, **settings) -> mm.Ensemble:
-    return prune(prospect(run, pruning, data=data), out, **settings)
+    return prune(plan_pruning(run, pruning, data=data), out, **settings)
