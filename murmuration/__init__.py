@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from murmuration.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
     from murmuration.memory import keep_freed_memory
     from murmuration.metrics import Evaluation, Measure, Score, add_measure, remove_measure, score, score_detection
-    from murmuration.posthoc import PostHoc, PostHocConfig, fit_calibrator, fit_conformal
+    from murmuration.posthoc import PostHoc, PostHocConfig, fit_calibrator, fit_conformal, fit_conformal_by_group
     from murmuration.predictive import Predictive
     from murmuration.recipe import Plan, Recipe
     from murmuration.reports.bridge import report
@@ -54,6 +54,7 @@ __all__ = [
     "fit",
     "fit_calibrator",
     "fit_conformal",
+    "fit_conformal_by_group",
     "keep_freed_memory",
     "load",
     "open_data",
@@ -74,7 +75,7 @@ _HOMES = {
     "likelihoods": ("Categorical", "Gaussian", "HeteroscedasticGaussian"),
     "memory": ("keep_freed_memory",),
     "metrics": ("Evaluation", "Measure", "Score", "add_measure", "remove_measure", "score", "score_detection"),
-    "posthoc": ("PostHoc", "PostHocConfig", "fit_calibrator", "fit_conformal"),
+    "posthoc": ("PostHoc", "PostHocConfig", "fit_calibrator", "fit_conformal", "fit_conformal_by_group"),
     "predictive": ("Predictive",),
     "recipe": ("Plan", "Recipe"),
     "reports.bridge": ("report",),

@@ -7,19 +7,19 @@ from murmuration.cli.screen import help_text, say
 from murmuration.errors import Misuse
 
 HELP = help_text(
-    "Fit a calibrator, prediction sets and rules for declining on a run's validation split, keep them with the run "
-    "(posthoc.json), and evaluate it again. `murmur predict` then applies them. `murmur train` does this by itself; "
-    "this command is for other settings.",
+    "Fit a calibrator, conformal prediction sets and abstention rules on a run's validation split, keep them with the "
+    "run (posthoc.json), and evaluate it again. `murmur predict` then applies them. `murmur train` does this by "
+    "itself; this command is for other settings.",
     "murmur calibrate runs/x --calibrate vector",
-    "murmur calibrate runs/x --level 0.95 --sets raps",
-    "murmur calibrate runs/x --error-cost 10 --decline-cost 1",
+    "murmur calibrate runs/x --coverage 0.95 --conformal raps",
+    "murmur calibrate runs/x --error-cost 10 --abstain-cost 1",
     "murmur calibrate runs/x --calibrate none",
 )
 
 
 @grouped
 def calibrate(*, run: RunPath, trust: TrustOptions, as_json: Json = False) -> None:
-    """Fit calibrator, sets and rules for declining on a run's validation split."""
+    """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
     from murmuration.cli.closing import judged, leave
     from murmuration.cli.training import loaded, reopened
     from murmuration.ensemble import save_posthoc

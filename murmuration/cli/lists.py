@@ -12,8 +12,8 @@ from murmuration.errors import Misuse, unknown
 
 HELP = help_text(
     "Show what there is to choose from: recipes, sharing, weights, nets, data, engines, schedules, optimisers, "
-    "corruptions, calibrators, sets, couplings, dynamics, experiments. Without a name, all of them. With --sheet, also "
-    "draw every corruption.",
+    "corruptions, calibrators, conformal, couplings, dynamics, experiments. Without a name, all of them. With --sheet, "
+    "also draw every corruption.",
     "murmur list recipes",
     "murmur list couplings",
     "murmur list data --json",
@@ -133,17 +133,17 @@ def corruptions() -> Entries:
 
 
 def calibrators() -> Entries:
-    from murmuration.posthoc.calibration import CALIBRATORS
+    from murmuration.posthoc import CALIBRATORS
 
     return {name: {"for": ", ".join(each.tasks), "what it does": each.about} for name, each in CALIBRATORS.items()}
 
 
-def sets() -> Entries:
-    from murmuration.posthoc.conformal import METHODS
+def conformal() -> Entries:
+    from murmuration.posthoc import CONFORMAL_METHODS
 
     return {
-        name: {"for": task, "what it promises": each.about}
-        for task, table in METHODS.items()
+        name: {"for": task, "what it does": each.about}
+        for task, table in CONFORMAL_METHODS.items()
         for name, each in table.items()
     }
 
@@ -178,7 +178,7 @@ LISTS: dict[str, Callable[[], Entries]] = {
     "optimisers": optimisers,
     "corruptions": corruptions,
     "calibrators": calibrators,
-    "sets": sets,
+    "conformal": conformal,
     "couplings": couplings,
     "dynamics": dynamics,
     "experiments": experiments,

@@ -107,17 +107,21 @@ class PlanOptions:
 class TrustOptions:
     """What to fit on the validation examples; the fields of `PostHocConfig` that a command line can set."""
 
-    calibrate: Annotated[str, option("See `murmur list calibrators`; none to leave it out.", "Trust", "METHOD")] = (
-        "temperature"
+    calibrate: Annotated[
+        str, option("Calibration method; see `murmur list calibrators`, or none.", "Trust", "METHOD")
+    ] = "temperature"
+    coverage: Annotated[float, option("Target coverage of conformal prediction sets and intervals.", "Trust", "X")] = (
+        0.9
     )
-    level: Annotated[float, option("Share of truths that prediction sets promise to hold.", "Trust", "X")] = 0.9
-    sets: Annotated[str | None, option("See `murmur list sets`; lac or quantile if left out.", "Trust", "METHOD")] = (
-        None
-    )
-    risk: Annotated[float, option("Share of wrong answers to put up with.", "Trust", "X")] = 0.05
-    error_cost: Annotated[float, option("What a wrong answer costs.", "Trust", "X")] = 1.0
-    decline_cost: Annotated[
-        float | None, option("What declining to answer costs; 0.2 for classes if left out.", "Trust", "X")
+    conformal: Annotated[
+        str | None, option("See `murmur list conformal`; lac or quantile if left out.", "Trust", "METHOD")
+    ] = None
+    max_error_rate: Annotated[
+        float, option("Largest acceptable error rate among answered inputs (selective prediction).", "Trust", "X")
+    ] = 0.05
+    error_cost: Annotated[float, option("Cost of a wrong answer.", "Trust", "X")] = 1.0
+    abstain_cost: Annotated[
+        float | None, option("Cost of abstaining; 0.2 in classification if left out.", "Trust", "X")
     ] = None
 
     def config(self) -> "PostHocConfig":

@@ -81,7 +81,6 @@ def own_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
 
     from murmuration.ensemble import load_posthoc
     from murmuration.errors import Misuse
-    from murmuration.posthoc.fit import regions_of
     from murmuration.runs import POSTHOC
 
     guard = load_posthoc(path)
@@ -89,8 +88,8 @@ def own_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
         return None
     try:
         made = guard.calibrated(ensemble.predict(torch.zeros(1, *ensemble.manifest["input_shape"]), calibrated=False))
-        for rule in guard.sets:
-            regions_of(rule, made, 0)
+        for rule in guard.conformal:
+            rule.regions(made)
         guard.answered(made)
     except Misuse as error:
         raise Failure(f"{path / POSTHOC} is not this run's: {error}") from None

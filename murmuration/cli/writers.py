@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from murmuration.errors import Misuse
-from murmuration.posthoc.fit import PostHoc, regions_of
+from murmuration.posthoc import PostHoc
 from murmuration.predictive import Predictive
 from murmuration.runs import write_whole
 from murmuration.uncertainty import uncertainties
@@ -96,12 +96,12 @@ def promises(part: Predictive, guard: PostHoc | None, first: int) -> Columns:
     if guard is None:
         return {}
     found: Columns = {}
-    if guard.sets:
-        level, regions = f"{100 * guard.sets[0].level:g}", regions_of(guard.sets[0], part, first)
+    if guard.conformal:
+        percent, regions = f"{100 * guard.conformal[0].coverage:g}", guard.conformal[0].regions(part, first=first)
         if isinstance(regions, tuple):
-            found = {f"conformal_low_{level}": regions[0], f"conformal_high_{level}": regions[1]}
+            found = {f"conformal_low_{percent}": regions[0], f"conformal_high_{percent}": regions[1]}
         else:
-            found = {f"set_{level}": regions}
+            found = {f"set_{percent}": regions}
     answered = next(iter(guard.answered(part).values()), None)
     return found if answered is None else {**found, "answered": answered}
 

@@ -71,7 +71,7 @@ class Assessment:
     @property
     def sets(self) -> list[SetsFound]:
         """How the promised sets did: every method on all examples, the chosen one by class, and under shift."""
-        if self.guard is None or self.before is None or not self.guard.sets:
+        if self.guard is None or self.before is None or not self.guard.conformal:
             return []
         groups = sets_by_group(self.guard, self.before, self.parts)
         return [*sets_found(self.guard, self.before, TEST), *groups, *self._sets_under_shift()]
@@ -79,11 +79,11 @@ class Assessment:
     def _sets_under_shift(self) -> list[SetsFound]:
         if self.shift is None or self.guard is None:
             return []
-        rule = self.guard.sets[0]
+        rule = self.guard.conformal[0]
         return [
             SetsFound(
                 rule.method,
-                rule.level,
+                rule.coverage,
                 f"corrupted, severity {severity}",
                 scores["set_coverage"],
                 scores.get("set_size", ENDLESS),

@@ -38,7 +38,7 @@ def examine(chunks: Iterable[tuple[Predictive, Any]], guard: PostHoc | None = No
             plain.add(pred, y)
             continue
         changed = guard.calibrated(pred)
-        kept = guard.kept(changed, y, first=plain.inputs)
+        kept = guard.per_example(changed, y, first=plain.inputs)
         plain.add(pred, y, kept)
         if changed is not pred:
             guarded.add(changed, y, kept)

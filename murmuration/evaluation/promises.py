@@ -11,7 +11,7 @@ from murmuration.metrics import Evaluation, Measure, Score
 from murmuration.metrics.intervals import Feature, bootstrap_means, group_of, group_sums, percentile_interval, wilson
 from murmuration.metrics.scores import ANY, POSITIVE, UNIT, Bounds, Task, column
 from murmuration.posthoc.abstention import Abstention
-from murmuration.posthoc.conformal import Rule, SetRule, place_of
+from murmuration.posthoc.conformal import Rule, SetRule, quantile_rank
 from murmuration.posthoc.fit import PostHoc
 from murmuration.posthoc.serialization import to_json
 
@@ -74,15 +74,15 @@ def unlucky_coverage(taught: int, level: float) -> float:
     """
     from scipy.special import betaincinv
 
-    place = place_of(taught, level)
+    place = quantile_rank(taught, level)
     return float(betaincinv(place, taught + 1 - place, 0.025)) if place <= taught else level
 
 
 def set_measures(guard: PostHoc, task: Task) -> dict[str, Measure]:
     """Coverage and size of the sets that predictions are written with, as scores of columns; no size without end."""
-    if not guard.sets:
+    if not guard.conformal:
         return {}
-    method = guard.sets[0].method
+    method = guard.conformal[0].method
     covered = Measure(
         "set_coverage",
         "Set coverage",
@@ -97,7 +97,7 @@ def set_measures(guard: PostHoc, task: Task) -> dict[str, Measure]:
     size = Measure(
         "set_size", "Set size", "Mean size of the sets.", column(f"size_{method}"), task=task, bounds=POSITIVE, shown=()
     )
-    return {"set_coverage": covered, **({} if endless(guard.sets[0]) else {"set_size": size})}
+    return {"set_coverage": covered, **({} if endless(guard.conformal[0]) else {"set_size": size})}
 
 
 def endless(rule: Rule) -> bool:
@@ -112,20 +112,20 @@ def sets_found(guard: PostHoc, evaluation: Evaluation, where: str, rows: np.ndar
     return [
         SetsFound(
             rule.method,
-            rule.level,
+            rule.coverage,
             where,
             mean_score(columns[f"covered_{rule.method}"][chosen], proportion=True),
             mean_score(columns[f"size_{rule.method}"][chosen], POSITIVE),
             len(columns[f"size_{rule.method}"][chosen]),
             rule.examples,
         )
-        for rule in guard.sets
+        for rule in guard.conformal
     ]
 
 
 def sets_by_group(guard: PostHoc, evaluation: Evaluation, groups: Mapping[str, np.ndarray]) -> list[SetsFound]:
     """How the sets that predictions are written with did in each group (name -> rows) that has enough examples."""
-    first = PostHoc(None, guard.sets[:1], (), 0, 0)
+    first = PostHoc(None, guard.conformal[:1], (), 0, 0)
     kept = {name: rows for name, rows in groups.items() if len(rows) >= FEWEST}
     return [found for name, rows in kept.items() for found in sets_found(first, evaluation, name, rows)]
 
@@ -144,7 +144,7 @@ def rules_found(guard: PostHoc, evaluation: Evaluation, where: str = TEST) -> li
     classes = evaluation.task == "classification"
     losses = 1.0 - columns["correct"] if classes else columns["absolute_error"]
     found = []
-    for rule in guard.declining:
+    for rule in guard.abstention:
         answers = columns[f"answered_{rule.name}"].astype(bool)
         cost = None
         if rule.costs:

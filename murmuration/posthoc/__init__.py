@@ -3,26 +3,40 @@
 from murmuration.posthoc.abstention import Abstention
 from murmuration.posthoc.calibration import CALIBRATORS, Calibrator, calibrator_names, fit_calibrator
 from murmuration.posthoc.config import PostHocConfig
-from murmuration.posthoc.conformal import METHODS, IntervalRule, Rule, SetRule, fit_by_group, fit_conformal
-from murmuration.posthoc.fit import FEWEST, PostHoc, fit_posthoc, posthoc_from_json
+from murmuration.posthoc.conformal import (
+    CONFORMAL_METHODS,
+    GroupedRule,
+    IntervalRule,
+    Rule,
+    SetRule,
+    covered,
+    fit_conformal,
+    fit_conformal_by_group,
+    region_sizes,
+)
+from murmuration.posthoc.fit import FEWEST, PostHoc, check_config, fit_posthoc, posthoc_from_json
 from murmuration.posthoc.serialization import to_json
 
 __all__ = [
     "CALIBRATORS",
+    "CONFORMAL_METHODS",
     "FEWEST",
-    "METHODS",
     "Abstention",
     "Calibrator",
+    "GroupedRule",
     "IntervalRule",
     "PostHoc",
     "PostHocConfig",
     "Rule",
     "SetRule",
     "calibrator_names",
-    "fit_by_group",
+    "check_config",
+    "covered",
     "fit_calibrator",
     "fit_conformal",
+    "fit_conformal_by_group",
     "fit_posthoc",
     "posthoc_from_json",
+    "region_sizes",
     "to_json",
 ]

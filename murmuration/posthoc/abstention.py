@@ -1,4 +1,13 @@
-"""Abstention."""
+"""Selective prediction: thresholds on an uncertainty above which an input is not answered, chosen on held-out examples.
+
+`values` (N,) are uncertainties of the predictions, by name: a larger "confidence" is more certain; every other name
+(entropy, mutual_information, total_std, ...) is an uncertainty, and smaller is more certain. `losses` (N,) are 0 and 1
+for right and wrong, or for a regression absolute or squared errors. `by_cost` and the curves take any losses,
+`by_risk_control` losses within [0, 1], `by_error_rate` losses of 0 and 1.
+
+Inside, `certainty` is larger the more certain; an input is answered if its certainty is at least the threshold: -inf
+answers everything, inf nothing.
+"""
 
 import math
 from dataclasses import dataclass
@@ -8,123 +17,45 @@ import numpy as np
 
 from murmuration.errors import Misuse
 
-# Where the search for a certified threshold starts, in multiples of the count that could ever pass. Each start has an
-# equal share of the error probability: more of them lose more to sharing than they find.
+# Where the search for a certified threshold starts, in multiples of the smallest count that could pass. The error
+# probability is divided by the number of starts: more of them lose more than they find.
 STARTS = (1, 4)
 GRID_BITS = 7  # significant bits of the thresholds that are tested: neighbours differ by less than 2 %
-
-
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """Answering more and more: down to each distinct sureness, how many are answered and what they lose."""
-
-    sureness: np.ndarray  # (G,) distinct, falling
-    count: np.ndarray  # (G,) answered down to it, equals together
-    loss: np.ndarray  # (G,) the sum of their losses
-
-    @property
-    def examples(self) -> int:
-        return int(self.count[-1])
-
-    def threshold(self, groups: int) -> float:
-        """The threshold that answers the first so many groups: just above the surest declined, or -inf."""
-        if groups == len(self.sureness):
-            return -math.inf
-        return float(np.nextafter(self.sureness[groups], np.inf))
-
-
-def steps_of(sureness: np.ndarray, losses: np.ndarray) -> Steps:
-    """The steps from the surest example to the least sure."""
-    falling, group = np.unique(-sureness, return_inverse=True)
-    return Steps(-falling, np.cumsum(np.bincount(group)), np.cumsum(np.bincount(group, weights=losses)))
-
-
-def controlled_threshold(sureness: np.ndarray, losses: np.ndarray, risk: float) -> float:
-    """The smallest threshold t for which (n R(t) + 1) / (n + 1) <= risk, from sureness and losses (n,) in [0, 1].
-
-    R(t) is the mean over all examples of loss times answered, which only falls as t grows. A new input then
-    is answered and loses no more than `risk` in expectation (conformal risk control: Angelopoulos et al.
-    2024). With n < 1 / risk - 1 examples nothing can be promised, and nothing is answered.
-    """
-    steps = steps_of(sureness, losses)
-    budget = round(risk * (steps.examples + 1), 9) - 1
-    if budget < 0:
-        return math.inf
-    return steps.threshold(int((steps.loss <= budget).sum()))
-
-
-def certified_threshold(uncertainty: np.ndarray, wrong: np.ndarray, risk: float, confidence_level: float) -> float:
-    """The largest uncertainty to answer, so that at most a share `risk` of the answers is wrong; -inf for none.
-
-    This holds with probability `confidence_level` over the choice of the examples. Answering up to t is
-    accepted if so few errors among n_t answers would have probability at most d under a true error rate
-    `risk`: P(Bin(n_t, risk) <= errors) <= d, the exact test (Clopper and Pearson 1934; for selective
-    prediction, Geifman and El-Yaniv 2017). Uncertainties are tested in growing order until one fails. Such a
-    sequence costs nothing for its length if it is fixed beforehand (Learn then Test: Angelopoulos et al.
-    2021), so thresholds are numbers of few bits rather than the examples' own values. One unlucky error
-    among the surest few must not end the search: it starts at the smallest count that could ever pass and
-    anew at four times that, each time with d half of 1 - confidence_level.
-    """
-    from scipy.special import bdtr
-
-    steps = steps_of(-on_grid(uncertainty), wrong)
-    share = (1 - confidence_level) / len(STARTS)
-    passed = bdtr(steps.loss, steps.count, risk) <= share  # (G,)
-    least = math.ceil(math.log(share) / math.log1p(-risk))
-    found = 0
-    for start in np.searchsorted(steps.count, least * np.array(STARTS)):
-        failed = np.flatnonzero(~passed[start:])
-        run = failed[0] if len(failed) else len(passed) - start
-        found = max(found, start + run if run > 0 else 0)
-    return float(-steps.sureness[found - 1]) if found else -math.inf
-
-
-def on_grid(values: np.ndarray) -> np.ndarray:
-    """Each value (N,) rounded up to a number of seven significant bits: a grid that no data had a say in.
-
-    >>> on_grid(np.array([0.0, 0.5, 0.501, 100.1])).tolist()
-    [0.0, 0.5, 0.5078125, 101.0]
-    """
-    mantissa, exponent = np.frexp(values)
-    return np.ldexp(np.ceil(np.ldexp(mantissa, GRID_BITS)), exponent - GRID_BITS)
-
-
-SURER_WHEN_LARGER = ("confidence",)
 ERROR_COST, ABSTAIN_COST = 1.0, 0.2
 
 
 @dataclass(frozen=True)
 class Abstention:
-    """A rule that answers where an uncertainty is on the right side of a threshold, and declines elsewhere.
+    """A rule that answers inputs on the certain side of a threshold, and abstains on the others.
 
     An infinite threshold answers everything, or nothing.
     """
 
-    name: str  # "cost", "risk" or "risk-control"
-    uncertainty: str  # what is compared: "confidence", "entropy", "total_std", ...
+    name: str  # "cost", "error-rate" or "risk-control"
+    uncertainty: str  # compared with the threshold: "confidence", "entropy", "total_std", ...
     threshold: float
-    target: float  # the risk aimed at; for costs, the error probability at which declining starts to pay
-    promise: str  # what is guaranteed on inputs like the examples, in words
+    target: float  # the nominal error rate or risk; for costs, the error probability at which abstaining starts to pay
+    guarantee: str  # on inputs exchangeable with the examples, in words
     examples: int  # the threshold was chosen on
-    costs: tuple[float, ...] = ()  # of an error and of declining, for a rule that weighs them
+    costs: tuple[float, ...] = ()  # of an error and of abstaining, for a rule by cost
 
     def __post_init__(self) -> None:
         if len(self.costs) not in (0, 2):
             raise Misuse(f"{len(self.costs)} costs of an abstention rule: expected two or none")
 
     def answers(self, values: Any) -> np.ndarray:
-        """Which inputs (N,) are answered, from their uncertainty (N,); NaN is declined.
+        """Which inputs (N,) are answered, from their uncertainty (N,); NaN is not.
 
-        >>> Abstention("risk", "entropy", 0.5, 0.05, "", 100).answers([0.1, 0.5, 0.9]).tolist()
+        >>> Abstention("error-rate", "entropy", 0.5, 0.05, "", 100).answers([0.1, 0.5, 0.9]).tolist()
         [True, True, False]
         """
         numbers = np.asarray(values, dtype=float)
-        return numbers >= self.threshold if larger_is_surer(self.uncertainty) else numbers <= self.threshold
+        return numbers >= self.threshold if larger_is_certain(self.uncertainty) else numbers <= self.threshold
 
     def cost(self, values: Any, losses: Any) -> np.ndarray:
-        """What each input costs (N,): its loss times the cost of an error if answered, else that of declining."""
+        """The cost (N,) of each input: its loss times the cost of an error if answered, else that of abstaining."""
         if len(self.costs) != 2:
-            raise Misuse(f"rule '{self.name}' weighs no costs: choose it with by_cost(...) to know what it costs")
+            raise Misuse(f"rule '{self.name}' has no costs: choose it with by_cost(...)")
         return np.where(self.answers(values), self.costs[0] * np.asarray(losses, dtype=float), self.costs[1])
 
 
@@ -136,38 +67,38 @@ def by_cost(
     abstain_cost: float = ABSTAIN_COST,
     uncertainty: str = "confidence",
 ) -> Abstention:
-    """The rule of the smallest mean cost on these examples; of several such, the one that answers most.
+    """The rule with the smallest mean cost on these examples; among equals, the one that answers most.
 
-    An answer costs `error_cost` times its loss, declining costs `abstain_cost`. With calibrated
-    probabilities the threshold comes near `chow_threshold`; where they are not, it follows the data.
+    An answer costs `error_cost` times its loss, abstaining costs `abstain_cost`. With calibrated probabilities the
+    threshold is near `chow_threshold`; where they are not, it follows the examples.
     """
     target = 1 - chow_threshold(error_cost, abstain_cost)
-    steps = examples_of(values, losses, uncertainty)
-    threshold = steps.threshold(cheapest(steps, error_cost, abstain_cost))
+    path = checked_path(values, losses, uncertainty)
+    threshold = path.threshold(cheapest(path, error_cost, abstain_cost))
     return Abstention(
         name="cost",
         uncertainty=uncertainty,
-        threshold=threshold if larger_is_surer(uncertainty) else -threshold,
+        threshold=threshold if larger_is_certain(uncertainty) else -threshold,
         target=target,
-        promise=f"none; the smallest mean cost on {steps.examples:,} examples (an error costs {error_cost:g}, "
-        f"declining {abstain_cost:g})",
-        examples=steps.examples,
+        guarantee=f"no guarantee; smallest mean cost on {path.examples:,} examples (error {error_cost:g}, "
+        f"abstain {abstain_cost:g})",
+        examples=path.examples,
         costs=(float(error_cost), float(abstain_cost)),
     )
 
 
-def cheapest(steps: Steps, error_cost: float, abstain_cost: float) -> int:
-    """How many groups of equals to answer for the smallest cost; the most, among costs equal up to rounding."""
-    loss, count = np.insert(steps.loss, 0, 0.0), np.insert(steps.count, 0, 0)
-    cost = error_cost * loss + abstain_cost * (steps.examples - count)  # (G + 1,)
-    rounding = 1e-12 * (error_cost * loss[-1] + abstain_cost * steps.examples)
+def cheapest(path: "SelectionPath", error_cost: float, abstain_cost: float) -> int:
+    """The number of steps with the smallest cost; the largest, among costs equal up to rounding."""
+    loss, answered = np.insert(path.loss, 0, 0.0), np.insert(path.answered, 0, 0)
+    cost = error_cost * loss + abstain_cost * (path.examples - answered)  # (G + 1,)
+    rounding = 1e-12 * (error_cost * loss[-1] + abstain_cost * path.examples)
     return int(np.flatnonzero(cost <= cost.min() + rounding)[-1])
 
 
 def chow_threshold(error_cost: float = ERROR_COST, abstain_cost: float = ABSTAIN_COST) -> float:
-    """The confidence below which declining is cheaper, if probabilities are calibrated: 1 - abstain / error.
+    """The confidence below which abstaining is cheaper, for calibrated probabilities: 1 - abstain / error (Chow 1970).
 
-    Chow 1970. At most zero if declining costs as much as an error: then everything is answered.
+    At most zero if abstaining costs as much as an error: then everything is answered.
     """
     if not (0 < error_cost < math.inf and 0 <= abstain_cost < math.inf):
         got = f"an error cost of {error_cost:g} and an abstain cost of {abstain_cost:g}"
@@ -175,89 +106,170 @@ def chow_threshold(error_cost: float = ERROR_COST, abstain_cost: float = ABSTAIN
     return 1 - abstain_cost / error_cost
 
 
-def by_risk(
+def by_error_rate(
     values: Any,
     losses: Any,
     *,
-    risk: float = 0.05,
+    max_error_rate: float = 0.05,
     confidence_level: float = 0.95,
     uncertainty: str = "confidence",
 ) -> Abstention:
-    """The rule that answers most while at most a share `risk` of its answers is wrong, surely enough.
+    """The rule that answers most with an error rate of at most `max_error_rate` among its answers.
 
-    "Surely enough": with probability `confidence_level` over the choice of the examples, by an exact binomial
-    test (see `certified_threshold`). Losses must be 0 or 1. If the examples are too few or the errors
-    too many, nothing is answered and the promise says so.
+    It holds with probability `confidence_level` over the choice of the examples, by an exact binomial test (see
+    `certified_threshold`). Losses must be 0 or 1. With too few examples or too many errors nothing is answered, and
+    the rule says so.
     """
-    check_share(risk, "risk", 0.05)
-    check_share(confidence_level, "confidence_level", 0.95)
-    numbers, wrong = checked(values, losses)
+    check_open_unit(max_error_rate, "max_error_rate", 0.05)
+    check_open_unit(confidence_level, "confidence_level", 0.95)
+    numbers, wrong = check_columns(values, losses)
     odd = wrong[~np.isin(wrong, (0.0, 1.0))]
     if len(odd):
-        raise Misuse(f"a loss of {odd[0]:g}: by_risk counts errors, and needs losses of 0 (right) and 1 (wrong)")
-    flipped = larger_is_surer(uncertainty)
-    largest = certified_threshold(1 - numbers if flipped else numbers, wrong, risk, confidence_level)
+        raise Misuse(f"a loss of {odd[0]:g}: by_error_rate counts errors, and needs losses of 0 (right) and 1 (wrong)")
+    flipped = larger_is_certain(uncertainty)
+    largest = certified_threshold(1 - numbers if flipped else numbers, wrong, max_error_rate, confidence_level)
     threshold = 1 - largest if flipped else largest
-    promise = f"with probability {confidence_level:g}, at most {risk:.3g} of the answers are wrong"
+    guarantee = f"with probability {confidence_level:g}, at most {max_error_rate:.3g} of the answers are wrong"
     if largest == -math.inf:
-        promise = f"none: {len(wrong):,} examples do not show that even the surest answers err at most {risk:.3g}"
-    return Abstention("risk", uncertainty, threshold, risk, promise, len(wrong))
+        guarantee = (
+            f"no guarantee: {len(wrong):,} examples do not show that even the most certain answers have an error rate "
+            f"of at most {max_error_rate:.3g}"
+        )
+    return Abstention("error-rate", uncertainty, threshold, max_error_rate, guarantee, len(wrong))
 
 
-def by_risk_control(values: Any, losses: Any, *, risk: float = 0.05, uncertainty: str = "confidence") -> Abstention:
-    """The rule that answers most while the mean over all inputs of loss times answered is at most `risk`.
+def by_risk_control(values: Any, losses: Any, *, max_risk: float = 0.05, uncertainty: str = "confidence") -> Abstention:
+    """The rule that answers most with a mean over all inputs of loss times answered of at most `max_risk`.
 
-    An expectation, over the choice of the examples too (see `controlled_threshold`), and over all inputs:
-    with half of them declined, the error rate among the answered may be twice the risk. Losses in [0, 1].
+    The mean is an expectation over the choice of the examples too (see `controlled_threshold`), and over all inputs:
+    with half of them answered, the error rate among the answered may be twice `max_risk`. Losses in [0, 1].
     """
-    check_share(risk, "risk", 0.05)
-    numbers, costs = checked(values, losses)
+    check_open_unit(max_risk, "max_risk", 0.05)
+    numbers, costs = check_columns(values, losses)
     if costs.min() < 0 or costs.max() > 1:
         raise Misuse(f"losses from {costs.min():g} to {costs.max():g}: by_risk_control needs them within [0, 1]")
-    threshold = controlled_threshold(sureness_of(numbers, uncertainty), costs, risk)
-    promise = f"on average, at most {risk:.3g} of all inputs are answered and wrong"
+    threshold = controlled_threshold(certainty_of(numbers, uncertainty), costs, max_risk)
+    guarantee = f"on average, at most {max_risk:.3g} of all inputs are answered and wrong"
     if threshold == math.inf:
-        least = math.ceil(round(1 / risk, 9)) - 1
-        promise = f"none: a risk of {risk:.3g} needs at least {least:,} examples, and there are {len(costs):,}"
-    threshold = threshold if larger_is_surer(uncertainty) else -threshold
-    return Abstention("risk-control", uncertainty, threshold, risk, promise, len(costs))
+        fewest = math.ceil(round(1 / max_risk, 9)) - 1
+        guarantee = f"no guarantee: a risk of {max_risk:.3g} needs at least {fewest:,} examples, got {len(costs):,}"
+    threshold = threshold if larger_is_certain(uncertainty) else -threshold
+    return Abstention("risk-control", uncertainty, threshold, max_risk, guarantee, len(costs))
 
 
 def coverage_at_risk(values: Any, losses: Any, risk: float, *, uncertainty: str = "confidence") -> float:
-    """The largest share of inputs that can be answered with a mean loss of at most `risk` among them.
+    """The largest fraction of inputs that can be answered with a mean loss of at most `risk` among them.
 
-    Inputs as sure as each other are answered together or not at all. Measured on these examples: a description,
-    not a promise.
+    Inputs of equal certainty are answered together or not at all. A description of these examples, without guarantee.
 
     >>> coverage_at_risk([0.9, 0.8, 0.7, 0.6], [0, 0, 1, 1], 0.34)
     0.75
     """
-    steps = examples_of(values, losses, uncertainty)
-    within = steps.count[steps.loss <= risk * steps.count * (1 + 1e-12)]
-    return float(within[-1] / steps.examples) if len(within) else 0.0
+    path = checked_path(values, losses, uncertainty)
+    within = path.answered[path.loss <= risk * path.answered * (1 + 1e-12)]
+    return float(within[-1] / path.examples) if len(within) else 0.0
 
 
 def risk_at_coverage(values: Any, losses: Any, coverage: float, *, uncertainty: str = "confidence") -> float:
-    """The mean loss among the surest share `coverage` of inputs, at least one; ties share their losses.
+    """The mean loss among the most certain fraction `coverage` of inputs, at least one; ties share their losses.
 
     >>> risk_at_coverage([0.9, 0.8, 0.7, 0.7], [0, 0, 1, 0], 0.75)
     0.16666666666666666
     """
     if not 0 < coverage <= 1:
         raise Misuse(f"coverage {coverage} is outside (0, 1]: write for example 0.8")
-    steps = examples_of(values, losses, uncertainty)
-    answered = math.ceil(round(coverage * steps.examples, 9))
-    return float(np.interp(answered, np.insert(steps.count, 0, 0), np.insert(steps.loss, 0, 0.0)) / answered)
+    path = checked_path(values, losses, uncertainty)
+    answered = math.ceil(round(coverage * path.examples, 9))
+    return float(np.interp(answered, np.insert(path.answered, 0, 0), np.insert(path.loss, 0, 0.0)) / answered)
 
 
-def examples_of(values: Any, losses: Any, uncertainty: str) -> Steps:
-    """The checked examples, from the surest to the least sure."""
-    numbers, costs = checked(values, losses)
-    return steps_of(sureness_of(numbers, uncertainty), costs)
+# Thresholds
 
 
-def checked(values: Any, losses: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Values and losses as numbers (N,), all finite."""
+@dataclass(frozen=True, eq=False)
+class SelectionPath:
+    """Answered inputs and their losses as the threshold falls, one step for each distinct certainty."""
+
+    certainty: np.ndarray  # (G,) distinct, decreasing
+    answered: np.ndarray  # (G,) number of examples of at least that certainty
+    loss: np.ndarray  # (G,) sum of their losses
+
+    @property
+    def examples(self) -> int:
+        return int(self.answered[-1])
+
+    def threshold(self, steps: int) -> float:
+        """The threshold that answers the first so many steps: just above the next certainty, or -inf."""
+        if steps == len(self.certainty):
+            return -math.inf
+        return float(np.nextafter(self.certainty[steps], np.inf))
+
+
+def selection_path(certainty: np.ndarray, losses: np.ndarray) -> SelectionPath:
+    """The path from the most certain example to the least, from certainty and losses (N,)."""
+    decreasing, group = np.unique(-certainty, return_inverse=True)
+    return SelectionPath(-decreasing, np.cumsum(np.bincount(group)), np.cumsum(np.bincount(group, weights=losses)))
+
+
+def checked_path(values: Any, losses: Any, uncertainty: str) -> SelectionPath:
+    """The selection path of uncertainties and losses (N,) after a check."""
+    numbers, costs = check_columns(values, losses)
+    return selection_path(certainty_of(numbers, uncertainty), costs)
+
+
+def controlled_threshold(certainty: np.ndarray, losses: np.ndarray, max_risk: float) -> float:
+    """The smallest threshold t with (n R(t) + 1) / (n + 1) <= max_risk, from certainty and losses (n,) in [0, 1].
+
+    R(t) is the mean over all examples of loss times answered, which decreases in t. The expected loss times answered of
+    a new input is then at most `max_risk` (conformal risk control: Angelopoulos et al. 2024). With n < 1 / max_risk - 1
+    examples there is no such threshold, and nothing is answered (inf).
+    """
+    path = selection_path(certainty, losses)
+    budget = round(max_risk * (path.examples + 1), 9) - 1
+    if budget < 0:
+        return math.inf
+    return path.threshold(int((path.loss <= budget).sum()))
+
+
+def certified_threshold(
+    uncertainty: np.ndarray, wrong: np.ndarray, max_error_rate: float, confidence_level: float
+) -> float:
+    """The largest uncertainty to answer with an error rate of at most `max_error_rate` among answers; -inf for none.
+
+    It holds with probability `confidence_level` over the choice of the examples. Answering up to t passes if its number
+    of errors among n_t answers has probability at most d under the error rate r = `max_error_rate`:
+    P(Bin(n_t, r) <= errors) <= d, the exact test (Clopper and Pearson 1934; for selective prediction, Geifman and
+    El-Yaniv 2017). Thresholds are tested in increasing order until one fails. Such a sequence needs no correction for
+    its length if it is fixed beforehand (Learn then Test: Angelopoulos et al. 2021), so thresholds lie on a grid of few
+    bits rather than at the examples' own values. One error among the most certain few must not end the search: it
+    starts at the smallest count that could pass and again at four times that, each with d = (1 - confidence_level) / 2.
+    """
+    from scipy.special import bdtr
+
+    path = selection_path(-on_grid(uncertainty), wrong)
+    each = (1 - confidence_level) / len(STARTS)
+    passed = bdtr(path.loss, path.answered, max_error_rate) <= each  # (G,)
+    fewest = math.ceil(math.log(each) / math.log1p(-max_error_rate))
+    found = 0
+    for start in np.searchsorted(path.answered, fewest * np.array(STARTS)):
+        failed = np.flatnonzero(~passed[start:])
+        run = failed[0] if len(failed) else len(passed) - start
+        found = max(found, start + run if run > 0 else 0)
+    return float(-path.certainty[found - 1]) if found else -math.inf
+
+
+def on_grid(values: np.ndarray) -> np.ndarray:
+    """Each value (N,) rounded up to seven significant bits: a grid that does not depend on the data.
+
+    >>> on_grid(np.array([0.0, 0.5, 0.501, 100.1])).tolist()
+    [0.0, 0.5, 0.5078125, 101.0]
+    """
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.ceil(np.ldexp(mantissa, GRID_BITS)), exponent - GRID_BITS)
+
+
+def check_columns(values: Any, losses: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Values and losses as float arrays (N,), all finite."""
     numbers, costs = np.asarray(values, dtype=float), np.asarray(losses, dtype=float)
     if numbers.ndim != 1 or numbers.shape != costs.shape or not len(numbers):
         raise Misuse(f"values of shape {numbers.shape} and losses of shape {costs.shape}: expected (N,) both, N >= 1")
@@ -268,14 +280,17 @@ def checked(values: Any, losses: Any) -> tuple[np.ndarray, np.ndarray]:
     return numbers, costs
 
 
-def larger_is_surer(uncertainty: str) -> bool:
-    return uncertainty in SURER_WHEN_LARGER
+def larger_is_certain(uncertainty: str) -> bool:
+    """Whether larger values of the named uncertainty mean more certain: of "confidence" alone."""
+    return uncertainty == "confidence"
 
 
-def sureness_of(numbers: np.ndarray, uncertainty: str) -> np.ndarray:
-    return numbers if larger_is_surer(uncertainty) else -numbers
+def certainty_of(values: np.ndarray, uncertainty: str) -> np.ndarray:
+    """The values (N,) with the sign that makes larger mean more certain."""
+    return values if larger_is_certain(uncertainty) else -values
 
 
-def check_share(share: float, name: str, usual: float) -> None:
-    if not 0 < share < 1:
-        raise Misuse(f"{name} {share} is outside (0, 1): write for example {usual}")
+def check_open_unit(value: float, name: str, usual: float) -> None:
+    """Refuse a number outside (0, 1)."""
+    if not 0 < value < 1:
+        raise Misuse(f"{name} {value} is outside (0, 1): write for example {usual}")

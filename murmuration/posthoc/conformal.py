@@ -1,4 +1,8 @@
-"""Conformal."""
+"""Split conformal prediction: sets of classes and intervals with guaranteed marginal coverage.
+
+A nonconformity score is computed for calibration examples; the threshold is their ceil((n + 1) coverage)-th smallest
+score; a new input gets every label, or the interval of targets, whose score is at most the threshold.
+"""
 
 import math
 from collections.abc import Sequence
@@ -13,53 +17,75 @@ from murmuration.errors import Failure, Misuse, unknown
 from murmuration.predictive import Predictive, checked_labels
 from murmuration.streams import EVERYONE, stream_seed
 
+PENALTY = 0.01  # of raps, for each rank beyond the start: the value Angelopoulos et al. 2021 fix for ImageNet
+START = 5  # the last rank that raps does not penalise, or the last but one where there are few classes
+CALIBRATION, PREDICTION = 0, 1  # moments of the stream: calibration examples and new inputs never share a draw
+FLOOR = 1e-3  # of the total standard deviation: the least scale, where members agree to the last digit
 
-def place_of(examples: int, level: float) -> int:
-    """The place, counted from one, of the threshold among the sorted scores: ceil((n + 1) level).
+SET_METHODS = {
+    "lac": "classes of high probability: the smallest sets on average (Sadinle et al. 2019)",
+    "aps": "the most probable classes until their sum is large: larger sets for hard inputs (Romano et al. 2020)",
+    "raps": "aps with a penalty on low ranks: no very large sets (Angelopoulos et al. 2021)",
+}
+INTERVAL_METHODS = {
+    "absolute": "the mean plus or minus the same width for every input (Lei et al. 2018)",
+    "quantile": "the predicted interval, both ends moved by the same amount (Romano, Patterson and Candes 2019)",
+    "normalised": "the mean plus or minus a multiple of the predicted std (Papadopoulos et al. 2002)",
+}
+SCALES = {
+    "epistemic": "standard deviation of the members' means",
+    "total": "total predictive standard deviation",
+    "none": "no scale: the method needs none",
+}
+
+Regions = np.ndarray | tuple[np.ndarray, np.ndarray]  # sets (N, K), or the ends (low, high), each (N, K)
+
+
+# The threshold
+
+
+def quantile_rank(examples: int, coverage: float) -> int:
+    """The rank, counted from one, of the threshold among the sorted scores: ceil((n + 1) coverage).
 
     The product is rounded before it is rounded up: 100 * 0.55 is 55.00000000000001 in floating point.
     """
-    return math.ceil(round((examples + 1) * level, 9))
+    return math.ceil(round((examples + 1) * coverage, 9))
 
 
-def threshold_of(scores: np.ndarray, level: float) -> np.ndarray:
-    """The ceil((n + 1) level)-th smallest (...) of scores (n, ...); infinite where n is too small for the level.
+def conformal_quantile(scores: np.ndarray, coverage: float) -> np.ndarray:
+    """The ceil((n + 1) coverage)-th smallest (...) of scores (n, ...); infinite if n is too small for the coverage.
 
-    A new score is one of n + 1 that could stand in any order, so it is at most this one with probability at
-    least `level` (Vovk, Gammerman and Shafer 2005). This fails where new inputs come from elsewhere.
+    A new score is exchangeable with the n given ones, so it is at most this value with probability at least `coverage`
+    (Vovk, Gammerman and Shafer 2005). This fails under distribution shift.
 
-    >>> threshold_of(np.arange(1.0, 10.0), 0.9).item(), threshold_of(np.arange(1.0, 9.0), 0.9).item()
+    >>> conformal_quantile(np.arange(1.0, 10.0), 0.9).item(), conformal_quantile(np.arange(1.0, 9.0), 0.9).item()
     (9.0, inf)
     """
-    place = place_of(len(scores), level)
-    if place > len(scores):
+    rank = quantile_rank(len(scores), coverage)
+    if rank > len(scores):
         return np.full(scores.shape[1:], np.inf)
-    return np.partition(scores, place - 1, axis=0)[place - 1]
+    return np.partition(scores, rank - 1, axis=0)[rank - 1]
 
 
-def least_examples(level: float) -> int:
-    """The smallest number of examples whose threshold is finite: n with ceil((n + 1) level) <= n.
+def fewest_examples(coverage: float) -> int:
+    """The smallest number of calibration examples with a finite threshold: n with ceil((n + 1) coverage) <= n.
 
-    >>> least_examples(0.9), least_examples(0.95), least_examples(0.5)
+    >>> fewest_examples(0.9), fewest_examples(0.95), fewest_examples(0.5)
     (9, 19, 1)
     """
-    return math.ceil(round(level / (1 - level), 9))
+    return math.ceil(round(coverage / (1 - coverage), 9))
 
 
-def check_level(level: float) -> None:
-    """Nothing, if the level is a probability strictly inside (0, 1)."""
-    if not 0 < level < 1:
-        raise Misuse(f"level {level} is outside (0, 1): write for example 0.9")
-
-
-def check_examples(examples: int) -> None:
-    """Nothing, if the number of examples is at least one."""
+def check_rule(coverage: float, examples: int) -> None:
+    """Refuse a nominal coverage outside (0, 1), and less than one calibration example."""
+    if not 0 < coverage < 1:
+        raise Misuse(f"coverage {coverage} is outside (0, 1): write for example 0.9")
     if examples < 1:
         raise Misuse(f"{examples} examples: expected at least one")
 
 
-def check_numbers(values: np.ndarray, what: str) -> np.ndarray:
-    """The values, if none of them is NaN or infinite: a diverged member must not hide inside a threshold."""
+def check_finite(values: np.ndarray, what: str) -> np.ndarray:
+    """The values, if all are finite: NaN from a diverged member must not enter a threshold."""
     bad = ~np.isfinite(values)
     if bad.any():
         place = tuple(np.argwhere(bad)[0].tolist())
@@ -67,41 +93,33 @@ def check_numbers(values: np.ndarray, what: str) -> np.ndarray:
     return values
 
 
-def shortage(examples: int, level: float) -> str:
-    """What to say of a threshold that may be infinite: nothing, or how many examples are missing."""
-    least = least_examples(level)
-    if examples >= least:
+def shortage_note(examples: int, coverage: float) -> str:
+    """A warning for the description of a rule with an infinite threshold; empty if there were enough examples."""
+    fewest = fewest_examples(coverage)
+    if examples >= fewest:
         return ""
-    return f"; everything is inside, since {examples} examples are fewer than the {least} that level {level:g} needs"
+    return f"; regions are unbounded: {examples} calibration examples, and coverage {coverage:g} needs {fewest}"
 
 
-PENALTY = 0.01  # of raps, for each rank beyond the start: the value Angelopoulos et al. 2021 fix for ImageNet
-START = 5  # the last rank that raps does not penalise, or the last but one where there are few classes
-CALIBRATION, PREDICTION = 0, 1  # moments of the stream: examples kept aside and new inputs never share a draw
-
-SET_METHODS = {
-    "lac": "classes of high probability: the smallest sets on average (Sadinle et al. 2019)",
-    "aps": "the most probable classes until their sum is large: larger sets where it is hard (Romano et al. 2020)",
-    "raps": "aps with a penalty on low ranks: no very large sets (Angelopoulos et al. 2021)",
-}
+# Sets of classes
 
 
 @dataclass(frozen=True)
 class SetRule:
-    """The classes whose score is at most the threshold.
+    """Prediction sets: the classes whose score is at most the threshold.
 
-    `randomised` concerns aps and raps: their class on the edge is in by chance, which makes the coverage
-    exact. Without chance it is always in, so the sets contain the randomised ones and cover more.
-    `never_empty` puts the most probable class into a set that would have none; coverage only grows.
+    `randomised` concerns aps and raps: the class at the edge is included at random, which makes the coverage exact.
+    Otherwise it is always included, and the sets are supersets of the randomised ones.
+    `never_empty` adds the most probable class to an empty set; coverage only grows.
     Change either with `dataclasses.replace(rule, randomised=False)`.
     """
 
     method: str
-    level: float
+    coverage: float  # nominal
     threshold: float
-    examples: int  # the threshold was chosen on
+    examples: int  # calibration examples of the threshold
     classes: int
-    seed: int = 0  # of the chance at the edge
+    seed: int = 0  # of the randomisation at the edge
     penalty: float = 0.0  # 0 for lac and aps
     start: int = 0
     randomised: bool = True
@@ -110,21 +128,20 @@ class SetRule:
     def __post_init__(self) -> None:
         if self.method not in SET_METHODS:
             raise unknown("classification method", self.method, SET_METHODS)
-        check_level(self.level)
-        check_examples(self.examples)
+        check_rule(self.coverage, self.examples)
         if not 0 <= self.penalty < np.inf or self.start < 0:
             raise Misuse(f"penalty {self.penalty:g} from rank {self.start}: expected both 0 or more")
 
     @property
     def about(self) -> str:
-        """One line: the method, and what to know if there were too few examples."""
-        return SET_METHODS[self.method] + shortage(self.examples, self.level)
+        """A one-line description, with a warning if there were too few calibration examples."""
+        return SET_METHODS[self.method] + shortage_note(self.examples, self.coverage)
 
     def sets(self, pred: Predictive, *, first: int = 0) -> np.ndarray:
-        """Which classes (N, K) are in the set of each input.
+        """Membership (N, K) of each class in the set of each input.
 
-        `first` is the place of the first input in its data: batches that say it get the chance, and so
-        the sets, that the whole data would.
+        `first` is the index of the first input in its data set: batches that pass it get the same random draws, and so
+        the same sets, as the whole data set.
         """
         probs = mean_probs(pred)  # (N, K)
         if probs.shape[1] != self.classes:
@@ -135,8 +152,10 @@ class SetRule:
             inside[np.arange(len(probs)), probs.argmax(1)] |= ~inside.any(1)
         return inside
 
+    regions = sets
+
     def scores(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        """How far out each class is (N, K), from probabilities (N, K) and a draw from [0, 1) for each input."""
+        """The nonconformity score (N, K) of each class, from probabilities (N, K) and uniform draws (N,)."""
         if self.method == "lac":
             return 1 - probs
         return ranked_scores(probs, draws, penalty=self.penalty, start=self.start)
@@ -147,14 +166,14 @@ def fit_sets(rule: SetRule, pred: Predictive, y: Any) -> SetRule:
     labels, probs = pred.labels(y).cpu().numpy(), mean_probs(pred)
     scores = rule.scores(probs, uniforms(rule.seed, CALIBRATION, 0, len(probs)))
     of_label = np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-    return replace(rule, threshold=float(threshold_of(of_label, rule.level)), examples=len(labels))
+    return replace(rule, threshold=float(conformal_quantile(of_label, rule.coverage)), examples=len(labels))
 
 
 def ranked_scores(probs: np.ndarray, draws: np.ndarray, *, penalty: float, start: int) -> np.ndarray:
     """The scores (N, K) of aps and raps, from probabilities (N, K) and draws (N,).
 
-    The sum of the probabilities down to the class, less draw times its own, plus penalty times how many
-    ranks the class lies beyond `start`. Equal probabilities rank by the number of the class.
+    The cumulative probability down to the class, less draw times its own, plus `penalty` for each rank beyond `start`.
+    Equal probabilities rank by class index.
 
     >>> ranked_scores(np.array([[0.2, 0.7, 0.1]]), np.zeros(1), penalty=0.5, start=2).round(6).tolist()
     [[0.9, 0.7, 1.5]]
@@ -168,51 +187,39 @@ def ranked_scores(probs: np.ndarray, draws: np.ndarray, *, penalty: float, start
 
 
 def uniforms(seed: int, moment: int, first: int, count: int) -> np.ndarray:
-    """One number (count,) in [0, 1) for each input from place `first` on: it follows from seed and place alone.
+    """Uniform draws (count,) in [0, 1) for the inputs from index `first` on; each follows from seed and index alone.
 
-    A counter-based generator (Philox) jumps to any place; it makes four numbers at a time.
+    A counter-based generator (Philox) jumps to any index; it makes four numbers at a time.
     """
     words = np.random.Philox(stream_seed(seed, "noise", EVERYONE, moment)).advance(first // 4)
     return np.random.Generator(words).random(first % 4 + count)[first % 4 :]
 
 
 def mean_probs(pred: Predictive) -> np.ndarray:
-    """The mean probabilities (N, K) of the members, checked to be numbers."""
+    """The mean probabilities (N, K) of the members, checked to be finite."""
     if pred.task != "classification":
         raise Misuse("sets of classes belong to classification, and this is a regression: ask for intervals")
     with torch.no_grad():
-        return check_numbers(pred.mean.cpu().numpy(), "the mean probability")
+        return check_finite(pred.mean.cpu().numpy(), "the mean probability")
 
 
-FLOOR = 1e-3  # of the total standard deviation: the scale is at least this, where members agree to the last digit
-
-NUMBER_METHODS = {
-    "absolute": "the mean, give or take the same for every input (Lei et al. 2018)",
-    "quantile": "the predicted interval, each end moved by the same amount (Romano, Patterson and Candes 2019)",
-    "normalised": "the mean, give or take a multiple of the predicted spread (Papadopoulos et al. 2002)",
-}
-SCALES = {
-    "epistemic": "how far the members' means spread",
-    "total": "that spread and the noise the members expect",
-    "none": "no scale: the method needs none",
-}
+# Intervals
 
 
 @dataclass(frozen=True)
 class IntervalRule:
-    """Intervals whose ends lie `thresholds` beyond the prediction, in the units of the method; one per target."""
+    """Prediction intervals: the method's own ends, moved outwards by threshold times scale."""
 
     method: str
-    level: float
+    coverage: float  # nominal
     thresholds: tuple[float, ...]  # one per target
-    examples: int  # the thresholds were chosen on
+    examples: int  # calibration examples of the thresholds
     scale: str = "none"  # of "normalised"
 
     def __post_init__(self) -> None:
-        if self.method not in NUMBER_METHODS:
-            raise unknown("regression method", self.method, NUMBER_METHODS)
-        check_level(self.level)
-        check_examples(self.examples)
+        if self.method not in INTERVAL_METHODS:
+            raise unknown("regression method", self.method, INTERVAL_METHODS)
+        check_rule(self.coverage, self.examples)
         if self.scale not in SCALES:
             raise unknown("scale", self.scale, SCALES)
         if (self.method == "normalised") == (self.scale == "none"):
@@ -225,13 +232,14 @@ class IntervalRule:
 
     @property
     def about(self) -> str:
-        """One line: the method, and what to know if there were too few examples."""
-        return NUMBER_METHODS[self.method] + shortage(self.examples, self.level)
+        """A one-line description, with a warning if there were too few calibration examples."""
+        return INTERVAL_METHODS[self.method] + shortage_note(self.examples, self.coverage)
 
-    def intervals(self, pred: Predictive) -> tuple[np.ndarray, np.ndarray]:
+    def intervals(self, pred: Predictive, *, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """The ends (low, high), each (N, K), of the interval of each input and target.
 
-        An interval that the thresholds would turn inside out becomes the point in its middle.
+        An interval that a negative threshold would turn inside out becomes its midpoint. `first` is not used: it is
+        there so that both kinds of rules are called alike.
         """
         low, high, scale = self.ends(pred)
         if low.shape[1] != len(self.thresholds):
@@ -240,45 +248,164 @@ class IntervalRule:
         middle = (low + high) / 2
         return np.minimum(low - reach, middle), np.maximum(high + reach, middle)
 
+    regions = intervals
+
     def ends(self, pred: Predictive) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Where the interval starts from, low and high (N, K), and the unit (N, K) in which it is widened."""
+        """The uncorrected ends, low and high (N, K), and the scale (N, K) of the correction."""
         if pred.task != "regression":
             raise Misuse("intervals belong to regression, and this is a classification: ask for sets of classes")
         with torch.no_grad():
-            low, high = pred.interval(self.level) if self.method == "quantile" else (pred.mean, pred.mean)
-            scale = torch.ones_like(low) if self.scale == "none" else spread_of(pred, self.scale)
-        parts = [check_numbers(values.cpu().numpy(), "the prediction") for values in (low, high, scale)]
+            low, high = pred.interval(self.coverage) if self.method == "quantile" else (pred.mean, pred.mean)
+            scale = torch.ones_like(low) if self.scale == "none" else predicted_std(pred, self.scale)
+        parts = [check_finite(values.cpu().numpy(), "the prediction") for values in (low, high, scale)]
         return parts[0], parts[1], parts[2]
 
 
 def fit_intervals(rule: IntervalRule, pred: Predictive, y: Any) -> IntervalRule:
     """The rule with the thresholds of these predictions and targets.
 
-    The score of a target is how far it lies outside the ends, in units of the scale; negative inside.
+    The score of a target is its distance outside the ends, in units of the scale; negative inside.
     """
     low, high, scale = rule.ends(pred)
     targets = pred.targets(y).cpu().numpy()  # (N, K)
     scores = np.maximum(low - targets, targets - high) / scale
-    thresholds = tuple(threshold_of(scores, rule.level).tolist())
+    thresholds = tuple(conformal_quantile(scores, rule.coverage).tolist())
     return replace(rule, thresholds=thresholds, examples=len(targets))
 
 
-def spread_of(pred: Predictive, scale: str) -> Tensor:
-    """The predicted standard deviation (N, K): epistemic, but at least 1e-3 of the total, or total.
+def predicted_std(pred: Predictive, scale: str) -> Tensor:
+    """The predicted standard deviation (N, K): total, or epistemic with a floor of 1e-3 of the total.
 
-    The floor is made of the input's own prediction and of nothing else, so the guarantee stays exact.
+    The floor depends on the input's own prediction only, so the guarantee stays exact.
     """
     total = pred.total_var.sqrt()
     return total if scale == "total" else torch.maximum(pred.epistemic_var.sqrt(), FLOOR * total)
 
 
-Regions = np.ndarray | tuple[np.ndarray, np.ndarray]  # sets (N, K), or the ends (low, high), each (N, K)
+# Fitting
 
 
-def coverage(regions: Regions, y: Any) -> np.ndarray:
-    """Whether each truth is inside (N,): bool for sets and for one target, the share of targets for several.
+Rule = SetRule | IntervalRule
 
-    >>> coverage(np.array([[True, False], [True, True]]), [1, 0]).tolist()
+
+@dataclass(frozen=True)
+class ConformalMethod:
+    """A one-line description of a method, and the options it takes besides coverage and seed."""
+
+    about: str
+    options: tuple[str, ...] = ()
+
+
+OPTIONS = {"raps": ("penalty", "start"), "normalised": ("scale",)}
+CONFORMAL_METHODS: dict[str, dict[str, ConformalMethod]] = {
+    task: {name: ConformalMethod(about, OPTIONS.get(name, ())) for name, about in table.items()}
+    for task, table in (("classification", SET_METHODS), ("regression", INTERVAL_METHODS))
+}
+
+
+def fit_conformal(
+    method: str,
+    pred: Predictive,
+    y: Any,
+    *,
+    coverage: float = 0.9,
+    seed: int = 0,
+    penalty: float | None = None,
+    start: int | None = None,
+    scale: str | None = None,
+) -> Rule:
+    """A rule whose sets or intervals contain the target of a new input with probability `coverage` or more.
+
+    The examples must not have been used in training or calibration, and new inputs must be exchangeable with them.
+    `seed` fixes the randomisation of aps and raps; `penalty` (0.01) and `start` (5, or one less than the number of
+    classes) belong to raps; `scale` ("epistemic" for several members, else "total") to normalised.
+
+    >>> pred = Predictive.from_probs([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7]])
+    >>> fit_conformal("lac", pred, [0, 1, 1], coverage=0.5).threshold.__round__(6)
+    0.3
+    """
+    check_method(method, pred.task, {"penalty": penalty, "start": start, "scale": scale})
+    if pred.task == "regression":
+        usual = ("epistemic" if len(pred.outputs) > 1 else "total") if method == "normalised" else "none"
+        unfitted = IntervalRule(method, coverage, (), 1, usual if scale is None else scale)
+        return fit_intervals(unfitted, pred, y)
+    classes = pred.mean.shape[1]
+    ranks = (PENALTY if penalty is None else penalty, min(START, classes - 1) if start is None else start)
+    blank = SetRule(method, coverage, math.inf, 1, classes, seed, *(ranks if method == "raps" else (0.0, 0)))
+    return fit_sets(blank, pred, y)
+
+
+def check_method(method: str, task: str, options: dict[str, Any]) -> None:
+    """Refuse a method that the task does not have, and options that the method does not take."""
+    if method not in CONFORMAL_METHODS[task]:
+        raise unknown(f"{task} method", method, CONFORMAL_METHODS[task])
+    for name, value in options.items():
+        if value is not None and name not in OPTIONS.get(method, ()):
+            owner = next(other for other, names in OPTIONS.items() if name in names)
+            raise Misuse(f"{name}={value!r} belongs to '{owner}', not to '{method}': leave it out")
+
+
+@dataclass(frozen=True)
+class GroupedRule:
+    """A rule for each group, and one of all examples for groups that were not seen (Mondrian: Vovk 2012)."""
+
+    rules: dict[str, Rule]
+    rest: Rule
+
+    def regions(self, pred: Predictive, by: Sequence[Any] | np.ndarray, *, first: int = 0) -> Regions:
+        """Sets (N, K), or the ends of intervals, each (N, K), by the rule of each input's group by[i]."""
+        names = group_names(by, pred.outputs.shape[1])
+        found = self.rest.regions(pred, first=first)
+        for name in sorted(set(names) & set(self.rules)):
+            here, own = names == name, self.rules[name].regions(pred, first=first)
+            for whole, part in zip(arrays(found), arrays(own), strict=True):
+                whole[here] = part[here]
+        return found
+
+
+def fit_conformal_by_group(
+    method: str,
+    pred: Predictive,
+    y: Any,
+    by: Sequence[Any] | np.ndarray,
+    *,
+    coverage: float = 0.9,
+    seed: int = 0,
+) -> GroupedRule:
+    """A rule for each group of inputs by[i]: within every group the target is covered with probability `coverage`.
+
+    Groups are anything known without the target: a column of the input, a site, the predicted class. A group with fewer
+    examples than the coverage needs gets sets of all classes, or infinite intervals.
+    """
+    names, labels = group_names(by, pred.outputs.shape[1]), np.asarray(y)
+    rest = fit_conformal(method, pred, labels, coverage=coverage, seed=seed)
+    rules = {
+        str(name): fit_conformal(method, pred.at(names == name), labels[names == name], coverage=coverage, seed=seed)
+        for name in np.unique(names)
+    }
+    return GroupedRule(rules, rest)
+
+
+def group_names(by: Sequence[Any] | np.ndarray, inputs: int) -> np.ndarray:
+    """The name (N,) of each input's group, as text."""
+    names = np.asarray(by)
+    if names.shape != (inputs,):
+        raise Misuse(f"groups of shape {names.shape} for {inputs} inputs: expected ({inputs},)")
+    return names.astype(str)
+
+
+# Sets and intervals on labelled examples
+
+
+def arrays(regions: Regions) -> tuple[np.ndarray, ...]:
+    """The arrays of regions: one of sets, or two of ends."""
+    return regions if isinstance(regions, tuple) else (regions,)
+
+
+def covered(regions: Regions, y: Any) -> np.ndarray:
+    """Whether each target is covered (N,): bool for sets and for one target, the fraction of targets for several.
+
+    >>> covered(np.array([[True, False], [True, True]]), [1, 0]).tolist()
     [False, True]
     """
     if isinstance(regions, tuple):
@@ -293,137 +420,6 @@ def coverage(regions: Regions, y: Any) -> np.ndarray:
     return np.take_along_axis(regions, labels[:, None], axis=1)[:, 0]
 
 
-def sizes(regions: Regions) -> np.ndarray:
-    """How large each region is (N,): the number of classes, or the mean width over targets."""
-    if isinstance(regions, tuple):
-        return (regions[1] - regions[0]).mean(1)
-    return regions.sum(1)
-
-
-Rule = SetRule | IntervalRule
-
-
-@dataclass(frozen=True)
-class Method:
-    """What a method does in one line, and the options it takes besides level and seed."""
-
-    about: str
-    options: tuple[str, ...] = ()
-
-
-OPTIONS = {"raps": ("penalty", "start"), "normalised": ("scale",)}
-METHODS: dict[str, dict[str, Method]] = {
-    task: {name: Method(about, OPTIONS.get(name, ())) for name, about in table.items()}
-    for task, table in (("classification", SET_METHODS), ("regression", NUMBER_METHODS))
-}
-
-
-def fit_conformal(
-    method: str,
-    pred: Predictive,
-    y: Any,
-    *,
-    level: float = 0.9,
-    seed: int = 0,
-    penalty: float | None = None,
-    start: int | None = None,
-    scale: str | None = None,
-) -> Rule:
-    """The rule of that method whose sets or intervals hold the truth with probability `level` or more.
-
-    The examples must not have been used in training or calibration, and new inputs must come from where they
-    came from. `seed` fixes the chance in aps and raps; `penalty` (0.01) and `start` (5, or one less than the
-    classes) belong to raps; `scale` ("epistemic" for several members, else "total") to normalised.
-
-    >>> pred = Predictive.from_probs([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7]])
-    >>> fit_conformal("lac", pred, [0, 1, 1], level=0.5).threshold.__round__(6)
-    0.3
-    """
-    check_method(method, pred.task, {"penalty": penalty, "start": start, "scale": scale})
-    if pred.task == "regression":
-        spread = ("epistemic" if len(pred.outputs) > 1 else "total") if scale is None else scale
-        unfitted = IntervalRule(method, level, (), 1, spread if method == "normalised" else "none")
-        return fit_intervals(unfitted, pred, y)
-    classes = pred.mean.shape[1]
-    ranks = (PENALTY if penalty is None else penalty, min(START, classes - 1) if start is None else start)
-    blank = SetRule(method, level, math.inf, 1, classes, seed, *(ranks if method == "raps" else (0.0, 0)))
-    return fit_sets(blank, pred, y)
-
-
-def check_method(method: str, task: str, options: dict[str, Any]) -> None:
-    """Nothing, if the task has the method and the method takes the options that are given."""
-    if method not in METHODS[task]:
-        raise unknown(f"{task} method", method, METHODS[task])
-    strange = [name for name, value in options.items() if value is not None and name not in OPTIONS.get(method, ())]
-    if strange:
-        owner = next(name for name, names in OPTIONS.items() if strange[0] in names)
-        raise Misuse(f"{strange[0]}={options[strange[0]]!r} belongs to '{owner}', not to '{method}': leave it out")
-
-
-@dataclass(frozen=True)
-class GroupedRule:
-    """A rule for each group, and one of all examples for groups that were not seen (Vovk 2012, Mondrian)."""
-
-    rules: dict[str, Rule]
-    rest: Rule
-
-    def sets(self, pred: Predictive, by: Sequence[Any] | np.ndarray, *, first: int = 0) -> np.ndarray:
-        """Which classes (N, K) are in the set of each input, by the rule of its group by[i]."""
-        names = group_names(by, pred.outputs.shape[1])
-        found = set_rule(self.rest).sets(pred, first=first)
-        for name in sorted(set(names) & set(self.rules)):
-            here = names == name
-            found[here] = set_rule(self.rules[name]).sets(pred, first=first)[here]
-        return found
-
-    def intervals(self, pred: Predictive, by: Sequence[Any] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The ends (low, high), each (N, K), of the interval of each input, by the rule of its group by[i]."""
-        names = group_names(by, pred.outputs.shape[1])
-        low, high = interval_rule(self.rest).intervals(pred)
-        for name in sorted(set(names) & set(self.rules)):
-            here = names == name
-            ends = interval_rule(self.rules[name]).intervals(pred.at(here))
-            low[here], high[here] = ends
-        return low, high
-
-
-def fit_by_group(
-    method: str,
-    pred: Predictive,
-    y: Any,
-    by: Sequence[Any] | np.ndarray,
-    *,
-    level: float = 0.9,
-    seed: int = 0,
-) -> GroupedRule:
-    """A rule for each group of inputs by[i]: the truth is inside with probability `level` within every group.
-
-    A group of fewer examples than the level needs gets everything: sets of all classes, infinite intervals.
-    """
-    names, labels = group_names(by, pred.outputs.shape[1]), np.asarray(y)
-    rest = fit_conformal(method, pred, labels, level=level, seed=seed)
-    rules = {
-        str(name): fit_conformal(method, pred.at(names == name), labels[names == name], level=level, seed=seed)
-        for name in np.unique(names)
-    }
-    return GroupedRule(rules, rest)
-
-
-def group_names(by: Sequence[Any] | np.ndarray, inputs: int) -> np.ndarray:
-    """The name (N,) of each input's group, as text."""
-    names = np.asarray(by)
-    if names.shape != (inputs,):
-        raise Misuse(f"groups of shape {names.shape} for {inputs} inputs: expected ({inputs},)")
-    return names.astype(str)
-
-
-def set_rule(rule: Rule) -> SetRule:
-    if not isinstance(rule, SetRule):
-        raise Misuse("this rule is for regression and makes intervals, not sets: call intervals(pred, by)")
-    return rule
-
-
-def interval_rule(rule: Rule) -> IntervalRule:
-    if not isinstance(rule, IntervalRule):
-        raise Misuse("this rule is for classification and makes sets, not intervals: call sets(pred, by)")
-    return rule
+def region_sizes(regions: Regions) -> np.ndarray:
+    """The size (N,) of each region: the number of classes, or the mean width over targets."""
+    return (regions[1] - regions[0]).mean(1) if isinstance(regions, tuple) else regions.sum(1)

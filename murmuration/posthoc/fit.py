@@ -1,8 +1,4 @@
-"""What stands between an ensemble's predictions and those who use them, learned from validation examples.
-
-A calibrator makes probabilities mean what they say, conformal rules turn predictions into sets that hold the truth as
-often as promised, and rules for declining say which questions to leave to someone else. They are kept with the run.
-"""
+"""`PostHoc`: a calibrator, conformal rules and abstention rules, fitted on validation examples and kept with a run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,74 +8,73 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
-from murmuration.posthoc.abstention import Abstention, by_cost, by_risk, by_risk_control
+from murmuration.posthoc.abstention import ABSTAIN_COST, Abstention, by_cost, by_error_rate, by_risk_control
 from murmuration.posthoc.calibration import Calibrator, calibrator_kinds, calibrator_names, fit_calibrator
 from murmuration.posthoc.config import PostHocConfig
 from murmuration.posthoc.conformal import (
-    METHODS,
+    CONFORMAL_METHODS,
     IntervalRule,
-    Regions,
     Rule,
     SetRule,
-    coverage,
+    covered,
     fit_conformal,
-    sizes,
+    region_sizes,
 )
 from murmuration.posthoc.serialization import from_json
 from murmuration.predictive import Predictive
 
 FEWEST = 20  # validation examples: half of them for the calibrator, half for the rules
-UNCERTAINTY = {"classification": "confidence", "regression": "total_std"}
+UNCERTAINTY = {"classification": "confidence", "regression": "total_std"}  # that abstention rules compare
 NONE = "none"
 COST = "cost"
-DECLINING = (COST, "risk", "risk-control")
-PRIMARY = {"classification": "lac", "regression": "quantile"}
+ABSTENTION_RULES = (COST, "error-rate", "risk-control")
+DEFAULT_METHOD = {"classification": "lac", "regression": "quantile"}
 
 
 @dataclass(frozen=True)
 class PostHoc:
-    """What was learned from validation examples, and from how many."""
+    """The fitted post-hoc steps of an ensemble, and the numbers of examples they were fitted on."""
 
     calibrator: Calibrator | None
-    sets: tuple[Rule, ...]  # the first is the one that predictions are written with
-    declining: tuple[Abstention, ...]
+    conformal: tuple[Rule, ...]  # predictions are written with the first
+    abstention: tuple[Abstention, ...]
     calibrator_examples: int
     rule_examples: int
 
-    def calibrated(self, pred: Predictive) -> Predictive:
-        """The predictive after the calibrator; as it is, if there is none."""
-        return pred if self.calibrator is None else self.calibrator(pred)
-
-    def kept(self, pred: Predictive, y: Any, *, first: int = 0) -> dict[str, np.ndarray]:
-        """Whether each truth (N,) of a calibrated predictive lies in each rule's set, that set's size, and which
-        questions each rule for declining answers."""
-        found: dict[str, np.ndarray] = {}
-        for rule in self.sets:
-            regions = regions_of(rule, pred, first)
-            found |= {f"covered_{rule.method}": coverage(regions, y), f"size_{rule.method}": sizes(regions)}
-        return {**found, **self.answered(pred)}
-
-    def answered(self, pred: Predictive) -> dict[str, np.ndarray]:
-        """Which inputs (N,) of a calibrated predictive each rule for declining answers."""
-        sureness = sureness_of(pred) if self.declining else np.empty(0)
-        return {f"answered_{rule.name}": rule.answers(sureness) for rule in self.declining}
-
     def __post_init__(self) -> None:
-        """Refuse parts of several tasks, two of one name, and rules for declining that are not fitted here."""
+        """Refuse parts of several tasks, two of one name, and abstention rules other than `fit_posthoc` makes."""
         counts = (self.calibrator_examples, self.rule_examples)
         if min(counts) < 0:
             raise Misuse(f"{counts} examples: expected two counts")
-        tasks = {"classification" if isinstance(rule, SetRule) else "regression" for rule in self.sets}
+        tasks = {"classification" if isinstance(rule, SetRule) else "regression" for rule in self.conformal}
         tasks |= {self.calibrator.task} if self.calibrator is not None else set()
         uncertainties = {UNCERTAINTY[task] for task in tasks} or set(UNCERTAINTY.values())
-        methods, names = [rule.method for rule in self.sets], [rule.name for rule in self.declining]
+        methods, names = [rule.method for rule in self.conformal], [rule.name for rule in self.abstention]
         if len(tasks) > 1 or len({*methods, *names}) < len(methods) + len(names):
             raise Misuse(f"{', '.join([*sorted(tasks), *methods, *names])}: expected one of each")
-        for rule in self.declining:
-            known = rule.name in DECLINING and rule.uncertainty in uncertainties
+        for rule in self.abstention:
+            known = rule.name in ABSTENTION_RULES and rule.uncertainty in uncertainties
             if not known or bool(rule.costs) != (rule.name == COST):
-                told = f"rule '{rule.name:.40}' by '{rule.uncertainty:.40}' with {len(rule.costs)} costs"
-                raise Misuse(f"{told}: expected {', '.join(DECLINING)}; the first with two")
+                got = f"rule '{rule.name:.40}' by '{rule.uncertainty:.40}' with {len(rule.costs)} costs"
+                raise Misuse(f"{got}: expected {', '.join(ABSTENTION_RULES)}; the first with two")
+
+    def calibrated(self, pred: Predictive) -> Predictive:
+        """The predictive after the calibrator; unchanged if there is none."""
+        return pred if self.calibrator is None else self.calibrator(pred)
+
+    def per_example(self, pred: Predictive, y: Any, *, first: int = 0) -> dict[str, np.ndarray]:
+        """Columns (N,) of a calibrated predictive: covered and region size by each conformal rule, answered by each
+        abstention rule. `first` is the index of the first input in its data set."""
+        found: dict[str, np.ndarray] = {}
+        for rule in self.conformal:
+            regions = rule.regions(pred, first=first)
+            found |= {f"covered_{rule.method}": covered(regions, y), f"size_{rule.method}": region_sizes(regions)}
+        return {**found, **self.answered(pred)}
+
+    def answered(self, pred: Predictive) -> dict[str, np.ndarray]:
+        """Which inputs (N,) of a calibrated predictive each abstention rule answers."""
+        values = uncertainty_of(pred) if self.abstention else np.empty(0)
+        return {f"answered_{rule.name}": rule.answers(values) for rule in self.abstention}
 
 
 def posthoc_from_json(record: Any) -> PostHoc:
@@ -88,18 +83,18 @@ def posthoc_from_json(record: Any) -> PostHoc:
 
 
 def check_config(config: PostHocConfig, task: str) -> None:
-    """Nothing, if the task knows what is wished for."""
+    """Refuse a calibrator or conformal method that the task does not have."""
     known = (*calibrator_names(task), NONE)
     if config.calibrate not in known:
         raise unknown(f"calibrator for {task}", config.calibrate, known)
-    set_methods(task, config.sets)
+    conformal_methods(task, config.conformal)
 
 
 def fit_posthoc(pred: Predictive, y: Any, config: PostHocConfig | None = None) -> PostHoc:
-    """The post-hoc steps that examples (pred, y) teach; none of them may have been trained on.
+    """The post-hoc steps fitted on predictions and targets of examples that were not trained on.
 
-    The calibrator learns from one random half and the rules from the other: sets keep their promise only if the
-    examples behind them changed nothing before. Without a calibrator the rules have them all.
+    The calibrator is fitted on one random half and the rules on the other: conformal coverage is guaranteed only if
+    calibration used other examples. Without a calibrator the rules have them all.
     """
     config = config or PostHocConfig()
     check_config(config, pred.task)
@@ -112,57 +107,52 @@ def fit_posthoc(pred: Predictive, y: Any, config: PostHocConfig | None = None) -
         calibrator = fit_calibrator(config.calibrate, pred.at(first), targets[first])
     rest = pred.at(second) if calibrator is None else calibrator(pred.at(second))
     rules = tuple(
-        fit_conformal(method, rest, targets[second], level=config.level)
-        for method in set_methods(pred.task, config.sets)
+        fit_conformal(method, rest, targets[second], coverage=config.coverage)
+        for method in conformal_methods(pred.task, config.conformal)
     )
-    declining = rules_for_declining(rest, targets[second], config)
-    return PostHoc(calibrator, rules, declining, len(first), len(second))
+    abstention = fit_abstention(rest, targets[second], config)
+    return PostHoc(calibrator, rules, abstention, len(first), len(second))
 
 
 def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:
-    """The examples for the calibrator and those for the rules, drawn at random, always the same, and put in order."""
+    """The indices, in order, of the examples for the calibrator and for the rules: a fixed random split."""
     if config.calibrate == NONE:
         return torch.arange(0), torch.arange(count)
     order = torch.from_numpy(np.random.default_rng(0).permutation(count))
     return order[: count // 2].sort().values, order[count // 2 :].sort().values
 
 
-def set_methods(task: str, primary: str | None) -> list[str]:
-    """The conformal methods of a task, the wished one first."""
-    known = METHODS[task]
-    if primary is not None and primary not in known:
-        raise unknown(f"{task} method", primary, known)
-    chosen = primary or PRIMARY[task]
-    return [chosen, *(method for method in known if method != chosen)]
+def conformal_methods(task: str, chosen: str | None) -> list[str]:
+    """The conformal methods of a task, the chosen one first."""
+    known = CONFORMAL_METHODS[task]
+    if chosen is not None and chosen not in known:
+        raise unknown(f"{task} method", chosen, known)
+    first = chosen or DEFAULT_METHOD[task]
+    return [first, *(method for method in known if method != first)]
 
 
-def rules_for_declining(pred: Predictive, targets: Tensor, config: PostHocConfig) -> tuple[Abstention, ...]:
-    """The rules by cost and by risk; a regression has one by cost, if declining has a price."""
-    sureness, losses = sureness_of(pred), losses_of(pred, targets)
-    kind = UNCERTAINTY[pred.task]
-    price = 0.2 if config.decline_cost is None and pred.task == "classification" else config.decline_cost
+def fit_abstention(pred: Predictive, targets: Tensor, config: PostHocConfig) -> tuple[Abstention, ...]:
+    """The rules by cost, error rate and risk control; a regression has one by cost, if abstaining has a cost."""
+    values, losses, kind = uncertainty_of(pred), losses_of(pred, targets), UNCERTAINTY[pred.task]
+    classes = pred.task == "classification"
+    cost = ABSTAIN_COST if config.abstain_cost is None and classes else config.abstain_cost
     found = []
-    if price is not None:
-        found.append(by_cost(sureness, losses, error_cost=config.error_cost, abstain_cost=price, uncertainty=kind))
-    if pred.task == "classification":
-        found.append(by_risk(sureness, losses, risk=config.risk, uncertainty=kind))
-        found.append(by_risk_control(sureness, losses, risk=config.risk, uncertainty=kind))
+    if cost is not None:
+        found.append(by_cost(values, losses, error_cost=config.error_cost, abstain_cost=cost, uncertainty=kind))
+    if classes:
+        found.append(by_error_rate(values, losses, max_error_rate=config.max_error_rate, uncertainty=kind))
+        found.append(by_risk_control(values, losses, max_risk=config.max_error_rate, uncertainty=kind))
     return tuple(found)
 
 
-def sureness_of(pred: Predictive) -> np.ndarray:
-    """What rules for declining look at (N,): confidence, or the standard deviation of y."""
+def uncertainty_of(pred: Predictive) -> np.ndarray:
+    """The values (N,) that abstention rules compare: confidence, or the total standard deviation."""
     values = pred.confidence if pred.task == "classification" else pred.total_var.mean(-1).sqrt()
     return values.cpu().numpy()
 
 
 def losses_of(pred: Predictive, targets: Tensor) -> np.ndarray:
-    """What a prediction costs (N,): 1 if it is wrong, or its absolute error."""
+    """The loss (N,) of each prediction: 1 if the class is wrong, or the mean absolute error."""
     if pred.task == "classification":
         return (pred.predicted != targets).double().cpu().numpy()
     return (pred.mean - targets).abs().mean(-1).cpu().numpy()
-
-
-def regions_of(rule: Rule, pred: Predictive, first: int) -> Regions:
-    """The sets (N, K) or the ends of the intervals of a calibrated predictive."""
-    return rule.sets(pred, first=first) if isinstance(rule, SetRule) else rule.intervals(pred)

@@ -49,9 +49,9 @@ def about_calibrator(assessment: Assessment, who: str) -> str:
 def about_sets(assessment: Assessment, who: str) -> str:
     """Whether the promised sets hold the truth, and where they do not."""
     guard = assessment.guard
-    if guard is None or not guard.sets or not assessment.sets:
+    if guard is None or not guard.conformal or not assessment.sets:
         return ""
-    own = [found for found in assessment.sets if found.method == guard.sets[0].method]
+    own = [found for found in assessment.sets if found.method == guard.conformal[0].method]
     whole = own[0]
     if not math.isfinite(whole.size):
         return f"there were too few examples for {whole.method} intervals of {who} that promise {percent(whole.level)}."

@@ -29,8 +29,8 @@ from murmuration.reports.trust_records import (
 
 NONE = Score(np.nan, np.nan, np.nan)
 RULES = {
-    "cost": "least cost: an error {0:g}, declining {1:g}",
-    "risk": "at most {0:.3g} of the answers wrong",
+    "cost": "least cost: an error {0:g}, abstaining {1:g}",
+    "error-rate": "at most {0:.3g} of the answers wrong",
     "risk-control": "at most {0:.3g} of all inputs answered wrongly",
 }
 
@@ -146,7 +146,7 @@ def rule_of(found: RuleFound) -> Rule:
         risk=triple(found.risk),
         cost=triple(found.cost or NONE),
         where=found.where,
-        note=rule.promise,
+        note=rule.guarantee,
     )
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from murmuration.metrics import shown_in
-from murmuration.posthoc.abstention import larger_is_surer
+from murmuration.posthoc.abstention import larger_is_certain
 from murmuration.reports.cells import (
     glossary,
     histogram_table,
@@ -118,7 +118,7 @@ def _rule_cells(rule: Rule, task: str, priced: bool) -> list[Markup]:
 
 def _bound(rule: Rule) -> str:
     """Where the rule answers: above or below its threshold, or an infinite one, which is passed by all or by none."""
-    surer_above = larger_is_surer(rule.uncertainty)
+    surer_above = larger_is_certain(rule.uncertainty)
     if math.isinf(rule.threshold):
         return "always" if (rule.threshold < 0) == surer_above else "never"
     return f"{'at least' if surer_above else 'at most'} {number(rule.threshold)}"

@@ -81,10 +81,10 @@ def test_posthoc_are_judged_on_rows_that_taught_nothing(found, distorted):
     rest = Predictive(pred.outputs[:, tried], pred.likelihood)
     assert triples(found.before.scores()) == triples(mm.score(rest, y[tried]))
     assert triples(found.after.scores()) == triples(mm.score(guard.calibrated(rest), y[tried]))
-    kept = guard.kept(guard.calibrated(rest), y[tried])
+    kept = guard.per_example(guard.calibrated(rest), y[tried])
     assert [each.coverage for each in found.sets[:3]] == [kept[f"covered_{m}"].mean() for m in ("lac", "aps", "raps")]
     assert [each.answered for each in found.rules] == [
-        kept[f"answered_{name}"].mean() for name in ("cost", "risk", "risk-control")
+        kept[f"answered_{name}"].mean() for name in ("cost", "error-rate", "risk-control")
     ]
     assert not any(each.broken for each in found.sets[:3])
 
@@ -98,7 +98,7 @@ def test_no_more_rows_than_needed_teach_and_judge(distorted, tmp_path, monkeypat
 
 
 def test_the_config_is_used(distorted, tmp_path):
-    few = judged(open_predictions(file_of(tmp_path, *distorted)), PostHocConfig("none", level=0.7, sets="aps"))
+    few = judged(open_predictions(file_of(tmp_path, *distorted)), PostHocConfig("none", coverage=0.7, conformal="aps"))
     assert few.guard.calibrator is None  # type: ignore[union-attr]
     assert few.after is None
     assert (few.sets[0].method, few.sets[0].level) == ("aps", 0.7)
@@ -121,7 +121,7 @@ def test_a_planted_group_is_named_and_its_sets_are_looked_at(tmp_path):
 
     _, tried = halves(2000)
     rest = found.guard.calibrated(Predictive(pred.outputs[:, tried], pred.likelihood))  # type: ignore[union-attr]
-    inside = found.guard.kept(rest, labels[tried])["covered_lac"]  # type: ignore[union-attr]
+    inside = found.guard.per_example(rest, labels[tried])["covered_lac"]  # type: ignore[union-attr]
     by_place = {each.where: each for each in found.sets}
     for name in ("north", "south"):
         here = site[tried] == name

@@ -58,6 +58,6 @@ def moons_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sine_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on a regression whose declined answers have a price."""
     path = tmp_path_factory.mktemp("sine") / "run"
-    words = ["train", "x-sin-x", *SMALL, "--level", "0.8", "--decline-cost", "3", "--out", str(path), "--json"]
+    words = ["train", "x-sin-x", *SMALL, "--coverage", "0.8", "--abstain-cost", "3", "--out", str(path), "--json"]
     assert main(words) == 0
     return path

@@ -13,7 +13,6 @@ from cli_words import SMALL, assert_refused, tree
 import murmuration as mm
 from murmuration.evaluation import Corrupting, assess_foreign, assess_shift, exam_of, familiar_of
 from murmuration.posthoc import to_json
-from murmuration.posthoc.fit import regions_of
 from murmuration.reports import report_check
 from murmuration.runs import finite
 
@@ -56,7 +55,7 @@ def test_predicted_classes_come_with_sets_and_decisions(murmur, moons_run, tmp_p
         assert murmur("predict", moons_run, "two-moons", "--out", tmp_path / name).code == 0
     ensemble = mm.load(moons_run)
     pred, guard = ensemble.predict(mm.open_data("two-moons").test.x), ensemble.posthoc
-    sets, answered = regions_of(guard.sets[0], pred, 0), guard.answered(pred)["answered_cost"]
+    sets, answered = guard.conformal[0].regions(pred), guard.answered(pred)["answered_cost"]
     table = pd.read_csv(tmp_path / "p.csv", dtype={"set_90": str}, keep_default_na=False)
     assert table["set_90"].tolist() == ["|".join(np.array(["0", "1"])[row]) for row in sets]
     assert table["answered"].astype(bool).tolist() == answered.tolist()
@@ -73,7 +72,7 @@ def test_predicted_numbers_come_with_intervals_and_decisions(murmur, sine_run, t
     assert murmur("predict", sine_run, "x-sin-x", "--out", tmp_path / "p.csv").code == 0
     ensemble = mm.load(sine_run)
     pred, guard = ensemble.predict(mm.open_data("x-sin-x").test.x), ensemble.posthoc
-    low, high = regions_of(guard.sets[0], pred, 0)
+    low, high = guard.conformal[0].regions(pred)
     table = pd.read_csv(tmp_path / "p.csv")
     np.testing.assert_allclose(table["conformal_low_80"], low[:, 0], rtol=1e-8)  # nine digits
     np.testing.assert_allclose(table["conformal_high_80"], high[:, 0], rtol=1e-8)
@@ -93,8 +92,10 @@ def test_raw_is_what_members_say(murmur, moons_run, tmp_path):
 
 def test_calibrate_changes_posthoc_and_scores(murmur, copied):
     data, plain = mm.open_data("two-moons"), mm.load(copied, guarded=False)
-    ended = murmur("calibrate", copied, "--calibrate", "vector", "--sets", "raps", "--level", "0.8", "--json")
-    guarded = plain.fit_posthoc(data.val.x, data.val.y, mm.PostHocConfig(calibrate="vector", sets="raps", level=0.8))
+    ended = murmur("calibrate", copied, "--calibrate", "vector", "--conformal", "raps", "--coverage", "0.8", "--json")
+    guarded = plain.fit_posthoc(
+        data.val.x, data.val.y, mm.PostHocConfig(calibrate="vector", conformal="raps", coverage=0.8)
+    )
     assert (ended.code, ended.err) == (0, "")
     assert stored(copied, "posthoc.json") == as_written(to_json(guarded.posthoc))
     assert stored(copied, "metrics.json")["metrics"] == scores(guarded.predict(data.test.x), data.test.y)
@@ -106,7 +107,7 @@ def test_calibrate_none_removes_the_calibrator(murmur, copied):
     assert murmur("calibrate", copied, "--calibrate", "none").code == 0
     data, ensemble = mm.open_data("two-moons"), mm.load(copied)
     assert ensemble.posthoc.calibrator is None
-    assert ensemble.posthoc.sets[0].method == "lac"
+    assert ensemble.posthoc.conformal[0].method == "lac"
     pred = ensemble.predict(data.test.x)
     assert torch.equal(pred.outputs, ensemble.predict(data.test.x, calibrated=False).outputs)
     found = stored(copied, "metrics.json")
@@ -227,9 +228,9 @@ def cut(run: Path, other: Path) -> None:
     (run / "posthoc.json").write_text((run / "posthoc.json").read_text()[:200])
 
 
-def without_sets(run: Path, other: Path) -> None:
+def without_rules(run: Path, other: Path) -> None:
     record = stored(run, "posthoc.json")
-    record.pop("sets")
+    record.pop("conformal")
     (run / "posthoc.json").write_text(json.dumps(record))
 
 
@@ -237,7 +238,7 @@ def without_sets(run: Path, other: Path) -> None:
     ("damage", "words"),
     [
         (cut, ("cannot be read",)),
-        (without_sets, ("damaged post-hoc record", "field 'sets' of PostHoc is missing")),
+        (without_rules, ("damaged post-hoc record", "field 'conformal' of PostHoc is missing")),
         (of_more_classes, ("is not this run's", "2 classes", "3")),
         (of_another_run, ("is not this run's", "regression")),
     ],
@@ -267,7 +268,7 @@ def test_a_sheet_of_corruptions(murmur, tmp_path, monkeypatch):
         (("corruptions", "--sheet", "all.jpg"), ("--sheet all.jpg", ".png")),
         (("corruptions", "--sheet", "b.png", "--of", "two-moons"), ("--of two-moons holds no pictures", "digits")),
         (("corruptions", "--of", "digits"), ("--of digits", "add --sheet")),
-        (("sets", "--sheet", "b.png"), ("murmur list corruptions --sheet b.png",)),
+        (("conformal", "--sheet", "b.png"), ("murmur list corruptions --sheet b.png",)),
     ):
         assert_refused(murmur("list", *words), 2, told)
     assert list(tree(tmp_path)) == ["all.png"]
@@ -277,7 +278,7 @@ def test_json_is_alone_on_the_output(murmur, copied, tmp_path):
     np.savez(tmp_path / "far.npz", x=np.ones((20, 2)))
     for words in (
         ("evaluate", copied, *SHIFT, "--ood", tmp_path / "far.npz"),
-        ("calibrate", copied, "--sets", "aps"),
+        ("calibrate", copied, "--conformal", "aps"),
         ("predict", copied, "two-moons", "--out", tmp_path / "p.csv"),
         ("list", "corruptions", "--sheet", tmp_path / "s.png"),
     ):

@@ -59,15 +59,15 @@ def test_tables_are_no_pictures(murmur, tmp_path, monkeypatch):
 
 
 WISHES = [
-    ("two-moons", ("--level", "2"), ("level=2.0", "between 0 and 1")),
-    ("two-moons", ("--level", "most"), ("--level most",)),
-    ("two-moons", ("--risk", "0"), ("risk=0.0", "between 0 and 1")),
+    ("two-moons", ("--coverage", "2"), ("coverage=2.0", "between 0 and 1")),
+    ("two-moons", ("--coverage", "most"), ("--coverage most",)),
+    ("two-moons", ("--max-error-rate", "0"), ("max_error_rate=0.0", "between 0 and 1")),
     ("two-moons", ("--error-cost", "0"), ("error_cost=0.0", "positive")),
-    ("two-moons", ("--decline-cost", "-1"), ("decline_cost=-1.0", "positive")),
+    ("two-moons", ("--abstain-cost", "-1"), ("abstain_cost=-1.0", "positive")),
     ("two-moons", ("--calibrate", "vektor"), ("'vektor'", "did you mean 'vector'")),
-    ("two-moons", ("--sets", "quantile"), ("'quantile'", "Known: aps, lac, raps")),
+    ("two-moons", ("--conformal", "quantile"), ("'quantile'", "Known: aps, lac, raps")),
     ("x-sin-x", ("--calibrate", "vector"), ("regression 'vector'", "Known: member_temperature, none, temperature")),
-    ("x-sin-x", ("--sets", "lac"), ("'lac'", "Known: absolute, normalised, quantile")),
+    ("x-sin-x", ("--conformal", "lac"), ("'lac'", "Known: absolute, normalised, quantile")),
 ]
 
 

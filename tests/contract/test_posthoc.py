@@ -14,17 +14,17 @@ from murmuration.errors import Failure, Misuse
 from murmuration.posthoc import PostHocConfig
 from murmuration.recipe import Plan
 
-PLAN = Plan(members=2, epochs=1, batch_size=64, engine="loop", posthoc=PostHocConfig(sets="aps", level=0.8))
+PLAN = Plan(members=2, epochs=1, batch_size=64, engine="loop", posthoc=PostHocConfig(conformal="aps", coverage=0.8))
 BOTH = pytest.mark.parametrize("preset", ["single", "deep-ensemble"])  # how members were trained has no say
 
 
-def same_promises(a: mm.Ensemble, b: mm.Ensemble, data: Data) -> None:
+def same_regions(a: mm.Ensemble, b: mm.Ensemble, data: Data) -> None:
     """Equal bits of predictions, sets and decisions."""
     assert a.posthoc is not None
     assert a.posthoc == b.posthoc
     one, other = a.predict(data.test.x), b.predict(data.test.x)
     assert torch.equal(one.outputs, other.outputs)
-    kept, again = (each.posthoc.kept(pred, data.test.y) for each, pred in ((a, one), (b, other)))
+    kept, again = (each.posthoc.per_example(pred, data.test.y) for each, pred in ((a, one), (b, other)))
     assert kept.keys() == again.keys()
     for name in kept:
         np.testing.assert_array_equal(kept[name], again[name])
@@ -40,15 +40,15 @@ def test_predictions_before_the_calibrator_are_those_without_posthoc(preset, moo
     changed = guarded.predict(moons.test.x)
     assert not torch.equal(changed.outputs, raw.outputs)
     assert torch.equal(changed.outputs, guarded.posthoc.calibrated(raw).outputs)
-    same_promises(guarded, plain.fit_posthoc(moons.val.x, moons.val.y, PLAN.posthoc), moons)
+    same_regions(guarded, plain.fit_posthoc(moons.val.x, moons.val.y, PLAN.posthoc), moons)
     guarded.save(tmp_path / "saved")
-    same_promises(guarded, mm.load(tmp_path / "saved"), moons)
+    same_regions(guarded, mm.load(tmp_path / "saved"), moons)
 
 
 @BOTH
 def test_a_killed_run_has_the_posthoc_of_an_undisturbed_one(preset, moons: Data, tmp_path: Path):
     undisturbed = mm.fit("mlp", moons, recipe=preset, plan=PLAN, out=tmp_path / "whole")
-    same_promises(undisturbed, mm.load(tmp_path / "whole"), moons)
+    same_regions(undisturbed, mm.load(tmp_path / "whole"), moons)
 
     def stop(text, done, total, record):
         if done == 10:
@@ -57,7 +57,7 @@ def test_a_killed_run_has_the_posthoc_of_an_undisturbed_one(preset, moons: Data,
     with pytest.raises(InterruptedError):
         mm.fit("mlp", moons, recipe=preset, plan=PLAN, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
     assert not (tmp_path / "run" / "posthoc.json").exists()
-    same_promises(undisturbed, mm.resume(tmp_path / "run"), moons)
+    same_regions(undisturbed, mm.resume(tmp_path / "run"), moons)
     files = [(tmp_path / name / "posthoc.json").read_bytes() for name in ("whole", "run")]
     assert files[0] == files[1]
 
@@ -101,7 +101,7 @@ def test_damaged_posthoc_are_named_by_their_file(moons: Data, tmp_path: Path):
     mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "run")
     file = tmp_path / "run" / "posthoc.json"
     whole = json.loads(file.read_text())
-    whole["sets"][0]["level"] = 7
+    whole["conformal"][0]["coverage"] = 7
     for text in (file.read_text()[:-50], "[]", json.dumps(whole)):
         file.write_text(text)
         with pytest.raises(Failure) as caught:

@@ -67,7 +67,7 @@ def test_with_posthoc_scores_are_those_after_them(guarded, plain, digits):
 
 
 def test_rules_without_a_calibrator_change_no_score(ensemble, plain, digits):
-    found = assess(ensemble.fit_posthoc(digits.val.x, digits.val.y, PostHocConfig("none", sets="raps")), digits)
+    found = assess(ensemble.fit_posthoc(digits.val.x, digits.val.y, PostHocConfig("none", conformal="raps")), digits)
     assert not found.applied
     assert found.after is None
     assert triples(found.scores) == triples(plain.scores)
@@ -94,10 +94,10 @@ def test_sets_are_listed_by_method_then_class_then_shift(guarded, digits):
     classes = [f"class {k}" for k in range(10)]
     assert [each.where for each in found] == ["test"] * 3 + classes + [f"corrupted, severity {v}" for v in (1, 3)]
     assert [each.method for each in found] == ["lac", "aps", "raps"] + ["lac"] * 12
-    for each, rule in zip(found[:3], guarded.guard.sets, strict=True):
+    for each, rule in zip(found[:3], guarded.guard.conformal, strict=True):
         assert each.coverage == rule.sets(pred)[np.arange(len(y)), y].mean()
         assert (each.size, each.examples, each.taught) == (rule.sets(pred).sum(1).mean(), len(y), rule.examples)
-    inside = guarded.guard.sets[0].sets(pred)[np.arange(len(y)), y]
+    inside = guarded.guard.conformal[0].sets(pred)[np.arange(len(y)), y]
     for k, each in enumerate(found[3:13]):
         assert each.coverage == pytest.approx(inside[y == k].mean(), abs=1e-15)
         assert each.examples == (y == k).sum()
@@ -110,7 +110,7 @@ def test_rules_are_judged_after_the_calibrator(ensemble, digits):
     found, pred = assess(guarded, digits), guarded.predict(digits.test.x)
     wrong = (pred.predicted != digits.test.y).double().numpy()
     assert wrong.mean() != 1 - found.before.columns["correct"].mean()  # type: ignore[union-attr]
-    for each, rule in zip(found.rules, guarded.posthoc.declining, strict=True):  # type: ignore[union-attr]
+    for each, rule in zip(found.rules, guarded.posthoc.abstention, strict=True):  # type: ignore[union-attr]
         answered = rule.answers(pred.confidence.numpy())
         assert each.answered == answered.mean()
         if answered.any():
@@ -128,19 +128,19 @@ def test_members_are_scored_alone(plain, ensemble, digits):
 
 def test_numbers_are_assessed_alike():
     data = mm.open_data("x-sin-x")
-    ensemble = mm.fit("mlp", data, plan=replace(PLAN, posthoc=PostHocConfig(level=0.7, decline_cost=0.4)))
+    ensemble = mm.fit("mlp", data, plan=replace(PLAN, posthoc=PostHocConfig(coverage=0.7, abstain_cost=0.4)))
     found = assess(ensemble, data)
     pred = ensemble.predict(data.test.x)
     assert found.applied
     assert triples(found.scores) == triples(mm.score(pred, data.test.y))
     assert [each.where for each in found.sets] == ["test"] * 3  # there are no classes to list
-    low, high = ensemble.posthoc.sets[0].intervals(pred)  # type: ignore[union-attr]
+    low, high = ensemble.posthoc.conformal[0].intervals(pred)  # type: ignore[union-attr]
     inside = (low <= data.test.y.numpy()) & (data.test.y.numpy() <= high)
     assert found.sets[0].coverage == inside.mean()
     for index, scores in enumerate(found.members):
         alone = mm.score(pred.select([index]), data.test.y)
         assert scores == {name: pytest.approx(float(alone[name]), rel=1e-9) for name in ("rmse", "nll")}
-    answered = pred.total_var.mean(-1).sqrt().numpy() <= ensemble.posthoc.declining[0].threshold  # type: ignore[union-attr]
+    answered = pred.total_var.mean(-1).sqrt().numpy() <= ensemble.posthoc.abstention[0].threshold  # type: ignore[union-attr]
     assert found.rules[0].answered == answered.mean()
 
 
@@ -158,7 +158,7 @@ def test_the_record_is_json_without_numbers_it_cannot_hold(guarded, digits):
         "fingerprint": guarded.exam.fingerprint,
     }
     assert record["sets"][0]["coverage"]["value"] == float(guarded.sets[0].coverage)
-    assert [rule["name"] for rule in record["declining"]] == ["cost", "risk", "risk-control"]
+    assert [rule["name"] for rule in record["declining"]] == ["cost", "error-rate", "risk-control"]
     assert not {"shift", "ood", "groups", "trouble"} & set(record)
 
 

@@ -29,7 +29,7 @@ from murmuration.reports.curves import triple
 
 LAC = SetRule("lac", 0.6, 0.55, 10, 2)  # classes of probability 0.45 or more
 COST = Abstention("cost", "confidence", 0.7, 0.2, "none", 10, (3.0, 0.5))
-RISK = Abstention("risk", "confidence", 2.0, 0.05, "none", 10)  # answers nothing
+RISK = Abstention("error-rate", "confidence", 2.0, 0.05, "none", 10)  # answers nothing
 GUARD = PostHoc(None, (LAC,), (COST, RISK), 0, 10)
 
 PRED = Predictive.from_probs([[0.9, 0.1], [0.6, 0.4], [0.5, 0.5], [0.2, 0.8]])
@@ -74,7 +74,7 @@ def test_groups_have_the_first_rule_and_ten_examples_at_least():
     found = sets_by_group(guard, evaluation, parts)
     assert [(each.method, each.where, each.examples) for each in found] == [("lac", "enough", 10), ("lac", "all", 300)]
     assert triple(found[1].coverage) == triple(sets_found(guard, evaluation, "test")[0].coverage)
-    inside = guard.sets[0].sets(guard.calibrated(pred))[np.arange(10), y[:10]]  # type: ignore[union-attr]
+    inside = guard.conformal[0].sets(guard.calibrated(pred))[np.arange(10), y[:10]]  # type: ignore[union-attr]
     assert found[0].coverage == inside.mean()
 
 
@@ -138,7 +138,7 @@ def test_exchangeable_examples_seldom_look_broken():
         learn = torch.arange(trial * 160, trial * 160 + 40)
         test = torch.arange(trial * 160 + 40, (trial + 1) * 160)
         guard = fit_posthoc_of_lac(pred.at(learn), y[learn])
-        kept = guard.kept(pred.at(test), y[test])
+        kept = guard.per_example(pred.at(test), y[test])
         share = float(kept["covered_lac"].mean())
         broken += SetsFound("lac", 0.9, "", Score(*wilson_of(share, 120)), Score(1, 1, 1), 120, 40).broken
     assert broken < 13

@@ -22,7 +22,7 @@ from murmuration.posthoc import PostHocConfig
 from murmuration.recipe import Plan
 from murmuration.reports.curves import triple
 
-PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop", posthoc=PostHocConfig(sets="aps"))
+PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop", posthoc=PostHocConfig(conformal="aps"))
 THREE = Corrupting(("gaussian_noise", "contrast", "pixelate"), (2, 5), seed=3)
 TABLE = Corrupting(("feature_noise", "covariate_drift"), (1, 4))
 
@@ -78,7 +78,7 @@ def test_with_a_calibrator_all_scores_are_those_after_it(guarded, exam, found):
     pred = guarded.predict(x)
     cell = next(cell for cell in after.cells if (cell.corruption, cell.severity) == ("contrast", 5))
     nearly(cell.scores["nll"], mm.score(pred, exam.split.y)["nll"])
-    rule = guarded.posthoc.sets[0]  # type: ignore[union-attr]
+    rule = guarded.posthoc.conformal[0]  # type: ignore[union-attr]
     sets = rule.sets(pred)  # type: ignore[union-attr]
     nearly(cell.scores["set_size"], sets.sum(1).mean())
     nearly(cell.scores["set_coverage"], sets[np.arange(len(sets)), exam.split.y.numpy()].mean())
@@ -121,7 +121,7 @@ def test_tables_and_numbers_are_scored_alike(task):
 def test_intervals_without_ends_have_a_coverage_and_no_size():
     """A promise of 99 % takes 99 examples, and the rules have 20."""
     data = table_of("regression")
-    ensemble = mm.fit("mlp", data, members=2, epochs=1, plan=Plan(engine="loop", posthoc=PostHocConfig(level=0.99)))
+    ensemble = mm.fit("mlp", data, members=2, epochs=1, plan=Plan(engine="loop", posthoc=PostHocConfig(coverage=0.99)))
     whole = assess(ensemble, data)
     shift = assess_shift(ensemble, exam_of(data), TABLE, guard=whole.guard, applied=True)
     assert shift.pooled["set_coverage"] == 1.0

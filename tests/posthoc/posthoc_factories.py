@@ -12,15 +12,15 @@ from murmuration.predictive import Predictive
 CASES = {
     "classes": (made_classes(200, distortion=2.0), PostHocConfig()),
     "classes, raps, costs": (made_classes(301), PostHocConfig("vector", 0.8, "raps", 0.1, 5.0, 1.0)),
-    "classes, aps, no calibrator": (made_classes(120), PostHocConfig("none", sets="aps")),
+    "classes, aps, no calibrator": (made_classes(120), PostHocConfig("none", conformal="aps")),
     "isotonic": (made_classes(200, distortion=0.5), PostHocConfig("isotonic")),
     "member temperatures": (made_classes(100), PostHocConfig("member_temperature")),
     "one target": (made_numbers(200, distortion=0.5), PostHocConfig()),
     "two targets": (
         made_numbers(151, targets=2),
-        PostHocConfig("member_temperature", 0.8, "normalised", decline_cost=0.7),
+        PostHocConfig("member_temperature", 0.8, "normalised", abstain_cost=0.7),
     ),
-    "endless": (made_numbers(20), PostHocConfig(level=0.99)),
+    "endless": (made_numbers(20), PostHocConfig(coverage=0.99)),
 }
 
 

@@ -11,7 +11,7 @@ from murmuration.errors import Failure, Misuse
 from murmuration.posthoc.abstention import (
     Abstention,
     by_cost,
-    by_risk,
+    by_error_rate,
     by_risk_control,
     chow_threshold,
     coverage_at_risk,
@@ -58,12 +58,12 @@ def test_by_cost_comes_near_chow_for_calibrated_probabilities() -> None:
     assert chow_threshold(5.0, 1.0) == pytest.approx(0.8)
     assert abs(rule.threshold - 0.8) < 4 * (0.32 / examples) ** (1 / 3)
     assert rule.target == pytest.approx(0.2)
-    assert rule.promise.startswith("none; the smallest mean cost on 100,000 examples (an error costs 5, declining 1)")
+    assert rule.guarantee.startswith("no guarantee; smallest mean cost on 100,000 examples (error 5, abstain 1)")
 
 
 def test_costs_at_the_ends() -> None:
     confidence, wrong = calibrated(500)
-    assert by_cost(confidence, wrong, error_cost=1, abstain_cost=1.5).threshold == -math.inf  # declining never pays
+    assert by_cost(confidence, wrong, error_cost=1, abstain_cost=1.5).threshold == -math.inf  # abstaining never pays
     free = by_cost(confidence, wrong, abstain_cost=0.0)
     assert not wrong[free.answers(confidence)].any()
     assert by_cost(confidence, np.zeros(500)).answers(np.array([0.0])).all()  # never wrong: always answer
@@ -72,40 +72,42 @@ def test_costs_at_the_ends() -> None:
 
 
 def test_answers_follow_the_direction_of_the_uncertainty() -> None:
-    surer = Abstention("risk", "confidence", 0.5, 0.05, "", 10)
+    surer = Abstention("error-rate", "confidence", 0.5, 0.05, "", 10)
     assert surer.answers([0.4, 0.5, 0.6, math.nan]).tolist() == [False, True, True, False]
-    unsurer = Abstention("risk", "mutual_information", 0.5, 0.05, "", 10)
+    unsurer = Abstention("error-rate", "mutual_information", 0.5, 0.05, "", 10)
     assert unsurer.answers([0.4, 0.5, 0.6, math.nan]).tolist() == [True, True, False, False]
 
 
 def test_confidence_and_its_complement_give_the_same_answers() -> None:
     confidence, wrong = calibrated(4000)
-    for choose in (by_cost, by_risk, by_risk_control):
+    for choose in (by_cost, by_error_rate, by_risk_control):
         one, other = choose(confidence, wrong), choose(1 - confidence, wrong, uncertainty="doubt")
         assert (one.answers(confidence) == other.answers(1 - confidence)).all()
         assert 0 < one.answers(confidence).mean() < 1
 
 
-def test_by_risk_promises_only_what_the_examples_show() -> None:
+def test_by_error_rate_guarantees_only_what_the_examples_show() -> None:
     confidence, wrong = calibrated(4000)
-    rule = by_risk(confidence, wrong, risk=0.1, confidence_level=0.9)
-    assert (rule.name, rule.target, rule.examples) == ("risk", 0.1, 4000)
-    assert rule.promise == "with probability 0.9, at most 0.1 of the answers are wrong"
+    rule = by_error_rate(confidence, wrong, max_error_rate=0.1, confidence_level=0.9)
+    assert (rule.name, rule.target, rule.examples) == ("error-rate", 0.1, 4000)
+    assert rule.guarantee == "with probability 0.9, at most 0.1 of the answers are wrong"
     assert wrong[rule.answers(confidence)].mean() < 0.1
-    few = by_risk(confidence[:50], wrong[:50])
-    assert few.promise == "none: 50 examples do not show that even the surest answers err at most 0.05"
+    few = by_error_rate(confidence[:50], wrong[:50])
+    assert few.guarantee == (
+        "no guarantee: 50 examples do not show that even the most certain answers have an error rate of at most 0.05"
+    )
     assert not few.answers([0.5, 1.0]).any()
-    assert not by_risk(1 - confidence[:50], wrong[:50], uncertainty="entropy").answers([0.0, 1.0]).any()
+    assert not by_error_rate(1 - confidence[:50], wrong[:50], uncertainty="entropy").answers([0.0, 1.0]).any()
 
 
-def test_by_risk_control_says_what_it_promises() -> None:
+def test_by_risk_control_says_what_it_guarantees() -> None:
     confidence, wrong = calibrated(4000)
-    rule = by_risk_control(confidence, wrong, risk=0.02)
-    assert rule.promise == "on average, at most 0.02 of all inputs are answered and wrong"
+    rule = by_risk_control(confidence, wrong, max_risk=0.02)
+    assert rule.guarantee == "on average, at most 0.02 of all inputs are answered and wrong"
     lost = (wrong * rule.answers(confidence)).sum()
     assert lost + 1 <= 0.02 * 4001 < lost + 2  # one more error would be too many
     few = by_risk_control(confidence[:18], wrong[:18])
-    assert few.promise == "none: a risk of 0.05 needs at least 19 examples, and there are 18"
+    assert few.guarantee == "no guarantee: a risk of 0.05 needs at least 19 examples, got 18"
     assert not few.answers([1.0]).any()
 
 
@@ -123,7 +125,7 @@ def test_coverage_at_risk_and_risk_at_coverage_by_hand() -> None:
 
 
 def test_regression_losses() -> None:
-    """Errors of the size of the predicted spread: declining the wide ones keeps the mean error down."""
+    """Errors of the size of the predicted spread: abstaining the wide ones keeps the mean error down."""
     rng = np.random.default_rng(0)
     std = rng.uniform(0.1, 2, 5000)
     error = np.abs(std * rng.normal(size=5000))
@@ -132,11 +134,11 @@ def test_regression_losses() -> None:
     # E|error| = std sqrt(2 / pi): answering up to s errs (0.1 + s) / 2 * 0.798 = 0.5 on average, at s = 1.153
     assert half == pytest.approx((1.153 - 0.1) / 1.9, abs=0.04)
     rule = by_cost(std, error, error_cost=1.0, abstain_cost=0.8, uncertainty="total_std")
-    # declining pays where std sqrt(2 / pi) > 0.8, at 1.003; the noise grows as in Chow's case, (0.25 / n)^(1/3) = 0.037
+    # abstaining pays where std sqrt(2 / pi) > 0.8, at 1.003; the noise is that of Chow's case, (0.25 / n)^(1/3) = 0.037
     assert rule.threshold == pytest.approx(1.003, abs=4 * 0.037)
 
 
-@pytest.mark.parametrize("choose", [by_cost, by_risk, by_risk_control])
+@pytest.mark.parametrize("choose", [by_cost, by_error_rate, by_risk_control])
 def test_json_round_trip(choose) -> None:
     for examples in (10, 4000):
         rule = choose(*calibrated(examples))
@@ -164,20 +166,20 @@ def test_misuse_is_named() -> None:
     ):
         by_cost([], [])
     with pytest.raises(Misuse, match=r"values of shape \(9,\) and losses of shape \(10,\)"):
-        by_risk(confidence[1:], wrong)
+        by_error_rate(confidence[1:], wrong)
     with pytest.raises(Misuse, match=r"value nan at \[0\]: expected a finite number; leave such inputs out"):
         coverage_at_risk(np.full(10, math.nan), wrong, 0.1)
     with pytest.raises(Misuse, match=r"loss inf at \[0\]"):
         by_cost(confidence, np.full(10, math.inf))
-    with pytest.raises(Misuse, match=r"a loss of 0.5: by_risk counts errors, and needs losses of 0 .* and 1"):
-        by_risk(confidence, np.full(10, 0.5))
+    with pytest.raises(Misuse, match=r"a loss of 0.5: by_error_rate counts errors, and needs losses of 0 .* and 1"):
+        by_error_rate(confidence, np.full(10, 0.5))
     with pytest.raises(Misuse, match=r"losses from 3 to 3: by_risk_control needs them within \[0, 1\]"):
         by_risk_control(confidence, np.full(10, 3.0))
-    with pytest.raises(Misuse, match=r"risk 5 is outside \(0, 1\): write for example 0.05"):
-        by_risk(confidence, wrong, risk=5)
+    with pytest.raises(Misuse, match=r"max_error_rate 5 is outside \(0, 1\): write for example 0.05"):
+        by_error_rate(confidence, wrong, max_error_rate=5)
     with pytest.raises(Misuse, match=r"an error cost of 0 and an abstain cost of 0.2: expected the first above 0"):
         by_cost(confidence, wrong, error_cost=0)
     with pytest.raises(Misuse, match=r"coverage 0 is outside \(0, 1\]: write for example 0.8"):
         risk_at_coverage(confidence, wrong, 0)
-    with pytest.raises(Misuse, match="rule 'risk' weighs no costs: choose it with by_cost"):
-        by_risk(*calibrated(10)).cost(confidence, wrong)
+    with pytest.raises(Misuse, match="rule 'error-rate' has no costs: choose it with by_cost"):
+        by_error_rate(*calibrated(10)).cost(confidence, wrong)

@@ -1,7 +1,7 @@
 """The promise: over random splits, coverage has the mean and the spread that theory gives, for every method.
 
 With n examples kept aside and m new inputs, the number covered is beta-binomial with parameters m, k and
-n + 1 - k, k = ceil((n + 1) level), whatever the model, if no two scores are equal. Splits of one fixed
+n + 1 - k, k = ceil((n + 1) coverage), whatever the model, if no two scores are equal. Splits of one fixed
 pool are independent given the pool and have this very distribution, since only ranks count.
 """
 
@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from murmuration.posthoc.conformal import METHODS, SetRule, coverage, fit_conformal, place_of
+from murmuration.posthoc.conformal import CONFORMAL_METHODS, SetRule, covered, fit_conformal, quantile_rank
 from murmuration.predictive import Predictive
 
 SPLITS, KEPT, NEW, LEVEL = 200, 150, 350, 0.9
-PLACE = place_of(KEPT, LEVEL)
+PLACE = quantile_rank(KEPT, LEVEL)
 MEAN = PLACE / (KEPT + 1)
 VARIANCE = MEAN * (1 - MEAN) * (KEPT + 1 + NEW) / (NEW * (KEPT + 2))  # of the covered share
 
@@ -47,21 +47,25 @@ def regression(members: int) -> tuple[Predictive, np.ndarray]:
 def covered_shares(method: str, *, randomised: bool = True, never_empty: bool = False) -> np.ndarray:
     """The covered share (SPLITS,) of the new inputs in each random split."""
     # quantiles of one member need no search, which would take most of the time
-    pred, y = classification() if method in METHODS["classification"] else regression(1 if method == "quantile" else 3)
+    pred, y = (
+        classification()
+        if method in CONFORMAL_METHODS["classification"]
+        else regression(1 if method == "quantile" else 3)
+    )
     shares = []
     for split in range(SPLITS):
         order = np.random.default_rng(split).permutation(KEPT + NEW)
         kept, new = (replace(pred, outputs=pred.outputs[:, part]) for part in (order[:KEPT], order[KEPT:]))
-        rule = fit_conformal(method, kept, y[order[:KEPT]], level=LEVEL, seed=split)
+        rule = fit_conformal(method, kept, y[order[:KEPT]], coverage=LEVEL, seed=split)
         if isinstance(rule, SetRule):
             regions = replace(rule, randomised=randomised, never_empty=never_empty).sets(new)
-            shares.append(coverage(regions, y[order[KEPT:]]).mean())
+            shares.append(covered(regions, y[order[KEPT:]]).mean())
         else:
-            shares.append(coverage(rule.intervals(new), y[order[KEPT:]]).mean())
+            shares.append(covered(rule.intervals(new), y[order[KEPT:]]).mean())
     return np.array(shares)
 
 
-@pytest.mark.parametrize("method", [*METHODS["classification"], *METHODS["regression"]])
+@pytest.mark.parametrize("method", [*CONFORMAL_METHODS["classification"], *CONFORMAL_METHODS["regression"]])
 def test_coverage_is_what_was_promised(method: str) -> None:
     shares = covered_shares(method)
     assert abs(shares.mean() - MEAN) < 4 * math.sqrt(VARIANCE / SPLITS)

@@ -9,14 +9,14 @@ import pytest
 
 from murmuration.errors import Failure, Misuse
 from murmuration.posthoc.conformal import (
-    METHODS,
+    CONFORMAL_METHODS,
     GroupedRule,
     IntervalRule,
     SetRule,
-    coverage,
-    fit_by_group,
+    covered,
     fit_conformal,
-    sizes,
+    fit_conformal_by_group,
+    region_sizes,
 )
 from murmuration.posthoc.serialization import from_json, to_json
 from murmuration.predictive import Predictive
@@ -40,26 +40,26 @@ TARGETS = [0.5, 0.0, 4.0]  # errors 0.5, 1, 2; in standard deviations 0.5, 0.5, 
 
 
 def test_absolute_by_hand() -> None:
-    rule = fit_conformal("absolute", ONE, TARGETS, level=0.5)  # the ceil(4 * 0.5) = 2nd smallest error
+    rule = fit_conformal("absolute", ONE, TARGETS, coverage=0.5)  # the ceil(4 * 0.5) = 2nd smallest error
     assert rule.threshold == 1.0
     low, high = rule.intervals(ONE)
     assert (low.ravel().tolist(), high.ravel().tolist()) == ([-1, 0, 1], [1, 2, 3])
-    assert coverage((low, high), TARGETS).tolist() == [True, True, False]
-    assert sizes((low, high)).tolist() == [2, 2, 2]
+    assert covered((low, high), TARGETS).tolist() == [True, True, False]
+    assert region_sizes((low, high)).tolist() == [2, 2, 2]
 
 
 def test_normalised_by_hand_with_one_member() -> None:
-    rule = fit_conformal("normalised", ONE, TARGETS, level=0.5)
+    rule = fit_conformal("normalised", ONE, TARGETS, coverage=0.5)
     assert isinstance(rule, IntervalRule)
     assert rule.scale == "total"
     assert rule.threshold == pytest.approx(0.5, abs=1e-12)
-    assert sizes(rule.intervals(ONE)) == pytest.approx([1, 2, 4], abs=1e-12)
+    assert region_sizes(rule.intervals(ONE)) == pytest.approx([1, 2, 4], abs=1e-12)
 
 
 def test_quantile_moves_both_ends_by_the_threshold() -> None:
     # A standard normal's central half ends at -+0.6745; the median target lies 0.2 outside it.
     three = Predictive.from_moments(np.zeros((1, 3, 1)), 1.0)
-    rule = fit_conformal("quantile", three, np.array([0.0, -0.8744897501960817, 3.0]), level=0.5)
+    rule = fit_conformal("quantile", three, np.array([0.0, -0.8744897501960817, 3.0]), coverage=0.5)
     assert rule.threshold == pytest.approx(0.2, abs=1e-12)
     low, high = rule.intervals(three)
     assert high.ravel() == pytest.approx(np.full(3, 0.8744897501960817), abs=1e-12)
@@ -69,17 +69,17 @@ def test_quantile_moves_both_ends_by_the_threshold() -> None:
 def test_an_interval_turned_inside_out_becomes_its_middle() -> None:
     # All targets at the mean of wide predictions: the score is minus the half-width, and the narrow one vanishes.
     wide = Predictive.from_moments(np.zeros((1, 3, 1)), 10.0)
-    rule = fit_conformal("quantile", wide, np.zeros(3), level=0.5)
+    rule = fit_conformal("quantile", wide, np.zeros(3), coverage=0.5)
     narrow = Predictive.from_moments(np.full((1, 1, 1), 7.0), 1.0)
     low, high = rule.intervals(narrow)
     assert low.item() == high.item() == pytest.approx(7.0, abs=1e-12)
-    assert sizes((low, high)).tolist() == [0.0]
+    assert region_sizes((low, high)).tolist() == [0.0]
 
 
 def test_the_epistemic_scale_is_the_spread_of_members_with_a_floor() -> None:
     mean = np.array([[[0.0], [5.0], [1.0]], [[2.0], [5.0], [3.0]]])  # spread 1, 0, 1
     two = Predictive.from_moments(mean, 3.0)
-    rule = fit_conformal("normalised", two, [3.0, 5.0, 2.0], level=0.5)
+    rule = fit_conformal("normalised", two, [3.0, 5.0, 2.0], coverage=0.5)
     assert isinstance(rule, IntervalRule)
     assert rule.scale == "epistemic"
     low, high = IntervalRule("normalised", 0.5, (2.0,), 3, "epistemic").intervals(two)
@@ -93,7 +93,7 @@ def test_with_one_member_the_epistemic_scale_gives_the_intervals_of_the_total() 
     assert np.allclose(ends[0], ends[1], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("method", METHODS["regression"])
+@pytest.mark.parametrize("method", CONFORMAL_METHODS["regression"])
 def test_several_targets_are_treated_each_on_its_own(method: str) -> None:
     pred, y = regression(targets=2)
     both = fit_conformal(method, pred, y)
@@ -106,7 +106,7 @@ def test_several_targets_are_treated_each_on_its_own(method: str) -> None:
         assert rule.threshold == pytest.approx(both.thresholds[target], abs=1e-12)
         assert np.allclose(rule.intervals(alone), [end[:, [target]] for end in ends], atol=1e-12)
     inside = (ends[0] <= y) & (y <= ends[1])
-    assert (coverage(ends, y) == inside.mean(1)).all()
+    assert (covered(ends, y) == inside.mean(1)).all()
 
 
 def test_too_few_examples_give_infinite_intervals() -> None:
@@ -114,11 +114,11 @@ def test_too_few_examples_give_infinite_intervals() -> None:
     low, high = rule.intervals(ONE)
     assert (low == -math.inf).all()
     assert (high == math.inf).all()
-    assert coverage((low, high), TARGETS).all()
-    assert "3 examples are fewer than the 9 that level 0.9 needs" in rule.about
+    assert covered((low, high), TARGETS).all()
+    assert "regions are unbounded: 3 calibration examples, and coverage 0.9 needs 9" in rule.about
 
 
-@pytest.mark.parametrize("method", METHODS["regression"])
+@pytest.mark.parametrize("method", CONFORMAL_METHODS["regression"])
 @pytest.mark.parametrize("inputs", [5, 50])
 def test_json_round_trip(method: str, inputs: int) -> None:
     rule = fit_conformal(method, *regression(inputs, targets=2))
@@ -152,7 +152,7 @@ def test_misuse_is_named() -> None:
     with pytest.raises(Misuse, match="intervals belong to regression, and this is a classification"):
         rule.intervals(Predictive.from_probs([[0.5, 0.5]]))
     with pytest.raises(Misuse, match=r"targets of shape \(3, 1\) for intervals of shape \(20, 1\)"):
-        coverage(rule.intervals(pred), [1.0, 2.0, 3.0])
+        covered(rule.intervals(pred), [1.0, 2.0, 3.0])
 
 
 def test_a_rule_for_each_group_covers_each_group() -> None:
@@ -163,11 +163,11 @@ def test_a_rule_for_each_group_covers_each_group() -> None:
     y = noise * rng.normal(size=4000)
     pred = Predictive.from_moments(np.zeros((1, 2000, 1)), 1.0)
     together = fit_conformal("absolute", pred, y[:2000])
-    apart = fit_by_group("absolute", pred, y[:2000], names[:2000])
+    apart = fit_conformal_by_group("absolute", pred, y[:2000], names[:2000])
     noisy = names[2000:] == "noisy"
     # 1,000 examples and as many new inputs: the share scatters by sqrt(2 * 0.9 * 0.1 / 1000) = 0.013
-    assert coverage(together.intervals(pred), y[2000:])[noisy].mean() < 0.9 - 4 * 0.013
-    inside = coverage(apart.intervals(pred, names[2000:]), y[2000:])
+    assert covered(together.intervals(pred), y[2000:])[noisy].mean() < 0.9 - 4 * 0.013
+    inside = covered(apart.regions(pred, names[2000:]), y[2000:])
     assert abs(inside[noisy].mean() - 0.9) < 4 * 0.013
     assert abs(inside[~noisy].mean() - 0.9) < 4 * 0.013
 
@@ -177,16 +177,14 @@ def test_grouped_rules_equal_the_rules_of_their_groups() -> None:
     probs = rng.dirichlet(np.ones(4), size=90)
     labels, names = rng.integers(4, size=90), np.arange(90) % 3
     pred = Predictive.from_probs(probs)
-    rule = fit_by_group("lac", pred, labels, names, level=0.6)
-    found = rule.sets(pred, np.where(names == 2, 7, names))  # group 7 was never seen
+    rule = fit_conformal_by_group("lac", pred, labels, names, coverage=0.6)
+    found = rule.regions(pred, np.where(names == 2, 7, names))  # group 7 was never seen
     for name in (0, 1):
-        alone = fit_conformal("lac", Predictive.from_probs(probs[names == name]), labels[names == name], level=0.6)
+        alone = fit_conformal("lac", Predictive.from_probs(probs[names == name]), labels[names == name], coverage=0.6)
         assert (found[names == name] == alone.sets(pred)[names == name]).all()
     assert (found[names == 2] == rule.rest.sets(pred)[names == 2]).all()
     assert from_json(json.loads(json.dumps(to_json(rule))), GroupedRule, "rule", (SetRule,)) == rule
     with pytest.raises(Misuse, match=r"groups of shape \(2,\) for 90 inputs: expected \(90,\)"):
-        rule.sets(pred, ["a", "b"])
-    with pytest.raises(Misuse, match="this rule is for classification and makes sets, not intervals"):
-        rule.intervals(pred, names)
+        rule.regions(pred, ["a", "b"])
     with pytest.raises(Failure, match="damaged rule: field 'rules' of GroupedRule is missing"):
         from_json({"type": "GroupedRule"}, GroupedRule, "rule", (SetRule,))

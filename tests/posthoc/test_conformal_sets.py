@@ -10,16 +10,16 @@ import pytest
 
 from murmuration.errors import Failure, Misuse
 from murmuration.posthoc.conformal import (
-    METHODS,
+    CONFORMAL_METHODS,
     IntervalRule,
     SetRule,
-    coverage,
+    conformal_quantile,
+    covered,
+    fewest_examples,
     fit_conformal,
-    least_examples,
-    place_of,
+    quantile_rank,
     ranked_scores,
-    sizes,
-    threshold_of,
+    region_sizes,
     uniforms,
 )
 from murmuration.posthoc.serialization import from_json, to_json
@@ -45,7 +45,7 @@ LABELS = [0, 1, 1, 2]  # scores of lac: 0.3, 0.7, 0.2, 0.6
 
 def test_lac_by_hand() -> None:
     # level 0.6 of four: the ceil(5 * 0.6) = 3rd smallest score, 0.6; in are the classes of probability 0.4 and more
-    rule = fit_conformal("lac", FOUR, LABELS, level=0.6)
+    rule = fit_conformal("lac", FOUR, LABELS, coverage=0.6)
     assert isinstance(rule, SetRule)
     assert rule.threshold == pytest.approx(0.6, abs=1e-12)
     assert rule.examples == 4
@@ -53,8 +53,8 @@ def test_lac_by_hand() -> None:
     empty = replace(rule, never_empty=False)
     assert empty.sets(new).tolist() == [[True, True, False], [True, False, False], [False, False, False]]
     assert rule.sets(new)[2].tolist() == [True, False, False]  # never empty: the most probable, the first of equals
-    assert sizes(rule.sets(new)).tolist() == [2, 1, 1]
-    assert coverage(rule.sets(new), [1, 1, 0]).tolist() == [True, False, True]
+    assert region_sizes(rule.sets(new)).tolist() == [2, 1, 1]
+    assert covered(rule.sets(new), [1, 1, 0]).tolist() == [True, False, True]
 
 
 def test_aps_by_hand() -> None:
@@ -80,7 +80,7 @@ def test_raps_without_penalty_is_aps() -> None:
 def test_a_heavy_penalty_cuts_the_largest_sets() -> None:
     pred, labels = model(1000, classes=20)
     largest = [
-        sizes(fit_conformal(method, pred, labels, level=0.8, **options).sets(pred)).max()
+        region_sizes(fit_conformal(method, pred, labels, coverage=0.8, **options).sets(pred)).max()
         for method, options in (("aps", {}), ("raps", {"penalty": 1.0, "start": 4}))
     ]
     assert largest[1] <= 5 < largest[0]
@@ -105,7 +105,7 @@ def test_sets_without_chance_contain_those_with_it() -> None:
 
 def test_batches_get_the_sets_of_the_whole() -> None:
     pred, labels = model(50)
-    rule = fit_conformal("aps", pred, labels, level=0.7)
+    rule = fit_conformal("aps", pred, labels, coverage=0.7)
     parts, first = [], 0
     for batch in pred.batches(7):
         parts.append(rule.sets(batch, first=first))
@@ -121,11 +121,11 @@ def test_the_draws_are_addressed_uniform_and_differ_by_seed_and_moment() -> None
         assert abs(np.corrcoef(whole, other)[0, 1]) < 4 / math.sqrt(4000)
 
 
-def test_the_place_of_the_threshold() -> None:
-    assert [place_of(n, 0.9) for n in (9, 10, 99, 100)] == [9, 10, 90, 91]
-    assert place_of(99, 0.55) == 55  # 100 * 0.55 is 55.00000000000001
-    assert threshold_of(np.array([3.0, 1.0, 2.0]), 0.5) == 2.0
-    assert [least_examples(level) for level in (0.8, 0.9, 0.99)] == [4, 9, 99]
+def test_the_quantile_rank_the_threshold() -> None:
+    assert [quantile_rank(n, 0.9) for n in (9, 10, 99, 100)] == [9, 10, 90, 91]
+    assert quantile_rank(99, 0.55) == 55  # 100 * 0.55 is 55.00000000000001
+    assert conformal_quantile(np.array([3.0, 1.0, 2.0]), 0.5) == 2.0
+    assert [fewest_examples(level) for level in (0.8, 0.9, 0.99)] == [4, 9, 99]
 
 
 def test_too_few_examples_give_all_classes_and_say_so() -> None:
@@ -133,13 +133,13 @@ def test_too_few_examples_give_all_classes_and_say_so() -> None:
     rule = fit_conformal("lac", pred, labels)
     assert rule.threshold == math.inf
     assert rule.sets(pred).all()
-    assert rule.about.endswith("everything is inside, since 8 examples are fewer than the 9 that level 0.9 needs")
+    assert rule.about.endswith("regions are unbounded: 8 calibration examples, and coverage 0.9 needs 9")
     nine = fit_conformal("lac", *model(9))
     assert nine.threshold < math.inf
-    assert nine.about == METHODS["classification"]["lac"].about
+    assert nine.about == CONFORMAL_METHODS["classification"]["lac"].about
 
 
-@pytest.mark.parametrize("method", METHODS["classification"])
+@pytest.mark.parametrize("method", CONFORMAL_METHODS["classification"])
 @pytest.mark.parametrize("inputs", [5, 60])
 def test_json_round_trip(method: str, inputs: int) -> None:
     pred, labels = model(inputs)
@@ -159,14 +159,14 @@ def test_json_round_trip(method: str, inputs: int) -> None:
         ({"examples": 2.5}, "damaged conformal rule: examples is 2.5, expected int"),
         ({"examples": 0}, "damaged conformal rule: 0 examples: expected at least one"),
         ({"randomised": 1}, "damaged conformal rule: randomised is 1, expected bool"),
-        ({"level": 1.5}, "damaged conformal rule: level 1.5 is outside (0, 1): write for example 0.9"),
+        ({"coverage": 1.5}, "damaged conformal rule: coverage 1.5 is outside (0, 1): write for example 0.9"),
         ({"method": "app"}, "damaged conformal rule: unknown classification method 'app': did you mean 'aps'?"),
         ({"penalty": -1}, "damaged conformal rule: penalty -1 from rank 0: expected both 0 or more"),
         ({"colour": 1}, "damaged conformal rule: field 'colour' of SetRule is unknown"),
     ],
 )
 def test_a_damaged_rule_is_refused_in_one_line(change: dict, message: str) -> None:
-    record = {**to_json(fit_conformal("lac", FOUR, LABELS, level=0.5)), **change}
+    record = {**to_json(fit_conformal("lac", FOUR, LABELS, coverage=0.5)), **change}
     with pytest.raises(Failure) as caught:
         read(record)
     assert str(caught.value).startswith(message)
@@ -174,7 +174,7 @@ def test_a_damaged_rule_is_refused_in_one_line(change: dict, message: str) -> No
 
 
 def test_a_rule_with_a_field_missing_or_of_another_shape_is_refused() -> None:
-    record = to_json(fit_conformal("lac", FOUR, LABELS, level=0.5))
+    record = to_json(fit_conformal("lac", FOUR, LABELS, coverage=0.5))
     del record["seed"]
     with pytest.raises(Failure, match="field 'seed' of SetRule is missing"):
         read(record)
@@ -188,8 +188,8 @@ def test_misuse_is_named() -> None:
         Misuse, match=r"unknown classification method 'asp': did you mean 'aps'\? Known: aps, lac, raps"
     ):
         fit_conformal("asp", pred, labels)
-    with pytest.raises(Misuse, match=r"level 90 is outside \(0, 1\): write for example 0.9"):
-        fit_conformal("lac", pred, labels, level=90)
+    with pytest.raises(Misuse, match=r"coverage 90 is outside \(0, 1\): write for example 0.9"):
+        fit_conformal("lac", pred, labels, coverage=90)
     with pytest.raises(Misuse, match=r"penalty=0.1 belongs to 'raps', not to 'lac': leave it out"):
         fit_conformal("lac", pred, labels, penalty=0.1)
     with pytest.raises(Misuse, match=r"label 9 at \[0\]: expected a class index 0..5"):
@@ -199,7 +199,7 @@ def test_misuse_is_named() -> None:
     with pytest.raises(Misuse, match="predictions for 3 classes: this rule was fitted for 6"):
         fit_conformal("lac", pred, labels).sets(FOUR)
     with pytest.raises(Misuse, match=r"labels of shape \(3,\) for 4 inputs: expected \(4,\)"):
-        coverage(np.ones((4, 3), bool), [0, 1, 2])
+        covered(np.ones((4, 3), bool), [0, 1, 2])
 
 
 def test_a_diverged_member_is_named_and_not_averaged_away() -> None:

@@ -7,14 +7,14 @@ from posthoc_factories import CASES, fitted
 from prediction_factories import made_classes, made_numbers
 
 from murmuration.posthoc import PostHocConfig
-from murmuration.posthoc.abstention import by_cost, by_risk, by_risk_control
+from murmuration.posthoc.abstention import by_cost, by_error_rate, by_risk_control
 from murmuration.posthoc.calibration import fit_calibrator
 from murmuration.posthoc.conformal import SetRule, fit_conformal
 from murmuration.posthoc.fit import (
     PostHoc,
+    conformal_methods,
     fit_posthoc,
     halves,
-    set_methods,
 )
 from murmuration.predictive import Predictive
 
@@ -28,7 +28,7 @@ def test_the_halves_share_nothing_and_leave_nothing_out(count):
     first, second = halves(count, PostHocConfig())
     assert sorted([*first.tolist(), *second.tolist()]) == list(range(count))
     assert (len(first), len(second)) == (count // 2, count - count // 2)
-    again = halves(count, PostHocConfig(level=0.5, sets="aps"))
+    again = halves(count, PostHocConfig(coverage=0.5, conformal="aps"))
     assert torch.equal(first, again[0])
     assert torch.equal(second, again[1])
     assert first.tolist() != list(range(count // 2))  # drawn, not cut: the examples of a file may come in an order
@@ -42,7 +42,7 @@ def test_without_a_calibrator_the_rules_get_all():
     assert guard.calibrator is None
     assert guard.calibrated(pred) is pred
     assert (guard.calibrator_examples, guard.rule_examples) == (0, 120)
-    assert guard.sets[0] == fit_conformal("aps", pred, y)
+    assert guard.conformal[0] == fit_conformal("aps", pred, y)
 
 
 def test_weights_of_members_stay_with_the_rows():
@@ -62,9 +62,9 @@ def test_every_part_is_what_its_own_function_makes_of_its_half():
     calibrator = fit_calibrator("temperature", pred.at(first), y[first])
     rest = calibrator(pred.at(second))
     assert guard.calibrator == calibrator
-    assert guard.sets == tuple(fit_conformal(method, rest, y[second]) for method in ("lac", "aps", "raps"))
+    assert guard.conformal == tuple(fit_conformal(method, rest, y[second]) for method in ("lac", "aps", "raps"))
     sure, wrong = rest.mean.amax(-1).numpy(), (rest.mean.argmax(-1).numpy() != y[second]).astype(float)
-    assert guard.declining == (by_cost(sure, wrong), by_risk(sure, wrong), by_risk_control(sure, wrong))
+    assert guard.abstention == (by_cost(sure, wrong), by_error_rate(sure, wrong), by_risk_control(sure, wrong))
     assert (guard.calibrator_examples, guard.rule_examples) == (100, 100)
 
 
@@ -73,25 +73,25 @@ def test_settings_reach_their_part():
     first, second = halves(301, PostHocConfig())
     rest = fit_calibrator("vector", pred.at(first), y[first])(pred.at(second))
     sure, wrong = rest.confidence.numpy(), (rest.predicted.numpy() != y[second]).astype(float)
-    assert guard.sets[0] == fit_conformal("raps", rest, y[second], level=0.8)
-    assert [rule.method for rule in guard.sets] == ["raps", "lac", "aps"]
-    assert guard.declining == (
+    assert guard.conformal[0] == fit_conformal("raps", rest, y[second], coverage=0.8)
+    assert [rule.method for rule in guard.conformal] == ["raps", "lac", "aps"]
+    assert guard.abstention == (
         by_cost(sure, wrong, error_cost=5.0, abstain_cost=1.0),
-        by_risk(sure, wrong, risk=0.1),
-        by_risk_control(sure, wrong, risk=0.1),
+        by_error_rate(sure, wrong, max_error_rate=0.1),
+        by_risk_control(sure, wrong, max_risk=0.1),
     )
 
 
-def test_a_regression_declines_only_if_declining_has_a_price():
-    assert fitted("one target")[0].declining == ()
+def test_a_regression_abstains_only_if_abstaining_has_a_cost():
+    assert fitted("one target")[0].abstention == ()
     guard, pred, y = fitted("two targets")
     first, second = halves(151, PostHocConfig())
     rest = fit_calibrator("member_temperature", pred.at(first), y[first])(pred.at(second))
     spread = rest.total_var.mean(-1).sqrt().numpy()
     errors = np.abs(rest.mean.numpy() - y[second]).mean(-1)
-    assert guard.declining == (by_cost(spread, errors, abstain_cost=0.7, uncertainty="total_std"),)
-    expected = [fit_conformal(m, rest, y[second], level=0.8) for m in ("normalised", "absolute", "quantile")]
-    assert list(guard.sets) == expected
+    assert guard.abstention == (by_cost(spread, errors, abstain_cost=0.7, uncertainty="total_std"),)
+    expected = [fit_conformal(m, rest, y[second], coverage=0.8) for m in ("normalised", "absolute", "quantile")]
+    assert list(guard.conformal) == expected
 
 
 def test_a_known_distortion_is_undone():
@@ -114,13 +114,13 @@ def test_targets_may_be_a_tensor_of_single_precision():
 
 @EVERY
 @pytest.mark.parametrize("size", [7, 64])
-def test_kept_is_what_sets_and_rules_say_however_inputs_are_batched(case, size):
+def test_the_columns_are_what_sets_and_rules_say_however_inputs_are_batched(case, size):
     guard, pred, y = fitted(case)
     changed = guard.calibrated(pred)
     parts, place = [], 0
     for batch in changed.batches(size):
         count = batch.outputs.shape[1]
-        parts.append(guard.kept(batch, y[place : place + count], first=place))
+        parts.append(guard.per_example(batch, y[place : place + count], first=place))
         place += count
     found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     expected = directly(guard, changed, y)
@@ -132,7 +132,7 @@ def test_kept_is_what_sets_and_rules_say_however_inputs_are_batched(case, size):
 def directly(guard: PostHoc, pred: Predictive, y: np.ndarray) -> dict[str, np.ndarray]:
     """The same columns, input by input."""
     found: dict[str, np.ndarray] = {}
-    for rule in guard.sets:
+    for rule in guard.conformal:
         if isinstance(rule, SetRule):
             sets = rule.sets(pred)
             found[f"covered_{rule.method}"] = np.array([chosen[label] for chosen, label in zip(sets, y, strict=True)])
@@ -142,7 +142,7 @@ def directly(guard: PostHoc, pred: Predictive, y: np.ndarray) -> dict[str, np.nd
             inside = np.array([(a <= t) & (t <= b) for a, t, b in zip(low, y, high, strict=True)]).mean(1)
             found[f"covered_{rule.method}"] = inside
             found[f"size_{rule.method}"] = np.array([(b - a).mean() for a, b in zip(low, high, strict=True)])
-    for rule in guard.declining:
+    for rule in guard.abstention:
         if pred.task == "classification":
             found[f"answered_{rule.name}"] = pred.mean.amax(-1).numpy() >= rule.threshold
         else:
@@ -154,9 +154,9 @@ def directly(guard: PostHoc, pred: Predictive, y: np.ndarray) -> dict[str, np.nd
 def test_inputs_that_do_not_say_their_place_would_get_another_chance(sets):
     """The randomness of aps is real: the same inputs as if they stood elsewhere have other sets."""
     pred, y = made_classes(400)
-    guard = fit_posthoc(pred, y, PostHocConfig(sets=sets))
+    guard = fit_posthoc(pred, y, PostHocConfig(conformal=sets))
     changed = guard.calibrated(pred)
-    here, there = (guard.kept(changed, y, first=first)[f"size_{sets}"] for first in (0, 400))
+    here, there = (guard.per_example(changed, y, first=first)[f"size_{sets}"] for first in (0, 400))
     assert (here != there).any()
 
 
@@ -170,8 +170,8 @@ def test_truths_are_held_as_often_as_promised_after_calibrator_and_rules():
         start = trial * (taught + tested)
         learn, test = torch.arange(start, start + taught), torch.arange(start + taught, start + taught + tested)
         guard = fit_posthoc(pred.at(learn), y[learn])
-        kept = guard.kept(guard.calibrated(pred.at(test)), y[test])
-        for rule in guard.sets:
+        kept = guard.per_example(guard.calibrated(pred.at(test)), y[test])
+        for rule in guard.conformal:
             held.setdefault(rule.method, []).append(float(kept[f"covered_{rule.method}"].mean()))
     promised = np.ceil(51 * 0.9) / 51
     variance = promised * (1 - promised) * (1 / 52 + 1 / tested)  # of Beta(k, n + 1 - k), then of a binomial
@@ -191,8 +191,8 @@ def test_intervals_hold_as_often_as_promised(targets):
         start = trial * (taught + tested)
         learn, test = torch.arange(start, start + taught), torch.arange(start + taught, start + taught + tested)
         guard = fit_posthoc(pred.at(learn), y[learn])
-        kept = guard.kept(guard.calibrated(pred.at(test)), y[test])
-        for rule in guard.sets:
+        kept = guard.per_example(guard.calibrated(pred.at(test)), y[test])
+        for rule in guard.conformal:
             held.setdefault(rule.method, []).append(float(kept[f"covered_{rule.method}"].mean()))
     promised = np.ceil(41 * 0.9) / 41
     error = 4 * np.sqrt(promised * (1 - promised) * (1 / 42 + 1 / tested) / trials)
@@ -202,6 +202,6 @@ def test_intervals_hold_as_often_as_promised(targets):
 
 
 def test_the_usual_sets_come_first():
-    assert set_methods("classification", None) == ["lac", "aps", "raps"]
-    assert set_methods("regression", None) == ["quantile", "absolute", "normalised"]
-    assert set_methods("regression", "absolute") == ["absolute", "quantile", "normalised"]
+    assert conformal_methods("classification", None) == ["lac", "aps", "raps"]
+    assert conformal_methods("regression", None) == ["quantile", "absolute", "normalised"]
+    assert conformal_methods("regression", "absolute") == ["absolute", "quantile", "normalised"]

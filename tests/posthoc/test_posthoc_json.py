@@ -25,7 +25,7 @@ def test_json_keeps_every_bit(case):
     again = posthoc_from_json(json.loads(json.dumps(to_json(guard), allow_nan=False)))
     assert again == guard
     assert torch.equal(again.calibrated(pred).outputs, guard.calibrated(pred).outputs)
-    before, after = (each.kept(each.calibrated(pred), y, first=3) for each in (guard, again))
+    before, after = (each.per_example(each.calibrated(pred), y, first=3) for each in (guard, again))
     assert list(before) == list(after)
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
@@ -53,10 +53,10 @@ DAMAGED = {
     "a list": ([], r"damaged post-hoc record: the record is \[\], expected PostHoc"),
     "nothing": (None, "damaged post-hoc record: the record is None, expected PostHoc"),
     "another record": (changed()["calibrator"], "damaged post-hoc record: the record is .*, expected PostHoc"),
-    "no sets": (lacking("sets"), "damaged post-hoc record: field 'sets' of PostHoc is missing"),
+    "no sets": (lacking("conformal"), "damaged post-hoc record: field 'conformal' of PostHoc is missing"),
     "no count": (lacking("rule_examples"), "damaged post-hoc record: field 'rule_examples' of PostHoc is missing"),
-    "sets no list": (changed(sets={}), "sets is {}, expected tuple"),
-    "declining no list": (changed(declining=None), "declining is None, expected tuple"),
+    "sets no list": (changed(conformal={}), "conformal is {}, expected tuple"),
+    "abstention no list": (changed(abstention=None), "abstention is None, expected tuple"),
     "half an example": (changed(rule_examples=1.5), "rule_examples is 1.5, expected int"),
     "true examples": (changed(calibrator_examples=True), "calibrator_examples is True, expected int"),
     "minus one": (changed(rule_examples=-1), "expected two counts"),
@@ -65,24 +65,30 @@ DAMAGED = {
         "calibrator is 'temperature', expected Calibrator",
     ),
     "calibrator unknown": (within(("calibrator", "type"), "Warmth"), "calibrator is {'type': 'Warmth'"),
-    "calibrator a rule": (changed(calibrator=changed()["sets"][0]), "calibrator is .*, expected Calibrator"),
+    "calibrator a rule": (changed(calibrator=changed()["conformal"][0]), "calibrator is .*, expected Calibrator"),
     "temperature below 0": (within(("calibrator", "temperature"), -1.0), "temperature is -1.0, expected a number"),
     "temperature NaN": (within(("calibrator", "temperature"), float("nan")), "temperature is nan"),
-    "rule a word": (changed(sets=["lac"]), r"sets\[0\] is 'lac', expected SetRule or IntervalRule"),
-    "method": (within(("sets", 0, "method"), "lacc"), "damaged post-hoc record: unknown classification method"),
-    "level": (within(("sets", 1, "level"), 2.0), "damaged post-hoc record: level 2.0"),
-    "threshold": (within(("sets", 0, "threshold"), "high"), r"sets\[0\].threshold is 'high', expected float"),
-    "threshold NaN": (within(("declining", 0, "threshold"), float("nan")), r"declining\[0\].threshold is nan"),
-    "costs": (within(("declining", 0, "costs"), [1.0]), "1 costs of an abstention rule: expected two or none"),
-    "no costs": (within(("declining", 0, "costs"), []), "rule 'cost' by 'confidence' with 0 costs"),
-    "name": (within(("declining", 1, "name"), "luck"), "rule 'luck' by 'confidence' with 0 costs: expected cost, risk"),
-    "uncertainty": (within(("declining", 1, "uncertainty"), "entropy"), "rule 'risk' by 'entropy'"),
-    "uncertainty of the other task": (
-        within(("declining", 1, "uncertainty"), "total_std"),
-        "rule 'risk' by 'total_std'",
+    "rule a word": (changed(conformal=["lac"]), r"conformal\[0\] is 'lac', expected SetRule or IntervalRule"),
+    "method": (within(("conformal", 0, "method"), "lacc"), "damaged post-hoc record: unknown classification method"),
+    "coverage": (within(("conformal", 1, "coverage"), 2.0), "damaged post-hoc record: coverage 2.0"),
+    "threshold": (within(("conformal", 0, "threshold"), "high"), r"conformal\[0\].threshold is 'high', expected float"),
+    "threshold NaN": (within(("abstention", 0, "threshold"), float("nan")), r"abstention\[0\].threshold is nan"),
+    "costs": (within(("abstention", 0, "costs"), [1.0]), "1 costs of an abstention rule: expected two or none"),
+    "no costs": (within(("abstention", 0, "costs"), []), "rule 'cost' by 'confidence' with 0 costs"),
+    "name": (
+        within(("abstention", 1, "name"), "luck"),
+        "rule 'luck' by 'confidence' with 0 costs: expected cost, error-rate",
     ),
-    "twice": (within(("sets", 1, "method"), "lac"), "classification, lac, lac, raps, cost"),
-    "two tasks": (changed(sets=to_json(fitted("one target")[0])["sets"]), "classification, regression, quantile"),
+    "uncertainty": (within(("abstention", 1, "uncertainty"), "entropy"), "rule 'error-rate' by 'entropy'"),
+    "uncertainty of the other task": (
+        within(("abstention", 1, "uncertainty"), "total_std"),
+        "rule 'error-rate' by 'total_std'",
+    ),
+    "twice": (within(("conformal", 1, "method"), "lac"), "classification, lac, lac, raps, cost"),
+    "two tasks": (
+        changed(conformal=to_json(fitted("one target")[0])["conformal"]),
+        "classification, regression, quantile",
+    ),
 }
 
 
@@ -103,8 +109,8 @@ def test_a_damaged_record_is_refused_in_one_line(kind):
     [
         (PostHocConfig("isotonic"), "regression", "unknown calibrator for regression 'isotonic'"),
         (PostHocConfig("temperatur"), "classification", "did you mean 'temperature'"),
-        (PostHocConfig(sets="aps"), "regression", "unknown regression method 'aps'"),
-        (PostHocConfig(sets="quantile"), "classification", "unknown classification method 'quantile'"),
+        (PostHocConfig(conformal="aps"), "regression", "unknown regression method 'aps'"),
+        (PostHocConfig(conformal="quantile"), "classification", "unknown classification method 'quantile'"),
     ],
 )
 def test_settings_that_a_task_does_not_know_are_refused(config, task, message):
@@ -118,14 +124,14 @@ def test_settings_that_a_task_does_not_know_are_refused(config, task, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"level": 0.0}, "level=0.0: need a share between 0 and 1, such as 0.9"),
-        ({"level": 1.0}, "level=1.0: need a share"),
-        ({"level": float("nan")}, "level=nan: need a share"),
-        ({"risk": 5.0}, "risk=5.0: need a share between 0 and 1, such as 0.05"),
-        ({"risk": -0.1}, "risk=-0.1: need a share"),
+        ({"coverage": 0.0}, "coverage=0.0: need a number between 0 and 1, such as 0.9"),
+        ({"coverage": 1.0}, "coverage=1.0: need a number"),
+        ({"coverage": float("nan")}, "coverage=nan: need a number"),
+        ({"max_error_rate": 5.0}, "max_error_rate=5.0: need a number between 0 and 1, such as 0.05"),
+        ({"max_error_rate": -0.1}, "max_error_rate=-0.1: need a number"),
         ({"error_cost": 0.0}, "error_cost=0.0: need a positive number"),
-        ({"decline_cost": -1.0}, "decline_cost=-1.0: need a positive number"),
-        ({"decline_cost": float("inf")}, "decline_cost=inf: need a positive number"),
+        ({"abstain_cost": -1.0}, "abstain_cost=-1.0: need a positive number"),
+        ({"abstain_cost": float("inf")}, "abstain_cost=inf: need a positive number"),
     ],
 )
 def test_numbers_out_of_range_are_refused(fields, message):

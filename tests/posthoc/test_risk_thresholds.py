@@ -1,4 +1,4 @@
-"""Thresholds for declining: by hand, and in simulations whose true risk is known in closed form.
+"""Thresholds for abstention: by hand, and in simulations whose true risk is known in closed form.
 
 In the simulations the confidence c is uniform on (1/2, 1) and the error probability 1.5 (1 - c): the model is
 overconfident. Answering down to t then errs on 1.5 (1 - t)^2 of all inputs, and on 0.75 (1 - t) of the answered.
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
-from murmuration.posthoc.abstention import certified_threshold, controlled_threshold, on_grid, steps_of
+from murmuration.posthoc.abstention import certified_threshold, controlled_threshold, on_grid, selection_path
 
 SIMULATIONS = 500
 
@@ -22,9 +22,9 @@ def simulated(seed: int, examples: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_steps_take_equals_together() -> None:
-    steps = steps_of(np.array([0.7, 0.9, 0.7, 0.5]), np.array([1.0, 0.0, 0.0, 1.0]))
-    assert steps.sureness.tolist() == [0.9, 0.7, 0.5]
-    assert steps.count.tolist() == [1, 3, 4]
+    steps = selection_path(np.array([0.7, 0.9, 0.7, 0.5]), np.array([1.0, 0.0, 0.0, 1.0]))
+    assert steps.certainty.tolist() == [0.9, 0.7, 0.5]
+    assert steps.answered.tolist() == [1, 3, 4]
     assert steps.loss.tolist() == [0, 1, 2]
     assert steps.threshold(3) == -math.inf
     assert 0.5 < steps.threshold(2) < 0.5 + 1e-15  # just above the surest declined

@@ -135,8 +135,8 @@ def test_no_more_than_three_failing_groups_are_named():
 def test_intervals_without_end_are_explained():
     pred, y = made_numbers(30)
     guard = fit_posthoc(pred, y)
-    endless = replace(guard.sets[0], thresholds=(np.inf,), level=0.99)
-    found = assessed(pred, y, replace(guard, sets=(endless,)))
+    endless = replace(guard.conformal[0], thresholds=(np.inf,), coverage=0.99)
+    found = assessed(pred, y, replace(guard, conformal=(endless,)))
     assert (
         about_sets(found, "mine") == "there were too few examples for quantile intervals of mine that promise 99.0 %."
     )
@@ -176,7 +176,7 @@ def test_a_rule_that_declines_nothing_or_all_is_passed_over(threshold):
 
 
 def test_rules_of_other_kinds_are_passed_over():
-    assert about_declining(assessed(*made_classes(100), planted_rule(0.6, "risk", ())), "mine") == ""
+    assert about_declining(assessed(*made_classes(100), planted_rule(0.6, "error-rate", ())), "mine") == ""
 
 
 # Groups

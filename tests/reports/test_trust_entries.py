@@ -15,7 +15,11 @@ from murmuration.reports.curves import plain, triple
 from murmuration.reports.trust_entries import group_of, trust_of
 
 PLAN = Plan(
-    members=2, epochs=2, batch_size=64, engine="loop", posthoc=PostHocConfig(error_cost=5.0, decline_cost=1.0, risk=0.1)
+    members=2,
+    epochs=2,
+    batch_size=64,
+    engine="loop",
+    posthoc=PostHocConfig(error_cost=5.0, abstain_cost=1.0, max_error_rate=0.1),
 )
 TRIED = Corrupting(("contrast", "fog"), (1, 5), examples=100)
 
@@ -36,12 +40,12 @@ def test_every_set_and_rule_is_shown_with_its_numbers(found):
         assert (shown.method, shown.level, shown.where, shown.examples) == (each.method, 0.9, each.where, each.examples)
         assert shown.coverage == triple(each.coverage)
     assert [rule.name for rule in trust.rules] == [
-        "least cost: an error 5, declining 1",
+        "least cost: an error 5, abstaining 1",
         "at most 0.1 of the answers wrong",
         "at most 0.1 of all inputs answered wrongly",
     ]
     for shown, each in zip(trust.rules, found.rules, strict=True):
-        assert (shown.threshold, shown.note) == (each.rule.threshold, each.rule.promise)
+        assert (shown.threshold, shown.note) == (each.rule.threshold, each.rule.guarantee)
         assert shown.answered == triple(each.answered)
     assert trust.rules[0].cost == triple(found.rules[0].cost)
     assert np.isnan(trust.rules[1].cost).all()
