@@ -1,4 +1,4 @@
-"""What training leaves: members that can be drawn, and predictions with their uncertainty."""
+"""`Ensemble`: trained members, how they run, and their post-hoc steps; `predict` returns a `Predictive`."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.engines import Engine, assemble, engine, member_outputs
-from murmuration.errors import Failure, Misuse
+from murmuration.errors import Failure, Misuse, unknown
 from murmuration.likelihoods import Categorical, Gaussian, Likelihood
 from murmuration.population import Population, populate
 from murmuration.posthoc import PostHocConfig
@@ -25,35 +25,46 @@ from murmuration.weights import Family, NotDirect, Outline, family_of
 from murmuration.weights.families import OUT, explicit
 from murmuration.weights.outline import outline_from_json
 
-FEW = 16  # inputs whose draws are stacked in any network
-STREAM = 4096  # inputs predicted at once when predictions are used up as they come
+FEW = 16  # inputs: up to so many, weight draws are stacked in any network
+STREAM = 4096  # inputs per batch of `stream`
+TASKS = ("classification", "regression")
 
 
 @dataclass(frozen=True)
 class MemberGroup:
     """Members of one architecture."""
 
-    module: nn.Module  # the structure; its own weights are not used
+    module: nn.Module  # the architecture; its own weights are not used
     population: Population
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ensemble:
-    """Members, what their outputs mean, and how they run."""
+    """Members in groups of one architecture each, the likelihood of their outputs, and the engine that runs them."""
 
     groups: tuple[MemberGroup, ...]
     likelihood: Likelihood | None  # None: classification over as many classes as there are outputs
     engine: Engine
     recipe: Recipe
-    manifest: dict[str, Any] = field(default_factory=dict)  # how it came to be
-    history: list[dict[str, Any]] = field(default_factory=list)  # one record an epoch
-    posthoc: PostHoc | None = None  # what validation examples taught: a calibrator, sets, rules for declining
+    manifest: dict[str, Any] = field(default_factory=dict)  # provenance, as run.json holds it
+    history: list[dict[str, Any]] = field(default_factory=list)  # one record per epoch
+    posthoc: PostHoc | None = None  # calibrator, conformal rules and abstention rules
+
+    def __repr__(self) -> str:
+        """
+        >>> Ensemble.from_models([nn.Linear(4, 3) for _ in range(2)])
+        Ensemble(2 members of Linear, 30 parameters, recipe given)
+        """
+        nets = ", ".join(dict.fromkeys(type(group.module).__name__ for group in self.groups))
+        stored = sum(group.population.parameters_stored() for group in self.groups)
+        fitted = "" if self.posthoc is None else f", calibrator {getattr(self.posthoc.calibrator, 'name', 'none')}"
+        return f"Ensemble({self.members} members of {nets}, {stored:,} parameters, recipe {self.recipe.name}{fitted})"
 
     @staticmethod
     def from_models(models: Sequence[nn.Module], *, task: str = "classification", noise_std: float = 1.0) -> "Ensemble":
         """An ensemble of networks trained elsewhere, of one architecture or several.
 
-        Outputs are logits, or for `task="regression"` means with noise of standard deviation `noise_std`.
+        Outputs are logits, or for `task="regression"` means of a Gaussian with standard deviation `noise_std`.
 
         >>> nets = [nn.Linear(4, 3) for _ in range(2)]
         >>> tuple(Ensemble.from_models(nets).predict(torch.zeros(5, 4)).outputs.shape)
@@ -61,9 +72,11 @@ class Ensemble:
         """
         if not models:
             raise Misuse("from_models got no models: give at least one nn.Module")
-        alike = all(_same_structure(models[0], model) for model in models)
-        kinds = [list(models)] if alike else [[model] for model in models]
-        groups = tuple(MemberGroup(kind[0], populate(kind.__getitem__, len(kind))) for kind in kinds)
+        if task not in TASKS:
+            raise unknown("task", task, TASKS)
+        same = all(_same_architecture(models[0], model) for model in models)
+        parts = [list(models)] if same else [[model] for model in models]
+        groups = tuple(MemberGroup(part[0], populate(part.__getitem__, len(part))) for part in parts)
         likelihood = None if task == "classification" else Gaussian(noise_std)
         return Ensemble(groups, likelihood, engine("threads"), Recipe("given"))
 
@@ -72,7 +85,7 @@ class Ensemble:
         return sum(group.population.members for group in self.groups)
 
     def member(self, index: int) -> nn.Module:
-        """One member as a plain network with its own copy of its weights."""
+        """One member as a plain network with its own copy of the weights."""
         for group in self.groups:
             if index < group.population.members:
                 return _as_module(group, index, self.family)
@@ -86,14 +99,14 @@ class Ensemble:
 
     @property
     def family(self) -> Family:
-        """What a weight is in this network."""
+        """The weight family of this network."""
         return family_of(self.recipe.weighs, self.outline, inside=self.recipe.shares.bias == "inside")
 
     def predict(self, x: Tensor | np.ndarray, *, draws: int | None = None, calibrated: bool = True) -> Predictive:
         """The predictive distribution for inputs (N, ...): outputs (S, N, K).
 
-        Members whose weights are random answer `draws` times each; the recipe says how often if it is left out. An
-        ensemble with a calibrator applies it, unless `calibrated` is False.
+        Members with random weights are drawn `draws` times each, by default as often as the recipe says: S is members
+        times draws. The calibrator, if there is one, is applied unless `calibrated` is False.
         """
         inputs = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x).float()
         times = self.recipe.weighs.times(draws)
@@ -102,11 +115,13 @@ class Ensemble:
         return self.posthoc.calibrated(made) if self.posthoc is not None and calibrated else made
 
     def stream(self, x: Tensor, size: int = STREAM, *, calibrated: bool = True) -> Iterator[Predictive]:
-        """Predictions for a few inputs at a time: a million inputs never need all (S, N, K) at once."""
+        """Predictions for `size` inputs at a time, so that outputs (S, N, K) of all inputs are never in memory."""
         return (self.predict(part, calibrated=calibrated) for part in x.split(size))
 
     def fit_posthoc(self, x: Tensor, y: Tensor, config: PostHocConfig | None = None) -> "Ensemble":
-        """The same ensemble with post-hoc steps that examples teach it; they must not have been trained on.
+        """The ensemble with a calibrator, conformal rules and abstention rules fitted on examples x, y.
+
+        The examples must not have been trained on; validation examples will do.
 
         >>> import murmuration as mm
         >>> data = mm.open_data("two-moons")
@@ -118,13 +133,13 @@ class Ensemble:
         return replace(self, posthoc=fit_posthoc(pred, y, config))
 
     def _outputs(self, group: MemberGroup, x: Tensor, draws: int) -> Tensor:
-        """Members' answers, on the engine they were trained on; many draws are stacked where that is faster.
+        """Outputs (S, N, K) of one group, on the engine it was trained on; draws are stacked where it is faster.
 
-        It is for dense networks, and for a few inputs, whose operators are small. A network that cannot be stacked says
-        so by an error of any kind; a mistake of another kind comes again without stacking.
+        That is so for dense networks, and for a few inputs, whose operators are small. A network that cannot be stacked
+        raises an error of some kind and falls through; any other mistake is raised again without stacking.
         """
         parameters = dict(group.module.named_parameters())
-        dense = all(parameters[name].dim() == 2 for name in self.outline.names)  # else one knows beforehand
+        dense = all(parameters[name].dim() == 2 for name in self.outline.names)
         direct = (engine("stacked", direct=True),) if dense else ()
         mapped = (engine("stacked"),) if len(x) <= FEW else ()
         candidates = () if draws == 1 else (*direct, *mapped)
@@ -137,20 +152,20 @@ class Ensemble:
     def save(self, path: str | Path) -> None:
         """Write a run directory that `murmuration.load` reads back."""
         if len(self.groups) != 1:
-            raise Misuse("an ensemble of separate models cannot be saved: keep the models' own files")
+            raise Misuse("an ensemble of several architectures cannot be saved: keep the models' own files")
         create_run(Path(path), self.manifest)
-        save_posthoc(Path(path), self.posthoc)  # before the manifest says that all is there
+        save_posthoc(Path(path), self.posthoc)  # before the manifest declares the run complete
         save_members(Path(path), self.groups[0].population, self.manifest, self.history)
 
 
 def save_posthoc(path: Path, posthoc: PostHoc | None) -> None:
-    """Put post-hoc steps, if there are some, beside the members of a run."""
+    """Write post-hoc steps, if there are any, beside the members of a run."""
     if posthoc is not None:
         write_json(path / POSTHOC, to_json(posthoc))
 
 
 def load_posthoc(path: Path) -> PostHoc | None:
-    """The post-hoc steps of a run, if it has some."""
+    """The post-hoc steps of a run, or None."""
     file = path / POSTHOC
     if not file.exists():
         return None
@@ -161,7 +176,7 @@ def load_posthoc(path: Path) -> PostHoc | None:
 
 
 def _as_module(group: MemberGroup, index: int, family: Family) -> nn.Module:
-    """A member with all that scales its kernels multiplied into them."""
+    """A member as a module of its own, with rank-one factors and masks multiplied into its kernels."""
     module, population = copy.deepcopy(group.module), group.population
     own = {name: tensor[index] for name, tensor in {**population.own, **population.buffers}.items()}
     tensors = {**own, **population.shared}
@@ -173,10 +188,10 @@ def _as_module(group: MemberGroup, index: int, family: Family) -> nn.Module:
     return module.eval()
 
 
-def _same_structure(a: nn.Module, b: nn.Module) -> bool:
-    """Whether two networks differ in nothing but their weights, as far as their attributes tell."""
+def _same_architecture(a: nn.Module, b: nn.Module) -> bool:
+    """Whether two networks differ in their weights only, judged by their modules' attributes and shapes."""
 
-    def outline(module: nn.Module) -> list[tuple]:
+    def structure(module: nn.Module) -> list[tuple]:
         return [
             (name, type(part), repr(part), {k: repr(v) for k, v in vars(part).items() if not k.startswith("_")})
             for name, part in module.named_modules()
@@ -185,4 +200,4 @@ def _same_structure(a: nn.Module, b: nn.Module) -> bool:
     def shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
         return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
-    return outline(a) == outline(b) and shapes(a) == shapes(b)
+    return structure(a) == structure(b) and shapes(a) == shapes(b)
