@@ -1,6 +1,6 @@
-"""Mixtures of members, as pure functions of tensors: what `Predictive` derives its uncertainties from.
+"""Moments, entropies, cdf and quantiles of mixtures, as pure functions of tensors; `Predictive` is built on them.
 
-Members come first in every argument, (S, ...), and count by their weights (S,), which sum to one.
+Members come first in every argument, (S, ...), and are weighted by `weights` (S,), which sum to one.
 """
 
 import math
@@ -36,16 +36,14 @@ def entropy_of(probs: Tensor) -> Tensor:
     >>> round(entropy_of(torch.tensor([[0.5, 0.5], [1.0, 0.0]])).sum().item(), 6)  # log 2
     0.693147
     """
-    logs = probs.clamp_min(
-        torch.finfo(probs.dtype).tiny
-    ).log()  # finite, so that 0 log 0 = 0; xlogy takes twice as long
+    logs = probs.clamp_min(torch.finfo(probs.dtype).tiny).log()  # finite at 0; xlogy takes twice as long
     return -(probs * logs).sum(-1)
 
 
 def jensen_shannon_distance(a: Tensor, b: Tensor) -> Tensor:
-    """How far probabilities a and b (..., K) are apart (...): 0 for the same, 1 where they have no class in common.
+    """The square root of the Jensen-Shannon divergence in bits (...) of probabilities a and b (..., K).
 
-    The root of the Jensen-Shannon divergence in bits, a metric (Endres and Schindelin 2003).
+    A metric (Endres and Schindelin 2003): 0 for equal ones, 1 where they have no class in common.
 
     >>> jensen_shannon_distance(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])).item()
     1.0
@@ -55,28 +53,28 @@ def jensen_shannon_distance(a: Tensor, b: Tensor) -> Tensor:
 
 
 def disagreement_of(votes: Tensor, weights: Tensor, classes: int) -> Tensor:
-    """The share (N,) of pairs of distinct members whose votes (S, N) differ; 0 for a single member.
+    """The fraction (N,) of pairs of distinct members whose votes (S, N) differ; 0 for a single member.
 
-    A pair counts by the product of its members' weights.
+    A pair is weighted by the product of its members' weights.
     """
-    behind = weights.new_zeros(votes.shape[1], classes)  # (N, K): the weight behind each class
-    behind.scatter_add_(1, votes.T, weights.expand(len(behind), -1))
+    support = weights.new_zeros(votes.shape[1], classes)  # (N, K): total weight of the members that vote for a class
+    support.scatter_add_(1, votes.T, weights.expand(len(support), -1))
     pairs = 1 - weights.square().sum()
-    return (1 - behind.square().sum(-1)).clamp_min(0) / pairs.clamp_min(1e-12)
+    return (1 - support.square().sum(-1)).clamp_min(0) / pairs.clamp_min(1e-12)
 
 
 def centred_logits(logits: Tensor) -> Tensor:
-    """Logits (..., K) less their mean over classes: of all that give the same probabilities, those that sum to zero."""
+    """Logits (..., K) minus their mean over classes: the representative with sum zero of equal probabilities."""
     return logits - logits.mean(-1, keepdim=True)
 
 
 def normal_cdf(z: Tensor) -> Tensor:
-    """P(Z <= z) (...) of the standard normal, by erfc: as exact in the tails as ndtr and ten times faster."""
+    """P(Z <= z) (...) of the standard normal, by erfc: as accurate in the tails as ndtr and ten times faster."""
     return 0.5 * torch.special.erfc(z * -math.sqrt(0.5))
 
 
 def folded_mean(mean: Tensor, var: Tensor) -> Tensor:
-    """E|X| (...) of Gaussians of that mean and variance."""
+    """E|X| (...) of a Gaussian with that mean and variance (the folded normal)."""
     std = var.sqrt()
     z = mean / std
     density = (-0.5 * z.square()).exp() / math.sqrt(2 * math.pi)
@@ -84,15 +82,15 @@ def folded_mean(mean: Tensor, var: Tensor) -> Tensor:
 
 
 def mixture_cdf(y: Tensor, mean: Tensor, std: Tensor, weights: Tensor) -> Tensor:
-    """P(Y <= y) (...) for y (...) under the mixture of Gaussians of those means and deviations (S, ...)."""
+    """P(Y <= y) (...) for y (...) under the mixture of Gaussians with means and standard deviations (S, ...)."""
     return weighted_mean(normal_cdf((y - mean) / std), weights)
 
 
 def mixture_quantile(level: float, mean: Tensor, std: Tensor, weights: Tensor) -> Tensor:
-    """The value (...) that a mixture of Gaussians (S, ...) stays below with probability `level`.
+    """The quantile (...) at `level` of a mixture of Gaussians (S, ...).
 
-    Bisection between the smallest and the largest member quantile, which enclose the mixture's: the error is
-    at most 1e-12 of that bracket, or rounding.
+    Bisection between the smallest and the largest member quantile, which enclose the mixture's: the error is at most
+    1e-12 of that bracket, or rounding.
     """
     if not 0 < level < 1:
         raise Misuse(f"level {level} is outside (0, 1): write for example 0.9")

@@ -1,8 +1,8 @@
-"""What an ensemble says about each input, and how far its members differ: all uncertainty is derived here.
+"""`Predictive`: the predictive distribution of an ensemble; every uncertainty is derived here and only here.
 
-Axes are never folded: members (draws) first, then inputs, then classes or targets, `(S, N, K)`. The latent f
-is a member's own mean; the observed y is that mean plus the likelihood's noise. All results are float64: an
-uncertainty is often the small difference of two large numbers.
+Axes are never folded: members (draws) first, then inputs, then classes or targets, `(S, N, K)`. The latent f is a
+member's own mean; the observed y is that mean plus the likelihood's noise. All results are float64: an uncertainty is
+often the small difference of two large numbers.
 """
 
 import math
@@ -20,18 +20,17 @@ from murmuration.errors import Misuse
 from murmuration.likelihoods import HALF_LOG_TWO_PI, Categorical, Likelihood, MeanAndStd
 from murmuration.workers import side_by_side
 
-SMALLEST_PROBABILITY = 1e-12  # what log_prob takes for anything below: one sure mistake costs 27.6 nats
+SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats
 SUM_TOLERANCE = 1e-3  # how far from one probabilities may sum: float16 and rounded files pass
 SMALLEST_STORED = 1e-300  # a given probability of zero is stored as this, so that every logit stays finite
-ELEMENTS = 2**18  # of (S, N, K) worked on at once: 2 MB, which a core keeps in its cache
+ELEMENTS = 2**18  # of (S, N, K) processed at once: 2 MB, which a core keeps in its cache
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictive:
-    """The outputs (S, N, width) of S members for N inputs, and what they mean.
+    """Outputs (S, N, width) of S members for N inputs, with the likelihood that interprets them.
 
-    Properties of the other task raise `Misuse`. Weights (S,) say how much each member counts; without them
-    all count alike.
+    Properties of the other task raise `Misuse`. Members are weighted by `weights` (S,), or equally without them.
     """
 
     outputs: Tensor  # (S, N, width)
@@ -52,13 +51,13 @@ class Predictive:
 
     @cached_property
     def member_weights(self) -> Tensor:
-        """The share (S,) of each member, summing to one."""
+        """The weight (S,) of each member, summing to one, in float64."""
         if self.weights is not None:
             return self.weights.double()
         return self.outputs.new_ones(len(self.outputs), dtype=torch.float64) / len(self.outputs)
 
     def average(self, values: Tensor) -> Tensor:
-        """The mean (...) over members of values (S, ...), each counted by its weight."""
+        """The weighted mean (...) over members of values (S, ...)."""
         return mixtures.weighted_mean(values, self.member_weights)
 
     @cached_property
@@ -75,18 +74,18 @@ class Predictive:
         return -(0.5 * squares + 0.5 * self.member_var.log() + HALF_LOG_TWO_PI).sum(-1)
 
     def log_prob(self, y: Any) -> Tensor:
-        """The log-likelihood (N,) of each target under the mixture of members: log of the mean of exp.
+        """The log-likelihood (N,) of each target under the mixture of members: log-mean-exp of their log-likelihoods.
 
-        The mean is over probabilities, never over logits. Members are clipped before they are averaged, so
-        the ensemble's loss is never above the mean of its members' losses (Jensen).
+        Probabilities are averaged, never logits. Members are clipped before they are averaged, so the ensemble's loss
+        is never above the mean of its members' losses (Jensen).
         """
         return (self.member_weights.log()[:, None] + self.member_log_prob(y)).logsumexp(0)
 
     @property
     def logits(self) -> Tensor:
-        """What the softmax of gives each member's probabilities (S, N, K): its outputs, as the likelihood links them.
+        """The logits (S, N, K) of each member: outputs passed through the likelihood's link, before the softmax.
 
-        Made of probabilities, they are their logarithms.
+        For predictives made by `from_probs` they are the logarithms of the probabilities.
         """
         if not isinstance(self.likelihood, Categorical):
             raise Misuse(
@@ -108,7 +107,7 @@ class Predictive:
     @cached_property
     def votes(self) -> Tensor:
         """The class (S, N) of each member's largest probability, the first of equals."""
-        return self.probs.max(-1).indices  # what argmax says, in two thirds of its time
+        return self.probs.max(-1).indices  # argmax takes half as long again
 
     @property
     def predicted(self) -> Tensor:
@@ -140,14 +139,14 @@ class Predictive:
 
     @property
     def disagreement(self) -> Tensor:
-        """The share (N,) of pairs of distinct members that predict different classes; 0 for a single member."""
+        """The fraction (N,) of pairs of distinct members that predict different classes; 0 for a single member."""
         return mixtures.disagreement_of(self.votes, self.member_weights, self.probs.shape[-1])
 
     @property
     def energy(self) -> Tensor:
         """The mean energy (N,) of the members, minus the logsumexp of their logits (Liu et al. 2020): low is familiar.
 
-        It reads the size of the logits, which probabilities have lost: a predictive made by `from_probs` has
+        It depends on the scale of the logits, which probabilities do not keep: a predictive made by `from_probs` has
         energy 0, up to rounding, for every input.
 
         >>> round(Predictive(torch.zeros(1, 1, 4), Categorical(4)).energy.item(), 6)  # -log 4
@@ -159,19 +158,19 @@ class Predictive:
     def logit_variance(self) -> Tensor:
         """The variance (N,) over members of their logits, divided by S, mean over classes; 0 for a single member.
 
-        Each member's logits are centred over classes first: softmax does not see a shift, so it is no
-        disagreement. A given probability of zero counts as 1e-300, and makes the variance huge.
+        Each member's logits are centred over classes first, because the softmax is invariant to a shift. A given
+        probability of zero counts as 1e-300, and makes the variance huge.
         """
         return mixtures.weighted_variance(mixtures.centred_logits(self.logits), self.member_weights).mean(-1)
 
     @property
     def aleatoric_covariance(self) -> Tensor:
-        """E[diag(p) - p p^T] (N, K, K): the noise of the label that members agree on (Kwon et al. 2020)."""
+        """E[diag(p) - p p^T] (N, K, K): the mean covariance of the label within members (Kwon et al. 2020)."""
         return torch.diag_embed(self.mean) - mixtures.second_moment(self.probs, self.member_weights)
 
     @property
     def epistemic_covariance(self) -> Tensor:
-        """E[(p - mean)(p - mean)^T] (N, K, K): the spread of the members, divided by S and not S - 1."""
+        """E[(p - mean)(p - mean)^T] (N, K, K): the covariance of members' probabilities, divided by S and not S - 1."""
         return mixtures.second_moment(self.probs - self.mean, self.member_weights)
 
     @property
@@ -196,7 +195,7 @@ class Predictive:
 
     @property
     def member_var(self) -> Tensor:
-        """The noise variance (S, N, K) each member expects around its mean."""
+        """The noise variance (S, N, K) of each member around its mean."""
         return self._moments[1]
 
     @property
@@ -207,8 +206,8 @@ class Predictive:
     @property
     def epistemic_var(self) -> Tensor:
         """The variance (N, K) of members' means, or for classes of their probabilities, divided by S and not S - 1."""
-        said = self.probs if self.task == "classification" else self.member_mean
-        return mixtures.weighted_variance(said, self.member_weights)
+        means = self.probs if self.task == "classification" else self.member_mean
+        return mixtures.weighted_variance(means, self.member_weights)
 
     @property
     def total_var(self) -> Tensor:
@@ -219,20 +218,20 @@ class Predictive:
         return self.aleatoric_var + self.epistemic_var
 
     def cdf(self, y: Any) -> Tensor:
-        """P(Y <= y) (N, K) under the mixture of Gaussians, each target on its own."""
+        """P(Y <= y) (N, K) under the mixture of Gaussians, for each target separately."""
         return mixtures.mixture_cdf(self.targets(y), self.member_mean, self.member_var.sqrt(), self.member_weights)
 
     def quantile(self, level: float) -> Tensor:
-        """The value (N, K) that y stays below with probability `level`, to 1e-12 of the spread of members."""
+        """The quantile (N, K) of y at `level`, exact to 1e-12 of the range of the members' quantiles."""
         return mixtures.mixture_quantile(level, self.member_mean, self.member_var.sqrt(), self.member_weights)
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
-        """The central interval (low, high), each (N, K), that holds y with probability `level` in (0, 1)."""
+        """The central interval (low, high), each (N, K), of predictive probability `level` in (0, 1)."""
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     @property
     def _first(self) -> "Predictive":
-        """The first member on the first input: enough to know K, without unfolding the rest in memory."""
+        """The first member on the first input: enough to know K without computing the rest."""
         return replace(self, outputs=self.outputs[:1, :1], weights=None)
 
     def labels(self, y: Any) -> Tensor:
@@ -241,7 +240,7 @@ class Predictive:
         return checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
 
     def targets(self, y: Any) -> Tensor:
-        """The targets y as checked numbers (N, K); (N,) is taken for one target."""
+        """The targets y as checked values (N, K); (N,) is taken for one target."""
         width = self._first.member_mean.shape[-1]
         return checked_targets(y, inputs=self.outputs.shape[1], width=width).to(self.outputs.device)
 
@@ -261,7 +260,7 @@ class Predictive:
         return replace(self, outputs=self.outputs[chosen], weights=weights)
 
     def batches(self, size: int) -> Iterator["Predictive"]:
-        """Predictives of at most `size` inputs each, in order: views, unfolded in memory one at a time."""
+        """Predictives of at most `size` inputs each, in order; their outputs are views."""
         for outputs in self.outputs.split(size, dim=1):
             yield replace(self, outputs=outputs)
 
@@ -273,14 +272,14 @@ class Predictive:
 
     @staticmethod
     def pool(parts: Sequence["Predictive"]) -> "Predictive":
-        """The predictive of all members of the parts for the same inputs; each part counts alike."""
+        """The predictive of all members of the parts for the same inputs; the parts are weighted equally."""
         check_alike([part.likelihood for part in parts])
         weights = torch.cat([part.member_weights for part in parts]) / len(parts)
         return replace(parts[0], outputs=torch.cat([part.outputs for part in parts]), weights=weights)
 
     @staticmethod
     def from_probs(probs: Any, weights: Any = None) -> "Predictive":
-        """The predictive of class probabilities (S, N, K), or (N, K) for one model, made by anything.
+        """The predictive of class probabilities (S, N, K), or (N, K) for one model, from any source.
 
         >>> Predictive.from_probs([[0.7, 0.3], [0.0, 1.0]]).predicted.tolist()
         [0, 1]
@@ -292,7 +291,7 @@ class Predictive:
     def from_moments(mean: Any, std: Any, weights: Any = None) -> "Predictive":
         """The predictive of Gaussian means and standard deviations (S, N, K), in the target's units.
 
-        `std` is the noise each member expects around its mean, and may be one number for all.
+        `std` is the noise of each member around its mean, and may be one number for all.
 
         >>> two = Predictive.from_moments([[[0.0]], [[2.0]]], 0.5)
         >>> two.epistemic_var.item(), two.aleatoric_var.item()
@@ -303,14 +302,14 @@ class Predictive:
 
 
 def check_outputs(outputs: Tensor, likelihood: Likelihood) -> None:
-    """Nothing, if outputs are (S, N, width) as the likelihood wants, none of them empty."""
+    """Refuse outputs that are not (S, N, width) with the likelihood's width, or empty."""
     if outputs.ndim != 3 or outputs.shape[-1] != likelihood.width or 0 in outputs.shape:
         expected = f"(members, inputs, {likelihood.width})"
         raise Misuse(f"outputs of shape {tuple(outputs.shape)}: expected {expected} for {likelihood}, none empty")
 
 
 def check_weights(weights: Tensor | None, *, members: int) -> None:
-    """Nothing, if there are no weights or the weights (S,) of the members are a distribution."""
+    """Refuse weights that are not (S,), non-negative and of sum one."""
     if weights is None:
         return
     total = weights.double().sum().item()
@@ -335,7 +334,7 @@ def checked_members(members: Any, *, count: int) -> Tensor:
 
 
 def check_alike(likelihoods: Sequence[Likelihood]) -> None:
-    """Nothing, if there is at least one likelihood and all are the same."""
+    """Refuse an empty list of likelihoods, and different ones."""
     kinds = sorted({str(likelihood) for likelihood in likelihoods})
     if len(kinds) != 1:
         raise Misuse(f"{len(likelihoods)} predictives with likelihoods {kinds}: expected one or more, all alike")
@@ -344,7 +343,7 @@ def check_alike(likelihoods: Sequence[Likelihood]) -> None:
 def checked_logits(probs: Any) -> Tensor:
     """The logarithms (S, N, K) of class probabilities whose rows sum to one, up to rounding; zero counts as 1e-300.
 
-    A few inputs at a time: no second copy of a large array is made, and the work stays in the cache.
+    Inputs are processed in chunks: no second copy of a large array is made, and the work stays in the cache.
     """
     values = probs if isinstance(probs, Tensor) else torch.as_tensor(np.asarray(probs))
     if values.ndim not in (2, 3):
@@ -368,7 +367,7 @@ def checked_logits(probs: Any) -> Tensor:
 
 
 def check_rows(rows: Tensor, sums: Tensor, first: int) -> None:
-    """Nothing, if rows (S, n, K) with those sums (S, n), the first of which is input `first`, are probabilities."""
+    """Refuse rows (S, n, K) with sums (S, n) that are not probabilities; `first` is the index of the first input."""
     bad = ~((rows.amin(-1) >= 0) & ((sums - 1).abs() <= SUM_TOLERANCE))  # NaN is neither
     if bad.any():
         member, row = bad.nonzero()[0].tolist()
@@ -380,7 +379,7 @@ def check_rows(rows: Tensor, sums: Tensor, first: int) -> None:
 
 
 def inputs_at_once(outputs: Tensor) -> int:
-    """How many inputs of outputs (S, N, K) are worth unfolding in memory at once."""
+    """The number of inputs of outputs (S, N, K) in one chunk."""
     members, _, width = outputs.shape
     return max(1, ELEMENTS // max(1, members * width))
 
@@ -414,7 +413,7 @@ def checked_labels(y: Any, *, inputs: int, classes: int) -> Tensor:
 
 
 def checked_targets(y: Any, *, inputs: int, width: int) -> Tensor:
-    """Targets as numbers (N, K), float64; (N,) is taken for one target."""
+    """Targets as values (N, K), float64; (N,) is taken for one target."""
     targets = torch.as_tensor(y).double()
     targets = targets[:, None] if targets.ndim == 1 and width == 1 else targets
     if targets.shape != (inputs, width):

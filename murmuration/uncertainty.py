@@ -1,16 +1,16 @@
-"""How unsure a classification is and why: one number an input, and means by class.
+"""Uncertainty decomposition of a classification: one number per input, and means by class.
 
-| name | what it is |
+| name | definition |
 |---|---|
 | `confidence` | the largest mean probability |
-| `entropy` | of the mean probabilities: all uncertainty, in nats |
-| `expected_entropy` | the mean entropy of members: what they agree is open, in nats |
-| `mutual_information` | the difference: what they disagree on, in nats |
-| `aleatoric` | trace of E[diag(p) - p p^T], the label's noise that members agree on (Kwon et al. 2020) |
-| `epistemic` | trace of E[(p - mean)(p - mean)^T], the spread of members |
-| `aleatoric_predicted` `epistemic_predicted` | the same matrices' entry of the predicted class |
+| `entropy` | of the mean probabilities: total uncertainty, in nats |
+| `expected_entropy` | mean entropy of the members: aleatoric, in nats |
+| `mutual_information` | the difference: epistemic, in nats |
+| `aleatoric` | trace of E[diag(p) - p p^T] (Kwon et al. 2020) |
+| `epistemic` | trace of E[(p - mean)(p - mean)^T] |
+| `aleatoric_predicted` `epistemic_predicted` | the same matrices' diagonal entry of the predicted class |
 
-The two traces add to 1 - |mean|^2, which is at most 1 - 1/K. Of one member all that compares members is zero.
+The two traces add up to 1 - |mean|^2, which is at most 1 - 1/K. Epistemic terms of a single member are zero.
 """
 
 import torch
@@ -46,8 +46,8 @@ def uncertainties(pred: Predictive) -> dict[str, Tensor]:
 def mean_by_class(values: Tensor, labels: Tensor, classes: int) -> Tensor:
     """The mean (C, ...) of values (N, ...) over the inputs of each class, by true or predicted labels (N,).
 
-    NaN for a class that no input has. With `pred.aleatoric_var` or `pred.epistemic_var` (N, C) row c says how unsure
-    each class is where the label is c.
+    NaN for a class without inputs. With `pred.aleatoric_var` or `pred.epistemic_var` (N, C), row c is the mean variance
+    of each class's probability where the label is c.
 
     >>> mean_by_class(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 2]), 3)
     tensor([2., nan, 5.])
