@@ -57,7 +57,7 @@ def cifar(path: Path, count: int) -> np.ndarray:
 
 def own_timer(images: np.ndarray) -> Timer:
     """A function of an official name: seconds for five severities of it on all pictures."""
-    from murmuration.data.shift.pictures import corrupt
+    from murmuration.data.shift.images import corrupt
 
     def seconds(name: str) -> float:
         for severity in SEVERITIES:
@@ -126,7 +126,7 @@ def peer_process(python: str, images: np.ndarray) -> Iterator[Timer]:
 
 
 def official_names() -> list[str]:
-    from murmuration.data.shift.pictures import CORRUPTIONS
+    from murmuration.data.shift.images import CORRUPTIONS
 
     return [name.removesuffix("_approximate") for name in CORRUPTIONS]
 

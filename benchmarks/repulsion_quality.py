@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import murmuration as mm
-from murmuration.data import Split, open_foreign
+from murmuration.data import Split, open_inputs
 from murmuration.data.shift import corruptions_for
 from murmuration.evaluation import Corrupting, assess_foreign, assess_shift, exam_of, familiar_of
 from murmuration.provenance import versions
@@ -111,7 +111,7 @@ def main() -> None:
     path = Path(options.out or RESULTS / f"repulsion-{options.setting}.json")
     record = read_json(path) if path.exists() else {"setting": asdict(setting), "versions": versions(), "runs": []}
     data = opened(options.folder, setting)
-    foreign = open_foreign(options.foreign, preparation=data.preparation)[: setting.foreign]
+    foreign = open_inputs(options.foreign, preparation=data.preparation, adapt=True)[: setting.foreign]
     for seed in map(int, options.seeds.split(",")):
         for method in options.methods.split(","):
             if any(run["method"] == method and run["seed"] == seed for run in record["runs"]):

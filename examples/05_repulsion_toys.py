@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import nn
 
 import murmuration as mm
-from murmuration.data.toys import GAPS, gaps_features
+from murmuration.data.builtin import GAPS, gaps_features
 from murmuration.nets import build_net
 
 RECIPES = ("deep-ensemble", "weight-rde", "function-rde", "feature-rde", "svgd", "forde-identity", "forde-pca")

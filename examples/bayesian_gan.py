@@ -27,9 +27,10 @@ from murmuration.applications.gan import training as adversarial
 from murmuration.applications.gan.metrics import frechet_distance, precision_recall
 from murmuration.applications.gan.networks import discriminator, generator
 from murmuration.applications.gan.training import Game, Play
-from murmuration.data.foreign import fitted_pictures, open_foreign
+from murmuration.data import open_inputs
+from murmuration.data.dataset import Data, Split
+from murmuration.data.images import adapt_images
 from murmuration.data.preparation import ImagePreparation
-from murmuration.data.records import Data, Split
 from murmuration.errors import Failure, Misuse
 from murmuration.ood import member_features
 from murmuration.weights import weights_named
@@ -83,10 +84,10 @@ def open_pictures(source: str, size: int, most: int | None) -> Data:
     preparation = ImagePreparation((data.input_shape[0], size, size), 1.0, half, half)
 
     def prepared(split: Split, most: int | None = None) -> Split:
-        return Split(fitted_pictures(split.x[:most].numpy(), 1.0, preparation), split.y[:most])
+        return Split(adapt_images(split.x[:most].numpy(), 1.0, preparation), split.y[:most])
 
     train, val, test = prepared(data.train, most), prepared(data.val), prepared(data.test)
-    return replace(data, train=train, val=val, test=test, preparation=preparation, opening=None)
+    return replace(data, train=train, val=val, test=test, preparation=preparation, source=None)
 
 
 def begin(chosen: argparse.Namespace, data: Data) -> tuple[Game, dict[str, Any]]:
@@ -202,7 +203,9 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         raise Misuse(f"--every {chosen.every}: need at least 1")
     data = open_pictures(chosen.data, chosen.size, chosen.examples)
     real, unseen, out = data.train.x, data.test.x, chosen.out
-    foreign = {} if chosen.foreign is None else {"foreign": open_foreign(chosen.foreign, preparation=data.preparation)}
+    foreign = {}
+    if chosen.foreign is not None:
+        foreign["foreign"] = open_inputs(chosen.foreign, preparation=data.preparation, adapt=True)
     game, settings = begin(chosen, data)
     history = go_on(out, game, settings)
     exam = exam_on(data, out / "classifier", chosen.seed)

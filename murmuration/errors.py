@@ -1,19 +1,19 @@
-"""The two ways a command can end badly, and how to name the nearest right word."""
+"""The two kinds of errors that users see, and how messages name values."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-class Misuse(ValueError):  # noqa: N818 - it is what the user did, not an error of ours
-    """The caller asked for something that cannot be: one line that says what was got and what to write instead."""
+class Misuse(ValueError):  # noqa: N818 - the caller's mistake
+    """A request that cannot be carried out: one line with what was given, what was expected and what to write."""
 
 
-class Failure(RuntimeError):  # noqa: N818
-    """The request was right but the world was not: a damaged file, a full disk, a run that diverged."""
+class Failure(RuntimeError):  # noqa: N818 - not the caller's mistake
+    """A valid request that failed: a damaged file, a full disk, a run that diverged."""
 
 
 def unknown(kind: str, got: str, known: Iterable[str]) -> Misuse:
-    """The error for a name that is not in the list, with the nearest one suggested.
+    """The error for a name that is not in a list, with the nearest name suggested.
 
     >>> print(unknown("recipe", "deep-ensmble", ["single", "deep-ensemble"]))
     unknown recipe 'deep-ensmble': did you mean 'deep-ensemble'? Known: deep-ensemble, single
@@ -22,3 +22,19 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> Misuse:
     near = get_close_matches(got, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
     return Misuse(f"unknown {kind} '{got}': {hint}Known: {', '.join(names)}")
+
+
+def listed(names: Iterable[str], most: int = 20) -> str:
+    """Names in one line, cut after `most`.
+
+    >>> listed("abcde", most=3)
+    'a, b, c, ... (5 in all)'
+    """
+    known = list(names)
+    end = f", ... ({len(known)} in all)" if len(known) > most else ""
+    return ", ".join(known[:most]) + end
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, or the name of its type."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

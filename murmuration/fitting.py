@@ -197,9 +197,9 @@ def default_net(data: Data) -> str:
 def reopen(manifest: dict[str, Any], data: Any = None) -> Data:
     """The data of a run, refused if it is not what the run was trained on."""
     record = manifest["data"]
-    if data is None and record["opening"] is None:
+    if data is None and record["source"] is None:
         raise Misuse(f"the run was trained on {record['name']} of the caller's own: give them again as data=")
-    opened = open_data(data) if data is not None else open_data(**record["opening"])
+    opened = open_data(data) if data is not None else open_data(**record["source"])
     if opened.fingerprint != record["fingerprint"]:
         raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")
     return opened

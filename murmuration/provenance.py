@@ -26,11 +26,11 @@ def describe(job: Job, source: NetSource, engine: Engine, reason: str) -> dict[s
         **({"outline": job.outline.to_json()} if job.recipe.needs_outline else {}),
         "data": {
             "name": data.name,
-            "opening": data.opening,
+            "source": data.source,
             "task": data.task,
             "fingerprint": data.fingerprint,
             "classes": list(data.classes),
-            "features": list(data.describe),
+            "features": list(data.feature_names),
             "examples": {part: len(getattr(data, part)) for part in ("train", "val", "test")},
             "preparation": data.preparation.to_json(),
         },

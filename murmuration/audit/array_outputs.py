@@ -19,8 +19,8 @@ from murmuration.audit.outputs import (
     samples,
 )
 from murmuration.audit.truth import Truth, names_among
-from murmuration.data.names import as_text, listed
-from murmuration.errors import Misuse
+from murmuration.data.targets import as_text
+from murmuration.errors import Misuse, listed
 
 # The first that is there is taken: what members say before their mean.
 PROBABILITIES = ("member_probs", "member_probabilities", "probs", "probabilities", "predict_proba")

@@ -22,12 +22,11 @@ from murmuration.audit.outputs import (
     probabilities,
 )
 from murmuration.audit.truth import Truth, names_among
-from murmuration.data.columns import as_numbers, holds_numbers
-from murmuration.data.names import in_order, listed
-from murmuration.data.raw import Request
+from murmuration.data.columns import is_numeric, to_numbers
+from murmuration.data.raw import LoadOptions
 from murmuration.data.tables import SEPARATORS, one_target, read_csv, read_parquet, table_raw
-from murmuration.data.targets import label_names
-from murmuration.errors import Misuse
+from murmuration.data.targets import label_names, sort_names
+from murmuration.errors import Misuse, listed
 from murmuration.predictive import SUM_TOLERANCE
 
 PROBABILITY, LOGIT = ("prob_", "proba_", "p_"), ("logit_",)  # before the name of a class; the first that is there
@@ -64,7 +63,7 @@ def open_sheet(path: Path) -> Sheet:
     else:
         table = read_csv(path)
         refuse_repeated(path)
-    return Sheet(path, table_raw(table, Request(labelled=False), f"'{path}'").parts["all"].inputs)
+    return Sheet(path, table_raw(table, LoadOptions(labelled=False), f"'{path}'").parts["all"].inputs)
 
 
 def refuse_repeated(path: Path) -> None:
@@ -153,7 +152,7 @@ def whole_number(name: str) -> str:
 
 def two_classes(truth: Truth, name: str) -> tuple[str, ...]:
     """The two labels that occur, the larger last."""
-    levels = in_order(label_names(truth.values, None)[0])
+    levels = sort_names(label_names(truth.values, None)[0])
     if len(levels) != 2:
         few = f"{truth.name} has {len(levels)} distinct labels ({listed(levels, most=5)})"
         raise Misuse(f"column '{name}' is the probability of one of two classes but {few}: write columns prob_<class>")
@@ -167,11 +166,11 @@ def named_like_labels(sheet: Sheet, names: tuple[str, ...], truth: Truth) -> tup
     """
     if truth.values.ndim > 1 or truth.values.dtype.kind == "f":
         return ()
-    found = tuple(name for name in names if holds_numbers(sheet.table[name]))
+    found = tuple(name for name in names if is_numeric(sheet.table[name]))
     levels, named = set(label_names(truth.values, None)[0]), set(map(whole_number, found))
     if len(found) < 2 or not levels <= named:
         return ()
-    total = sum(float(as_numbers(sheet.table[name].iloc[:1])[0]) for name in found)
+    total = sum(float(to_numbers(sheet.table[name].iloc[:1])[0]) for name in found)
     return found if levels == named or abs(total - 1) <= SUM_TOLERANCE else ()
 
 
@@ -204,7 +203,7 @@ def column_block(sheet: Sheet, members: Members, said: Sequence[str]) -> Block:
             example = next(iter(members.values()))[missing[0]]
             raise Misuse(f"member {member} has no column of '{missing[0]}': expected one as '{example}' is for another")
     grid = [[columns[name] for name in said] for columns in members.values()]
-    numbers = [[as_numbers(sheet.table[name]) for name in row] for row in grid]
+    numbers = [[to_numbers(sheet.table[name]) for name in row] for row in grid]
 
     def read(rows: Rows) -> np.ndarray:
         return np.stack([np.stack([column[rows] for column in row], axis=-1) for row in numbers])

@@ -6,9 +6,8 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from murmuration.data.names import as_text, is_number, listed
-from murmuration.data.targets import label_names, refuse_missing
-from murmuration.errors import Misuse
+from murmuration.data.targets import as_text, is_number, label_names, refuse_missing
+from murmuration.errors import Misuse, listed
 
 LABELS = ("label", "labels", "y", "y_true", "target", "targets", "class")
 GROUPS = ("group", "groups")  # taken as groups without being asked for

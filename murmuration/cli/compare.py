@@ -98,7 +98,7 @@ def request_of(order: "Order", recipes: list["Recipe"]) -> dict[str, Any]:
         "net": order.net,
         "noise_std": order.noise_std,
         "link": order.link,
-        "data": {"opening": order.data.opening, "fingerprint": order.data.fingerprint},
+        "data": {"source": order.data.source, "fingerprint": order.data.fingerprint},
     }
 
 

@@ -30,12 +30,6 @@ ENGINES = {
     "threads": "members side by side, one core each",
     "threads-stacked": "stacked members in groups, one core each",
 }
-FORMS = {
-    "FILE.csv, FILE.parquet": "a table; --target names the column to predict",
-    "FILE.npz": "arrays x and y",
-    "FOLDER": "class folders of pictures, idx files (MNIST), or CIFAR binaries",
-    "hf:NAME": "a data set of the Hugging Face hub (needs the extra hf)",
-}
 
 
 def recipes() -> Entries:
@@ -79,15 +73,14 @@ def dynamics() -> Entries:
 def nets() -> Entries:
     from murmuration.nets import NETS
 
-    return {
-        name: {"inputs": "any" if e.tables else "pictures", "what it is": e.description} for name, e in NETS.items()
-    }
+    return {name: {"inputs": "any" if e.tables else "images", "what it is": e.description} for name, e in NETS.items()}
 
 
 def data() -> Entries:
-    from murmuration.data import builtin_names
+    from murmuration.data import FORMATS, builtin_names
 
-    return {name: {"what it is": about} for name, about in {**builtin_names(), **FORMS}.items()}
+    formats = {each.usage: each.about for each in FORMATS if each.kind != "object"}
+    return {name: {"what it is": about} for name, about in {**builtin_names(), **formats}.items()}
 
 
 def engines() -> Entries:
@@ -118,7 +111,7 @@ def corruptions() -> Entries:
 
     pictures = {
         name: {
-            "inputs": "pictures",
+            "inputs": "images",
             "kind": each.kind,
             "exact": "yes" if each.exact else "no",
             "what it is": each.about,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from murmuration.data.formats import format_usage
+
 if TYPE_CHECKING:
     from murmuration.data import Data
     from murmuration.posthoc import PostHocConfig
@@ -22,10 +24,8 @@ def option(help_text: str, panel: str, metavar: str, *names: str) -> Any:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")]
 RunPath = Annotated[str, typer.Argument(help="A run directory, as `murmur train` makes them.", metavar="RUN")]
-DATA_HELP = (
-    "A built-in name (see `murmur list data`), a .csv or .parquet with --target, a .npz with x and y, a folder of "
-    "class folders of pictures, an idx or CIFAR folder, or hf:NAME."
-)
+_FORMATS = format_usage("name", "path")
+DATA_HELP = f"{_FORMATS[0].upper()}{_FORMATS[1:]}. Tables need --target; see `murmur list data`."
 DataSource = Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")]
 
 

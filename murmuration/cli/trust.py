@@ -43,14 +43,18 @@ def refuse_idle(options: ShiftOptions) -> None:
 
 def corrupting_of(options: ShiftOptions, exam: "Exam") -> "Corrupting":
     """Which corruptions of which examples."""
-    from murmuration.data.shift import chosen, chosen_severities
+    from murmuration.data.shift import select_corruptions, select_severities
     from murmuration.evaluation.corrupting import Corrupting
 
     names = None if options.only is None else listed(options.only)
     if options.shift_examples is not None and options.shift_examples < 1:
         raise Misuse(f"--shift-examples {options.shift_examples}: expected at least 1")
-    severities = chosen_severities([severity(text) for text in listed(options.severities)])
-    kept = chosen(exam.preparation, names) if options.cifar_c is None else official(options.cifar_c, names, exam)
+    severities = select_severities([severity(text) for text in listed(options.severities)])
+    kept = (
+        select_corruptions(exam.preparation, names)
+        if options.cifar_c is None
+        else official(options.cifar_c, names, exam)
+    )
     return Corrupting(tuple(kept), tuple(severities), examples=options.shift_examples, official=options.cifar_c)
 
 
@@ -90,7 +94,7 @@ def naming(words: str, *, known: str) -> Iterator[None]:
 
 def foreign_sets(sources: Sequence[str], preparation: "Preparation") -> dict[str, "Tensor"]:
     """The inputs of every foreign set by name."""
-    from murmuration.data import open_foreign
+    from murmuration.data import open_inputs
 
     found: dict[str, Tensor] = {}
     for source in sources:
@@ -98,7 +102,7 @@ def foreign_sets(sources: Sequence[str], preparation: "Preparation") -> dict[str
         if name in found:
             raise Misuse(f"--ood names '{name}' twice: give each set once")
         with naming(f"--ood {source}", known=source):
-            found[name] = open_foreign(source, preparation=preparation)
+            found[name] = open_inputs(source, preparation=preparation, adapt=True)
     return found
 
 

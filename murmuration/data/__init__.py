@@ -1,22 +1,43 @@
-"""Where examples come from: names, files, folders, tensors; their splits, preparation and augmentation."""
+"""Data: formats, splits, preparation and augmentation. Names are imported when they are first used."""
 
-from murmuration.data.augmentation import AUGMENTATIONS, augment, flip, pad_crop
-from murmuration.data.foreign import open_foreign
-from murmuration.data.opening import open_data, open_inputs, open_split
-from murmuration.data.preparation import (
-    ArrayPreparation,
-    ImagePreparation,
-    Preparation,
-    TablePreparation,
-    preparation_from_json,
-)
-from murmuration.data.records import Data, Split, Task
-from murmuration.data.toys import builtin_names
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from murmuration.data.augmentation import AUGMENTATIONS, augment, flip, pad_crop
+    from murmuration.data.builtin import builtin_names
+    from murmuration.data.dataset import Data, Split, open_data, open_inputs, open_split
+    from murmuration.data.formats import FORMATS, Format
+    from murmuration.data.preparation import (
+        ArrayPreparation,
+        ImagePreparation,
+        Preparation,
+        TablePreparation,
+        preparation_from_json,
+    )
+    from murmuration.data.targets import Task
+
+_HOMES = {
+    "augmentation": ("AUGMENTATIONS", "augment", "flip", "pad_crop"),
+    "builtin": ("builtin_names",),
+    "dataset": ("Data", "Split", "open_data", "open_inputs", "open_split"),
+    "formats": ("FORMATS", "Format"),
+    "preparation": (
+        "ArrayPreparation",
+        "ImagePreparation",
+        "Preparation",
+        "TablePreparation",
+        "preparation_from_json",
+    ),
+    "targets": ("Task",),
+}
 
 __all__ = [
     "AUGMENTATIONS",
+    "FORMATS",
     "ArrayPreparation",
     "Data",
+    "Format",
     "ImagePreparation",
     "Preparation",
     "Split",
@@ -26,9 +47,16 @@ __all__ = [
     "builtin_names",
     "flip",
     "open_data",
-    "open_foreign",
     "open_inputs",
     "open_split",
     "pad_crop",
     "preparation_from_json",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The public name, imported from its module: torch takes seconds to load, and `murmur --help` does not need it."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"murmuration.data.{home}"), name)
+    raise AttributeError(f"module 'murmuration.data' has no attribute '{name}'")

@@ -8,50 +8,49 @@ from typing import Any
 import numpy as np
 import torch
 
-from murmuration.data.names import listed
 from murmuration.data.preparation import checked_array
-from murmuration.data.raw import Part, Raw, Request, as_array
-from murmuration.errors import Failure, Misuse
+from murmuration.data.raw import LoadOptions, RawData, RawPart, as_array
+from murmuration.errors import Failure, Misuse, first_line, listed
 
 
-def load_npz(path: Path, request: Request) -> Raw:
-    """The arrays `x`, `y` of a file, or `x_train`, `y_train`, `x_test` ... of one that is split already."""
+def load_npz(path: Path, options: LoadOptions) -> RawData:
+    """The arrays `x`, `y` of a file, or `x_train`, `y_train`, `x_test` ... of one with parts."""
     try:
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):
             raise Misuse(f"'{path}' holds a single array: expected an npz archive with x and y")
         with found as archive:
-            return Raw(npz_parts(archive, path, request.labelled))
+            return RawData(npz_parts(archive, path, options.labelled))
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise Failure(f"cannot read '{path}': {error}".splitlines()[0]) from None
+        raise Failure(f"cannot read '{path}': {first_line(error)}") from None
     except ValueError as error:
         if isinstance(error, Misuse):
             raise
-        raise Failure(f"'{path}' is not an npz archive of arrays: {error}".splitlines()[0]) from None
+        raise Failure(f"'{path}' is not an npz archive of arrays: {first_line(error)}") from None
 
 
-def npz_parts(archive: Any, path: Path, labelled: bool) -> dict[str, Part]:
+def npz_parts(archive: Any, path: Path, labelled: bool) -> dict[str, RawPart]:
     """The parts of an open archive."""
     found = {part: f"_{part}" for part in ("train", "val", "test") if f"x_{part}" in archive.files}
     if "x" in archive.files and found:
-        raise Misuse(f"'{path}' holds x and also {listed('x' + s for s in found.values())}: expected one of both")
+        raise Misuse(f"'{path}' holds x and also {listed('x' + s for s in found.values())}: expected one or the other")
     suffixes = {"all": ""} if "x" in archive.files else found
     if not suffixes:
         raise Misuse(f"'{path}' has no array x (or x_train): found {listed(archive.files) or 'nothing'}")
     return {part: npz_part(archive, suffix, path, labelled) for part, suffix in suffixes.items()}
 
 
-def npz_part(archive: Any, suffix: str, path: Path, labelled: bool) -> Part:
+def npz_part(archive: Any, suffix: str, path: Path, labelled: bool) -> RawPart:
     """The arrays x and y with one suffix."""
     if not labelled:
-        return checked_part(member(archive, f"x{suffix}", path), None, f"x{suffix}")
+        return checked_part(read_array(archive, f"x{suffix}", path), None, f"x{suffix}")
     if f"y{suffix}" not in archive.files:
         raise Misuse(f"'{path}' has no array y{suffix}: found {listed(archive.files)}")
-    x, y = (member(archive, name + suffix, path) for name in "xy")
+    x, y = (read_array(archive, name + suffix, path) for name in "xy")
     return checked_part(x, y, f"x{suffix}")
 
 
-def member(archive: Any, name: str, path: Path) -> np.ndarray:
+def read_array(archive: Any, name: str, path: Path) -> np.ndarray:
     """One array of an archive; arrays of Python objects would have to be unpickled and are refused."""
     try:
         return archive[name]
@@ -61,13 +60,13 @@ def member(archive: Any, name: str, path: Path) -> np.ndarray:
         raise Misuse(f"{name} in '{path}' holds Python objects: expected numbers or texts") from None
 
 
-def checked_part(x: Any, y: Any, name: str) -> Part:
+def checked_part(x: Any, y: Any, name: str) -> RawPart:
     """Inputs (N, ...) and targets (N,) or (N, K) as arrays of equal length."""
     inputs = checked_array(x, name)
     if not inputs.size:
         raise Misuse(f"{name} has the shape {inputs.shape}: expected at least one row and one value a row")
     if y is None:
-        return Part(inputs)
+        return RawPart(inputs)
     targets = as_array(y)
     if targets.ndim not in (1, 2) or targets.dtype.kind not in "iufbUO":
         raise Misuse(
@@ -75,8 +74,8 @@ def checked_part(x: Any, y: Any, name: str) -> Part:
             f" labels or numbers, or ({len(inputs)}, K) numbers"
         )
     if len(targets) != len(inputs):
-        raise Misuse(f"{name} has {len(inputs)} rows but its targets have {len(targets)}: expected as many")
-    return Part(inputs, targets)
+        raise Misuse(f"{name} has {len(inputs)} rows but its targets have {len(targets)}: expected equal numbers")
+    return RawPart(inputs, targets)
 
 
 def is_array(source: Any) -> bool:
@@ -89,20 +88,25 @@ def is_pair(source: Any) -> bool:
     return isinstance(source, tuple | list) and len(source) == 2
 
 
-def load_pair(source: Any, request: Request) -> Raw:
+def is_dataset(source: Any) -> bool:
+    """Whether an object is a torch dataset."""
+    return isinstance(source, torch.utils.data.Dataset)
+
+
+def load_pair(source: Any, options: LoadOptions) -> RawData:
     """A pair (x, y) of tensors or arrays."""
-    return Raw({"all": checked_part(source[0], source[1] if request.labelled else None, "x")})
+    return RawData({"all": checked_part(source[0], source[1] if options.labelled else None, "x")})
 
 
-def load_array(source: Any, request: Request) -> Raw:
-    """Inputs alone; only for prediction."""
-    if request.labelled:
+def load_array(source: Any, options: LoadOptions) -> RawData:
+    """Inputs without targets, for prediction only."""
+    if options.labelled:
         raise Misuse(f"one array of shape {tuple(source.shape)}: expected a pair (x, y) of inputs and targets")
-    return Raw({"all": checked_part(source, None, "x")})
+    return RawData({"all": checked_part(source, None, "x")})
 
 
-def load_dataset(source: Any, request: Request) -> Raw:
-    """A torch dataset of pairs (x, y), read once from the first to the last."""
+def load_dataset(source: Any, options: LoadOptions) -> RawData:
+    """A torch dataset of pairs (x, y), read once into memory."""
     if not hasattr(source, "__len__"):
         raise Misuse(f"{type(source).__name__} has no length: expected a dataset with __len__ and __getitem__")
     pairs = [source[i] for i in range(len(source))]
@@ -112,7 +116,7 @@ def load_dataset(source: Any, request: Request) -> Raw:
         raise Misuse(f"{type(source).__name__} gives a {type(pairs[0]).__name__}: expected pairs (x, y)")
     x, y = ([as_array(pair[i]) for pair in pairs] for i in (0, 1))
     inputs = stacked(x, "x")
-    return Raw({"all": checked_part(inputs, stacked(y, "y") if request.labelled else None, "x")})
+    return RawData({"all": checked_part(inputs, stacked(y, "y") if options.labelled else None, "x")})
 
 
 def stacked(values: list[np.ndarray], name: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Folders of pictures: class folders, idx files (MNIST), CIFAR binaries."""
+"""Folders of images (class folders, idx files, CIFAR binaries), and images adapted to an earlier run."""
 
 import gzip
 import re
@@ -11,33 +11,37 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from murmuration.data.names import in_order, listed
-from murmuration.data.raw import Part, Raw, Request
-from murmuration.errors import Failure, Misuse
+from murmuration.data.preparation import ImagePreparation, blocks, image_shape, known_peak, pixel_peak, to_planes
+from murmuration.data.raw import LoadOptions, RawData, RawPart, is_table
+from murmuration.data.targets import sort_names
+from murmuration.errors import Failure, Misuse, first_line, listed
 
-PICTURE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16L", "I;16B")
 PART_FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 IDX_FILE = re.compile(r".*?(train|t10k|test).*?(images|labels)[-.]idx\d-ubyte(\.gz)?")
 IDX_BYTES = 0x08  # the idx code for unsigned bytes
 
+LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue (ITU-R BT.601)
+
 CIFAR_PIXELS = (3, 32, 32)
 CIFAR_FILE = re.compile(r"data_batch_\d+\.bin|test_batch\.bin|train\.bin|test\.bin")
 
 
-# Pictures in class folders
+# Images in class folders
 
 
-def is_picture(path: Path) -> bool:
-    """Whether a file is a picture by its name."""
-    return path.suffix.lower() in PICTURE_SUFFIXES and not path.name.startswith(".")
+def is_image_file(path: Path) -> bool:
+    """Whether a file is an image by its name."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
-def pictures_in(folder: Path) -> list[Path]:
-    """All picture files below a folder, sorted by path."""
-    return sorted(path for path in folder.rglob("*") if is_picture(path) and path.is_file())
+def image_files(folder: Path) -> list[Path]:
+    """All image files below a folder, sorted by path."""
+    return sorted(path for path in folder.rglob("*") if is_image_file(path) and path.is_file())
 
 
 def folders_in(folder: Path) -> list[Path]:
@@ -45,92 +49,85 @@ def folders_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def load_picture_folder(folder: Path, request: Request) -> Raw:
-    """The pictures (N, C, H, W) of class folders, of train/ val/ test/ folders of them, or flat ones."""
+def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
+    """Images (N, C, H, W) in class folders, in train/ val/ test/ folders of class folders, or in a flat folder."""
     named = {PART_FOLDERS.get(path.name.lower()): path for path in folders_in(folder)}
     has_parts = None not in named and named and all(folders_in(path) for path in named.values())
     places = named if has_parts else {"all": folder}
-    files = {part: labelled_files(place, request.labelled) for part, place in places.items()}
+    files = {part: labelled_files(place, options.labelled) for part, place in places.items()}
     paths = [path for found in files.values() for path, _ in found]
     if not paths:
-        raise Misuse(f"no pictures in '{folder}': expected class folders of {listed(sorted(PICTURE_SUFFIXES))}")
-    planes = stack_pictures([str(path) for path in paths], lambda i: open_picture(paths[i]), request.size)
+        raise Misuse(f"no images in '{folder}': expected class folders of {listed(sorted(IMAGE_SUFFIXES))}")
+    planes = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options.size)
     parts, start = {}, 0
     for part, found in files.items():
-        labels = np.array([label for _, label in found], dtype=object) if request.labelled else None
-        parts[str(part)] = Part(planes[start : start + len(found)], labels)
+        labels = np.array([label for _, label in found], dtype=object) if options.labelled else None
+        parts[str(part)] = RawPart(planes[start : start + len(found)], labels)
         start += len(found)
-    names = in_order(label for found in files.values() for _, label in found)
-    return Raw(with_indices(parts, names), "classification", names if request.labelled else None, peak=255.0)
+    names = sort_names(label for found in files.values() for _, label in found)
+    return RawData(with_indices(parts, names), "classification", names if options.labelled else None, peak=255.0)
 
 
-def with_indices(parts: dict[str, Part], names: tuple[str, ...]) -> dict[str, Part]:
-    """The parts with labels given as places in `names` instead of texts."""
-    place = {name: i for i, name in enumerate(names)}
+def with_indices(parts: dict[str, RawPart], names: tuple[str, ...]) -> dict[str, RawPart]:
+    """The parts with labels as indices into `names` instead of texts."""
+    index = {name: i for i, name in enumerate(names)}
     return {
         key: part
         if part.targets is None
-        else Part(part.inputs, np.array([place[label] for label in part.targets], dtype=np.int64))
+        else RawPart(part.inputs, np.array([index[label] for label in part.targets], dtype=np.int64))
         for key, part in parts.items()
     }
 
 
 def labelled_files(folder: Path, labelled: bool) -> list[tuple[Path, str]]:
-    """Every picture with the name of its class folder; flat folders are fine when no labels are wanted."""
+    """All image files with the name of their class folder, or with no name if labels are not needed."""
     if not labelled:
-        return [(path, "") for path in pictures_in(folder)]
+        return [(path, "") for path in image_files(folder)]
     classes = folders_in(folder)
-    if not classes and any(is_picture(path) for path in folder.iterdir()):
-        raise Misuse(f"'{folder}' holds pictures but no class folders: expected one folder for each class")
-    return [(path, place.name) for place in classes for path in pictures_in(place)]
+    if not classes and any(is_image_file(path) for path in folder.iterdir()):
+        raise Misuse(f"'{folder}' holds images but no class folders: expected one folder for each class")
+    return [(path, place.name) for place in classes for path in image_files(place)]
 
 
-def open_picture(path: Path) -> Any:
+def open_image(path: Path) -> Any:
     """The PIL image in a file; its pixels are not read yet."""
     from PIL import Image
 
     try:
         return Image.open(path)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise Failure(f"cannot read the picture '{path}': {one_line(error)}") from None
+        raise Failure(f"cannot read the image '{path}': {first_line(error)}") from None
 
 
-def one_line(error: Exception) -> str:
-    """The first line of an error's message."""
-    return (str(error) or type(error).__name__).splitlines()[0]
+def stack_images(names: Sequence[str], opened: Callable[[int], Any], size: tuple[int, int] | None = None) -> np.ndarray:
+    """Images (N, C, H, W) uint8, C = 1 if all are grey and 3 otherwise; `opened(i)` returns the PIL image i.
 
-
-def stack_pictures(
-    names: Sequence[str], opened: Callable[[int], Any], size: tuple[int, int] | None = None
-) -> np.ndarray:
-    """Pictures (N, C, H, W) uint8, C = 1 if all are grey and 3 otherwise; `opened(i)` gives the PIL image i.
-
-    Sizes and modes are looked at first, so that the pixels are decoded straight into one array. All must have one
-    size, unless `size` (H, W) says to which they are to be resized.
+    Sizes and modes are read first, so that pixels are decoded into one array. All must have one size, or are resized
+    to `size` (H, W).
     """
     grey, found = True, None
     for i, name in enumerate(names):
-        with opened(i) as picture:
-            found = found or picture.size
-            grey = grey and picture.mode in GREY_MODES
-            if size is None and picture.size != found:
+        with opened(i) as image:
+            found = found or image.size
+            grey = grey and image.mode in GREY_MODES
+            if size is None and image.size != found:
                 raise Misuse(
                     f"'{names[0]}' has {found[0]}x{found[1]} pixels but '{name}' has"
-                    f" {picture.size[0]}x{picture.size[1]}: expected one size for all"
+                    f" {image.size[0]}x{image.size[1]}: expected one size for all"
                 )
     width, height = found or (0, 0)
     size = size or (height, width)
     out = np.empty((len(names), 1 if grey else 3, *size), dtype=np.uint8)
     for i, name in enumerate(names):
-        with opened(i) as picture:
-            out[i] = resized(decoded(picture, grey, name)[None], size)[0]
+        with opened(i) as image:
+            out[i] = resize(decode(image, grey, name)[None], size)[0]
     return out
 
 
-def resized(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Pictures (N, C, *size) from ones (N, C, H, W), bilinear and smoothed where they shrink; bytes stay bytes.
+def resize(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Images (N, C, *size) from (N, C, H, W) by bilinear interpolation with antialiasing; uint8 stays uint8.
 
-    Pictures of that size already are returned as they are; others are stretched to it.
+    The aspect ratio is not kept. Images that have this size already are returned unchanged.
     """
     if planes.shape[2:] == size:
         return planes
@@ -140,17 +137,17 @@ def resized(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return (out.round().clamp(0, 255).to(torch.uint8) if whole else out).numpy()
 
 
-def decoded(picture: Any, grey: bool, name: str) -> np.ndarray:
+def decode(image: Any, grey: bool, name: str) -> np.ndarray:
     """Pixels (C, H, W) uint8 of one PIL image; 16-bit greys keep their upper byte."""
     from PIL import Image
 
     try:
-        if picture.mode.startswith("I"):
-            upper = np.clip(np.asarray(picture).astype(np.int64) >> 8, 0, 255).astype(np.uint8)
+        if image.mode.startswith("I"):
+            upper = np.clip(np.asarray(image).astype(np.int64) >> 8, 0, 255).astype(np.uint8)
             return upper[None] if grey else np.repeat(upper[None], 3, axis=0)
-        pixels = np.asarray(picture.convert("L" if grey else "RGB"))
+        pixels = np.asarray(image.convert("L" if grey else "RGB"))
     except (OSError, SyntaxError, ValueError, zlib.error, Image.DecompressionBombError) as error:
-        raise Failure(f"cannot read the picture '{name}': {one_line(error)}") from None
+        raise Failure(f"cannot read the image '{name}': {first_line(error)}") from None
     return pixels[None] if grey else pixels.transpose(2, 0, 1)
 
 
@@ -162,8 +159,8 @@ def is_idx_folder(folder: Path) -> bool:
     return any(IDX_FILE.fullmatch(path.name) for path in folder.iterdir())
 
 
-def load_idx_folder(folder: Path, request: Request) -> Raw:
-    """The pictures (N, 1, H, W) of `train-images-idx3-ubyte[.gz]` and its three companions."""
+def load_idx_folder(folder: Path, options: LoadOptions) -> RawData:
+    """The images (N, 1, H, W) of `train-images-idx3-ubyte[.gz]` and its three companions."""
     files: dict[tuple[str, str], Path] = {}
     for path in sorted(folder.iterdir()):
         match = IDX_FILE.fullmatch(path.name)
@@ -172,23 +169,23 @@ def load_idx_folder(folder: Path, request: Request) -> Raw:
             if key in files and path.name != files[key].name + ".gz":
                 raise Misuse(f"'{folder}' holds both {files[key].name} and {path.name}: expected one of them")
             files.setdefault(key, path)
-    parts = {part: idx_part(files, part, request.labelled) for part, what in files if what == "images"}
+    parts = {part: idx_part(files, part, options.labelled) for part, what in files if what == "images"}
     if not parts:
         raise Misuse(f"no images among the idx files of '{folder}': expected train-images-idx3-ubyte[.gz]")
-    return Raw(parts, "classification", peak=255.0)
+    return RawData(parts, "classification", peak=255.0)
 
 
-def idx_part(files: dict[tuple[str, str], Path], part: str, labelled: bool) -> Part:
-    """Pictures and labels of one part of an idx folder."""
+def idx_part(files: dict[tuple[str, str], Path], part: str, labelled: bool) -> RawPart:
+    """Images and labels of one part of an idx folder."""
     images = read_idx(files[part, "images"], rank=3)[:, None]
     if not labelled:
-        return Part(images)
+        return RawPart(images)
     if (part, "labels") not in files:
         raise Misuse(f"'{files[part, 'images']}' has no labels beside it: expected a labels-idx1-ubyte file")
     labels = read_idx(files[part, "labels"], rank=1)
     if len(labels) != len(images):
         raise Failure(f"{files[part, 'images']} has {len(images)} images but {len(labels)} labels")
-    return Part(images, labels.astype(np.int64))
+    return RawPart(images, labels.astype(np.int64))
 
 
 def read_idx(path: Path, rank: int) -> np.ndarray:
@@ -209,7 +206,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
-        raise Failure(f"cannot read '{path}' ({path.stat().st_size} bytes): {one_line(error)}") from None
+        raise Failure(f"cannot read '{path}' ({path.stat().st_size} bytes): {first_line(error)}") from None
 
 
 # CIFAR binaries
@@ -220,8 +217,8 @@ def is_cifar_folder(folder: Path) -> bool:
     return any(CIFAR_FILE.fullmatch(path.name) for path in folder.iterdir())
 
 
-def load_cifar_folder(folder: Path, request: Request) -> Raw:
-    """The pictures (N, 3, 32, 32) of CIFAR-10 (`data_batch_1.bin` ...) or CIFAR-100 (`train.bin`)."""
+def load_cifar_folder(folder: Path, options: LoadOptions) -> RawData:
+    """The images (N, 3, 32, 32) of CIFAR-10 (`data_batch_1.bin` ...) or CIFAR-100 (`train.bin`)."""
     found = sorted(path for path in folder.iterdir() if CIFAR_FILE.fullmatch(path.name))
     hundred = any(path.name in ("train.bin", "test.bin") for path in found)
     if hundred and any("batch" in path.name for path in found):
@@ -232,11 +229,11 @@ def load_cifar_folder(folder: Path, request: Request) -> Raw:
     }
     parts = {part: cifar_part(paths, 2 if hundred else 1) for part, paths in groups.items() if paths}
     names = class_names(folder / ("fine_label_names.txt" if hundred else "batches.meta.txt"))
-    return Raw(parts, "classification", names, peak=255.0)
+    return RawData(parts, "classification", names, peak=255.0)
 
 
-def cifar_part(paths: list[Path], labels: int) -> Part:
-    """Pictures and their last (fine) label from CIFAR files of records: `labels` bytes, then 3072 pixels."""
+def cifar_part(paths: list[Path], labels: int) -> RawPart:
+    """Images and their last (fine) labels from CIFAR files of records: `labels` bytes, then 3072 pixels."""
     record = labels + int(np.prod(CIFAR_PIXELS))
     counts = []
     for path in paths:
@@ -253,11 +250,74 @@ def cifar_part(paths: list[Path], labels: int) -> Part:
         planes[start : start + count] = rows[:, labels:].reshape(count, *CIFAR_PIXELS)
         targets[start : start + count] = rows[:, labels - 1]
         start += count
-    return Part(planes, targets)
+    return RawPart(planes, targets)
 
 
 def class_names(path: Path) -> tuple[str, ...] | None:
-    """The names in a file of one a line, or None if there is no such file."""
+    """The names in a file, one per line, or None if there is no such file."""
     if not path.is_file():
         return None
     return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+
+
+# Images of other sizes and colours than a run was trained on
+
+
+def adapt_images(inputs: Any, peak: float | None, preparation: ImagePreparation) -> Tensor:
+    """Prepared images (N, C, H, W) of raw images of any size and colour; `peak` is their white, if it is known.
+
+    Images are resized to the shape of the preparation; grey is repeated over colour channels, colour becomes its luma,
+    white becomes the white of training, and opacity is dropped.
+    """
+    if is_table(inputs) or inputs.ndim not in (3, 4):
+        kind = "a table" if is_table(inputs) else f"examples of shape {inputs.shape[1:]}"
+        raise Misuse(f"{kind} for a run trained on images: expected images, of any size")
+    white = adapted_peak(inputs, peak, preparation)
+    if same_layout(inputs, preparation.shape):
+        return preparation.apply(inputs, peak=white)
+    planes = to_planes(inputs, image_shape(inputs))  # (N, c, h, w)
+    channels, *size = preparation.shape
+    done = [
+        preparation.apply(recolour(resize(planes[rows], (size[0], size[1])), channels), peak=white)
+        for rows in blocks(planes)
+    ]
+    return torch.cat(done)
+
+
+def adapted_peak(inputs: np.ndarray, peak: float | None, preparation: ImagePreparation) -> float | None:
+    """The value of a white pixel in images of another source; None means the same as in training.
+
+    If the source does not state it: the white of training if no value exceeds it, else 1 or 255 by the largest value.
+    """
+    white = known_peak(inputs, peak)
+    low, high = inputs.min(), inputs.max()
+    if white is not None or 0 <= low <= high <= preparation.peak:
+        return white
+    guess = pixel_peak(inputs)
+    if guess is None:
+        raise Misuse(f"images with values from {low:g} to {high:g}: expected pixels in 0..1 or 0..255")
+    return guess
+
+
+def same_layout(inputs: np.ndarray, shape: tuple[int, int, int]) -> bool:
+    """Whether a preparation of shape (C, H, W) takes images of this layout without resizing."""
+    channels, *size = shape
+    return inputs.shape[1:] in {(*size,), shape, (*size, channels), (1, *size), (*size, 1)}
+
+
+def recolour(planes: np.ndarray, channels: int) -> np.ndarray:
+    """Images (N, C, H, W) with the given number of channels, or with one grey channel, from (N, c, H, W).
+
+    >>> recolour(np.array([10.0, 20.0, 30.0]).reshape(1, 3, 1, 1), 1).item()
+    18.15
+    """
+    found = planes.shape[1]
+    if found in (1, channels):
+        return planes
+    if (found, channels) == (4, 3):
+        return planes[:, :3]
+    if found in (3, 4) and channels == 1:
+        red, green, blue = (planes[:, k].astype(np.float64) * weight for k, weight in enumerate(LUMA))
+        return (red + green + blue)[:, None]
+    wanted = "1, 3 or 4" if channels in (1, 3) else f"1 or {channels}"
+    raise Misuse(f"images of {found} channels for a run trained on {channels}: expected {wanted}")

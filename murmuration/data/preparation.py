@@ -1,10 +1,10 @@
-"""How raw inputs become what a network sees, written down so that it can be done again on another file.
+"""Preparation: the map from raw inputs to the tensors that a network takes, stored with every run.
 
-Every preparation is a frozen record with `apply(raw) -> (N, ...) float32`, `names` of the prepared columns
-where they have some, and `to_json`. Its statistics are those of the training split.
+Every preparation is a frozen record with `apply(raw) -> (N, ...) float32`, `names` of the prepared columns where they
+have names, and `to_json`. Its statistics are those of the training split.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -12,19 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.columns import TablePreparation, fit_table, table_from_json
-from murmuration.data.names import listed
-from murmuration.data.raw import as_array, fields_of, is_table, refuse_nonfinite
-from murmuration.data.statistics import moments, standardise
-from murmuration.errors import Misuse, unknown
+from murmuration.data.columns import column_values, find_column, to_numbers, to_texts
+from murmuration.data.raw import as_array, is_table, refuse_nonfinite
+from murmuration.data.targets import sort_names
+from murmuration.errors import Misuse, listed, unknown
 
 Pixels = Literal["standardise", "unit", "raw"]
 COLOURS = (1, 3, 4)  # numbers of channels by which a last axis is recognised as colour
+MOST_CATEGORIES = 1000  # one column each: a text column with more is an identifier or free text
+BLOCK = 1 << 18  # values held in float64 at once: 2 MB, about what a core caches
 
 
 @dataclass(frozen=True)
 class ImagePreparation:
-    """Pictures -> (N, C, H, W): (pixel - mean) / std for each channel, in the units of the raw pixels."""
+    """Images -> (N, C, H, W): (pixel - mean) / std for each channel, in the units of the raw pixels."""
 
     shape: tuple[int, int, int]  # (C, H, W)
     peak: float  # the value of a white pixel
@@ -37,22 +38,22 @@ class ImagePreparation:
 
     @property
     def black(self) -> tuple[float, ...]:
-        """What a black pixel becomes, for each channel (C,): the fill for padding a prepared picture."""
+        """The prepared value of a black pixel in each channel (C,), for padding prepared images."""
         return tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True))
 
     def apply(self, raw: Any, peak: float | None = None) -> Tensor:
-        """Prepared pictures (N, C, H, W) of raw ones (N, H, W), (N, H, W, C) or (N, C, H, W).
+        """Prepared images (N, C, H, W) of raw ones (N, H, W), (N, H, W, C) or (N, C, H, W).
 
-        `peak` is the raw white where it is known to differ from training's. Grey pictures serve a network
-        trained on colour.
+        `peak` is the value of a white pixel in `raw`, if it is known to differ from training's. Grey images are
+        repeated over the channels of a network trained on colour.
         """
-        planes = planes_like(checked_array(raw, "x"), self.shape)
+        planes = to_planes(checked_array(raw, "x"), self.shape)
         ratio = 1.0 if peak is None else peak / self.peak
         scaled = standardise(planes, np.array(self.mean) * ratio, np.array(self.std) * ratio)
         return torch.from_numpy(scaled)
 
     def pixels_of(self, x: Tensor) -> np.ndarray:
-        """Pictures (N, H, W, C) uint8, black 0 and white 255, from prepared ones (N, C, H, W)."""
+        """Images (N, H, W, C) uint8, black 0 and white 255, of prepared ones (N, C, H, W)."""
         mean, std = (torch.tensor(v, dtype=torch.float64).view(1, -1, 1, 1) for v in (self.mean, self.std))
         pixels = (x.detach().cpu().double() * std + mean) * (255 / self.peak)
         return pixels.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
@@ -93,11 +94,133 @@ class ArrayPreparation:
         return {"kind": "array", **asdict(self)}
 
 
+@dataclass(frozen=True)
+class NumericColumn:
+    """A numeric column: missing values are replaced by the median, then all are standardised.
+
+    If training had missing values, a second column is 1 for missing and 0 for present.
+    """
+
+    name: str
+    median: float
+    mean: float
+    std: float
+    flags_missing: bool
+
+    @property
+    def prepared_names(self) -> tuple[str, ...]:
+        return (self.name, f"{self.name} missing") if self.flags_missing else (self.name,)
+
+    def apply(self, values: Any) -> np.ndarray:
+        """Columns (N, 1) or (N, 2) float64 of one pandas column."""
+        numbers = to_numbers(values)
+        missing = np.isnan(numbers)
+        scaled = (np.where(missing, self.median, numbers) - self.mean) / self.std
+        return np.stack([scaled, missing] if self.flags_missing else [scaled], axis=1)
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """A column of texts, booleans or categories: one-hot over the categories of training, plus one for unseen ones.
+
+    Missing is a category of its own if training had it, else it counts as unseen.
+    """
+
+    name: str
+    categories: tuple[str, ...]
+    has_missing: bool
+
+    @property
+    def prepared_names(self) -> tuple[str, ...]:
+        missing = (f"{self.name} missing",) if self.has_missing else ()
+        return (*(f"{self.name}={category}" for category in self.categories), *missing, f"{self.name} unseen")
+
+    def apply(self, values: Any) -> np.ndarray:
+        """One-hot columns (N, categories + 1) or (N, categories + 2) of one pandas column."""
+        width = len(self.prepared_names)
+        index: dict[str | None, int] = {category: i for i, category in enumerate(self.categories)}
+        if self.has_missing:
+            index[None] = len(self.categories)
+        hot = np.zeros((len(values), width))
+        hot[np.arange(len(values)), [index.get(text, width - 1) for text in to_texts(values).tolist()]] = 1.0
+        return hot
+
+
+Column = NumericColumn | CategoricalColumn
+
+
+@dataclass(frozen=True)
+class TablePreparation:
+    """Tables -> (N, D): every column by its own rule, in the order of the training table."""
+
+    columns: tuple[Column, ...]
+    targets: tuple[str, ...] = ()  # the target columns, looked for in a later table
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names (D,) of the prepared columns."""
+        return tuple(name for column in self.columns for name in column.prepared_names)
+
+    def apply(self, raw: Any) -> Tensor:
+        """Prepared inputs (N, D) float32 of a pandas table; other columns are ignored."""
+        if not is_table(raw):
+            raise Misuse(
+                f"inputs of shape {tuple(raw.shape)} for a run trained on a table: expected a table with the"
+                f" columns {listed(column.name for column in self.columns)}"
+            )
+        width = len(self.names)
+        out = np.empty((len(raw), width), dtype=np.float32)
+        start = 0
+        for column in self.columns:
+            block = column.apply(find_column(raw, column.name))
+            out[:, start : start + block.shape[1]] = block
+            start += block.shape[1]
+        return torch.from_numpy(out)
+
+    def to_json(self) -> dict[str, Any]:
+        kinds = {NumericColumn: "numeric", CategoricalColumn: "categorical"}
+        columns = [{"kind": kinds[type(column)], **asdict(column)} for column in self.columns]
+        return {"kind": "table", "columns": columns, "targets": list(self.targets)}
+
+
+def table_from_json(record: dict[str, Any]) -> TablePreparation:
+    """The table preparation of a record made by `to_json`."""
+    kinds: dict[str, Any] = {"numeric": NumericColumn, "categorical": CategoricalColumn}
+    columns = tuple(kinds[entry["kind"]](**fields_of(entry)) for entry in record["columns"])
+    return TablePreparation(columns, tuple(record["targets"]))
+
+
+def fit_table(table: Any, targets: tuple[str, ...] = ()) -> TablePreparation:
+    """The preparation of a training table; statistics and categories are those of its rows."""
+    if not len(table.columns):
+        raise Misuse("the table has no feature columns: expected at least one besides the target")
+    return TablePreparation(tuple(fit_column(table[name]) for name in table.columns), targets)
+
+
+def fit_column(values: Any) -> Column:
+    """The preparation of one pandas column of the training table."""
+    found = column_values(values)
+    name = str(values.name)
+    if found.dtype.kind == "f":
+        missing = np.isnan(found)
+        median = float(np.median(found[~missing])) if not missing.all() else 0.0
+        mean, std = mean_std(np.where(missing, median, found)[:, None], name)
+        return NumericColumn(name, median, float(mean[0]), float(std[0]), bool(missing.any()))
+    present = [text for text in found.tolist() if text is not None]
+    categories = sort_names(present)
+    if len(categories) > MOST_CATEGORIES:
+        raise Misuse(
+            f"column '{name}' has {len(categories)} distinct texts in {len(found)} rows: expected at most"
+            f" {MOST_CATEGORIES} categories; remove the column or group its values"
+        )
+    return CategoricalColumn(name, categories, len(present) < len(found))
+
+
 Preparation = ImagePreparation | ArrayPreparation | TablePreparation
 
 
 def preparation_from_json(record: dict[str, Any]) -> Preparation:
-    """The preparation that `to_json` wrote down.
+    """The preparation of a record made by `to_json`.
 
     >>> preparation_from_json(ArrayPreparation((1,), (0.5,), (2.0,)).to_json())
     ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=())
@@ -126,8 +249,8 @@ def wrong_shape(values: np.ndarray | Tensor, shape: tuple[int, ...]) -> Misuse:
     return Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
 
 
-def planes_like(values: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
-    """Pictures (N, C, H, W) in whatever layout they come, given what shape (C, H, W) they must have."""
+def to_planes(values: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+    """Images (N, C, H, W) from any layout (N, H, W), (N, H, W, C) or (N, C, H, W), given their shape (C, H, W)."""
     _, height, width = shape
     if values.shape[1:] == (height, width):
         values = values[:, None]
@@ -140,10 +263,10 @@ def planes_like(values: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
     return values
 
 
-def picture_shape(values: np.ndarray) -> tuple[int, int, int]:
-    """The shape (C, H, W) of pictures (N, H, W), (N, H, W, C) or (N, C, H, W).
+def image_shape(values: np.ndarray) -> tuple[int, int, int]:
+    """The shape (C, H, W) of images (N, H, W), (N, H, W, C) or (N, C, H, W).
 
-    >>> picture_shape(np.zeros((5, 8, 9, 3))), picture_shape(np.zeros((5, 3, 8, 9)))
+    >>> image_shape(np.zeros((5, 8, 9, 3))), image_shape(np.zeros((5, 3, 8, 9)))
     ((3, 8, 9), (3, 8, 9))
     """
     if values.ndim == 3:
@@ -153,9 +276,9 @@ def picture_shape(values: np.ndarray) -> tuple[int, int, int]:
 
 
 def pixel_peak(values: np.ndarray) -> float | None:
-    """The value of white if an array looks like pictures, else None.
+    """The value of a white pixel if an array looks like images, else None.
 
-    Pictures are arrays of rank 3 or 4 that are bytes (white is 255), or lie in 0..1 or in 0..255.
+    Images are arrays of rank 3 or 4 that are bytes (white is 255), or lie in 0..1 or in 0..255.
     """
     if values.ndim not in (3, 4) or values.size == 0:
         return None
@@ -166,17 +289,17 @@ def pixel_peak(values: np.ndarray) -> float | None:
     return 1.0 if values.max() <= 1 else 255.0
 
 
-def known_white(values: np.ndarray, stated: float | None) -> float | None:
-    """The value of white in an array of pictures: 1 for fractions in 0..1, else what its source states, if it does."""
+def known_peak(values: np.ndarray, stated: float | None) -> float | None:
+    """The value of a white pixel in an array of images: 1 for floats in 0..1, else the one stated by its source."""
     return 1.0 if values.dtype.kind == "f" and pixel_peak(values) == 1.0 else stated
 
 
 def fit_images(values: np.ndarray, peak: float, pixels: Pixels) -> ImagePreparation:
-    """The preparation of training pictures: standardised, over white (`unit`), or as they are (`raw`)."""
-    shape = picture_shape(values)
+    """The preparation of training images: standardised, divided by white (`unit`), or unchanged (`raw`)."""
+    shape = image_shape(values)
     colours = shape[0]
     if pixels == "standardise":
-        mean, std = moments(planes_like(values, shape), "x")
+        mean, std = mean_std(to_planes(values, shape), "x")
     else:
         mean, std = np.zeros(colours), np.full(colours, peak if pixels == "unit" else 1.0)
     return ImagePreparation(shape, float(peak), tuple(mean.tolist()), tuple(std.tolist()))
@@ -186,29 +309,54 @@ def fit_array(values: np.ndarray, names: tuple[str, ...], as_is: bool) -> ArrayP
     """The preparation of training arrays (N,), (N, D) or (N, C, ...): standardised unless `as_is`."""
     values = values[:, None] if values.ndim == 1 else values
     width = values.shape[1]
-    mean, std = (np.zeros(width), np.ones(width)) if as_is else moments(values, "x")
+    mean, std = (np.zeros(width), np.ones(width)) if as_is else mean_std(values, "x")
     return ArrayPreparation(values.shape[1:], tuple(mean.tolist()), tuple(std.tolist()), names)
 
 
 def check_pixels(pixels: str) -> None:
-    """Refuse an unknown way to prepare pixels."""
+    """Refuse an unknown setting of `pixels`."""
     if pixels not in get_args(Pixels):
         raise unknown("pixels", pixels, get_args(Pixels))
 
 
-__all__ = [
-    "ArrayPreparation",
-    "ImagePreparation",
-    "Pixels",
-    "Preparation",
-    "TablePreparation",
-    "check_pixels",
-    "checked_array",
-    "fit_array",
-    "fit_images",
-    "fit_table",
-    "known_white",
-    "picture_shape",
-    "pixel_peak",
-    "preparation_from_json",
-]
+def fields_of(record: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a frozen record from its JSON: all but `kind`, lists as tuples."""
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in record.items() if key != "kind"}
+
+
+def blocks(values: np.ndarray) -> Iterator[slice]:
+    """Slices of rows that cover an array (N, ...)."""
+    rows = max(1, BLOCK * len(values) // max(values.size, 1))
+    return (slice(start, start + rows) for start in range(0, len(values), rows))
+
+
+def along(values: np.ndarray, rank: int) -> np.ndarray:
+    """Statistics (C,) shaped to broadcast over arrays (N, C, ...) of the given rank."""
+    return values.reshape(1, -1, *[1] * (rank - 2))
+
+
+def mean_std(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation (C,) float64 over all axes but the second of values (N, C, ...).
+
+    Two passes (mean, then squared deviations) avoid cancellation. A constant channel gets the standard deviation 1.
+    """
+    axes = (0, *range(2, values.ndim))
+    count = values.size // values.shape[1]
+    mean = sum(values[rows].sum(axis=axes, dtype=np.float64) for rows in blocks(values)) / count
+    centre = along(mean, values.ndim)
+    with np.errstate(over="ignore"):
+        squares = sum(np.square(values[rows].astype(np.float64) - centre).sum(axis=axes) for rows in blocks(values))
+    std = np.sqrt(squares / count)
+    if not np.isfinite(std).all():
+        raise Misuse(f"{name} holds values too large to standardise: expected less than about 1e150")
+    constant = (values.min(axis=axes) == values.max(axis=axes)) | (std == 0)
+    return mean, np.where(constant, 1.0, std)
+
+
+def standardise(values: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """(values - mean) / std as float32 (N, C, ...), computed in float64 block by block."""
+    centre, scale = along(mean, values.ndim), along(std, values.ndim)
+    out = np.empty(values.shape, dtype=np.float32)
+    for rows in blocks(values):
+        out[rows] = (values[rows] - centre) / scale
+    return out

@@ -1,23 +1,24 @@
-"""What a loader hands over: examples as they were found, before any preparation."""
+"""Raw data: the result of a loader, before any preparation, and its fingerprint."""
 
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
+from murmuration.data.columns import column_values
+from murmuration.data.targets import Task
 from murmuration.errors import Misuse
 
-Task = Literal["classification", "regression"]
 PARTS = ("all", "train", "val", "test")
 
 
 @dataclass(frozen=True)
-class Part:
-    """Examples that belong together: an array (N, ...) or a pandas table, and their targets if any."""
+class RawPart:
+    """One part of a source: inputs as an array (N, ...) or a pandas table, and their targets if any."""
 
     inputs: Any  # np.ndarray or pandas.DataFrame
     targets: np.ndarray | None = None  # (N,) labels or numbers, or (N, K) numbers
@@ -27,40 +28,35 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Raw:
+class RawData:
     """One source: a single part `all`, or the parts it came in (`train`, `val`, `test`)."""
 
-    parts: Mapping[str, Part]
+    parts: Mapping[str, RawPart]
     task: Task | None = None  # None: to be inferred from the targets
-    names: tuple[str, ...] | None = None  # names[k] is the class that the integer target k means
-    features: tuple[str, ...] = ()  # names of the columns of (N, D) inputs
-    targets: tuple[str, ...] = ()  # names of a table's target columns
-    peak: float | None = None  # the value of a white pixel; None where the source does not say
-    as_is: bool = False  # inputs are already in the units a network should see
+    class_names: tuple[str, ...] | None = None  # class_names[k] is the class of the integer target k
+    feature_names: tuple[str, ...] = ()  # of the columns of (N, D) inputs
+    target_names: tuple[str, ...] = ()  # of a table's target columns
+    peak: float | None = None  # the value of a white pixel; None if the source does not state it
+    as_is: bool = False  # inputs are not to be standardised
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the caller wants of a source besides its name."""
+class LoadOptions:
+    """Arguments of a loader besides the source."""
 
-    target: str | tuple[str, ...] | None = None
-    seed: int = 0
-    labelled: bool = True  # False: inputs only, targets need not be there
-    size: tuple[int, int] | None = None  # (H, W) to which picture files are resized; None: all must have one size
-
-
-def fields_of(record: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a frozen record from its JSON: all but the kind, lists as tuples."""
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in record.items() if key != "kind"}
+    target: str | tuple[str, ...] | None = None  # column(s) of a table
+    seed: int = 0  # of toy data
+    labelled: bool = True  # False: inputs only, targets may be absent
+    size: tuple[int, int] | None = None  # (H, W) to which image files are resized; None: all must have one size
 
 
 def is_table(inputs: Any) -> bool:
-    """Whether inputs are a pandas table (asked without importing pandas)."""
+    """Whether inputs are a pandas table, without importing pandas."""
     return hasattr(inputs, "columns") and hasattr(inputs, "iloc")
 
 
 def as_array(values: Any) -> np.ndarray:
-    """The numpy array of a tensor, an array or a nest of lists; tensors come detached, on the CPU."""
+    """The numpy array of a tensor (detached, on the CPU), an array or nested lists."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
@@ -71,7 +67,7 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def take(inputs: Any, rows: np.ndarray) -> Any:
-    """The chosen rows of an array or a table, in the order asked for."""
+    """The given rows of an array or a table, in the given order."""
     return inputs.iloc[rows] if is_table(inputs) else inputs[rows]
 
 
@@ -86,7 +82,7 @@ def refuse_nonfinite(values: np.ndarray, name: str) -> None:
         raise Misuse(f"{name}[{where}] is {values[position]} ({int(bad.sum())} such values): expected finite numbers")
 
 
-def fingerprint(raw: Raw) -> str:
+def fingerprint(raw: RawData) -> str:
     """The sha256 (hex) of all inputs and targets, with types and shapes, in the order of PARTS.
 
     A table counts by the values of its columns, so the same table as CSV and as parquet has one fingerprint.
@@ -106,8 +102,6 @@ def hash_inputs(digest: Any, inputs: Any) -> None:
     """Feed an array or a table, column by column, to the digest."""
     if not is_table(inputs):
         return hash_array(digest, inputs)
-    from murmuration.data.columns import column_values
-
     for name in inputs.columns:
         digest.update(json.dumps(str(name)).encode())
         hash_array(digest, column_values(inputs[name]))

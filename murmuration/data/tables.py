@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.data.columns import as_levels, as_numbers, holds_numbers
-from murmuration.data.names import is_number, listed
-from murmuration.data.raw import Part, Raw, Request
-from murmuration.errors import Failure, Misuse
+from murmuration.data.columns import is_numeric, to_numbers, to_texts
+from murmuration.data.raw import LoadOptions, RawData, RawPart
+from murmuration.data.targets import is_number
+from murmuration.errors import Failure, Misuse, listed
 
 SEPARATORS = (",", ";", "\t")
 
 
-def load_table_file(path: Path, request: Request) -> Raw:
+def load_table_file(path: Path, options: LoadOptions) -> RawData:
     """The rows of a CSV or parquet file."""
     readers = {".csv": read_csv, ".parquet": read_parquet}
-    return table_raw(readers[path.suffix.lower()](path), request, f"'{path}'")
+    return table_raw(readers[path.suffix.lower()](path), options, f"'{path}'")
 
 
-def load_frame(source: Any, request: Request) -> Raw:
+def load_frame(source: Any, options: LoadOptions) -> RawData:
     """The rows of a pandas table."""
-    return table_raw(source, request, "the table")
+    return table_raw(source, options, "the table")
 
 
 def read_csv(path: Path) -> Any:
@@ -59,8 +59,8 @@ def read_parquet(path: Path) -> Any:
         raise Failure(f"cannot read '{path}' as parquet: {error}".splitlines()[0]) from None
 
 
-def table_raw(table: Any, request: Request, place: str) -> Raw:
-    """Features and targets of a pandas table; the row index that a CSV may carry is left out."""
+def table_raw(table: Any, options: LoadOptions, place: str) -> RawData:
+    """Features and targets of a pandas table; a row index that `to_csv` wrote is dropped."""
     table = table.reset_index(drop=True)
     table.columns = [str(name) for name in table.columns]
     if not table.columns.is_unique:
@@ -69,15 +69,15 @@ def table_raw(table: Any, request: Request, place: str) -> Raw:
     table = table.loc[:, [name for name in table.columns if not is_row_index(table[name])]]
     if not len(table):
         raise Misuse(f"{place} has no rows: expected a header line and rows")
-    if not request.labelled:
-        return Raw({"all": Part(table)})
-    names = target_columns(table, request.target, place)
+    if not options.labelled:
+        return RawData({"all": RawPart(table)})
+    names = target_columns(table, options.target, place)
     features = table.drop(columns=list(names))
-    return Raw({"all": Part(features, target_values(table, names))}, targets=names)
+    return RawData({"all": RawPart(features, target_values(table, names))}, target_names=names)
 
 
 def is_row_index(values: Any) -> bool:
-    """Whether a column has no name and counts the rows, as `to_csv` writes it."""
+    """Whether a column has no name and numbers the rows, as `to_csv` writes it."""
     if not str(values.name).startswith("Unnamed: "):
         return False
     return bool((values.astype(str) == values.index.astype(str)).all())
@@ -99,13 +99,13 @@ def target_columns(table: Any, target: str | tuple[str, ...] | None, place: str)
 
 
 def target_values(table: Any, names: tuple[str, ...]) -> np.ndarray:
-    """Targets (N,) of one column, with their type, or numbers (N, K) of several."""
+    """Targets (N,) of one column, of its type, or numbers (N, K) of several."""
     if len(names) == 1:
         return one_target(table[names[0]])
-    texts = [name for name in names if not holds_numbers(table[name])]
+    texts = [name for name in names if not is_numeric(table[name])]
     if texts:
-        raise Misuse(f"target column '{texts[0]}' is not numeric: expected numbers where several are given")
-    return np.stack([as_numbers(table[name]) for name in names], axis=1)
+        raise Misuse(f"target column '{texts[0]}' is not numeric: expected numbers if there are several targets")
+    return np.stack([to_numbers(table[name]) for name in names], axis=1)
 
 
 def one_target(values: Any) -> np.ndarray:
@@ -115,7 +115,7 @@ def one_target(values: Any) -> np.ndarray:
     if types.is_integer_dtype(values) and not values.isna().any():
         return values.to_numpy(dtype=np.int64)
     if types.is_float_dtype(values):
-        return as_numbers(values)
-    if types.is_numeric_dtype(values) and not types.is_bool_dtype(values) and holds_numbers(values):
-        return as_numbers(values)
-    return as_levels(values)
+        return to_numbers(values)
+    if types.is_numeric_dtype(values) and not types.is_bool_dtype(values) and is_numeric(values):
+        return to_numbers(values)
+    return to_texts(values)

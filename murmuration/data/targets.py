@@ -1,16 +1,52 @@
-"""Targets: what is to be predicted, labels or numbers, and how they become tensors."""
+"""Targets: the task they imply, the spelling and order of class names, and their encoding as tensors."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.names import as_text, in_order, is_number, listed
-from murmuration.data.records import Task
-from murmuration.errors import Misuse
+from murmuration.errors import Misuse, listed
 
-MOST_LEVELS = 20  # more distinct integers than this are quantities
+Task = Literal["classification", "regression"]
+MOST_LABELS = 20  # more distinct integers than this are a quantity
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def as_text(value: Any) -> str:
+    """The text of a label or category, the same for every type that a file may give it.
+
+    >>> as_text(3.0), as_text(np.int8(3)), as_text(True), as_text("a")
+    ('3', '3', 'True', 'a')
+    """
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a finite decimal number.
+
+    >>> is_number("-1.5e3"), is_number("nan"), is_number("1,5")
+    (True, False, False)
+    """
+    return NUMBER.fullmatch(text.strip()) is not None
+
+
+def sort_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Distinct names, sorted by value if all are numbers, else alphabetically.
+
+    >>> sort_names(["10", "9", "9"]), sort_names(["b", "10", "9"])
+    (('9', '10'), ('10', '9', 'b'))
+    """
+    distinct = set(names)
+    if all(is_number(name) for name in distinct):
+        return tuple(sorted(distinct, key=lambda name: (float(name), name)))
+    return tuple(sorted(distinct))
 
 
 def refuse_missing(targets: np.ndarray, name: str) -> None:
@@ -24,12 +60,12 @@ def refuse_missing(targets: np.ndarray, name: str) -> None:
         raise Misuse(f"{name} is missing in {len(rows)} of {len(targets)} rows (row {where}): remove them")
 
 
-def infer_task(targets: np.ndarray, pictures: bool) -> Task:
-    """The task that targets (N,) or (N, K) suggest.
+def infer_task(targets: np.ndarray, images: bool) -> Task:
+    """The task that targets (N,) or (N, K) imply.
 
     Classification: texts, booleans, and integers with few distinct values L among N rows, namely
-    L <= min(20, max(N / 20, 10), N / 2); for pictures any integers. Everything else is regression. Floats
-    are numbers even when whole, so a file can say which is meant.
+    L <= min(20, max(N / 20, 10), N / 2); for images any integers. Everything else is regression. Floats mean regression
+    even if all are whole numbers, so that a file can state the task by the type of its targets.
     """
     if targets.ndim == 2 and targets.shape[1] > 1:
         return "regression"
@@ -37,67 +73,67 @@ def infer_task(targets: np.ndarray, pictures: bool) -> Task:
         return "classification"
     if targets.dtype.kind == "f":
         return "regression"
-    rows, levels = len(targets), len(np.unique(targets))
-    few = levels <= min(MOST_LEVELS, max(rows / 20, 10), rows / 2)
-    return "classification" if few or pictures else "regression"
+    rows, labels = len(targets), len(np.unique(targets))
+    few = labels <= min(MOST_LABELS, max(rows / 20, 10), rows / 2)
+    return "classification" if few or images else "regression"
 
 
 def refuse_free_text(targets: np.ndarray, name: str) -> None:
-    """Refuse texts that hardly ever repeat: a stray word in a column of numbers, or an identifier."""
+    """Refuse texts most of which occur once: identifiers, or numbers with a stray word among them."""
     if targets.dtype.kind not in "OU" or len(targets) < 20:
         return
     texts = [as_text(value) for value in targets.ravel().tolist()]
-    levels = sorted(set(texts), key=lambda text: (is_number(text), text))
-    if len(levels) > len(texts) / 2:
+    labels = sorted(set(texts), key=lambda text: (is_number(text), text))
+    if len(labels) > len(texts) / 2:
         raise Misuse(
-            f"{name} has {len(levels)} distinct texts in {len(texts)} rows (such as '{levels[0]}'): expected"
+            f"{name} has {len(labels)} distinct texts in {len(texts)} rows (such as '{labels[0]}'): expected"
             " numbers or labels that repeat; write task='classification' if these are labels"
         )
 
 
 def label_names(targets: np.ndarray, names: tuple[str, ...] | None) -> tuple[list[str], np.ndarray]:
-    """The distinct label names (L,) among targets (N,), and for each target its place (N,) in that list."""
+    """The distinct label names (L,) among targets (N,), and the index (N,) of each target in that list."""
     flat = targets.ravel()
     if len(targets) != len(flat):
         raise Misuse(f"labels of shape {targets.shape}: expected one label a row, ({len(targets)},)")
     if flat.dtype.kind == "O":
         flat = np.array([as_text(value) for value in flat.tolist()], dtype=str)
-    levels, places = np.unique(flat, return_inverse=True)
-    return [name_of(level, names) for level in levels], places.reshape(-1)
+    labels, indices = np.unique(flat, return_inverse=True)
+    return [label_name(label, names) for label in labels], indices.reshape(-1)
 
 
-def name_of(level: object, names: tuple[str, ...] | None) -> str:
+def label_name(label: object, names: tuple[str, ...] | None) -> str:
     """The name of one label: looked up if the source names its classes, else its text."""
     if names is None:
-        return as_text(level)
-    index = int(level)  # type: ignore[call-overload]
+        return as_text(label)
+    index = int(label)  # type: ignore[call-overload]
     if not 0 <= index < len(names):
         raise Misuse(f"label {index} has no name: expected 0 to {len(names) - 1}")
     return names[index]
 
 
 def class_list(parts: Sequence[np.ndarray], names: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The classes of a source in the order of their labels; at least two must occur."""
+    """The class names of a source in the order of their labels; refuses fewer than two."""
     found = {name for targets in parts for name in label_names(targets, names)[0]}
     if len(found) < 2:
         raise Misuse(f"every row has the label '{found.pop()}': expected at least two classes")
-    return names if names is not None else in_order(found)
+    return names if names is not None else sort_names(found)
 
 
 def encode_labels(targets: np.ndarray, names: tuple[str, ...] | None, classes: tuple[str, ...]) -> Tensor:
-    """Label indices (N,) int64 of targets (N,) among `classes`."""
-    levels, places = label_names(targets, names)
+    """Indices (N,) int64 into `classes` of targets (N,)."""
+    labels, indices = label_names(targets, names)
     index = {name: i for i, name in enumerate(classes)}
-    for k, name in enumerate(levels):
+    for k, name in enumerate(labels):
         if name not in index:
-            row = int((places == k).argmax()) + 1
+            row = int((indices == k).argmax()) + 1
             raise Misuse(f"label '{name}' (row {row}) is not among the classes: expected {listed(classes)}")
-    table = np.array([index[name] for name in levels], dtype=np.int64)
-    return torch.from_numpy(table[places])
+    table = np.array([index[name] for name in labels], dtype=np.int64)
+    return torch.from_numpy(table[indices])
 
 
 def encode_numbers(targets: np.ndarray, name: str) -> Tensor:
-    """Targets (N, K) float32 in their own units, from numbers (N,) or (N, K)."""
+    """Regression targets (N, K) float32 in their own units, from numbers (N,) or (N, K)."""
     if targets.dtype.kind not in "iufb":
         example = next((v for v in targets.ravel().tolist() if not is_number(as_text(v))), None)
         if example is not None:
@@ -110,7 +146,7 @@ def encode_numbers(targets: np.ndarray, name: str) -> Tensor:
 
 
 def refuse_constant(targets: Tensor, name: str) -> None:
-    """Refuse targets (N, K) one of which never changes: there is no spread to scale by."""
+    """Refuse targets (N, K) with a constant column: its standard deviation is 0 and cannot be scaled by."""
     constant = (targets == targets[:1]).all(0)
     if constant.any():
         value = targets[0, constant.int().argmax()].item()

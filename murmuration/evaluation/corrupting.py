@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from murmuration.data import Split
-from murmuration.data.shift import SEVERITIES, chosen_severities, official_split, shifted
+from murmuration.data.shift import SEVERITIES, official_split, select_severities, shift_inputs
 from murmuration.errors import Misuse
 from murmuration.evaluation.exams import Exam
 
@@ -21,7 +21,7 @@ class Corrupting:
     def __post_init__(self) -> None:
         if not self.names or len(set(self.names)) < len(self.names):
             raise Misuse(f"corruptions {list(self.names)}: expected one or more names, each once")
-        if len(chosen_severities(self.severities)) < len(self.severities):
+        if len(select_severities(self.severities)) < len(self.severities):
             raise Misuse(f"severities {list(self.severities)}: expected each once")
         if self.examples is not None and self.examples < 1:
             raise Misuse(f"examples={self.examples}: expected at least 1, or None for all")
@@ -36,4 +36,4 @@ class Corrupting:
             found = official_split(self.official, name, severity, exam.preparation, classes=exam.classes)
             return Split(found.x[: self.examples], found.y[: self.examples])
         x, y = exam.split.x[: self.examples], exam.split.y[: self.examples]
-        return Split(shifted(x, exam.preparation, name, severity, seed=self.seed), y)
+        return Split(shift_inputs(x, exam.preparation, name, severity, seed=self.seed), y)

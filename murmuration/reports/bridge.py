@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from murmuration.data import Data
-from murmuration.data.columns import TablePreparation
+from murmuration.data.preparation import TablePreparation
 from murmuration.ensemble import Ensemble
 from murmuration.evaluation import Assessment, Exam, assess
 from murmuration.metrics import MEASURES

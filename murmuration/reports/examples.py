@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from murmuration.data import ArrayPreparation, ImagePreparation, Preparation, TablePreparation
-from murmuration.data.columns import Column, NumberColumn
+from murmuration.data.preparation import Column, NumericColumn
 from murmuration.evaluation import Assessment
 from murmuration.predictive import Predictive
 from murmuration.reports.records import Example
@@ -113,10 +113,10 @@ def table_row(preparation: TablePreparation, x: np.ndarray) -> dict[str, Any]:
 
 def column_value(column: Column, block: np.ndarray) -> Any:
     """What the prepared columns (width,) of one column stand for."""
-    if isinstance(column, NumberColumn):
+    if isinstance(column, NumericColumn):
         missing = column.flags_missing and block[1] > 0.5
         return "missing" if missing else rounded(float(block[0]) * column.std + column.mean)
-    names = (*column.levels, *(["missing"] if column.has_missing else []), "unseen")
+    names = (*column.categories, *(["missing"] if column.has_missing else []), "unseen")
     return names[int(block.argmax())]
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from murmuration.data import ArrayPreparation, Preparation, TablePreparation
-from murmuration.data.columns import NumberColumn
-from murmuration.data.toys import gaps_features
+from murmuration.data.builtin import gaps_features
+from murmuration.data.preparation import NumericColumn
 from murmuration.evaluation import Assessment
 from murmuration.predictive import Predictive
 from murmuration.reports.records import Field1D, Field2D
@@ -45,7 +45,7 @@ def units_of(preparation: Preparation) -> tuple[np.ndarray, np.ndarray] | None:
     if not isinstance(preparation, TablePreparation):
         return None
     columns = [
-        column for column in preparation.columns if isinstance(column, NumberColumn) and not column.flags_missing
+        column for column in preparation.columns if isinstance(column, NumericColumn) and not column.flags_missing
     ]
     if len(columns) < len(preparation.columns):
         return None

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from murmuration.coupling import ALPHAS, AUTO
 from murmuration.data import Data, ImagePreparation
-from murmuration.data.shift import corruptions_for, shifted
+from murmuration.data.shift import corruptions_for, shift_inputs
 from murmuration.engines import Engine, Team, assemble, member_outputs
 from murmuration.errors import Misuse
 from murmuration.population import Population
@@ -79,7 +79,7 @@ def validation_exams(data: Data) -> list[Tensor]:
     pictures = isinstance(data.preparation, ImagePreparation)
     names = [name for name in FOR_VALIDATION if name in known] if pictures else list(known)
     cells = [(name, severity) for name in names for severity in SEVERITIES]
-    return [data.val.x, *(shifted(data.val.x, data.preparation, *cell, seed=SEED) for cell in cells)]
+    return [data.val.x, *(shift_inputs(data.val.x, data.preparation, *cell, seed=SEED) for cell in cells)]
 
 
 def score(job: Job, engine: Engine, population: Population, exams: list[Tensor]) -> float:

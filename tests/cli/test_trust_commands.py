@@ -163,7 +163,7 @@ def test_foreign_inputs_are_those_of_the_library(murmur, copied, tmp_path):
     np.savez(tmp_path / "far.npz", x=x)
     ended = murmur("evaluate", copied, "--ood", tmp_path / "far.npz", "--json")
     ensemble, data = mm.load(copied), mm.open_data("two-moons")
-    inputs = mm.data.open_foreign(tmp_path / "far.npz", preparation=data.preparation)
+    inputs = mm.data.open_inputs(tmp_path / "far.npz", preparation=data.preparation, adapt=True)
     expected = assess_foreign(ensemble, familiar_of(ensemble, exam_of(data)), "far.npz", inputs)
     assert json.loads(ended.out)["ood"] == [as_written(expected.to_json())]
     assert report_check(copied / "report.html") == []

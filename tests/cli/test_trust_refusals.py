@@ -21,19 +21,19 @@ BAD_TRIALS = [
     (("--corruptions", "--severities", "0"), ("--severities names '0'", "some of 1,2,3,4,5")),
     (("--corruptions", "--severities", "1,9"), ("--severities names '9'", "some of 1,2,3,4,5")),
     (("--corruptions", "--severities", "x"), ("--severities names 'x'", "some of 1,2,3,4,5")),
-    (("--corruptions", "--severities", ","), ("no severity is named", "some of 1, 2, 3, 4, 5")),
+    (("--corruptions", "--severities", ","), ("no severity given", "some of 1, 2, 3, 4, 5")),
     (("--severities", "2"), ("--severities 2", "add --corruptions")),
     (("--shift-examples", "5"), ("--shift-examples 5", "add --corruptions")),
     (("--corruptions", "--shift-examples", "0"), ("--shift-examples 0", "at least 1")),
     (("--only", "feature_nois"), ("unknown corruption 'feature_nois'", "did you mean 'feature_noise'")),
     (("--only", "fogg"), ("unknown corruption 'fogg'", "Known: covariate_drift, feature_noise")),
-    (("--only", ""), ("no corruption is named", "expected some of feature_noise")),
+    (("--only", ""), ("no corruption given", "expected some of feature_noise")),
     (("--ood", "missing.npz"), ("no file or folder 'missing.npz'",)),
     (("--ood", "digits"), ("--ood digits: examples have the shape (1, 8, 8)", "expected (2,)")),
     (("--ood", "two-moons", "--ood", "two-moons"), ("--ood names 'two-moons' twice", "once")),
     (("--cifar-c", "missing"), ("no folder 'missing'", "labels.npy")),
     (("--cifar-c", "."), ("no labels.npy in '.'", "CIFAR-10-C")),
-    (("--cifar-c", "c"), ("'c' holds pictures", "a run that was trained on pictures")),
+    (("--cifar-c", "c"), ("'c' holds images", "a run that was trained on images")),
 ]
 
 
@@ -52,7 +52,7 @@ def test_tables_are_no_pictures(murmur, tmp_path, monkeypatch):
     (tmp_path / "given.csv").write_text("a,b\n1,2\n3,4\n")
     official_arrays(tmp_path)
     words = ("compare", "digits", *SMALL, "--out", "cmp")
-    assert_refused(murmur(*words, "--ood", "given.csv"), 2, ("--ood given.csv: a table", "expected pictures"))
+    assert_refused(murmur(*words, "--ood", "given.csv"), 2, ("--ood given.csv: a table", "expected images"))
     assert_refused(murmur(*words, "--cifar-c", "c"), 2, ("--cifar-c c: examples have the shape (32, 32, 3)",))
     assert_refused(murmur(*words, "--cifar-c", "c", "--only", "frog"), 2, ("'frog'", "did you mean 'fog'"))
     assert not (tmp_path / "cmp").exists()

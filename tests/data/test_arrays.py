@@ -50,7 +50,7 @@ def test_parts_in_an_npz_are_kept(tmp_path: Path) -> None:
     assert np.allclose(data.preparation.mean, x.mean(0), atol=1e-6)
 
 
-def test_bytes_are_pictures_and_text_labels_are_classes(tmp_path: Path) -> None:
+def test_bytes_are_images_and_text_labels_are_classes(tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3)).astype(np.uint8)
     np.savez(tmp_path / "p.npz", x=x, y=np.resize(["no", "yes"], 30))
     data = open_data(tmp_path / "p.npz")
@@ -103,7 +103,7 @@ class Ragged(Dataset):
 
 def test_bad_arrays(tmp_path: Path) -> None:
     x, y = example()
-    with pytest.raises(Misuse, match="x has 40 rows but its targets have 39: expected as many"):
+    with pytest.raises(Misuse, match="x has 40 rows but its targets have 39: expected equal numbers"):
         open_data((x, y[:-1]))
     bad = x.copy()
     bad[3, 1] = np.inf
@@ -140,7 +140,7 @@ def test_bad_npz(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="has no array y: found x"):
         open_data(path)
     np.savez(path, x=x, x_test=x, y=y)
-    with pytest.raises(Misuse, match="holds x and also x_test: expected one of both"):
+    with pytest.raises(Misuse, match="holds x and also x_test: expected one or the other"):
         open_data(path)
     np.savez(path, x_test=x, y_test=y)
     with pytest.raises(Misuse, match="only the parts test: expected a training part"):

@@ -1,11 +1,11 @@
-"""Augmented pictures are windows and mirror images of their originals, drawn from the generator alone."""
+"""Augmented images are windows and mirror images of their originals, drawn from the generator alone."""
 
 import math
 
 import pytest
 import torch
 
-from murmuration.data.augmentation import augment, flip, pad_crop, padded
+from murmuration.data.augmentation import augment, flip, pad, pad_crop
 from murmuration.errors import Misuse
 
 
@@ -13,16 +13,16 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def pictures(count: int = 40, side: int = 5) -> torch.Tensor:
+def images(count: int = 40, side: int = 5) -> torch.Tensor:
     return torch.randn(count, 3, side, side + 1, generator=generator(9))
 
 
 @pytest.mark.parametrize("reflect", [False, True])
-def test_every_crop_is_a_window_of_its_padded_picture(reflect: bool) -> None:
-    x, p = pictures(), 2
+def test_every_crop_is_a_window_of_its_padded_image(reflect: bool) -> None:
+    x, p = images(), 2
     fill = torch.tensor([-1.0, 0.5, 2.0])
     out = pad_crop(x, generator(), padding=p, fill=fill, reflect=reflect)
-    big = padded(x, p, fill, reflect)
+    big = pad(x, p, fill, reflect)
     corners = set()
     for i in range(len(x)):
         found = [
@@ -36,33 +36,33 @@ def test_every_crop_is_a_window_of_its_padded_picture(reflect: bool) -> None:
     assert {top for top, _ in corners} == {left for _, left in corners} == set(range(5))
 
 
-def test_border_holds_the_fill_and_the_middle_the_picture() -> None:
-    x, fill = pictures(2), torch.tensor([-1.0, 0.5, 2.0])
-    big = padded(x, 3, fill)
+def test_border_holds_the_fill_and_the_middle_the_image() -> None:
+    x, fill = images(2), torch.tensor([-1.0, 0.5, 2.0])
+    big = pad(x, 3, fill)
     assert torch.equal(big[:, :, 3:8, 3:9], x)
     assert torch.equal(big[:, :, :3], fill.view(1, 3, 1, 1).expand(2, 3, 3, 12))
-    assert padded(x, 1)[:, :, 0].abs().max() == 0
+    assert pad(x, 1)[:, :, 0].abs().max() == 0
 
 
 def test_no_padding_changes_nothing() -> None:
-    assert torch.equal(pad_crop(pictures(), generator(), padding=0), pictures())
+    assert torch.equal(pad_crop(images(), generator(), padding=0), images())
 
 
 def test_a_flip_undoes_itself() -> None:
-    x = pictures()
+    x = images()
     once = flip(x, generator(3))
     assert not torch.equal(once, x)
     assert torch.equal(flip(once, generator(3)), x)
 
 
-def test_half_of_the_pictures_are_mirrored() -> None:
+def test_half_of_the_images_are_mirrored() -> None:
     x = torch.arange(2.0).view(1, 1, 1, 2).repeat(4000, 1, 1, 1)
     share = flip(x, generator())[:, 0, 0, 0].mean().item()
     assert abs(share - 0.5) < 4 * math.sqrt(0.25 / 4000)
 
 
-def test_same_generator_same_pictures_and_inputs_untouched() -> None:
-    x = pictures()
+def test_same_generator_same_images_and_inputs_untouched() -> None:
+    x = images()
     before = x.clone()
     names = ("pad-crop", "flip")
     first, again, other = (augment(x, names, generator(seed)) for seed in (1, 1, 2))
@@ -73,15 +73,15 @@ def test_same_generator_same_pictures_and_inputs_untouched() -> None:
 
 
 def test_augment_is_its_changes_in_order() -> None:
-    x, fill, draws = pictures(), torch.ones(3), generator(5)
+    x, fill, draws = images(), torch.ones(3), generator(5)
     expected = flip(pad_crop(x, draws, fill=fill), draws)
     assert torch.equal(augment(x, ("pad-crop", "flip"), generator(5), fill=fill), expected)
 
 
 def test_misuse() -> None:
     with pytest.raises(Misuse, match="unknown augmentation 'flp': did you mean 'flip'"):
-        augment(pictures(), ("flp",), generator())
-    with pytest.raises(Misuse, match=r"shape \(4, 2\): expected pictures"):
+        augment(images(), ("flp",), generator())
+    with pytest.raises(Misuse, match=r"shape \(4, 2\): expected images"):
         flip(torch.zeros(4, 2), generator())
-    with pytest.raises(Misuse, match="padding 5 of pictures 5x6"):
-        pad_crop(pictures(), generator(), padding=5, reflect=True)
+    with pytest.raises(Misuse, match="padding 5 of images 5x6"):
+        pad_crop(images(), generator(), padding=5, reflect=True)

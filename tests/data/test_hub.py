@@ -54,16 +54,16 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, found: Any, version: str = "4.1.0"
     return calls
 
 
-def pictures(count: int, seed: int) -> tuple[np.ndarray, Rows]:
+def images(count: int, seed: int) -> tuple[np.ndarray, Rows]:
     pixels = np.random.default_rng(seed).integers(0, 256, (count, 5, 4, 3)).astype(np.uint8)
     features = {"image": Image(), "label": ClassLabel(["zebra", "ant"])}
     columns = {"image": [Pillow.fromarray(p) for p in pixels], "label": [i % 2 for i in range(count)]}
     return pixels, Rows(columns, features)
 
 
-def test_pictures_with_their_own_test_part_and_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels, test = pictures(6, seed=1)
-    calls = stand_in(monkeypatch, {"train": pictures(20, seed=0)[1], "test": test, "extra": None})
+def test_images_with_their_own_test_part_and_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels, test = images(6, seed=1)
+    calls = stand_in(monkeypatch, {"train": images(20, seed=0)[1], "test": test, "extra": None})
     data = open_data("hf:someone/animals:small", pixels="raw")
     assert calls == [(("someone/animals", "small"), {})]
     assert data.classes == ("zebra", "ant")
@@ -77,14 +77,14 @@ def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, {"train": Rows(columns, {"a": None, "cost": None})})
     data = open_data("hf:costs", target="cost")
     assert data.task == "regression"
-    assert data.describe == ("a",)
+    assert data.feature_names == ("a",)
     assert sorted(np.concatenate([s.y[:, 0] for s in (data.train, data.val, data.test)])) == columns["cost"]
     with pytest.raises(Misuse, match=r"no column label, .*: write target=..., one of a, cost"):
         open_data("hf:costs")
 
 
 def test_scripts_are_refused_where_they_could_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = stand_in(monkeypatch, {"train": pictures(20, seed=0)[1]}, version="2.19.0")
+    calls = stand_in(monkeypatch, {"train": images(20, seed=0)[1]}, version="2.19.0")
     open_data("hf:animals")
     assert calls == [(("animals", None), {"trust_remote_code": False})]
 
@@ -96,6 +96,6 @@ def test_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, ConnectionError("no route\nto the hub"))
     with pytest.raises(Failure, match=r"^cannot fetch 'hf:animals': no route$"):
         open_data("hf:animals")
-    stand_in(monkeypatch, {"all-of-it": pictures(5, seed=0)[1]})
+    stand_in(monkeypatch, {"all-of-it": images(5, seed=0)[1]})
     with pytest.raises(Misuse, match="has the parts all-of-it: expected train, validation or test"):
         open_data("hf:animals")

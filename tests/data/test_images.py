@@ -20,12 +20,12 @@ def bytes_like(*shape: int, seed: int = 0) -> np.ndarray:
 def write_classes(
     folder: Path, count: int, names: tuple[str, ...], shape: tuple[int, ...], seed: int = 0
 ) -> np.ndarray:
-    """Pictures (len(names) * count, *shape), written as folder/name/i.png."""
+    """Images (len(names) * count, *shape), written as folder/name/i.png."""
     pixels = bytes_like(len(names) * count, *shape, seed=seed)
-    for i, picture in enumerate(pixels):
+    for i, image in enumerate(pixels):
         place = folder / names[i // count]
         place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(picture).save(place / f"{i:03d}.png")
+        Image.fromarray(image).save(place / f"{i:03d}.png")
     return pixels
 
 
@@ -44,7 +44,7 @@ def idx_folder(folder: Path, packed: bool = False) -> dict[str, np.ndarray]:
 
 
 def cifar_folder(folder: Path, hundred: bool = False) -> dict[str, np.ndarray]:
-    """CIFAR files with 12 pictures each; label k of picture i is i % 4, the coarse label is 0."""
+    """CIFAR files with 12 images each; label k of image i is i % 4, the coarse label is 0."""
     names = {"train.bin": 1, "test.bin": 2} if hundred else {f"data_batch_{k}.bin": k for k in (1, 2)}
     names |= {} if hundred else {"test_batch.bin": 3}
     made = {}
@@ -77,7 +77,7 @@ def test_grey_folders_have_one_channel_and_numeric_classes_in_order(tmp_path: Pa
     assert data.train.x.sum() + data.val.x.sum() + data.test.x.sum() == pixels.sum()
 
 
-def test_one_colour_picture_makes_all_colour(tmp_path: Path) -> None:
+def test_one_colour_image_makes_all_colour(tmp_path: Path) -> None:
     write_classes(tmp_path, 4, ("a", "b"), (6, 5))
     Image.fromarray(bytes_like(6, 5, 3)).save(tmp_path / "a" / "colour.png")
     assert open_data(tmp_path).input_shape == (3, 6, 5)
@@ -85,9 +85,9 @@ def test_one_colour_picture_makes_all_colour(tmp_path: Path) -> None:
 
 def test_sixteen_bit_greys_keep_their_upper_byte(tmp_path: Path) -> None:
     deep = np.random.default_rng(0).integers(0, 2**16, (8, 4, 4)).astype(np.uint16)
-    for i, picture in enumerate(deep):
+    for i, image in enumerate(deep):
         (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
-        Image.fromarray(picture).save(tmp_path / "ab"[i % 2] / f"{i}.png")
+        Image.fromarray(image).save(tmp_path / "ab"[i % 2] / f"{i}.png")
     data = open_data(tmp_path, pixels="raw")
     assert data.train.x.sum() + data.val.x.sum() + data.test.x.sum() == (deep >> 8).sum()
 
@@ -108,7 +108,7 @@ def test_flat_folders_serve_prediction_alone(tmp_path: Path) -> None:
     flat = write_classes(tmp_path, 3, ("flat",), (4, 4), seed=5)
     x = open_inputs(tmp_path / "flat", preparation=data.preparation)
     assert torch.equal(x, data.preparation.apply(flat))
-    with pytest.raises(Misuse, match="holds pictures but no class folders: expected one folder for each class"):
+    with pytest.raises(Misuse, match="holds images but no class folders: expected one folder for each class"):
         open_data(tmp_path / "flat")
 
 
@@ -126,26 +126,26 @@ def test_labels_of_another_folder_are_mapped_by_name(tmp_path: Path) -> None:
 def test_bytes_for_a_run_with_another_white(tmp_path: Path) -> None:
     digits = open_data("digits")
     pixels = digits.preparation.pixels_of(digits.test.x[:3])[..., 0]
-    for i, picture in enumerate(pixels):
-        Image.fromarray(picture).save(tmp_path / f"{i}.png")
+    for i, image in enumerate(pixels):
+        Image.fromarray(image).save(tmp_path / f"{i}.png")
     x = open_inputs(tmp_path, preparation=digits.preparation)
     # a byte rounds a grey of 0..16 by at most half of 16/255
     assert (x - digits.test.x[:3]).abs().max() <= 0.51 * 16 / 255 / digits.preparation.std[0]
 
 
 def test_bad_folders(tmp_path: Path) -> None:
-    with pytest.raises(Misuse, match=r"no pictures in .*: expected class folders of"):
+    with pytest.raises(Misuse, match=r"no images in .*: expected class folders of"):
         open_data(tmp_path)
     write_classes(tmp_path, 3, ("a", "b"), (4, 4))
     Image.fromarray(bytes_like(5, 6)).save(tmp_path / "b" / "odd.png")
     with pytest.raises(Misuse, match=r"000.png' has 4x4 pixels but '.*odd.png' has 6x5: expected one size"):
         open_data(tmp_path)
-    (tmp_path / "b" / "odd.png").write_bytes(b"not a picture")
-    with pytest.raises(Failure, match=r"cannot read the picture '.*odd.png'"):
+    (tmp_path / "b" / "odd.png").write_bytes(b"not an image")
+    with pytest.raises(Failure, match=r"cannot read the image '.*odd.png'"):
         open_data(tmp_path)
     whole = (tmp_path / "b" / "003.png").read_bytes()
     (tmp_path / "b" / "odd.png").write_bytes(whole[: len(whole) // 2 + 8])
-    with pytest.raises(Failure, match=r"cannot read the picture '.*odd.png'"):
+    with pytest.raises(Failure, match=r"cannot read the image '.*odd.png'"):
         open_data(tmp_path)
 
 

@@ -8,8 +8,7 @@ import torch
 from sklearn.preprocessing import StandardScaler
 
 from murmuration.data import ArrayPreparation, ImagePreparation, open_data, preparation_from_json
-from murmuration.data.preparation import fit_array, fit_images, picture_shape, pixel_peak
-from murmuration.data.statistics import moments, standardise
+from murmuration.data.preparation import fit_array, fit_images, image_shape, mean_std, pixel_peak, standardise
 from murmuration.errors import Misuse
 
 
@@ -27,23 +26,23 @@ def test_features_are_standardised_as_scikit_learn_does() -> None:
 
 
 def test_moments_of_three_values_by_hand_and_without_cancellation() -> None:
-    mean, std = moments(np.array([[1.0], [2.0], [6.0]]), "x")
+    mean, std = mean_std(np.array([[1.0], [2.0], [6.0]]), "x")
     assert mean[0] == 3
     assert std[0] == pytest.approx(np.sqrt(14 / 3))
-    shifted = moments(np.array([[1.0], [2.0], [6.0]]) + 1e9, "x")[1]
+    shifted = mean_std(np.array([[1.0], [2.0], [6.0]]) + 1e9, "x")[1]
     assert shifted[0] == pytest.approx(np.sqrt(14 / 3), rel=1e-12)
 
 
 def test_blocks_do_not_show() -> None:
     values = bytes_like(700, 3, 20, 20)  # 840 000 values, more than three blocks
-    mean, std = moments(values, "x")
+    mean, std = mean_std(values, "x")
     assert np.allclose(mean, values.mean(axis=(0, 2, 3)), rtol=1e-12)
     assert np.allclose(std, values.std(axis=(0, 2, 3)), rtol=1e-12)
     whole = (values - mean.reshape(1, 3, 1, 1)) / std.reshape(1, 3, 1, 1)
     assert np.array_equal(standardise(values, mean, std), whole.astype(np.float32))
 
 
-def test_pictures_have_mean_zero_and_deviation_one_in_each_channel() -> None:
+def test_images_have_mean_zero_and_deviation_one_in_each_channel() -> None:
     x = bytes_like(50, 3, 6, 5)
     out = fit_images(x, 255.0, "standardise").apply(x).double()
     assert out.mean((0, 2, 3)).abs().max() < 1e-6
@@ -88,13 +87,13 @@ def test_white_of_another_scale() -> None:
     assert torch.allclose(preparation.apply(x / 255, peak=1.0), preparation.apply(x), atol=1e-5)
 
 
-def test_what_looks_like_pictures() -> None:
+def test_what_looks_like_images() -> None:
     assert pixel_peak(bytes_like(2, 4, 4)) == 255
     assert pixel_peak(np.full((2, 4, 4), 0.5)) == 1
     assert pixel_peak(np.full((2, 3, 4, 4), 7.0)) == 255
     assert pixel_peak(np.full((2, 3, 4, 4), -0.1)) is None
     assert pixel_peak(np.full((2, 3), 0.5)) is None
-    assert picture_shape(np.zeros((2, 3, 32, 3))) == (3, 32, 3)  # colours first where both would do
+    assert image_shape(np.zeros((2, 3, 32, 3))) == (3, 32, 3)  # colours first where both would do
 
 
 def test_float_planes_outside_pixels_are_standardised_by_channel() -> None:
@@ -124,9 +123,9 @@ def test_json_round_trip_prepares_the_same(name: str) -> None:
 
 
 def test_misuse() -> None:
-    picture = ImagePreparation((3, 4, 5), 255.0, (0.0,) * 3, (1.0,) * 3)
+    image = ImagePreparation((3, 4, 5), 255.0, (0.0,) * 3, (1.0,) * 3)
     with pytest.raises(Misuse, match=r"the shape \(4, 4\): expected \(3, 4, 5\), as in training"):
-        picture.apply(np.zeros((2, 4, 4)))
+        image.apply(np.zeros((2, 4, 4)))
     features = ArrayPreparation((3,), (0.0,) * 3, (1.0,) * 3)
     with pytest.raises(Misuse, match=r"the shape \(2,\): expected \(3,\)"):
         features.apply(np.zeros((5, 2)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from murmuration.data.splits import hold_out, split_rows, spread, three_ways
+from murmuration.data.splits import evenly_spaced, hold_out, split_rows, three_way_split
 from murmuration.errors import Misuse
 
 
@@ -12,23 +12,23 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 @pytest.mark.parametrize(("count", "held"), [(10, 3), (7, 7), (7, 0), (1, 1), (1000, 333)])
-def test_spread_holds_exactly_so_many_evenly(count: int, held: int) -> None:
-    mask = spread(count, held)
+def test_evenly_spaced_masks_have_exactly_so_many_entries(count: int, held: int) -> None:
+    mask = evenly_spaced(count, held)
     assert mask.sum() == held
     for start in range(0, count, 5):
         run = mask[start : start + 5]
         assert abs(run.sum() - len(run) * held / count) < 1 + 1e-9
 
 
-def test_three_ways_is_a_partition_of_70_10_20() -> None:
-    parts = three_ways(np.zeros(1000), rng())
+def test_three_way_split_is_a_partition_of_70_10_20() -> None:
+    parts = three_way_split(np.zeros(1000), rng())
     assert [len(part) for part in parts] == [700, 100, 200]
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(1000))
 
 
 def test_each_class_has_its_share_in_each_split() -> None:
     labels = np.repeat([0, 1, 2], [600, 300, 100])
-    for part, share in zip(three_ways(labels, rng()), (0.7, 0.1, 0.2), strict=True):
+    for part, share in zip(three_way_split(labels, rng()), (0.7, 0.1, 0.2), strict=True):
         counts = np.bincount(labels[part], minlength=3)
         # one row a class is pinned to training, and two roundings follow: at most three rows off
         assert np.abs(counts - share * np.array([600, 300, 100])).max() <= 3
@@ -37,7 +37,7 @@ def test_each_class_has_its_share_in_each_split() -> None:
 def test_a_class_of_one_row_is_in_training_for_every_seed() -> None:
     labels = np.array([0] * 20 + [1] + [2] * 2)
     for seed in range(50):
-        train, val, test = three_ways(labels, rng(seed))
+        train, val, test = three_way_split(labels, rng(seed))
         assert set(labels[train]) == {0, 1, 2}
         assert len(val) >= 1
         assert len(test) >= 1
@@ -48,14 +48,14 @@ def test_every_row_is_held_out_equally_often() -> None:
     labels = np.zeros(30)
     counts = np.zeros(30)
     for seed in range(400):
-        counts[three_ways(labels, rng(seed))[2]] += 1
+        counts[three_way_split(labels, rng(seed))[2]] += 1
     assert np.abs(counts / 400 - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 400)
 
 
 def test_smallest_sets() -> None:
-    assert [len(part) for part in three_ways(np.zeros(3), rng())] == [1, 1, 1]
+    assert [len(part) for part in three_way_split(np.zeros(3), rng())] == [1, 1, 1]
     with pytest.raises(Misuse, match="3 rows in 2 classes are too few to split: expected at least 4"):
-        three_ways(np.array([0, 1, 1]), rng())
+        three_way_split(np.array([0, 1, 1]), rng())
     with pytest.raises(Misuse, match="2 rows in 2 classes are too few"):
         hold_out(np.array([0, 1]), 0.1, rng())
 

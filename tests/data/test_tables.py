@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from murmuration.data import open_data, open_inputs, open_split, preparation_from_json
-from murmuration.data.columns import LevelColumn, NumberColumn, fit_table
+from murmuration.data.preparation import CategoricalColumn, NumericColumn, fit_table
 from murmuration.errors import Misuse
 
 
@@ -68,7 +68,7 @@ def test_constant_missing_and_never_missing_columns() -> None:
 
 
 def test_missing_level_that_training_never_saw_is_unseen() -> None:
-    column = LevelColumn("b", ("x", "y"), has_missing=False)
+    column = CategoricalColumn("b", ("x", "y"), has_missing=False)
     assert column.apply(pd.Series(["y", None], name="b")).tolist() == [[0, 1, 0], [0, 0, 1]]
 
 
@@ -78,7 +78,7 @@ def test_dates_count_seconds_in_csv_and_parquet_alike(tmp_path: Path) -> None:
     as_time = fit_table(pd.DataFrame({"day": pd.to_datetime(days)})).columns[0]
     zoned = fit_table(pd.DataFrame({"day": pd.to_datetime(days).tz_localize("UTC")})).columns[0]
     assert as_text == as_time == zoned
-    assert isinstance(as_time, NumberColumn)
+    assert isinstance(as_time, NumericColumn)
     assert as_time.median == 1704067200 + 86400  # 2024-01-02 in UTC
     assert as_time.std == pytest.approx(86400 * np.std([0, 1, 4]))
 
@@ -100,7 +100,7 @@ def test_csv_and_parquet_give_the_same_data(tmp_path: Path) -> None:
 
 def test_statistics_and_levels_come_from_training_rows(tmp_path: Path) -> None:
     data = open_data(mixed(), target="cost")
-    numbers = [i for i, name in enumerate(data.describe) if name in ("age", "count", "day")]
+    numbers = [i for i, name in enumerate(data.feature_names) if name in ("age", "count", "day")]
     train = data.train.x[:, numbers].double()
     assert train.mean(0).abs().max() < 1e-5
     assert (train.std(0, unbiased=False) - 1).abs().max() < 1e-5
@@ -128,7 +128,7 @@ def test_several_targets() -> None:
     total = torch.cat([data.train.y, data.val.y, data.test.y]).double().sum(0)
     assert np.allclose(total, table[["cost", "count"]].sum(), rtol=1e-5)
     assert data.preparation.targets == ("cost", "count")
-    assert not any(name.startswith(("cost", "count")) for name in data.describe)
+    assert not any(name.startswith(("cost", "count")) for name in data.feature_names)
     comma = table.rename(columns={"cost": "cost, net"})
     assert open_data(comma, target="cost, net").preparation.targets == ("cost, net",)
 
@@ -136,15 +136,17 @@ def test_several_targets() -> None:
 def test_row_index_and_other_separators(tmp_path: Path) -> None:
     table = pd.DataFrame({"a": np.arange(20.0), "y": np.arange(20) % 2})
     table.to_csv(tmp_path / "indexed.csv")
-    assert open_data(tmp_path / "indexed.csv", target="y").describe == ("a",)
+    assert open_data(tmp_path / "indexed.csv", target="y").feature_names == ("a",)
     table.to_csv(tmp_path / "semi.csv", sep=";", index=False, encoding="utf-8-sig")
-    assert open_data(tmp_path / "semi.csv", target="y").describe == ("a",)
+    assert open_data(tmp_path / "semi.csv", target="y").feature_names == ("a",)
 
 
 def test_array_run_reads_a_table_by_its_names(tmp_path: Path) -> None:
     data = open_data("iris")
     raw = np.random.default_rng(0).random((4, 4))
-    pd.DataFrame(raw, columns=data.describe)[list(reversed(data.describe))].to_csv(tmp_path / "i.csv", index=False)
+    pd.DataFrame(raw, columns=data.feature_names)[list(reversed(data.feature_names))].to_csv(
+        tmp_path / "i.csv", index=False
+    )
     assert torch.equal(open_inputs(tmp_path / "i.csv", preparation=data.preparation), data.preparation.apply(raw))
     with pytest.raises(Misuse, match="a table with the columns a for a run trained on an array: expected sepal"):
         open_inputs(pd.DataFrame({"a": [1.0]}), preparation=data.preparation)

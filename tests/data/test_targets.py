@@ -17,7 +17,7 @@ from murmuration.errors import Misuse
 
 
 @pytest.mark.parametrize(
-    ("targets", "pictures", "task"),
+    ("targets", "images", "task"),
     [
         (np.array(["a", "b"] * 9, dtype=object), False, "classification"),
         (np.array([True, False] * 9), False, "classification"),
@@ -26,13 +26,13 @@ from murmuration.errors import Misuse
         (np.arange(400) % 21, False, "regression"),  # a level too many
         (np.arange(300) % 16, False, "regression"),  # more than 5 % of the rows and more than 10
         (np.arange(12), False, "regression"),  # every row its own value
-        (np.arange(3000) % 100, True, "classification"),  # integers beside pictures are labels
+        (np.arange(3000) % 100, True, "classification"),  # integers beside images are labels
         (np.array([0.0, 1.0] * 9), False, "regression"),  # floats are numbers
         (np.zeros((8, 2), dtype=np.int64), False, "regression"),
     ],
 )
-def test_inferred_task(targets: np.ndarray, pictures: bool, task: str) -> None:
-    assert infer_task(targets, pictures) == task
+def test_inferred_task(targets: np.ndarray, images: bool, task: str) -> None:
+    assert infer_task(targets, images) == task
 
 
 def test_classes_are_sorted_by_value_or_alphabet() -> None:

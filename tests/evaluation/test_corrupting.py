@@ -46,7 +46,7 @@ def test_official_arrays_are_scored_as_they_are(tmp_path: Path, each):
     [
         ({"names": ()}, r"corruptions \[\]: expected one or more names, each once"),
         ({"names": ("fog", "fog")}, r"corruptions \['fog', 'fog'\]: expected"),
-        ({"severities": ()}, "no severity is named"),
+        ({"severities": ()}, "no severity given"),
         ({"severities": (0,)}, "severity 0: expected an integer from 1 to 5"),
         ({"severities": (1, 1)}, r"severities \[1, 1\]: expected each once"),
         ({"examples": 0}, "examples=0: expected at least 1"),

@@ -9,7 +9,7 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.data import Split
-from murmuration.data.shift import shifted
+from murmuration.data.shift import shift_inputs
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
 from murmuration.evaluation import Corrupting, Exam, ShiftFound, assess, assess_shift, exam_of
@@ -74,7 +74,7 @@ def test_with_a_calibrator_all_scores_are_those_after_it(guarded, exam, found):
     after = assess_shift(guarded, exam, THREE, guard=whole.guard, applied=True)
     nearly(after.clean["nll"], whole.scores["nll"])
     assert after.clean["nll"] != found.clean["nll"]
-    x = shifted(exam.split.x, exam.preparation, "contrast", 5, seed=3)
+    x = shift_inputs(exam.split.x, exam.preparation, "contrast", 5, seed=3)
     pred = guarded.predict(x)
     cell = next(cell for cell in after.cells if (cell.corruption, cell.severity) == ("contrast", 5))
     nearly(cell.scores["nll"], mm.score(pred, exam.split.y)["nll"])
@@ -90,7 +90,7 @@ def test_with_a_calibrator_all_scores_are_those_after_it(guarded, exam, found):
 def test_every_cell_is_scored_as_its_inputs_alone_would_be(found, plain, exam):
     assert [(cell.corruption, cell.severity) for cell in found.cells] == THREE.cells
     for cell in found.cells:
-        x = shifted(exam.split.x, exam.preparation, cell.corruption, cell.severity, seed=3)
+        x = shift_inputs(exam.split.x, exam.preparation, cell.corruption, cell.severity, seed=3)
         alone = mm.score(plain.predict(x), exam.split.y)
         assert list(cell.scores) == shown_in("shift", "classification")
         for name, score in cell.scores.items():
@@ -107,7 +107,7 @@ def test_tables_and_numbers_are_scored_alike(task):
     guard = assess(ensemble, data).guard
     found = assess_shift(ensemble, exam_of(data), TABLE, guard=guard)
     for cell in found.cells:
-        x = shifted(data.test.x, data.preparation, cell.corruption, cell.severity)
+        x = shift_inputs(data.test.x, data.preparation, cell.corruption, cell.severity)
         alone = mm.score(ensemble.predict(x), data.test.y)
         for name in shown_in("shift", task):  # type: ignore[arg-type]
             nearly(cell.scores[name], alone[name])
@@ -160,7 +160,7 @@ def test_the_pooled_calibration_error_of_one_corruption_is_its_mean_over_severit
 
 def test_the_pooled_calibration_error_is_that_of_all_predictions_together(found, plain, exam):
     def inputs(name: str, severity: int) -> torch.Tensor:
-        return shifted(exam.split.x, exam.preparation, name, severity, seed=3)
+        return shift_inputs(exam.split.x, exam.preparation, name, severity, seed=3)
 
     errors = []
     for severity in THREE.severities:
@@ -180,7 +180,9 @@ def test_the_pooled_calibration_error_is_that_of_all_predictions_together(found,
 def test_examples_are_drawn_and_not_cells(found, plain, exam):
     """Of the mean over cells, whose examples come along in every cell. 1000 resamples know a spread to 3 %."""
     correct = [
-        (plain.predict(shifted(exam.split.x, exam.preparation, name, v, seed=3)).predicted == exam.split.y).double()
+        (
+            plain.predict(shift_inputs(exam.split.x, exam.preparation, name, v, seed=3)).predicted == exam.split.y
+        ).double()
         for name, v in THREE.cells
     ]
     each = torch.stack(correct).mean(0).numpy()
@@ -206,7 +208,7 @@ def test_more_examples_than_groups():
     exam = Exam("many", "classification", Split(x, (x[:, 0] > 0).long()), ("0", "1"), data.preparation)
     many = assess_shift(ensemble, exam, TABLE)
     correct = [
-        (ensemble.predict(shifted(x, data.preparation, name, v)).predicted == exam.split.y).double()
+        (ensemble.predict(shift_inputs(x, data.preparation, name, v)).predicted == exam.split.y).double()
         for name, v in TABLE.cells
     ]
     each = torch.stack(correct).mean(0)
@@ -247,7 +249,7 @@ def test_only_the_same_corruptions_of_the_same_examples_are_compared(found, plai
 
 def test_fewer_examples_are_the_first_ones(plain, exam):
     limited = assess_shift(plain, exam, replace(THREE, names=("contrast",), severities=(5,), examples=40))
-    x = shifted(exam.split.x[:40], exam.preparation, "contrast", 5, seed=3)
+    x = shift_inputs(exam.split.x[:40], exam.preparation, "contrast", 5, seed=3)
     nearly(limited.pooled["nll"], mm.score(plain.predict(x), exam.split.y[:40])["nll"])
     nearly(limited.clean["nll"], mm.score(plain.predict(exam.split.x[:40]), exam.split.y[:40])["nll"])
     assert limited.examples == 40

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from murmuration.applications.superres.patches import LUMA, luma
-from murmuration.data.images import GREY_MODES, decoded, one_line, open_picture
-from murmuration.errors import Failure, Misuse
+from murmuration.data.images import GREY_MODES, decode, open_image
+from murmuration.errors import Failure, Misuse, first_line
 from murmuration.nets.subpixel import enlarged
 from murmuration.runs import write_bytes
 
@@ -31,14 +31,14 @@ def open_planes(path: Path) -> Planes:
     """The parts of a picture file, held upright as its camera says; 16-bit greys keep their upper byte."""
     if path.is_dir() or not path.exists():
         raise Misuse(f"no picture '{path}': expected a file such as photo.png")
-    with open_picture(path) as opened:
+    with open_image(path) as opened:
         picture = upright(opened, path)
         if picture.mode == "F":
             raise Misuse(f"'{path}' holds fractions without a known white: expected a picture of 8 or 16 bits")
         clear = "A" in picture.getbands() or "transparency" in picture.info
-        alpha = unit(decoded(picture.convert("RGBA").getchannel("A"), True, str(path)))[0] if clear else None
+        alpha = unit(decode(picture.convert("RGBA").getchannel("A"), True, str(path)))[0] if clear else None
         grey = picture.mode in GREY_MODES
-        colours = unit(decoded(picture, grey, str(path)))
+        colours = unit(decode(picture, grey, str(path)))
     if grey:
         return Planes(colours[0], None, alpha)
     bright = luma(colours)
@@ -52,7 +52,7 @@ def upright(picture: Any, path: Path) -> Any:
     try:
         return ImageOps.exif_transpose(picture)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise Failure(f"cannot read the picture '{path}': {one_line(error)}") from None
+        raise Failure(f"cannot read the picture '{path}': {first_line(error)}") from None
 
 
 def unit(pixels: np.ndarray) -> Tensor:

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.data import Data, Split
-from murmuration.data.images import PART_FOLDERS, decoded, folders_in, open_picture, pictures_in
+from murmuration.data.images import PART_FOLDERS, decode, folders_in, image_files, open_image
 from murmuration.data.preparation import fit_images
-from murmuration.data.raw import Part, Raw, fingerprint
+from murmuration.data.raw import RawData, RawPart, fingerprint
 from murmuration.errors import Misuse
 from murmuration.nets.subpixel import SCALES
 
@@ -93,7 +93,7 @@ def open_patches(patches: Patches) -> Data:
         split("test"),
         classes=(),
         preparation=preparation,
-        fingerprint=fingerprint(Raw(parts)),
+        fingerprint=fingerprint(RawData(parts)),
     )
 
 
@@ -105,8 +105,8 @@ def photographs(folder: str, seed: int) -> dict[str, list[Path]]:
     if not place.is_dir():
         raise Misuse(f"no folder '{folder}': expected a folder of photographs")
     named = {PART_FOLDERS.get(path.name.lower()): path for path in folders_in(place)}
-    given = {part: pictures_in(named[part]) for part in SHARES if part in named} if "train" in named else {}
-    return divided(pictures_in(named["train"] if given else place), given, folder, seed)
+    given = {part: image_files(named[part]) for part in SHARES if part in named} if "train" in named else {}
+    return divided(image_files(named["train"] if given else place), given, folder, seed)
 
 
 def divided(paths: Sequence[Path], given: dict[str, list[Path]], folder: str, seed: int) -> dict[str, list[Path]]:
@@ -138,8 +138,8 @@ def shipped(name: str) -> Path:
 
 def luma_of(path: Path) -> Tensor:
     """The brightness (H, W) of a picture file, 0 for black to 1 for white."""
-    with open_picture(path) as picture:
-        return luma(torch.from_numpy(decoded(picture, False, str(path)) / np.float32(255)))
+    with open_image(path) as picture:
+        return luma(torch.from_numpy(decode(picture, False, str(path)) / np.float32(255)))
 
 
 def luma(colours: Tensor) -> Tensor:
@@ -159,7 +159,7 @@ def trimmed(picture: Tensor, scale: int) -> Tensor:
     return picture[: height - height % scale, : width - width % scale]
 
 
-def cut(paths: Sequence[Path], asked: Patches, count: int, rng: np.random.Generator) -> Part:
+def cut(paths: Sequence[Path], asked: Patches, count: int, rng: np.random.Generator) -> RawPart:
     """Random patches, each photograph's as often as another's, turned and mirrored at random.
 
     One photograph is open at a time, so that a folder of any size can be learned from.
@@ -178,7 +178,7 @@ def cut(paths: Sequence[Path], asked: Patches, count: int, rng: np.random.Genera
         for row in (chosen == place).nonzero()[0]:
             few, many = one_patch(small, large, asked, rng)
             x[row, 0], y[row] = few, many.flatten()
-    return Part(x, y)
+    return RawPart(x, y)
 
 
 def one_patch(small: Tensor, large: Tensor, asked: Patches, rng: np.random.Generator) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Blurs: every pixel becomes a mean of its neighbours, so that a picture of one colour stays what it is."""
+"""Blurs: every pixel becomes a weighted mean of its neighbours; an image of one colour does not change."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,8 +15,8 @@ def smoothed(x: np.ndarray, deviation: float) -> np.ndarray:
     """x (N, H, W, ...) under a Gaussian of the given standard deviation in pixels, cut at 4 of it, edges repeated."""
     from scipy.ndimage import gaussian_filter
 
-    spread = (0.0, deviation, deviation) + (0.0,) * (x.ndim - 3)
-    return gaussian_filter(x, spread, mode="nearest", truncate=4)
+    sigma = (0.0, deviation, deviation) + (0.0,) * (x.ndim - 3)
+    return gaussian_filter(x, sigma, mode="nearest", truncate=4)
 
 
 def gaussian_blur(x: np.ndarray, deviation: float, draws: Draws) -> np.ndarray:
@@ -24,22 +24,22 @@ def gaussian_blur(x: np.ndarray, deviation: float, draws: Draws) -> np.ndarray:
     return smoothed(x, deviation)
 
 
-def glass_blur(x: np.ndarray, how: tuple[float, int], draws: Draws) -> np.ndarray:
+def glass_blur(x: np.ndarray, parameters: tuple[float, int], draws: Draws) -> np.ndarray:
     """x (N, H, W, C) smoothed, stored in 8 bits, its pixels scattered n times, smoothed again.
 
     CIFAR-10-C goes over rows and columns from the last to the third and exchanges each pixel with one up to a
-    step above or to the left. The exchange there is a copy from pixels not yet visited, so one pass takes every
-    pixel from the picture as it was before the pass.
+    step above or to the left. That exchange only copies from pixels not yet visited, so one pass reads every pixel from
+    the image before the pass.
     """
-    deviation, passes = how
+    deviation, passes = parameters
     x = np.floor(smoothed(x, deviation) * np.float32(255) + np.float32(2e-4))
     count, height, width, _ = x.shape
-    picture = np.arange(count)[:, None, None]
+    image = np.arange(count)[:, None, None]
     rows, columns = np.arange(2, height)[:, None], np.arange(2, width)
     words = draws.words((passes, height - 2, width - 2))
     for step in range(passes):
         up, left = ((words[:, step] >> np.uint32(bit)) & np.uint32(1) for bit in (0, 1))
-        x[:, 2:, 2:] = x[picture, rows - up.astype(np.intp), columns - left.astype(np.intp)]
+        x[:, 2:, 2:] = x[image, rows - up.astype(np.intp), columns - left.astype(np.intp)]
     return smoothed(x / np.float32(255), deviation)
 
 
@@ -51,9 +51,9 @@ def mapped(x: np.ndarray, pixels: Any) -> np.ndarray:
     return np.ascontiguousarray(out.transpose(2, 0, 1, 3))
 
 
-def defocus_blur(x: np.ndarray, how: tuple[float, float], draws: Draws) -> np.ndarray:
+def defocus_blur(x: np.ndarray, parameters: tuple[float, float], draws: Draws) -> np.ndarray:
     """x (N, H, W, C) filtered with a disk, mirrored at the border pixel."""
-    return mapped(x, defocus_map(x.shape[1], x.shape[2], how))
+    return mapped(x, defocus_map(x.shape[1], x.shape[2], parameters))
 
 
 def disk(radius: float, softness: float) -> np.ndarray:
@@ -74,11 +74,11 @@ def disk(radius: float, softness: float) -> np.ndarray:
 
 
 @lru_cache(maxsize=32)
-def defocus_map(height: int, width: int, how: tuple[float, float]) -> Any:
+def defocus_map(height: int, width: int, parameters: tuple[float, float]) -> Any:
     """The filter with a soft disk as a sparse map (H W, H W) of pixels."""
     from scipy.sparse import csr_array, kron
 
-    kernel = disk(*how)
+    kernel = disk(*parameters)
     total = csr_array((height * width, height * width))
     for row, weights in zip(range(-2, 3), kernel, strict=True):
         across = sum(weight * mirrored_shift(width, step) for step, weight in zip(range(-2, 3), weights, strict=True))
@@ -93,7 +93,7 @@ def mirrored_shift(size: int, step: int) -> np.ndarray:
 
 
 def single_precision(total: Any) -> Any:
-    """A sparse map in the form that multiplies pictures fastest."""
+    """A sparse map as float32 in compressed rows, without explicit zeros: the fastest form to multiply images by."""
     from scipy.sparse import csr_array
 
     result = csr_array(total.astype(np.float32))
@@ -108,7 +108,7 @@ def zoom_blur(x: np.ndarray, end: float, draws: Draws) -> np.ndarray:
 
 @lru_cache(maxsize=32)
 def zoom_map(height: int, width: int, factors: tuple[float, ...], keep: int = 0) -> Any:
-    """The mean of enlargements by the factors, and of `keep` copies of the picture, as a sparse map (H W, H W)."""
+    """The mean of enlargements by the factors, and of `keep` copies of the image, as a sparse map (H W, H W)."""
     from scipy.sparse import csr_array, eye_array, kron
 
     total = keep * csr_array(eye_array(height * width))
@@ -133,18 +133,18 @@ def enlarging(side: int, factor: float) -> np.ndarray:
     return out
 
 
-def motion_blur(x: np.ndarray, how: tuple[int, float], draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) smeared along a direction of its own, up to 45 degrees from the horizontal."""
-    return smeared(x, how, 90 * draws.uniforms(()) - 45)
+def motion_blur(x: np.ndarray, parameters: tuple[int, float], draws: Draws) -> np.ndarray:
+    """x (N, H, W, C), each image smeared along a random direction within 45 degrees of the horizontal."""
+    return smeared(x, parameters, 90 * draws.uniforms(()) - 45)
 
 
-def smeared(x: np.ndarray, how: tuple[int, float], degrees: np.ndarray) -> np.ndarray:
+def smeared(x: np.ndarray, parameters: tuple[int, float], degrees: np.ndarray) -> np.ndarray:
     """x (N, H, W, C) as a weighted sum of copies shifted by 0 .. 2 r pixels along the angles (N,), edges repeated.
 
     The weights are proportional to exp(-i² / 2σ²) and shifts are rounded to whole pixels, as in ImageMagick's motion
     blur, whose other rounding is not reproduced.
     """
-    radius, deviation = how
+    radius, deviation = parameters
     weights = np.exp(-(np.arange(2 * radius + 1) ** 2) / (2 * deviation**2))
     weights = weights[weights >= NEGLIGIBLE * weights.sum()]
     weights /= weights.sum()
@@ -164,14 +164,14 @@ def rounded(value: np.ndarray) -> np.ndarray:
 
 
 def shifting(x: np.ndarray, reach: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """A function of rows and columns (N,) within ±reach that gives x (N, H, W, C) read so far down and to the right."""
+    """A function of offsets (N,) down and right, within ±reach, that returns x (N, H, W, C) read at these offsets."""
     count, height, width, colours = x.shape
     border = ((0, 0), (reach, reach), (reach, reach), (0, 0))
     lines = np.pad(x, border, mode="edge").reshape(count, height + 2 * reach, -1)  # (N, H', W' C)
     windows = np.lib.stride_tricks.sliding_window_view(lines, (height, width * colours), axis=(1, 2))
-    everyone = np.arange(count)
+    index = np.arange(count)
 
     def shifted(down: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return windows[everyone, reach + down, colours * (reach + right)].reshape(x.shape)
+        return windows[index, reach + down, colours * (reach + right)].reshape(x.shape)
 
     return shifted

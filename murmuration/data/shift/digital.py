@@ -1,4 +1,4 @@
-"""What processing does to a picture: light and colour, compression, coarse pixels, stretching."""
+"""Digital corruptions: brightness, saturation, contrast, coarse pixels, JPEG compression, elastic transforms."""
 
 from functools import lru_cache
 from io import BytesIO
@@ -8,14 +8,14 @@ import numpy as np
 from murmuration.data.shift.randomness import Draws
 
 
-def brightness(x: np.ndarray, more: float, draws: Draws) -> np.ndarray:
+def brightness(x: np.ndarray, added: float, draws: Draws) -> np.ndarray:
     """x (N, H, W, C) with V + c in the HSV colour space: hue and saturation stay.
 
-    V is the largest channel; the others keep their ratio to it. Black has no ratio and becomes grey. A grey picture
-    is its own V.
+    V is the largest channel; the others keep their ratio to it. Black has no ratio and becomes grey. A grey image
+    equals its V.
     """
     value = largest(x)
-    brighter = np.minimum(value + np.float32(more), 1)
+    brighter = np.minimum(value + np.float32(added), 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(value > 0, x * (brighter / value), brighter)
 
@@ -24,8 +24,8 @@ def saturate(x: np.ndarray, scale: tuple[float, float], draws: Draws) -> np.ndar
     """x (N, H, W, C) with the saturation S c0 + c1 in the HSV colour space: hue and V stay.
 
     With V the largest and m the smallest channel, S = (V - m) / V, and every channel's distance below V grows by the
-    same ratio. A grey pixel has no hue; HSV calls it red, so that c1 > 0 colours it red, as in CIFAR-10-C. Pictures
-    of one channel have no colour and stay as they are.
+    same ratio. A grey pixel has the hue of red in HSV, so that c1 > 0 colours it red, as in CIFAR-10-C. Images of one
+    channel are returned unchanged.
     """
     if x.shape[3] == 1:
         return x
@@ -42,18 +42,18 @@ def saturate(x: np.ndarray, scale: tuple[float, float], draws: Draws) -> np.ndar
 
 
 def largest(x: np.ndarray) -> np.ndarray:
-    """The largest channel (N, H, W, 1) of pictures (N, H, W, C)."""
+    """The largest channel (N, H, W, 1) of images (N, H, W, C)."""
     value = x[..., :1]
     for channel in range(1, x.shape[3]):
         value = np.maximum(value, x[..., channel : channel + 1])
     return value
 
 
-def contrast(x: np.ndarray, kept: float, draws: Draws) -> np.ndarray:
-    """(x - m) c + m, (N, H, W, C), with m the mean of the picture's channel."""
+def contrast(x: np.ndarray, factor: float, draws: Draws) -> np.ndarray:
+    """(x - m) c + m, (N, H, W, C), with m the mean of the image's channel."""
     mean = x.mean(axis=(1, 2), keepdims=True, dtype=np.float64).astype(np.float32)
     x -= mean
-    x *= kept
+    x *= factor
     x += mean
     return x
 
@@ -94,35 +94,35 @@ def box_pairs(side: int, small: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def jpeg_compression(x: np.ndarray, quality: int, draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) as JPEG of the given quality shows it, 8 bits a number, by Pillow with its other settings."""
+    """x (N, H, W, C) compressed to JPEG of the given quality and decoded, 8 bits a number, by Pillow's defaults."""
     from PIL import Image
 
     out = np.empty(x.shape, dtype=np.uint8)
-    for picture, result in zip(levels_of(x), out, strict=True):
+    for image, result in zip(levels_of(x), out, strict=True):
         file = BytesIO()
-        Image.fromarray(picture if picture.shape[2] == 3 else picture[..., 0]).save(file, "JPEG", quality=quality)
+        Image.fromarray(image if image.shape[2] == 3 else image[..., 0]).save(file, "JPEG", quality=quality)
         result[:] = np.asarray(Image.open(file, formats=["JPEG"])).reshape(result.shape)
     return out / np.float32(255)
 
 
-def elastic_transform(x: np.ndarray, amounts: tuple[float, float, float], draws: Draws) -> np.ndarray:
+def elastic_transform(x: np.ndarray, parameters: tuple[float, float, float], draws: Draws) -> np.ndarray:
     """x (N, H, W, C) under a random affine map, then stretched locally.
 
     Three points around the centre are jittered by U(-f, f) and the affine map that moves them so is applied
     (bilinear, mirrored at the border pixel). Then each pixel is taken from a place α G_σ(U(-1, 1)) away (bilinear,
-    mirrored at the border). The amounts (α, σ, f) are fractions of the shorter side. Positions of the affine map are
+    mirrored at the border). The parameters (α, σ, f) are fractions of the shorter side. Positions of the affine map are
     rounded to 1/32 of a pixel, as OpenCV's warp did until its version 4.
     """
     from scipy.ndimage import gaussian_filter
 
     height, width = x.shape[1:3]
-    strength, spread, jitter = (amount * min(height, width) for amount in amounts)
+    strength, sigma, jitter = (amount * min(height, width) for amount in parameters)
     rows, columns = affine_positions(height, width, jitter * (2 * draws.uniforms((3, 2)) - 1))
     x = sampled(x, rows, columns, edge_twice=False)
     if strength == 0:
         return x
     moves = 2 * draws.uniforms((2, height, width), purpose=1) - 1
-    moves = strength * gaussian_filter(moves, (0, 0, spread, spread), mode="reflect", truncate=3)
+    moves = strength * gaussian_filter(moves, (0, 0, sigma, sigma), mode="reflect", truncate=3)
     y, z = np.arange(height, dtype=np.float32)[:, None], np.arange(width, dtype=np.float32)
     return sampled(x, y + moves[:, 0], z + moves[:, 1], edge_twice=True)
 

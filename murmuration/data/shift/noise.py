@@ -1,8 +1,8 @@
-"""Noise: every number of a picture is changed on its own.
+"""Noise: every value of an image changes independently.
 
-Here and in the other files of corruptions, pictures are x (N, H, W, C) float32 in 0..1, a private copy that may be
-overwritten; what is returned has the same shape and is clipped and stored by `corrupt`. The constants are those
-with which CIFAR-10-C was made (Hendrycks and Dietterich 2019).
+In all files of corruptions, images are x (N, H, W, C) float32 in 0..1, a copy that a corruption may overwrite; it
+returns an array of the same shape, which `corrupt` clips and converts. The constants are those of CIFAR-10-C
+(Hendrycks and Dietterich 2019).
 """
 
 from functools import lru_cache
@@ -32,19 +32,19 @@ def speckle_noise(x: np.ndarray, deviation: float, draws: Draws) -> np.ndarray:
     return x
 
 
-def impulse_noise(x: np.ndarray, share: float, draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) with a share c of its numbers replaced, half by 1 (salt), half by 0 (pepper)."""
+def impulse_noise(x: np.ndarray, probability: float, draws: Draws) -> np.ndarray:
+    """x (N, H, W, C) with each value replaced with probability c, by 1 (salt) or 0 (pepper) equally often."""
     words = draws.words(x.shape[1:])
-    hit = words < np.uint32(round(share * 2**32))
-    x[hit] = words[hit] & np.uint32(1)  # the lowest bit says nothing about the size of the word
+    hit = words < np.uint32(round(probability * 2**32))
+    x[hit] = words[hit] & np.uint32(1)  # the lowest bit is independent of the comparison above
     return x
 
 
 def shot_noise(x: np.ndarray, photons: float, draws: Draws) -> np.ndarray:
     """Poisson(c x) / c, (N, H, W, C): what a sensor counts when white is c photons.
 
-    The 256 grey levels have prepared tables (Walker's alias method). What a number of a float picture has above its
-    grey level adds an independent Poisson count of that small mean, which is exact because Poisson counts add up.
+    The 256 grey levels have tables made in advance (Walker's alias method). The part of a float value above its grey
+    level adds an independent Poisson count of that small mean, which is exact because Poisson counts add up.
     """
     levels = x * np.float32(255)
     whole = np.floor(levels + np.float32(WHOLE))
@@ -84,23 +84,23 @@ def alias_tables(photons: float) -> Alias:
     starts = np.maximum(np.rint(mean).astype(np.int64) - columns // 2, 0)  # (256, 1)
     counts = starts + np.arange(columns)
     mass = np.exp(xlogy(counts, mean) - mean - gammaln(counts + 1))
-    thresholds, others = robbed(mass * (columns / mass.sum(1, keepdims=True)))
+    thresholds, others = alias_columns(mass * (columns / mass.sum(1, keepdims=True)))
     low = 32 - (columns.bit_length() - 1)
     return np.rint(thresholds * 2.0**low).astype(np.uint32), others, starts[:, 0]
 
 
-def robbed(mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def alias_columns(mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Thresholds and other columns (L, K) of columns of mass (L, K), mean 1: the fullest fills up the emptiest."""
     mass = mass.copy()
     thresholds, others = np.ones_like(mass), np.tile(np.arange(mass.shape[1]), (len(mass), 1))
     rows = np.arange(len(mass))
     for _ in range(mass.shape[1]):
-        poor, rich = mass.argmin(1), mass.argmax(1)
-        need = mass[rows, poor] < 1 - 1e-12
+        low, high = mass.argmin(1), mass.argmax(1)
+        need = mass[rows, low] < 1 - 1e-12
         if not need.any():
             break
-        here, poor, rich = rows[need], poor[need], rich[need]
-        thresholds[here, poor], others[here, poor] = mass[here, poor], rich
-        mass[here, rich] -= 1 - mass[here, poor]
-        mass[here, poor] = 1
+        here, low, high = rows[need], low[need], high[need]
+        thresholds[here, low], others[here, low] = mass[here, low], high
+        mass[here, high] -= 1 - mass[here, low]
+        mass[here, low] = 1
     return thresholds, others

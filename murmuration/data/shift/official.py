@@ -1,7 +1,7 @@
-"""The published arrays of CIFAR-10-C and CIFAR-100-C, where the user has them (Hendrycks & Dietterich 2019).
+"""The published arrays of CIFAR-10-C and CIFAR-100-C (Hendrycks & Dietterich 2019), read from a local folder.
 
-A folder holds `labels.npy` (5n,) and, for each corruption, `<name>.npy` (5n, H, W, 3) of bytes: all n test pictures at
-severity 1, then the same at severity 2, and so on; n is 10 000. Files are mapped, not read whole.
+A folder holds `labels.npy` (5n,) and, for each corruption, `<name>.npy` (5n, H, W, 3) of bytes: all n test images at
+severity 1, then the same at severity 2, and so on; n is 10 000. Files are memory-mapped.
 """
 
 from pathlib import Path
@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from murmuration.data.images import one_line
+from murmuration.data.dataset import Split
 from murmuration.data.preparation import ImagePreparation, Preparation
-from murmuration.data.records import Split
-from murmuration.data.shift.severities import SEVERITIES, check_place
-from murmuration.errors import Failure, Misuse, unknown
+from murmuration.data.shift.severities import SEVERITIES, check_arguments
+from murmuration.errors import Failure, Misuse, first_line, unknown
 
 LABELS = "labels"
 
@@ -27,24 +26,24 @@ def official_names(folder: str | Path) -> list[str]:
     if LABELS not in stems:
         raise Misuse(f"no labels.npy in '{folder}': expected it beside <corruption>.npy, as in CIFAR-10-C")
     if stems == {LABELS}:
-        raise Misuse(f"no pictures in '{folder}': expected <corruption>.npy beside labels.npy")
+        raise Misuse(f"no images in '{folder}': expected <corruption>.npy beside labels.npy")
     return sorted(stems - {LABELS})
 
 
 def official_split(
     folder: str | Path, name: str, severity: int, preparation: Preparation, *, classes: tuple[str, ...] = ()
 ) -> Split:
-    """The n pictures of one corruption and severity with their labels, prepared as in training.
+    """The n images of one corruption and severity with their labels, prepared as in training.
 
-    Labels mean places in the training classes, as those of CIFAR do: its official order is alphabetical. Give `classes`
-    to have them checked against their number.
+    Labels are indices into the training classes, as in CIFAR, whose official order is alphabetical. If `classes` is
+    given, labels outside it are refused.
     """
     if not isinstance(preparation, ImagePreparation):
-        raise Misuse(f"'{folder}' holds pictures: expected a run that was trained on pictures")
+        raise Misuse(f"'{folder}' holds images: expected a run that was trained on images")
     known = official_names(folder)
     if name not in known:
         raise unknown("corruption", name, known)
-    check_place(severity, 0, 0)
+    check_arguments(severity, 0, 0)
     place = Path(folder).expanduser()
     pixels, labels = mapped(place / f"{name}.npy"), mapped(place / f"{LABELS}.npy")
     check_arrays(pixels, labels, place / f"{name}.npy")
@@ -55,32 +54,32 @@ def official_split(
 
 
 def mapped(path: Path) -> np.ndarray:
-    """The array in a `.npy` file, whose values are read when they are used."""
+    """The memory-mapped array of a `.npy` file."""
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, EOFError, ValueError) as error:
-        raise Failure(f"cannot read '{path}' as an array: {one_line(error)}") from None
+        raise Failure(f"cannot read '{path}' as an array: {first_line(error)}") from None
     if not isinstance(found, np.ndarray):
         raise Misuse(f"'{path}' is an archive of arrays: expected a single one, as np.save writes it")
     return found
 
 
 def check_arrays(pixels: np.ndarray, labels: np.ndarray, path: Path) -> None:
-    """Refuse arrays that are not five severities of colour pictures in bytes with a label each."""
+    """Refuse arrays that are not five severities of colour images in uint8 with one label each."""
     if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
         raise Misuse(f"'{path}' has the shape {pixels.shape} of {pixels.dtype}: expected (50000, 32, 32, 3) of uint8")
     if len(pixels) % len(SEVERITIES) or not len(pixels):
-        raise Misuse(f"'{path}' has {len(pixels)} pictures: expected a multiple of five, one block for each severity")
+        raise Misuse(f"'{path}' has {len(pixels)} images: expected a multiple of five, one block for each severity")
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise Misuse(
             f"labels.npy beside '{path}' has the shape {labels.shape} of {labels.dtype}: expected (N,) integers"
         )
     if len(labels) != len(pixels):
-        raise Misuse(f"'{path}' has {len(pixels)} pictures but labels.npy has {len(labels)} labels: expected as many")
+        raise Misuse(f"'{path}' has {len(pixels)} images but labels.npy has {len(labels)} labels: expected as many")
 
 
 def check_labels(labels: np.ndarray, classes: tuple[str, ...], path: Path) -> None:
-    """Refuse labels (n,) that are not places in the classes, where these are given."""
+    """Refuse labels (n,) that are not indices into `classes`, if given."""
     low, high = int(labels.min()), int(labels.max())
     if classes and not 0 <= low <= high < len(classes):
         wrong = high if high >= len(classes) else low

@@ -1,7 +1,7 @@
-"""Random numbers for pictures: what picture i is given follows from (seed, corruption, severity, i) alone.
+"""Random numbers addressed by (seed, corruption, severity, index of the input).
 
 Numbers are addressed, not drawn in turn: Philox (Salmon et al. 2011) encrypts a counter, and the counter holds the
-picture's place in its data set. So a batch may be cut anywhere and every picture still meets the same noise.
+index of the input in its data set. So an input gets the same noise however the data set is cut into batches.
 """
 
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Draws:
-    """The random numbers of the pictures first .. first + count - 1; `purpose` tells several draws for one apart."""
+    """Random numbers of the inputs first .. first + count - 1; `purpose` separates several draws for one input."""
 
     key: tuple[int, int]
     first: int
     count: int
 
     def generators(self, purpose: int = 0) -> Iterator[np.random.Generator]:
-        """One generator after the other, each at the start of its picture's numbers.
+        """One generator after the other, each at the start of its input's numbers.
 
-        It is the same object every time, moved on: draw before asking for the next.
+        All are one object, whose state is reset: draw before asking for the next.
         """
         philox = np.random.Philox(key=np.array(self.key, dtype=np.uint64))
         generator, state = np.random.Generator(philox), philox.state
@@ -40,14 +40,14 @@ class Draws:
         return out.reshape(self.count, *shape)
 
     def uniforms(self, shape: tuple[int, ...], purpose: int = 0) -> np.ndarray:
-        """Numbers (N, *shape) spread evenly over 0..1, 1 excluded."""
+        """Uniform numbers (N, *shape) in [0, 1)."""
         out = np.empty((self.count, prod(shape)), dtype=np.float32)
         for row, generator in zip(out, self.generators(purpose), strict=True):
             generator.random(out=row, dtype=np.float32)
         return out.reshape(self.count, *shape)
 
     def words(self, shape: tuple[int, ...], purpose: int = 0) -> np.ndarray:
-        """Random 32-bit integers (N, *shape) of the whole range."""
+        """Uniform 32-bit integers (N, *shape)."""
         size = prod(shape)
         out = np.empty((self.count, -(-size // 2)), dtype=np.uint64)
         for row, generator in zip(out, self.generators(purpose), strict=True):
@@ -55,11 +55,11 @@ class Draws:
         return out.view(np.uint32)[:, :size].reshape(self.count, *shape)
 
 
-def draws_for(seed: int, corruption: str, severity: int, pictures: range) -> Draws:
-    """The random numbers of consecutive pictures under one corruption.
+def draws_for(seed: int, corruption: str, severity: int, indices: range) -> Draws:
+    """The random numbers of consecutive inputs under one corruption.
 
     >>> draws_for(0, "fog", 1, range(4)).words((2,))[3] == draws_for(0, "fog", 1, range(3, 4)).words((2,))[0]
     array([ True,  True])
     """
     words = np.random.SeedSequence((seed, crc32(corruption.encode()), severity)).generate_state(2, np.uint64)
-    return Draws((int(words[0]), int(words[1])), pictures.start, len(pictures))
+    return Draws((int(words[0]), int(words[1])), indices.start, len(indices))

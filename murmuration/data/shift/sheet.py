@@ -1,14 +1,14 @@
-"""A contact sheet: what every corruption does to a picture, to be looked at."""
+"""A contact sheet of corrupted images."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from murmuration.data.shift.pictures import CORRUPTIONS, corrupt, corruption_named
+from murmuration.data.shift.images import CORRUPTIONS, corrupt, corruption_named
 from murmuration.errors import Misuse
 
-VISIBLE = 64  # pixels a picture is enlarged to at least, if whole multiples allow
-GAP, LABEL, LINE = 4, 152, 16  # pixels between pictures, for a name beside them, for a line of text
+VISIBLE = 64  # pixels a side to which small images are enlarged, by whole multiples
+GAP, LABEL, LINE = 4, 152, 16  # pixels between images, for a name beside them, for a line of text
 PAPER, INK = 255, 40
 
 
@@ -20,23 +20,23 @@ def sheet(
     blocks: int = 1,
     seed: int = 0,
 ) -> np.ndarray:
-    """A picture (H, W, 3) uint8: a row a corruption, a column for the clean picture and for each severity.
+    """An image (H, W, 3) uint8 with one row per corruption: the clean image, then each severity.
 
-    The rows take turns with the pictures (N, H, W), (N, H, W, 1) or (N, H, W, 3) given. `blocks` rows stand side by
-    side, for a flatter sheet. Small pictures are enlarged by whole multiples.
+    Row i shows image i modulo N of images (N, H, W), (N, H, W, 1) or (N, H, W, 3). The rows are laid out in `blocks`
+    side by side. Small images are enlarged by whole multiples.
     """
     chosen = [corruption_named(name).name for name in (CORRUPTIONS if names is None else names)]
     if not chosen or not len(images) or blocks < 1:
         raise Misuse(
-            f"a sheet of {len(chosen)} corruptions of {len(images)} pictures in {blocks} blocks:"
-            " expected one of each at least"
+            f"a sheet of {len(chosen)} corruptions of {len(images)} images in {blocks} blocks:"
+            " expected at least one of each"
         )
     rows = []
     for number, name in enumerate(chosen):
         place = number % len(images)
         clean = images[place : place + 1]
-        spoilt = [corrupt(clean, name, severity, seed=seed, first=place) for severity in severities]
-        rows.append([enlarged(picture[0]) for picture in (clean, *spoilt)])
+        corrupted = [corrupt(clean, name, severity, seed=seed, first=place) for severity in severities]
+        rows.append([enlarged(image[0]) for image in (clean, *corrupted)])
     heads = ["clean", *map(str, severities)]
     depth = -(-len(rows) // blocks)
     parts = [slice(start, start + depth) for start in range(0, len(rows), depth)]
@@ -44,16 +44,16 @@ def sheet(
     return np.concatenate(sides, axis=1)
 
 
-def enlarged(picture: np.ndarray) -> np.ndarray:
-    """A picture (H, W) or (H, W, C) of bytes or floats as (k H, k W, 3) uint8, every pixel a square of side k."""
-    levels = picture if picture.dtype == np.uint8 else np.rint(255 * picture.astype(np.float64)).astype(np.uint8)
+def enlarged(image: np.ndarray) -> np.ndarray:
+    """An image (H, W) or (H, W, C) of bytes or floats as (k H, k W, 3) uint8, every pixel a square of side k."""
+    levels = image if image.dtype == np.uint8 else np.rint(255 * image.astype(np.float64)).astype(np.uint8)
     colours = np.broadcast_to(levels.reshape(*levels.shape[:2], -1), (*levels.shape[:2], 3))
     times = max(1, VISIBLE // max(levels.shape[:2]))
     return colours.repeat(times, axis=0).repeat(times, axis=1)
 
 
 def block(names: Sequence[str], heads: Sequence[str], rows: list[list[np.ndarray]], depth: int) -> np.ndarray:
-    """Rows of pictures (H, W, 3) with their names to the left and the heads of the columns above, room for `depth`."""
+    """One block (h, w, 3): rows of images with their names to the left, column heads above, space for `depth` rows."""
     from PIL import Image, ImageDraw
 
     height, width = rows[0][0].shape[:2]
@@ -62,9 +62,9 @@ def block(names: Sequence[str], heads: Sequence[str], rows: list[list[np.ndarray
     pen = ImageDraw.Draw(page)
     for column, head in enumerate(heads):
         pen.text((LABEL + column * across, 2), head, fill=(INK,) * 3)
-    for row, (name, pictures) in enumerate(zip(names, rows, strict=True)):
+    for row, (name, images) in enumerate(zip(names, rows, strict=True)):
         top = LINE + row * down
         pen.text((GAP, top + height // 2 - LINE // 2), name, fill=(INK,) * 3)
-        for column, picture in enumerate(pictures):
-            page.paste(Image.fromarray(picture), (LABEL + column * across, top))
+        for column, image in enumerate(images):
+            page.paste(Image.fromarray(image), (LABEL + column * across, top))
     return np.asarray(page)

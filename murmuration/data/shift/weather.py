@@ -1,21 +1,30 @@
-"""Weather: fog, snow and frost laid over a picture."""
+"""Weather: fog, snow, frost and spatter laid over an image.
+
+Spatter follows CIFAR-10-C step by step for many images (N, H, W) at once: edges by Canny 1986, distances by Borgefors'
+chamfer 1986, histogram equalisation, embossing.
+"""
 
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from murmuration.data.shift.blurs import mapped, smeared, zoom_map
+from murmuration.data.shift.blurs import mapped, smeared, smoothed, zoom_map
 from murmuration.data.shift.randomness import Draws
 
-GREY = (np.float32(0.299), np.float32(0.587), np.float32(0.114))  # how bright red, green and blue look (ITU-R BT.601)
+GREY = (np.float32(0.299), np.float32(0.587), np.float32(0.114))  # luma weights of red, green and blue (ITU-R BT.601)
 ICE = np.array([0.86, 0.94, 1.0], dtype=np.float32)  # the colour of frost
 FROSTS, FROST_SIDE = 5, 160  # sheets of frost and their side in pixels
+WATER = np.array([175, 238, 238], dtype=np.float32) / 255  # pale turquoise
+MUD = np.array([63, 42, 20], dtype=np.float32) / 255  # brown
+FAR = 20.0  # pixels; all distances beyond count the same
+EMBOSS = ((-2, -1, 0), (-1, 1, 1), (0, 1, 2))
+Neighbours = list[list[np.ndarray]]
 
 
-def fog(x: np.ndarray, how: tuple[float, float], draws: Draws) -> np.ndarray:
-    """(x + c0 P) M / (M + c0), (N, H, W, C), with P a plasma of decay c1 and M the largest number of the picture."""
-    thickness, decay = how
+def fog(x: np.ndarray, parameters: tuple[float, float], draws: Draws) -> np.ndarray:
+    """(x + c0 P) M / (M + c0), (N, H, W, C), with P a plasma of decay c1 and M the largest number of the image."""
+    thickness, decay = parameters
     height, width = x.shape[1:3]
     side = 1 << (max(height, width) - 1).bit_length()
     brightest = x.max(axis=(1, 2, 3), keepdims=True)
@@ -52,25 +61,25 @@ def plasma(uniforms: np.ndarray, decay: float) -> np.ndarray:
     return out / out.max(axis=(1, 2), keepdims=True)
 
 
-def snow(x: np.ndarray, how: tuple[float, ...], draws: Draws) -> np.ndarray:
+def snow(x: np.ndarray, parameters: tuple[float, ...], draws: Draws) -> np.ndarray:
     """x (N, H, W, C) paled, plus falling flakes and the same flakes turned by 180 degrees.
 
     Flakes are N(m, s²) enlarged by z, zero below t, smeared along a steep angle; x becomes
     κ x + (1 - κ) max(x, 1.5 grey + 0.5).
     """
-    mean, deviation, enlarged, threshold, radius, length, kept = how
+    mean, deviation, enlarged, threshold, radius, length, kept = parameters
     height, width, colours = x.shape[1:]
     layer = (mean + np.float32(deviation) * draws.normals((height, width)))[..., None].astype(np.float32)
     if enlarged > 1:
         layer = mapped(layer, zoom_map(height, width, (enlarged,)))
     layer[layer < threshold] = 0
     layer = smeared(np.minimum(layer, 1), (int(radius), length), -135 + 90 * draws.uniforms((), purpose=1))
-    grey = x if colours == 1 else sum(share * x[..., i : i + 1] for i, share in enumerate(GREY))
+    grey = x if colours == 1 else sum(weight * x[..., i : i + 1] for i, weight in enumerate(GREY))
     pale = np.maximum(x, grey * np.float32(1.5) + np.float32(0.5))
     return np.float32(kept) * x + np.float32(1 - kept) * pale + layer + layer[:, ::-1, ::-1]
 
 
-def frost(x: np.ndarray, how: tuple[float, float], draws: Draws) -> np.ndarray:
+def frost(x: np.ndarray, parameters: tuple[float, float], draws: Draws) -> np.ndarray:
     """c0 x + c1 F, (N, H, W, C), with F a random window of one of five sheets of frost."""
     height, width, colours = x.shape[1:]
     sheets = np.stack([frost_sheet(number, max(FROST_SIDE, 2 * max(height, width))) for number in range(FROSTS)])
@@ -78,14 +87,14 @@ def frost(x: np.ndarray, how: tuple[float, float], draws: Draws) -> np.ndarray:
     which, top, left = (draws.uniforms((3,)) * free).astype(np.intp).T
     windows = np.lib.stride_tricks.sliding_window_view(sheets, (height, width), axis=(1, 2))
     ice = windows[which, top, left][..., None]  # (N, H, W, 1)
-    x *= np.float32(how[0])
-    x += np.float32(how[1]) * ice * (ICE if colours == 3 else ICE @ np.array(GREY))
+    x *= np.float32(parameters[0])
+    x += np.float32(parameters[1]) * ice * (ICE if colours == 3 else ICE @ np.array(GREY))
     return x
 
 
 @lru_cache(maxsize=16)
 def frost_sheet(number: int, side: int) -> np.ndarray:
-    """A made-up sheet of frost (side, side) in 0..1: feathers of ice over a cloudy film, always the same for a number.
+    """A drawn sheet of frost (side, side) in 0..1: feathers of ice over a cloudy film, determined by its number.
 
     CIFAR-10-C cuts windows out of photographs; these are drawn instead. Each feather is a stem with side branches at
     60 degrees that shorten towards its tip, drawn at three times the size and shrunk.
@@ -117,3 +126,120 @@ def draw_feather(pen: Any, generator: np.random.Generator, side: int) -> None:
         root_x, root_y = x + along * length * np.cos(angle), y + along * length * np.sin(angle)
         for side_angle in (angle + np.pi / 3, angle - np.pi / 3):
             line(root_x, root_y, side_angle, 0.4 * length * (1 - along), 2)
+
+
+def spatter(x: np.ndarray, parameters: tuple[float, ...], draws: Draws) -> np.ndarray:
+    """x (N, H, W, C) under drops of liquid: N(m, s²), smoothed by σ, zero below t; w is the opacity of water.
+
+    Water is added to the image, mud (the last parameter is 1) covers it. On images of one channel, drops have the mean
+    of their colour.
+    """
+    mean, deviation, sigma, threshold, weight, is_mud = parameters
+    layer = np.float32(mean) + np.float32(deviation) * draws.normals(x.shape[1:3])
+    layer = smoothed(layer, sigma)
+    layer[layer < threshold] = 0
+    colour = MUD if is_mud else WATER
+    colour = colour if x.shape[3] == 3 else colour.mean(keepdims=True)
+    if is_mud:
+        mask = smoothed((layer > threshold).astype(np.float32), weight)[..., None]
+        mask[mask < 0.8] = 0
+        return x * (1 - mask) + colour * mask
+    x += (np.float32(weight) * drops(np.floor(layer * 255) % 256))[..., None] * colour
+    return x
+
+
+def drops(layer: np.ndarray) -> np.ndarray:
+    """The light (N, H, W) that drops of water add, at most 1 in every image, given the layer of liquid in 0..255."""
+    distance = np.minimum(chamfer(edges(layer)), FAR)
+    height = equalised(np.floor(mean_of_nine(distance) + np.float32(1e-4)).astype(np.intp))
+    relief = sum(
+        weight * near
+        for row, line in zip(EMBOSS, around(height), strict=True)
+        for weight, near in zip(row, line, strict=True)
+    )
+    light = layer * np.rint(mean_of_nine(np.clip(relief, 0, 255)))
+    brightest = light.max(axis=(1, 2), keepdims=True)
+    return light / np.where(brightest > 0, brightest, 1)
+
+
+def around(x: np.ndarray, border: str = "reflect") -> Neighbours:
+    """The three by three neighbours of all pixels, each (N, H, W): around(x)[1][1] is x."""
+    fill = np.pad(x, ((0, 0), (1, 1), (1, 1)), mode=border)  # type: ignore[call-overload]
+    height, width = x.shape[1:]
+    return [[fill[:, i : i + height, j : j + width] for j in range(3)] for i in range(3)]
+
+
+def mean_of_nine(x: np.ndarray) -> np.ndarray:
+    """The mean (N, H, W) of each pixel and its eight neighbours."""
+    return sum(near for line in around(x) for near in line) / np.float32(9)  # type: ignore[return-value]
+
+
+def edges(layer: np.ndarray, low: float = 50, high: float = 150) -> np.ndarray:
+    """Canny edges (N, H, W) of images in 0..255: ridges of the gradient above `low` connected to one above `high`."""
+    (a, b, c), (d, _, f), (g, h, i) = around(layer, "edge")
+    right = (c + 2 * f + i) - (a + 2 * d + g)
+    down = (g + 2 * h + i) - (a + 2 * b + c)
+    size = np.abs(right) + np.abs(down)
+    ridge = (size > low) & is_ridge(size, right, down)
+    found = ridge & (size > high)
+    while True:
+        grown = ridge & np.logical_or.reduce([near for line in around(found, "constant") for near in line])
+        if (grown == found).all():
+            return found
+        found = grown
+
+
+def is_ridge(size: np.ndarray, right: np.ndarray, down: np.ndarray) -> np.ndarray:
+    """Whether a gradient (N, H, W) is the largest along its own direction, rounded to 45 degrees."""
+    (a, b, c), (d, _, f), (g, h, i) = around(size, "constant")
+    flat = np.abs(down) < np.abs(right) * np.tan(np.pi / 8)
+    steep = np.abs(down) > np.abs(right) * np.tan(3 * np.pi / 8)
+    across = np.where(right * down < 0, (size > c) & (size > g), (size > a) & (size > i))
+    return np.where(flat, (size > d) & (size >= f), np.where(steep, (size > b) & (size >= h), across))
+
+
+def chamfer(marked: np.ndarray) -> np.ndarray:
+    """Chamfer distance of each pixel (N, H, W) to the nearest marked one: steps of 1, 1.4 and 2.1969 (a knight's move).
+
+    Two passes, down and up; inside a row a running minimum of (distance - column) covers the steps of 1.
+    """
+    far = np.float32(4 * FAR)
+    width = marked.shape[2]
+    count, height = marked.shape[:2]
+    ramp = np.arange(width, dtype=np.float32)
+    out = np.full((height + 2, count, width + 4), far, dtype=np.float32)  # two rows above, two columns on either side
+    rows = np.where(marked, np.float32(0), far).transpose(1, 0, 2)
+    for _ in range(2):
+        out[:2] = far
+        for row in range(height):
+            before, above = out[row], out[row + 1]
+            best = rows[row]
+            for step, line, shift in STEPS:
+                best = np.minimum(best, (above if line == 1 else before)[:, 2 + shift : 2 + shift + width] + step)
+            best = np.minimum.accumulate(best - ramp, axis=1) + ramp
+            out[row + 2, :, 2:-2] = best
+        rows = out[2:, :, 2:-2][::-1, :, ::-1].copy()
+    return rows.transpose(1, 0, 2)
+
+
+STEPS = (  # cost, rows above, columns aside
+    (np.float32(1), 1, 0),
+    (np.float32(1.4), 1, -1),
+    (np.float32(1.4), 1, 1),
+    (np.float32(2.1969), 1, -2),
+    (np.float32(2.1969), 1, 2),
+    (np.float32(2.1969), 2, -1),
+    (np.float32(2.1969), 2, 1),
+)
+
+
+def equalised(levels: np.ndarray) -> np.ndarray:
+    """Histogram equalisation of integers (N, H, W) in 0..FAR to 0..255; an image of a single level keeps it."""
+    count, pixels, bins = len(levels), levels[0].size, int(FAR) + 1
+    flat = (levels + bins * np.arange(count)[:, None, None]).ravel()
+    histogram = np.bincount(flat, minlength=count * bins).reshape(count, bins)
+    below = histogram.cumsum(axis=1)
+    lowest = np.take_along_axis(histogram, (histogram > 0).argmax(axis=1)[:, None], axis=1)
+    rank = np.rint((below - lowest) * (255 / np.maximum(pixels - lowest, 1)))
+    rank = np.where(lowest == pixels, np.arange(bins), np.maximum(rank, 0))
+    return rank.astype(np.float32).ravel()[flat].reshape(levels.shape)

@@ -90,7 +90,7 @@ def test_a_photograph_is_held_upright(tmp_path: Path):
 def test_what_is_no_picture_is_refused_before_anything_is_written(enlarger, tmp_path: Path):
     (tmp_path / "text.png").write_text("no picture")
     good = saved(tmp_path / "good.png", Image.fromarray(waves(0)))
-    with pytest.raises(Failure, match=r"cannot read the picture '.*text.png'"):
+    with pytest.raises(Failure, match=r"cannot read the image '.*text.png'"):
         apply(enlarger, [good, tmp_path / "text.png"], tmp_path / "out")
     (tmp_path / "cut.png").write_bytes(good.read_bytes()[:900])
     with pytest.raises(Failure, match=r"cannot read the picture '.*cut.png'"):

@@ -6,7 +6,7 @@ import torch
 from sklearn import datasets
 
 from murmuration.data import builtin_names, open_data
-from murmuration.data.toys import BUILTINS, GAPS, GAPS_NOISE, gaps_function
+from murmuration.data.builtin import BUILTINS, GAPS, GAPS_NOISE, gaps_function
 
 
 def test_every_builtin_has_one_line_and_opens() -> None:
@@ -26,7 +26,7 @@ def test_toys_follow_their_seed_and_stay_in_their_own_units(name: str) -> None:
     assert first.fingerprint != other.fingerprint
     raw = BUILTINS[name].load(4).parts["test"].inputs
     assert np.array_equal(first.test.x.numpy(), raw.astype(np.float32))
-    assert len(first.describe) == first.train.x.shape[1]
+    assert len(first.feature_names) == first.train.x.shape[1]
 
 
 def test_five_gaussians_sit_on_the_circle() -> None:

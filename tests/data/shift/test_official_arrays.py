@@ -80,7 +80,7 @@ def test_missing_files_are_refused(folder: Path) -> None:
     for name in ("fog", "brightness"):
         (folder / f"{name}.npy").unlink()
     np.save(folder / "labels.npy", np.arange(5))
-    with pytest.raises(Misuse, match=r"^no pictures in '.*': expected <corruption>.npy beside labels.npy"):
+    with pytest.raises(Misuse, match=r"^no images in '.*': expected <corruption>.npy beside labels.npy"):
         official_names(folder)
 
 
@@ -88,15 +88,15 @@ BAD_PICTURES = [
     (np.zeros((100, 3, 32, 32), np.uint8), r"has the shape \(100, 3, 32, 32\) of uint8: expected \(50000, 32, 32, 3\)"),
     (np.zeros((100, 3072), np.uint8), r"has the shape \(100, 3072\) of uint8: expected"),
     (np.zeros((100, 32, 32, 3), np.float32), r"of float32: expected \(50000, 32, 32, 3\) of uint8"),
-    (pixels_like(0, 99), "has 99 pictures: expected a multiple of five"),
-    (pixels_like(0, 0), "has 0 pictures: expected a multiple of five"),
-    (pixels_like(0, 50), r"has 50 pictures but labels.npy has 100 labels: expected as many"),
+    (pixels_like(0, 99), "has 99 images: expected a multiple of five"),
+    (pixels_like(0, 0), "has 0 images: expected a multiple of five"),
+    (pixels_like(0, 50), r"has 50 images but labels.npy has 100 labels: expected as many"),
     (np.zeros((100, 16, 16, 3), np.uint8), r"^examples have the shape \(16, 16, 3\): expected \(3, 32, 32\), as in"),
 ]
 
 
 @pytest.mark.parametrize(("pixels", "message"), BAD_PICTURES)
-def test_wrong_pictures_are_refused(folder: Path, pixels: np.ndarray, message: str) -> None:
+def test_wrong_images_are_refused(folder: Path, pixels: np.ndarray, message: str) -> None:
     np.save(folder / "fog.npy", pixels)
     with pytest.raises(Misuse, match=message):
         official_split(folder, "fog", 1, PREPARATION)
@@ -120,7 +120,7 @@ def test_wrong_labels_are_refused(folder: Path, labels: np.ndarray, message: str
 def test_wrong_requests_are_refused(folder: Path) -> None:
     with pytest.raises(Misuse, match=r"^severity 0: expected an integer from 1 to 5$"):
         official_split(folder, "fog", 0, PREPARATION)
-    with pytest.raises(Misuse, match=r"holds pictures: expected a run that was trained on pictures$"):
+    with pytest.raises(Misuse, match=r"holds images: expected a run that was trained on images$"):
         official_split(folder, "fog", 1, ArrayPreparation((2,), (0.0, 0.0), (1.0, 1.0)))
     grey = ImagePreparation((1, 32, 32), 255.0, (0.0,), (1.0,))
     with pytest.raises(Misuse, match=r"^examples have the shape \(3, 32, 32\): expected \(1, 32, 32\), as in training"):

@@ -14,11 +14,11 @@ from murmuration.data.preparation import fit_array, fit_table
 from murmuration.data.shift import (
     CORRUPTIONS,
     TABLE_SHIFTS,
-    chosen,
-    chosen_severities,
     corruptions_for,
+    select_corruptions,
+    select_severities,
+    shift_inputs,
     shift_table,
-    shifted,
 )
 from murmuration.errors import Misuse
 
@@ -215,10 +215,13 @@ def test_each_kind_of_input_is_offered_what_applies() -> None:
     assert list(corruptions_for(fit_table(TABLE.assign(colour="red")[["colour"]]))) == ["missing_values"]
     grey = ImagePreparation((1, 8, 8), 16.0, (4.0,), (6.0,))
     assert list(corruptions_for(grey)) == [name for name in CORRUPTIONS if name != "saturate"]  # grey has no colour
-    assert chosen(replace(grey, shape=(3, 8, 8))) == list(CORRUPTIONS)
-    assert chosen(PREPARATION, ["scale_drift", "feature_noise", "scale_drift"]) == ["scale_drift", "feature_noise"]
-    assert chosen_severities() == [1, 2, 3, 4, 5]
-    assert chosen_severities([4, 2]) == [2, 4]
+    assert select_corruptions(replace(grey, shape=(3, 8, 8))) == list(CORRUPTIONS)
+    assert select_corruptions(PREPARATION, ["scale_drift", "feature_noise", "scale_drift"]) == [
+        "scale_drift",
+        "feature_noise",
+    ]
+    assert select_severities() == [1, 2, 3, 4, 5]
+    assert select_severities([4, 2]) == [2, 4]
     assert all(len(shift.severities) == 5 for shift in TABLE_SHIFTS.values())
 
 
@@ -226,23 +229,25 @@ def test_what_cannot_be_done_is_refused_in_one_line() -> None:
     with pytest.raises(Misuse, match=r"^severity 6: expected an integer from 1 to 5$"):
         moved("feature_noise", 6)
     with pytest.raises(Misuse, match=r"^severity 0: expected"):
-        chosen_severities([1, 0])
+        select_severities([1, 0])
     with pytest.raises(Misuse, match=r"^seed -1 and first 0: expected integers from 0$"):
         moved("feature_noise", 1, seed=-1)
     with pytest.raises(Misuse, match=r"^unknown corruption 'feature_nose': did you mean 'feature_noise'"):
         moved("feature_nose", 1)
     with pytest.raises(Misuse, match=r"^unknown corruption 'feature_nose': did you mean 'feature_noise'"):
-        chosen(PREPARATION, ["feature_nose"])
-    with pytest.raises(Misuse, match=r"^no corruption is named: expected some of feature_noise, "):
-        chosen(PREPARATION, [])
-    with pytest.raises(Misuse, match=r"^no severity is named: expected some of 1, 2, 3, 4, 5$"):
-        chosen_severities([])
+        select_corruptions(PREPARATION, ["feature_nose"])
+    with pytest.raises(Misuse, match=r"^no corruption given: expected some of feature_noise, "):
+        select_corruptions(PREPARATION, [])
+    with pytest.raises(Misuse, match=r"^no severity given: expected some of 1, 2, 3, 4, 5$"):
+        select_severities([])
     numbers = fit_table(TABLE[["age"]])
-    with pytest.raises(Misuse, match=r"^category_swaps changes levels and this table has none to change: expected one"):
-        shifted(numbers.apply(TABLE), numbers, "category_swaps", 1)
+    with pytest.raises(
+        Misuse, match=r"^category_swaps changes categorical columns and this table has none: expected one"
+    ):
+        shift_inputs(numbers.apply(TABLE), numbers, "category_swaps", 1)
     with pytest.raises(Misuse, match=r"^examples have the shape \(3,\): expected \(12,\), as in training$"):
         shift_table(torch.zeros(2, 3), PREPARATION, "feature_noise", 1)
-    with pytest.raises(Misuse, match=r"^inputs of shape \(2, 9\) are no table: expected rows of D columns"):
+    with pytest.raises(Misuse, match=r"^inputs of shape \(2, 9\) are not a table: expected rows of D columns"):
         corruptions_for(ArrayPreparation((2, 9), (0.0, 0.0), (1.0, 1.0)))
-    with pytest.raises(Misuse, match=r"^pictures of 5 channels: only grey and colour ones can be corrupted$"):
+    with pytest.raises(Misuse, match=r"^images of 5 channels: expected grey (1) or colour (3 or 4) for corruptions$"):
         corruptions_for(ImagePreparation((5, 8, 8), 255.0, (0.0,) * 5, (1.0,) * 5))

@@ -1,4 +1,4 @@
-"""Every corruption against a plain rendering of its formula, one picture and often one pixel at a time."""
+"""Every corruption against a plain rendering of its formula, one image and often one pixel at a time."""
 
 import colorsys
 from io import BytesIO
@@ -10,7 +10,7 @@ from PIL import Image
 from scipy import ndimage
 
 from murmuration.data.shift import blurs, digital, weather
-from murmuration.data.shift.pictures import CORRUPTIONS, corrupt
+from murmuration.data.shift.images import CORRUPTIONS, corrupt
 from murmuration.data.shift.randomness import draws_for
 
 GENERATOR = np.random.default_rng(0)
@@ -47,11 +47,11 @@ def test_defocus_blur(severity: int) -> None:
     assert_allclose(ours("defocus_blur", severity), np.moveaxis(expected, 1, 3), atol=ROUNDING)
 
 
-def zoomed(picture: np.ndarray, factor: float) -> np.ndarray:
-    side = len(picture)
+def zoomed(image: np.ndarray, factor: float) -> np.ndarray:
+    side = len(image)
     kept = int(np.ceil(side / factor))
     top = (side - kept) // 2
-    large = ndimage.zoom(picture[top : top + kept, top : top + kept], (factor, factor, 1), order=1)
+    large = ndimage.zoom(image[top : top + kept, top : top + kept], (factor, factor, 1), order=1)
     trim = (len(large) - side) // 2
     return large[trim : trim + side, trim : trim + side]
 
@@ -67,8 +67,8 @@ def test_zoom_blur(severity: int) -> None:
 def test_glass_blur_goes_from_the_last_pixel_to_the_third(severity: int) -> None:
     sigma, passes = parameters("glass_blur", severity)
     words = draws_for(0, "glass_blur", severity, range(len(X))).words((passes, 30, 30))
-    for picture, word, out in zip(X, words, ours("glass_blur", severity), strict=True):
-        levels = np.floor(ndimage.gaussian_filter(picture, (sigma, sigma, 0), mode="nearest") * 255 + 2e-4)
+    for image, word, out in zip(X, words, ours("glass_blur", severity), strict=True):
+        levels = np.floor(ndimage.gaussian_filter(image, (sigma, sigma, 0), mode="nearest") * 255 + 2e-4)
         for turn in range(passes):
             for row in range(31, 1, -1):
                 for column in range(31, 1, -1):
@@ -77,15 +77,15 @@ def test_glass_blur_goes_from_the_last_pixel_to_the_third(severity: int) -> None
         assert_allclose(out, ndimage.gaussian_filter(levels / 255, (sigma, sigma, 0), mode="nearest"), atol=ROUNDING)
 
 
-def smeared(picture: np.ndarray, radius: int, sigma: float, degrees: float) -> np.ndarray:
+def smeared(image: np.ndarray, radius: int, sigma: float, degrees: float) -> np.ndarray:
     weights = np.exp(-(np.arange(2 * radius + 1) ** 2) / (2 * sigma**2))
-    height, width = picture.shape[:2]
-    out = np.zeros_like(picture)
+    height, width = image.shape[:2]
+    out = np.zeros_like(image)
     for i, weight in enumerate(weights / weights.sum()):
         down = int(np.ceil(i * np.sin(np.deg2rad(degrees)) - 0.5))
         right = int(np.ceil(i * np.cos(np.deg2rad(degrees)) - 0.5))
         rows = np.clip(np.arange(height) + down, 0, height - 1)
-        out += weight * picture[rows][:, np.clip(np.arange(width) + right, 0, width - 1)]
+        out += weight * image[rows][:, np.clip(np.arange(width) + right, 0, width - 1)]
     return out
 
 
@@ -119,7 +119,7 @@ def test_saturate_takes_colour_away_then_adds_it() -> None:
     assert saturation(ours("saturate", 2)) < clean < saturation(ours("saturate", 5))
 
 
-def test_grey_pictures_grow_brighter_and_keep_their_missing_colour() -> None:
+def test_grey_images_grow_brighter_and_keep_their_missing_colour() -> None:
     x = X[..., 0]
     assert_allclose(corrupt(x, "brightness", 3), np.minimum(x + 0.15, 1), atol=ROUNDING)
     assert np.array_equal(corrupt(x, "saturate", 5), x.astype(np.float32))
@@ -158,9 +158,9 @@ def test_pixelate_has_the_sizes_of_cifar_10_c() -> None:
 @pytest.mark.parametrize("colours", [1, 3])
 def test_jpeg_is_pillows(severity: int, colours: int) -> None:
     x = BYTES if colours == 3 else BYTES[..., 0]
-    for picture, out in zip(x, corrupt(x, "jpeg_compression", severity), strict=True):
+    for image, out in zip(x, corrupt(x, "jpeg_compression", severity), strict=True):
         file = BytesIO()
-        Image.fromarray(picture).save(file, "JPEG", quality=(80, 65, 58, 50, 40)[severity - 1])
+        Image.fromarray(image).save(file, "JPEG", quality=(80, 65, 58, 50, 40)[severity - 1])
         assert np.array_equal(out, np.asarray(Image.open(file)))
 
 
@@ -171,15 +171,15 @@ def test_elastic_transform(severity: int) -> None:
     jitters, moves = f * (2 * draws.uniforms((3, 2)) - 1), 2 * draws.uniforms((2, 32, 32), purpose=1) - 1
     points = np.array([[26, 26], [26, 6], [6, 6]])  # (x, y)
     y, x = np.mgrid[:32, :32]
-    for picture, jitter, move, out in zip(X, jitters, moves, ours("elastic_transform", severity), strict=True):
+    for image, jitter, move, out in zip(X, jitters, moves, ours("elastic_transform", severity), strict=True):
         forward = np.linalg.solve(np.c_[points, np.ones(3)], points + jitter)  # rows (x, y, 1) -> (x', y')
         inverse = np.linalg.inv(np.c_[forward, [0, 0, 1]])
         column, row = np.moveaxis(np.stack([x, y, np.ones_like(x)], -1) @ inverse, 2, 0)[:2]
         down, right = (alpha * ndimage.gaussian_filter(m, sigma, mode="reflect", truncate=3) for m in move)
         for i in range(3):
-            plane = ndimage.map_coordinates(picture[..., i], (row, column), order=1, mode="mirror")
+            plane = ndimage.map_coordinates(image[..., i], (row, column), order=1, mode="mirror")
             plane = ndimage.map_coordinates(plane, (y + down, x + right), order=1, mode="reflect")
-            steepest = max(np.abs(np.diff(picture[..., i], axis=axis)).max() for axis in (0, 1))
+            steepest = max(np.abs(np.diff(image[..., i], axis=axis)).max() for axis in (0, 1))
             assert abs(out[..., i] - plane).max() < 2 * steepest * 1.1 / 64  # positions are rounded to 1/32
 
 
@@ -209,34 +209,34 @@ def naive_plasma(uniforms: list[float], side: int, decay: float) -> np.ndarray:
 def test_fog(severity: int) -> None:
     thickness, decay = ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))[severity - 1]
     uniforms = draws_for(0, "fog", severity, range(len(X))).uniforms((1024,))
-    for picture, row, out in zip(X, uniforms, ours("fog", severity), strict=True):
+    for image, row, out in zip(X, uniforms, ours("fog", severity), strict=True):
         cloud = naive_plasma(row.astype(float).tolist(), 32, decay)[..., None]
-        expected = (picture + thickness * cloud) * picture.max() / (picture.max() + thickness)
+        expected = (image + thickness * cloud) * image.max() / (image.max() + thickness)
         assert_allclose(out, expected, atol=ROUNDING)
 
 
 @SEVERITIES
 @pytest.mark.parametrize("colours", [1, 3])
-def test_snow_is_a_pale_picture_and_two_layers_of_flakes(severity: int, colours: int) -> None:
+def test_snow_is_a_pale_image_and_two_layers_of_flakes(severity: int, colours: int) -> None:
     m, s, z, t, radius, sigma, kept = parameters("snow_approximate", severity)
     draws = draws_for(0, "snow_approximate", severity, range(len(X)))
     x = X[..., :colours]
     out = corrupt(x, "snow", severity)
     angles = -135 + 90 * draws.uniforms((), purpose=1)
-    for picture, noise, angle, result in zip(x, draws.normals((32, 32)), angles, out, strict=True):
+    for image, noise, angle, result in zip(x, draws.normals((32, 32)), angles, out, strict=True):
         layer = zoomed((m + s * noise)[..., None].astype(float), z)
         layer = smeared(np.clip(np.where(layer < t, 0, layer), 0, 1), int(radius), sigma, angle)
-        grey = picture @ [0.299, 0.587, 0.114] if colours == 3 else picture[..., 0]
-        pale = kept * picture + (1 - kept) * np.maximum(picture, 1.5 * grey[..., None] + 0.5)
+        grey = image @ [0.299, 0.587, 0.114] if colours == 3 else image[..., 0]
+        pale = kept * image + (1 - kept) * np.maximum(image, 1.5 * grey[..., None] + 0.5)
         assert_allclose(result, np.clip(pale + layer + np.rot90(layer, 2), 0, 1), atol=2e-5)
 
 
 @SEVERITIES
-def test_frost_adds_a_share_of_ice_to_a_share_of_the_picture(severity: int) -> None:
-    picture, ice = ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))[severity - 1]
+def test_frost_adds_a_share_of_ice_to_a_share_of_the_image(severity: int) -> None:
+    image, ice = ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))[severity - 1]
     draws = draws_for(0, "frost_approximate", severity, range(len(X)))
-    alone = weather.frost(np.zeros_like(X, dtype=np.float32), (picture, ice), draws)
-    assert_allclose(ours("frost", severity), np.minimum(picture * X + alone, 1), atol=ROUNDING)
+    alone = weather.frost(np.zeros_like(X, dtype=np.float32), (image, ice), draws)
+    assert_allclose(ours("frost", severity), np.minimum(image * X + alone, 1), atol=ROUNDING)
     sheets = np.stack([weather.frost_sheet(number, 160) for number in range(5)])
     windows = np.lib.stride_tricks.sliding_window_view(sheets, (32, 32), axis=(1, 2))
     near = windows[abs(windows[..., 0, 0] - alone[0, 0, 0, 2] / ice) < 1e-5]

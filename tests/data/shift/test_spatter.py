@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import ndimage
 
-from murmuration.data.shift import spatter
-from murmuration.data.shift.pictures import LIQUIDS, corrupt
+from murmuration.data.shift import weather
+from murmuration.data.shift.images import LIQUIDS, corrupt
 from murmuration.data.shift.randomness import draws_for
 
 GENERATOR = np.random.default_rng(0)
@@ -18,11 +18,11 @@ ROUNDING = 3e-6  # of numbers in 0..1 in single precision after a few dozen oper
 def test_mud_hides_what_is_behind_it(severity: int) -> None:
     m, s, sigma, t, w, _ = LIQUIDS[severity - 1]
     noise = draws_for(0, "spatter", severity, range(len(X))).normals((32, 32))
-    for picture, row, out in zip(X, noise, corrupt(X, "spatter", severity), strict=True):
+    for image, row, out in zip(X, noise, corrupt(X, "spatter", severity), strict=True):
         liquid = ndimage.gaussian_filter(m + s * row.astype(float), sigma, mode="nearest")
         mask = ndimage.gaussian_filter((liquid > t).astype(float), w, mode="nearest")
         mask = np.where(mask < 0.8, 0, mask)[..., None]
-        assert_allclose(out, picture * (1 - mask) + mask * np.array([63, 42, 20]) / 255, atol=ROUNDING)
+        assert_allclose(out, image * (1 - mask) + mask * np.array([63, 42, 20]) / 255, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("severity", [1, 2, 3])
@@ -40,11 +40,11 @@ def test_water_adds_turquoise_where_there_is_liquid(severity: int) -> None:
 def test_edges_of_a_step_are_one_pixel_wide_and_weak_ones_need_a_strong_neighbour() -> None:
     step = np.zeros((2, 8, 8), np.float32)
     step[0, :, 4:], step[1, :, 4:] = 200, 20  # gradients 800 and 80
-    found = spatter.edges(step)
+    found = weather.edges(step)
     assert [np.flatnonzero(row).tolist() for row in found[0]] == [[3]] * 8
     assert not found[1].any()
     step[1, :2, 4:] = 200  # now the weak edge hangs on a strong one
-    assert spatter.edges(step)[1, 5:].sum(1).tolist() == [1, 1, 1]
+    assert weather.edges(step)[1, 5:].sum(1).tolist() == [1, 1, 1]
 
 
 def test_distances_are_the_shortest_walks_of_a_chess_board() -> None:
@@ -55,12 +55,12 @@ def test_distances_are_the_shortest_walks_of_a_chess_board() -> None:
     steps = np.where(
         2 * short <= long, (long - 2 * short) + 2.1969 * short, 2.1969 * (long - short) + 1.4 * (2 * short - long)
     )
-    for picture, out in zip(marked[:2], spatter.chamfer(marked), strict=False):
-        near = [steps[11 - r : 23 - r, 8 - c : 17 - c] for r, c in np.argwhere(picture)]
+    for image, out in zip(marked[:2], weather.chamfer(marked), strict=False):
+        near = [steps[11 - r : 23 - r, 8 - c : 17 - c] for r, c in np.argwhere(image)]
         assert_allclose(out, np.minimum.reduce(near), atol=1e-4)
-    assert spatter.chamfer(marked)[2].min() >= spatter.FAR
+    assert weather.chamfer(marked)[2].min() >= weather.FAR
 
 
 def test_equalised_levels_are_ranks() -> None:
     levels = np.array([[[0, 0], [3, 20]], [[7, 7], [7, 7]]])
-    assert spatter.equalised(levels).tolist() == [[[0, 0], [128, 255]], [[7, 7], [7, 7]]]
+    assert weather.equalised(levels).tolist() == [[[0, 0], [128, 255]], [[7, 7], [7, 7]]]

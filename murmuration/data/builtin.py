@@ -1,4 +1,4 @@
-"""Built-in data: toys drawn from a seed, and the small real sets that scikit-learn carries."""
+"""Built-in data sets: toys drawn from a seed, and small real data sets of scikit-learn; one row of `BUILTINS` each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.data.raw import Part, Raw, Request, Task
+from murmuration.data.raw import LoadOptions, RawData, RawPart
+from murmuration.data.targets import Task
 
 GAPS = ((-7.2, -4.8, 115), (-1.2, 1.2, 136), (4.8, 7.2, 149))  # clusters of x: from, to, training points
 GAPS_NOISE = 0.1
@@ -16,18 +17,18 @@ SINE_NOISE = 0.25
 
 @dataclass(frozen=True)
 class Builtin:
-    """A data set that needs no file."""
+    """A data set that needs no file: its description and its loader, which takes a seed."""
 
     description: str
-    load: Callable[[int], Raw]
+    load: Callable[[int], RawData]
 
 
 def generator(seed: int, toy: int) -> np.random.Generator:
-    """The random numbers of one toy: another toy with the same seed draws others."""
+    """The random generator of one toy; every toy has its own."""
     return np.random.default_rng(np.random.SeedSequence([seed, toy]))
 
 
-def two_moons(seed: int) -> Raw:
+def two_moons(seed: int) -> RawData:
     """Two interleaved half circles with noise 0.1, 1500 points to train and validate, 500 to test."""
     from sklearn.datasets import make_moons
 
@@ -35,11 +36,11 @@ def two_moons(seed: int) -> Raw:
     parts = {}
     for name, count, state in zip(("train", "test"), (1500, 500), draws, strict=True):
         x, y = make_moons(count, noise=0.1, random_state=int(state))
-        parts[name] = Part(x, y)
-    return Raw(parts, "classification", features=("x1", "x2"), as_is=True)
+        parts[name] = RawPart(x, y)
+    return RawData(parts, "classification", feature_names=("x1", "x2"), as_is=True)
 
 
-def five_gaussians(seed: int) -> Raw:
+def five_gaussians(seed: int) -> RawData:
     """Five Gaussian classes of deviation 1, centred on a circle of radius 5 that starts at the angle pi/2.
 
     40 points a class train, 10 validate, 20 test (D'Angelo & Fortuin 2021; the validation points are ours).
@@ -48,19 +49,19 @@ def five_gaussians(seed: int) -> Raw:
     angles = np.pi / 2 + 2 * np.pi * np.arange(5) / 5
     centres = 5 * np.stack([np.cos(angles), np.sin(angles)], axis=1)  # (5, 2)
 
-    def draw(each: int) -> Part:
+    def draw(each: int) -> RawPart:
         y = np.repeat(np.arange(5), each)
-        return Part(centres[y] + rng.standard_normal((len(y), 2)), y)
+        return RawPart(centres[y] + rng.standard_normal((len(y), 2)), y)
 
     parts = {"train": draw(40), "val": draw(10), "test": draw(20)}
-    return Raw(parts, "classification", features=("x1", "x2"), as_is=True)
+    return RawData(parts, "classification", feature_names=("x1", "x2"), as_is=True)
 
 
 def gaps_function(x: np.ndarray) -> np.ndarray:
     """The noiseless target (N,) of `gaps-1d` at x (N,): a parabola with ripples.
 
-    The parabola's means over the three clusters are -0.48, 0.63 and 0.69; the ripples have periods that
-    divide the clusters' width 2.4, so they leave the means alone.
+    The parabola's means over the three clusters are -0.48, 0.63 and 0.69; the periods of the ripples divide the width
+    2.4 of the clusters, so that the means do not change.
     """
     parabola = 0.637 + 0.0975 * x - 0.525 / 36 * x**2
     turn = 2 * np.pi * x / 2.4
@@ -68,7 +69,7 @@ def gaps_function(x: np.ndarray) -> np.ndarray:
 
 
 def gaps_features(x: np.ndarray) -> np.ndarray:
-    """What the network sees of x (N,): [x/2, (x/2)^2], (N, 2)."""
+    """The features [x/2, (x/2)^2], (N, 2), of x (N,)."""
     return np.stack([x / 2, (x / 2) ** 2], axis=1)
 
 
@@ -77,7 +78,7 @@ def uniform(rng: np.random.Generator, ranges: tuple[tuple[float, float, int], ..
     return np.concatenate([rng.uniform(low, high, count) for low, high, count in ranges])
 
 
-def gaps_1d(seed: int) -> Raw:
+def gaps_1d(seed: int) -> RawData:
     """Regression with two gaps, in the manner of Izmailov et al. 2019: x in three clusters, noise 0.1.
 
     115, 136 and 149 points train, a tenth as many validate and a third test, from the same clusters.
@@ -85,15 +86,15 @@ def gaps_1d(seed: int) -> Raw:
     """
     rng = generator(seed, 3)
 
-    def draw(share: float) -> Part:
-        x = uniform(rng, tuple((low, high, round(count * share)) for low, high, count in GAPS))
-        return Part(gaps_features(x), gaps_function(x) + GAPS_NOISE * rng.standard_normal(len(x)))
+    def draw(fraction: float) -> RawPart:
+        x = uniform(rng, tuple((low, high, round(count * fraction)) for low, high, count in GAPS))
+        return RawPart(gaps_features(x), gaps_function(x) + GAPS_NOISE * rng.standard_normal(len(x)))
 
     parts = {"train": draw(1), "val": draw(0.1), "test": draw(1 / 3)}
-    return Raw(parts, "regression", features=("x/2", "(x/2)^2"), as_is=True)
+    return RawData(parts, "regression", feature_names=("x/2", "(x/2)^2"), as_is=True)
 
 
-def x_sin_x(seed: int) -> Raw:
+def x_sin_x(seed: int) -> RawData:
     """Regression y = x sin x + N(0, 0.25^2): 45 points in [1.5, 2.5] and 45 in [4.5, 6].
 
     The regression of D'Angelo & Fortuin 2021; 20 more points from these ranges validate. The test inputs are
@@ -103,37 +104,38 @@ def x_sin_x(seed: int) -> Raw:
     few = tuple((low, high, 10) for low, high, _ in SINE_RANGES)
     inputs = {"train": uniform(rng, SINE_RANGES), "val": uniform(rng, few), "test": np.linspace(0, 7, 100)}
     parts = {
-        name: Part(x[:, None], x * np.sin(x) + SINE_NOISE * rng.standard_normal(len(x))) for name, x in inputs.items()
+        name: RawPart(x[:, None], x * np.sin(x) + SINE_NOISE * rng.standard_normal(len(x)))
+        for name, x in inputs.items()
     }
-    return Raw(parts, "regression", features=("x",), as_is=True)
+    return RawData(parts, "regression", feature_names=("x",), as_is=True)
 
 
-def digits(seed: int) -> Raw:
-    """Handwritten digits, 1797 grey pictures of 8x8 pixels with 17 levels (scikit-learn's)."""
+def digits(seed: int) -> RawData:
+    """Handwritten digits, 1797 grey images of 8x8 pixels with 17 levels (scikit-learn's)."""
     from sklearn.datasets import load_digits
 
     found = load_digits()
-    pictures = found.images.astype(np.uint8)[:, None]  # (1797, 1, 8, 8)
-    return Raw({"all": Part(pictures, found.target)}, "classification", peak=16.0)
+    images = found.images.astype(np.uint8)[:, None]  # (1797, 1, 8, 8)
+    return RawData({"all": RawPart(images, found.target)}, "classification", peak=16.0)
 
 
-def bundled(name: str) -> Callable[[int], Raw]:
-    """The loader of one of scikit-learn's embedded tables: `load_<name>`."""
+def bundled(name: str) -> Callable[[int], RawData]:
+    """The loader of one of scikit-learn's tables, `load_<name>`."""
 
-    def load(seed: int) -> Raw:
+    def load(seed: int) -> RawData:
         from sklearn import datasets
 
         found: Any = getattr(datasets, f"load_{name}")()
         names = tuple(map(str, found.target_names)) if "target_names" in found else None
         features = tuple(map(str, found.feature_names))
         task: Task = "regression" if names is None else "classification"
-        return Raw({"all": Part(found.data, found.target)}, task, names, features)
+        return RawData({"all": RawPart(found.data, found.target)}, task, names, features)
 
     return load
 
 
 BUILTINS = {
-    "digits": Builtin("handwritten digits, 1797 pictures of 8x8, 10 classes", digits),
+    "digits": Builtin("handwritten digits, 1797 images of 8x8, 10 classes", digits),
     "two-moons": Builtin("toy: two half circles in the plane, 2 classes, 2000 points", two_moons),
     "five-gaussians": Builtin("toy: five Gaussian clusters on a circle, 5 classes, 350 points", five_gaussians),
     "gaps-1d": Builtin("toy: regression with two gaps, features [x/2, (x/2)^2], 400 to train", gaps_1d),
@@ -155,6 +157,6 @@ def is_builtin(source: Any) -> bool:
     return isinstance(source, str) and source in BUILTINS
 
 
-def load_builtin(source: str, request: Request) -> Raw:
+def load_builtin(source: str, options: LoadOptions) -> RawData:
     """The built-in data set of that name."""
-    return BUILTINS[source].load(request.seed)
+    return BUILTINS[source].load(options.seed)

@@ -66,7 +66,7 @@ def test_sources_that_are_not_there(tmp_path: Path) -> None:
         open_data("nowhere/t.csv", target="y")
     with pytest.raises(Misuse, match="no file or folder"):
         open_data(tmp_path / "none")
-    with pytest.raises(Misuse, match=r"notes.txt' has the suffix '.txt': expected .csv, .parquet or .npz"):
+    with pytest.raises(Misuse, match=r"notes.txt' has the suffix '.txt': expected FILE.csv or FILE.parquet, FILE.npz"):
         open_data(write(tmp_path / "notes.txt", "hello"))
     with pytest.raises(Misuse, match="a int is not data: expected a built-in name"):
         open_data(3)
@@ -129,9 +129,9 @@ def test_a_built_in_opens_for_evaluation() -> None:
     assert torch.equal(split.y, data.test.y)
 
 
-def test_a_table_cannot_serve_a_run_on_pictures() -> None:
+def test_a_table_cannot_serve_a_run_on_images() -> None:
     preparation = open_data("digits").preparation
-    with pytest.raises(Misuse, match=r"a table for a run trained on pictures: expected pictures of shape \(1, 8, 8\)"):
+    with pytest.raises(Misuse, match=r"a table for a run trained on images: expected images of shape \(1, 8, 8\)"):
         open_inputs(pd.DataFrame({"a": [1.0]}), preparation=preparation)
 
 

@@ -1,14 +1,18 @@
 """What all corruptions promise: shapes and types, independence of the batch, the sizes of the noise."""
 
+import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from murmuration.data.shift import pictures as table
+from murmuration.cli import main
+from murmuration.data import open_data
+from murmuration.data.shift import TABLE_SHIFTS, TableShift, corruptions_for, select_corruptions, shift_inputs
+from murmuration.data.shift import images as table
+from murmuration.data.shift.images import CORRUPTIONS, corrupt, corruption_named
 from murmuration.data.shift.noise import alias_tables
-from murmuration.data.shift.pictures import CORRUPTIONS, corrupt, corruption_named
 from murmuration.data.shift.randomness import draws_for
 from murmuration.data.shift.sheet import sheet
 from murmuration.errors import Misuse
@@ -16,19 +20,19 @@ from murmuration.errors import Misuse
 NAMES = list(CORRUPTIONS)
 RANDOM = [n for n in NAMES if CORRUPTIONS[n].kind == "noise"] + ["glass_blur", "fog", "elastic_transform", "spatter"]
 RANDOM += ["motion_blur_approximate", "snow_approximate", "frost_approximate"]
-EIGHT_BITS = ("glass_blur", "pixelate", "jpeg_compression")  # these work on 8-bit pictures in between
+EIGHT_BITS = ("glass_blur", "pixelate", "jpeg_compression")  # these work on 8-bit images in between
 
 
-def pictures(count: int = 6, height: int = 32, width: int = 32, colours: int = 3, seed: int = 5) -> np.ndarray:
+def images(count: int = 6, height: int = 32, width: int = 32, colours: int = 3, seed: int = 5) -> np.ndarray:
     """Bytes (N, H, W, C): a slope of colour with three flat rectangles on it."""
     generator = np.random.default_rng(seed)
     y, x = np.linspace(0, 1, height)[:, None, None], np.linspace(0, 1, width)[:, None]
     slopes = generator.uniform(20, 110, (2, count, 1, 1, colours))
     out = slopes[0] * y + slopes[1] * x + generator.uniform(10, 30, (count, 1, 1, colours))
-    for picture in out:
+    for image in out:
         for _ in range(3):
             top, left = generator.integers(0, height - 2), generator.integers(0, width - 2)
-            picture[top : top + height // 3, left : left + width // 3] = generator.uniform(0, 255, colours)
+            image[top : top + height // 3, left : left + width // 3] = generator.uniform(0, 255, colours)
     return out.astype(np.uint8)
 
 
@@ -55,7 +59,7 @@ def test_the_table_is_that_of_cifar_10_c() -> None:
 @pytest.mark.parametrize("shape", [(8, 8), (5, 4, 1), (9, 14, 3), (32, 32, 3)])
 def test_any_size_and_either_type_and_never_in_place(name: str, shape: tuple[int, ...]) -> None:
     colours = shape[2] if len(shape) == 3 else 1
-    x = pictures(3, shape[0], shape[1], colours).reshape(3, *shape)
+    x = images(3, shape[0], shape[1], colours).reshape(3, *shape)
     before = x.copy()
     for severity in (1, 5):
         as_bytes = corrupt(x, name, severity)
@@ -75,8 +79,8 @@ def test_any_size_and_either_type_and_never_in_place(name: str, shape: tuple[int
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("colours", [1, 3])
-def test_a_picture_does_not_see_its_batch(name: str, colours: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = (pictures(9, 16, 13, colours) / 255).astype(np.float32)
+def test_an_image_does_not_see_its_batch(name: str, colours: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = (images(9, 16, 13, colours) / 255).astype(np.float32)
     for severity in (1, 3, 5):
         whole = corrupt(x, name, severity, seed=3, first=100)
         for part in (slice(0, 1), slice(4, 5), slice(3, 8)):
@@ -88,7 +92,7 @@ def test_a_picture_does_not_see_its_batch(name: str, colours: int, monkeypatch: 
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_seeds_places_and_severities_have_their_own_numbers(name: str) -> None:
-    x = (pictures(1) / 255).astype(np.float32).repeat(2, axis=0)
+    x = (images(1) / 255).astype(np.float32).repeat(2, axis=0)
     same = corrupt(x, name, 3)
     assert np.array_equal(same, corrupt(x, name, 3))
     assert not np.array_equal(same[0], same[1])
@@ -99,7 +103,7 @@ def test_seeds_places_and_severities_have_their_own_numbers(name: str) -> None:
     assert not np.array_equal(*words)
 
 
-def test_no_pictures_give_no_pictures() -> None:
+def test_no_images_give_no_images() -> None:
     assert corrupt(np.zeros((0, 8, 8), np.uint8), "fog", 1).shape == (0, 8, 8)
 
 
@@ -165,7 +169,7 @@ def test_one_colour_stays_what_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*BLURS, "gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"])
 def test_higher_severities_change_more(name: str) -> None:
-    x = pictures(32) / 255
+    x = images(32) / 255
     severities = (1, 2, 3, 5) if name.startswith("motion") else range(1, 6)  # 3 and 4 differ in a negligible tail
     errors = [np.square(corrupt(x, name, severity) - x).mean() for severity in severities]
     assert errors == sorted(errors)
@@ -184,26 +188,26 @@ def test_higher_severities_change_more(name: str) -> None:
 )
 def test_official_names_are_understood(alias: str, name: str) -> None:
     assert corruption_named(alias) is CORRUPTIONS[name]
-    x = pictures(2)
+    x = images(2)
     assert np.array_equal(corrupt(x, alias, 2), corrupt(x, name, 2))
 
 
 def test_misuse_is_told_in_one_line() -> None:
-    x = pictures(2)
+    x = images(2)
     with pytest.raises(Misuse, match="unknown corruption 'fgo': did you mean 'fog'"):
         corrupt(x, "fgo", 1)
     for severity in (0, 6, True, 2.0):
         with pytest.raises(Misuse, match=rf"^severity {severity}: expected an integer from 1 to 5$"):
             corrupt(x, "fog", severity)  # type: ignore[arg-type]
-    with pytest.raises(Misuse, match="pictures of type int64: expected an array of uint8"):
+    with pytest.raises(Misuse, match="images of type int64: expected an array of uint8"):
         corrupt(x.astype(np.int64), "fog", 1)
-    with pytest.raises(Misuse, match="pictures of type list"):
+    with pytest.raises(Misuse, match="images of type list"):
         corrupt([[1]], "fog", 1)  # type: ignore[arg-type]
     with pytest.raises(Misuse, match=r"shape \(2, 32, 32, 2\): expected \(N, H, W\)"):
         corrupt(x[..., :2], "fog", 1)
-    with pytest.raises(Misuse, match="pictures of 3 x 32 pixels: expected 4 a side at least"):
+    with pytest.raises(Misuse, match="images of 3 x 32 pixels: expected 4 a side at least"):
         corrupt(x[:, :3], "fog", 1)
-    with pytest.raises(Misuse, match=r"pictures from 0 to 255: expected floats in 0\.\.1"):
+    with pytest.raises(Misuse, match=r"images from 0 to 255: expected floats in 0\.\.1"):
         corrupt(x.astype(float) * (255 / x.max()) * (x > x.min()), "fog", 1)
     with pytest.raises(Misuse, match="from nan to nan"):
         corrupt(np.full((1, 8, 8), np.nan), "fog", 1)
@@ -212,7 +216,7 @@ def test_misuse_is_told_in_one_line() -> None:
 
 
 def test_a_sheet_shows_every_corruption_at_every_severity() -> None:
-    x = pictures(2, 8, 8, 1)[..., 0]
+    x = images(2, 8, 8, 1)[..., 0]
     page = sheet(x, names=["contrast", "motion_blur"], severities=[1, 5])
     assert page.dtype == np.uint8
     assert page.shape[2] == 3
@@ -228,7 +232,7 @@ def test_a_sheet_shows_every_corruption_at_every_severity() -> None:
     assert (page[16:84, :152] < 128).any()  # a name is written beside the row
     flat = sheet(x / 255, names=["contrast", "motion_blur"], severities=[1, 5], blocks=2)
     assert flat.shape[1] == 2 * page.shape[1]
-    with pytest.raises(Misuse, match="a sheet of 19 corruptions of 0 pictures"):
+    with pytest.raises(Misuse, match="a sheet of 19 corruptions of 0 images"):
         sheet(x[:0])
 
 
@@ -236,3 +240,33 @@ def test_nothing_heavy_is_imported_with_the_table() -> None:
     for path in Path(table.__file__).parent.glob("*.py"):
         lines = path.read_text().splitlines()
         assert not [line for line in lines if line.startswith(("import scipy", "from scipy", "from PIL", "import PIL"))]
+
+
+def test_a_new_corruption_is_one_row(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """It is listed, applied to prepared images and named in errors."""
+    row = table.Corruption(
+        "inverted", "digital", "black for white", (1, 2, 3, 4, 5), lambda x, parameters, draws: 1 - x
+    )
+    data = open_data("digits")
+    assert "inverted" not in corruptions_for(data.preparation)
+    monkeypatch.setitem(CORRUPTIONS, row.name, row)
+    assert select_corruptions(data.preparation)[-1] == "inverted"
+    pixels = data.preparation.pixels_of(shift_inputs(data.test.x[:3], data.preparation, "inverted", 2))
+    np.testing.assert_allclose(pixels, 255 - data.preparation.pixels_of(data.test.x[:3]).astype(int), atol=1)
+    with pytest.raises(Misuse, match="unknown corruption 'invert': did you mean 'inverted'"):
+        corrupt(images(1), "invert", 1)
+    assert main(["list", "corruptions", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["inverted"]
+    assert listed == {"inputs": "images", "kind": "digital", "exact": "yes", "what it is": "black for white"}
+
+
+def test_a_new_shift_of_tables_is_one_row(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def zero(values, layout, strength, draws) -> None:
+        values[:, layout.numbers] = 0
+
+    monkeypatch.setitem(TABLE_SHIFTS, "zeros", TableShift("zeros", "numeric", "all numbers 0", (1, 2, 3, 4, 5), zero))
+    data = open_data("iris")
+    assert select_corruptions(data.preparation)[-1] == "zeros"
+    assert not shift_inputs(data.test.x, data.preparation, "zeros", 1).any()
+    assert main(["list", "corruptions", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["zeros"]["what it is"] == "all numbers 0"

@@ -1,0 +1,178 @@
+"""The data formats: one row of `FORMATS` each.
+
+A new format is a loader `(source, LoadOptions) -> RawData` and a row here. Error messages, `murmur list data` and the
+help of the command line are made from this table. Loaders are imported when they are first called, so that the help
+does not load torch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from murmuration.errors import Misuse, unknown
+
+if TYPE_CHECKING:
+    from murmuration.data.raw import LoadOptions, RawData
+
+Kind = Literal["name", "path", "object"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of data source: how it is written, described, recognised and loaded."""
+
+    usage: str  # how a user writes it
+    about: str
+    matches: Callable[[Any], bool]
+    load: Callable[[Any, "LoadOptions"], "RawData"]
+    kind: Kind = "path"  # a text that is not a path, a path, or an object in memory
+    takes_target: bool = False  # whether target= names a column
+    name: str = ""  # of data that has no name of its own
+
+
+def in_package(function: str) -> Callable[..., Any]:
+    """The function `module.function` of this package, imported at the first call."""
+    module, _, name = function.partition(".")
+    return lambda *arguments: getattr(import_module(f"murmuration.data.{module}"), name)(*arguments)
+
+
+def has_suffix(*suffixes: str) -> Callable[[Any], bool]:
+    """The test whether a source is a file with one of these suffixes."""
+    return lambda source: isinstance(source, Path) and source.is_file() and source.suffix.lower() in suffixes
+
+
+def is_folder(test: Callable[[Path], bool] = lambda folder: True) -> Callable[[Any], bool]:
+    """The test whether a source is a folder that passes `test`."""
+    return lambda source: isinstance(source, Path) and source.is_dir() and test(source)
+
+
+FORMATS = (  # the first that matches is used
+    Format(
+        "a built-in name",
+        "a data set that needs no file",
+        in_package("builtin.is_builtin"),
+        in_package("builtin.load_builtin"),
+        kind="name",
+    ),
+    Format(
+        "hf:NAME",
+        "a data set of the Hugging Face hub (needs the extra hf)",
+        lambda source: isinstance(source, str) and source.startswith("hf:"),
+        in_package("hub.load_hub"),
+        kind="name",
+        takes_target=True,
+    ),
+    Format(
+        "FILE.csv or FILE.parquet",
+        "a table; the target is the name of a column",
+        has_suffix(".csv", ".parquet"),
+        in_package("tables.load_table_file"),
+        takes_target=True,
+    ),
+    Format(
+        "FILE.npz",
+        "arrays x and y, or x_train, y_train, x_test, y_test",
+        has_suffix(".npz"),
+        in_package("arrays.load_npz"),
+    ),
+    Format(
+        "a folder of CIFAR binaries",
+        "CIFAR-10 (data_batch_1.bin, ...) or CIFAR-100 (train.bin, test.bin)",
+        is_folder(in_package("images.is_cifar_folder")),
+        in_package("images.load_cifar_folder"),
+    ),
+    Format(
+        "a folder of idx files",
+        "MNIST, Fashion-MNIST: train-images-idx3-ubyte, ..., also as .gz",
+        is_folder(in_package("images.is_idx_folder")),
+        in_package("images.load_idx_folder"),
+    ),
+    Format(
+        "a folder of class folders",
+        "images, one folder per class, or such folders below train/, val/ and test/",
+        is_folder(),
+        in_package("images.load_image_folder"),
+    ),
+    Format(
+        "a pandas table",
+        "target= names the column(s) to predict",
+        in_package("raw.is_table"),
+        in_package("tables.load_frame"),
+        kind="object",
+        takes_target=True,
+        name="table",
+    ),
+    Format(
+        "an array",
+        "inputs alone, for prediction",
+        in_package("arrays.is_array"),
+        in_package("arrays.load_array"),
+        kind="object",
+        name="tensors",
+    ),
+    Format(
+        "a pair (x, y)",
+        "tensors or arrays of inputs and targets",
+        in_package("arrays.is_pair"),
+        in_package("arrays.load_pair"),
+        kind="object",
+        name="tensors",
+    ),
+    Format(
+        "a torch Dataset",
+        "pairs (x, y), read into memory",
+        in_package("arrays.is_dataset"),
+        in_package("arrays.load_dataset"),
+        kind="object",
+        name="dataset",
+    ),
+)
+
+
+def format_usage(*kinds: Kind) -> str:
+    """How sources of these kinds are written, in one line.
+
+    >>> format_usage("name")
+    'a built-in name or hf:NAME'
+    """
+    *most, last = (each.usage for each in FORMATS if each.kind in kinds)
+    return f"{', '.join(most)} or {last}"
+
+
+def resolve(source: Any) -> Any:
+    """The source itself, or the existing path that a text stands for."""
+    if not isinstance(source, str | Path) or any(each.kind == "name" and each.matches(source) for each in FORMATS):
+        return source
+    path, text = Path(source).expanduser(), str(source)
+    if path.exists():
+        return path
+    if isinstance(source, Path) or path.suffix or "/" in text or "\\" in text:
+        raise Misuse(f"no file or folder '{text}': expected {format_usage('name', 'path')}")
+    from murmuration.data.builtin import BUILTINS
+
+    raise unknown("data", text, BUILTINS)
+
+
+def format_of(source: Any) -> Format:
+    """The format of a resolved source."""
+    for each in FORMATS:
+        if each.matches(source):
+            return each
+    if isinstance(source, Path):
+        raise Misuse(f"'{source}' has the suffix '{source.suffix}': expected {format_usage('path')}")
+    raise Misuse(f"a {type(source).__name__} is not data: expected {format_usage('name', 'path', 'object')}")
+
+
+def load_source(source: Any, options: "LoadOptions") -> tuple[str, "RawData"]:
+    """The name of a source and its raw data."""
+    found = resolve(source)
+    chosen = format_of(found)
+    name = chosen.name or str(source)
+    if options.target is not None and not chosen.takes_target:
+        raise Misuse(f"target='{options.target}' names the column of a table, but {name} is not one: leave it out")
+    raw = chosen.load(found, options)
+    if not sum(map(len, raw.parts.values())):
+        raise Misuse(f"{name} has no rows: expected at least one")
+    return name, raw

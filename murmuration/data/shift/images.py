@@ -1,0 +1,212 @@
+"""The nineteen corruptions of CIFAR-10-C (Hendrycks and Dietterich 2019), for images of any size.
+
+They are computed here with the constants of CIFAR-10-C, not read from its files: random numbers differ, and the
+corruptions that end in `_approximate` also use other formulas. Constants are in pixels of 32 x 32 images and do not
+change with the size, except that `elastic_transform` scales with the shorter side.
+
+A new corruption is one function and one row of `TABLE`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from murmuration.data.shift import blurs, digital, noise, weather
+from murmuration.data.shift.randomness import Draws, draws_for
+from murmuration.data.shift.severities import check_arguments
+from murmuration.errors import Misuse, unknown
+
+AT_ONCE = 1 << 17  # pixels corrupted at a time, so that they stay in the processor's cache
+ALLOWANCE = np.float32(2e-4)  # of a grey level: truncation must not turn a rounding error into a darker level
+SMALLEST = 4  # pixels a side
+APPROXIMATE = "_approximate"
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """One corruption of images: apply(x (N, H, W, C) float32 in 0..1, parameters, draws) -> the same shape."""
+
+    name: str  # ends in _approximate if the formula of CIFAR-10-C is not reproduced exactly
+    kind: str  # noise, blur, weather, digital
+    about: str
+    severities: tuple[Any, ...]  # the parameters of severities 1 to 5
+    apply: Callable[[np.ndarray, Any, Draws], np.ndarray]
+    alias: str = ""  # its name in TensorFlow Datasets, where that differs from CIFAR-10-C
+    needs_colour: bool = False  # leaves grey images unchanged
+
+    @property
+    def exact(self) -> bool:
+        """Whether the formula of CIFAR-10-C is reproduced, random numbers aside."""
+        return not self.name.endswith(APPROXIMATE)
+
+    @property
+    def names(self) -> set[str]:
+        """Every name by which it can be asked for: ours, that of CIFAR-10-C, that of TensorFlow Datasets."""
+        return {self.name, self.name.removesuffix(APPROXIMATE), self.alias} - {""}
+
+
+FLAKES = (
+    (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+    (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+    (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+    (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+    (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+)
+STRETCHES = ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
+LIQUIDS = (
+    (0.62, 0.1, 0.7, 0.7, 0.5, 0),
+    (0.65, 0.1, 0.8, 0.7, 0.5, 0),
+    (0.65, 0.3, 1, 0.69, 0.5, 0),
+    (0.65, 0.1, 0.7, 0.69, 0.6, 1),
+    (0.65, 0.1, 0.5, 0.68, 0.6, 1),
+)
+
+
+TABLE = (
+    Corruption(
+        "gaussian_noise",
+        "noise",
+        "Gaussian noise of the same size everywhere",
+        (0.04, 0.06, 0.08, 0.09, 0.10),
+        noise.gaussian_noise,
+    ),
+    Corruption("shot_noise", "noise", "Poisson noise of few photons", (500, 250, 100, 75, 50), noise.shot_noise),
+    Corruption(
+        "impulse_noise",
+        "noise",
+        "salt and pepper: single values become 0 or 1",
+        (0.01, 0.02, 0.03, 0.05, 0.07),
+        noise.impulse_noise,
+    ),
+    Corruption(
+        "defocus_blur",
+        "blur",
+        "a lens out of focus",
+        ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
+        blurs.defocus_blur,
+    ),
+    Corruption(
+        "glass_blur",
+        "blur",
+        "seen through frosted glass",
+        ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2)),
+        blurs.glass_blur,
+        alias="frosted_glass_blur",
+    ),
+    Corruption(
+        "motion_blur_approximate",
+        "blur",
+        "a moving camera; ImageMagick's rounding is not reproduced",
+        ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
+        blurs.motion_blur,
+    ),
+    Corruption("zoom_blur", "blur", "a camera moving closer", (1.06, 1.11, 1.16, 1.21, 1.26), blurs.zoom_blur),
+    Corruption(
+        "snow_approximate", "weather", "falling snow; flakes are smeared without ImageMagick", FLAKES, weather.snow
+    ),
+    Corruption(
+        "frost_approximate",
+        "weather",
+        "ice on the lens; drawn, where CIFAR-10-C has photographs",
+        ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
+        weather.frost,
+    ),
+    Corruption(
+        "fog", "weather", "fog of uneven thickness", ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)), weather.fog
+    ),
+    Corruption("brightness", "weather", "more light", (0.05, 0.1, 0.15, 0.2, 0.3), digital.brightness),
+    Corruption("contrast", "digital", "less contrast", (0.75, 0.5, 0.4, 0.3, 0.15), digital.contrast),
+    Corruption(
+        "elastic_transform",
+        "digital",
+        "turned, sheared and stretched",
+        STRETCHES,
+        digital.elastic_transform,
+        alias="elastic",
+    ),
+    Corruption("pixelate", "digital", "fewer pixels", (0.95, 0.9, 0.85, 0.75, 0.65), digital.pixelate),
+    Corruption("jpeg_compression", "digital", "JPEG compression", (80, 65, 58, 50, 40), digital.jpeg_compression),
+    Corruption(
+        "speckle_noise", "noise", "noise that grows with the light", (0.06, 0.1, 0.12, 0.16, 0.2), noise.speckle_noise
+    ),
+    Corruption("gaussian_blur", "blur", "a Gaussian filter", (0.4, 0.6, 0.7, 0.8, 1), blurs.gaussian_blur),
+    Corruption("spatter", "weather", "drops of water, then of mud", LIQUIDS, weather.spatter),
+    Corruption(
+        "saturate",
+        "digital",
+        "less colour, then more",
+        ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
+        digital.saturate,
+        needs_colour=True,
+    ),
+)
+CORRUPTIONS: dict[str, Corruption] = {corruption.name: corruption for corruption in TABLE}
+
+
+def corruption_named(name: str) -> Corruption:
+    """The corruption of that name, which may also be the name in CIFAR-10-C or in TensorFlow Datasets.
+
+    >>> corruption_named("frosted_glass_blur").name, corruption_named("frost").name
+    ('glass_blur', 'frost_approximate')
+    """
+    for corruption in CORRUPTIONS.values():
+        if name in corruption.names:
+            return corruption
+    raise unknown("corruption", name, CORRUPTIONS)
+
+
+def corrupt(images: np.ndarray, name: str, severity: int, *, seed: int = 0, first: int = 0) -> np.ndarray:
+    """Corrupted copies of images (N, H, W), (N, H, W, 1) or (N, H, W, 3), uint8 or floats in 0..1; same shape and type.
+
+    Severity is 1 to 5. `first` is the index of images[0] in its data set: the result for an image depends on (seed,
+    corruption, severity, index, image) and not on the other images. Bytes are 255 times the result, truncated as in
+    CIFAR-10-C; floats are clipped to 0..1.
+
+    >>> grey = np.full((2, 4, 4), 100, dtype=np.uint8)
+    >>> corrupt(grey, "brightness", 4)[0, 0]
+    array([151, 151, 151, 151], dtype=uint8)
+    """
+    corruption = corruption_named(name)
+    check_arguments(severity, seed, first)
+    check_images(images)
+    parameters = corruption.severities[severity - 1]
+    planes = images[..., None] if images.ndim == 3 else images  # (N, H, W, C)
+    out = np.empty(planes.shape, dtype=images.dtype)
+    step = max(1, AT_ONCE // (images.shape[1] * images.shape[2]))
+    for start in range(0, len(planes), step):
+        part = slice(start, min(start + step, len(planes)))
+        draws = draws_for(seed, corruption.name, severity, range(first + part.start, first + part.stop))
+        out[part] = from_unit(corruption.apply(to_unit(planes[part]), parameters, draws), images.dtype)
+    return out.reshape(images.shape)
+
+
+def to_unit(images: np.ndarray) -> np.ndarray:
+    """A copy (N, H, W, C) float32 in 0..1 of images in uint8 or floats."""
+    if images.dtype == np.uint8:
+        return np.divide(images, np.float32(255), dtype=np.float32)
+    return np.array(images, dtype=np.float32)
+
+
+def from_unit(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """x (N, H, W, C) clipped to 0..1, as floats or as bytes, which are truncated."""
+    x = np.clip(x, 0, 1)
+    if dtype != np.uint8:
+        return x.astype(dtype)
+    x *= np.float32(255)
+    x += ALLOWANCE
+    return x.astype(np.uint8)
+
+
+def check_images(images: np.ndarray) -> None:
+    """Refuse images of other shapes or types than `corrupt` takes, and floats outside 0..1."""
+    if not isinstance(images, np.ndarray) or (images.dtype != np.uint8 and images.dtype.kind != "f"):
+        got = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
+        raise Misuse(f"images of type {got}: expected an array of uint8 in 0..255 or of floats in 0..1")
+    if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] not in (1, 3)):
+        raise Misuse(f"images of shape {images.shape}: expected (N, H, W), (N, H, W, 1) or (N, H, W, 3)")
+    if min(images.shape[1:3]) < SMALLEST:
+        raise Misuse(f"images of {images.shape[1]} x {images.shape[2]} pixels: expected {SMALLEST} a side at least")
+    if images.dtype.kind == "f" and images.size and not (images.min() >= 0 and images.max() <= 1):
+        raise Misuse(f"images from {images.min():g} to {images.max():g}: expected floats in 0..1, or bytes (uint8)")
