@@ -35,7 +35,7 @@ def superres_table(records: dict[str, dict[str, Any]]) -> str:
     for name, record in records.items():
         for each in (*record["photographs"], {"photograph": "**mean**", **record["mean"]}):
             decibels = f"{each['psnr_bicubic']:.2f} | {each['psnr']:.2f} | {each['gain']:+.2f}"
-            others = [each[key] for key in ("ssim_bicubic", "ssim", "rank_correlation", "edges")]
+            others = [each[key] for key in ("ssim_bicubic", "ssim", "rank_correlation", "edge_correlation")]
             cells = " | ".join(f"{value:.3f}" for value in others)
             lines.append(f"| {name} | {each['photograph']} | {decibels} | {cells} |")
     return "\n".join(lines)

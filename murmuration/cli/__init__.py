@@ -72,7 +72,7 @@ for _name, _command, _help in (
     ("selftest", selftest.selftest, selftest.HELP),
 ):
     app.command(_name, help=_help, short_help=_command.__doc__)(_command)
-app.add_typer(superres.app, name="superres", short_help="Make pictures larger, with a map of their uncertainty.")
+app.add_typer(superres.app, name="superres", short_help="Super-resolution with a standard deviation for every pixel.")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -35,9 +35,9 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score a run on its own test split, or on other examples."""
-    from murmuration.applications.superres import enlarges
+    from murmuration.applications.superres import is_superres
     from murmuration.cli.closing import judged, show_found, write_found
-    from murmuration.cli.superres import close_pictures
+    from murmuration.cli.superres import close_superres
     from murmuration.cli.training import loaded, manifest_of, reopened
     from murmuration.cli.trust import trial_of
     from murmuration.cli.writers import writable
@@ -49,10 +49,12 @@ def evaluate(
         raise Misuse(f"--target {target[0]} is for --on: the run's own target is known")
     extra = [writable(out, (".json", ".html"), force)] if out else []
     ensemble = loaded(path)
-    if enlarges(ensemble):
+    if is_superres(ensemble):
         if on or out or shift.wanted or shift.ood:
-            raise Misuse(f"{path} enlarges pictures: it is judged on its own photographs; write murmur evaluate {path}")
-        return close_pictures(path, ensemble, as_json=as_json)
+            raise Misuse(
+                f"{path} upscales images: it is evaluated on its own photographs; write murmur evaluate {path}"
+            )
+        return close_superres(path, ensemble, as_json=as_json)
     exam = exam_of(reopened(path)) if on is None else exam_on(on, manifest, named_targets(target))
     trial = trial_of(shift, exam)
     assessment, report, record = judged(path, ensemble, exam, trial, quiet=as_json)

@@ -1,4 +1,4 @@
-"""`murmur superres train` and `murmur superres apply`: pictures made larger, with a map of their uncertainty."""
+"""`murmur superres train` and `murmur superres apply`: super-resolution with a standard deviation for every pixel."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,27 +13,28 @@ if TYPE_CHECKING:
     from murmuration.ensemble import Ensemble
 
 HELP = help_text(
-    "Make pictures larger, and say of every pixel how far it can be trusted.",
+    "Super-resolution: upscale images, with a standard deviation for every pixel.",
     "murmur superres train --out runs/sr",
     "murmur superres apply runs/sr photo.png --out larger",
 )
 TRAIN_HELP = help_text(
-    "Train a network that enlarges pictures, judge it beside bicubic on whole photographs that it never saw, and leave "
-    "a run with a page. Without a folder it learns from photographs that scikit-learn and scikit-image carry (needs "
-    "the extra images). A killed run goes on with `murmur resume`.",
+    "Train a network that upscales images, evaluate it on whole test photographs beside bicubic interpolation, and "
+    "write a run with a report. Without a folder it trains on photographs that scikit-learn and scikit-image ship. "
+    "Needs the extra images. A killed run continues with `murmur resume`.",
     "murmur superres train --out runs/sr",
     "murmur superres train my-photographs --scale 3",
     "murmur superres train --recipe single",
 )
 APPLY_HELP = help_text(
-    "Enlarge pictures: for each a PNG, a map of its standard deviations over draws of the weights (white_std in "
-    "numbers.json says what white is), and the numbers. Brightness is the network's, colours are bicubic.",
+    "Upscale images: for each a PNG and a map of its standard deviations over draws of the weights, and one file "
+    "numbers.json with sizes and standard deviations (white_std is the white of the map). Luma is the network's, "
+    "chroma is bicubic.",
     "murmur superres apply runs/sr photo.png --out larger",
     "murmur superres apply runs/sr *.jpg --out larger --draws 50",
 )
 NUMBERS = "numbers.json"
-# Of the recipe bayes, if nothing else is asked for. Drawn biases would make every flat patch doubtful, and `local`
-# costs twice as much a step.
+# Default weights of the recipe bayes. Random biases would make every flat patch uncertain, and a step with `local`
+# takes twice as long.
 WEIGHTS = "gaussian:estimator=draw,beta=1,bias=point"
 
 Draws = Annotated[int | None, option("Draws of the weights; as the recipe says if left out.", "Options", "N")]
@@ -43,24 +44,24 @@ app = typer.Typer(help=HELP, rich_markup_mode="rich", no_args_is_help=False)
 
 @dataclass(frozen=True)
 class PatchOptions:
-    """What is cut out of photographs."""
+    """Patches of photographs to train on."""
 
-    scale: Annotated[int, option("2, 3 or 4 times as wide and high.", "Data", "N")] = 2
-    patches: Annotated[int, option("Patches to train on.", "Data", "N")] = 4000
-    size: Annotated[int, option("Pixels of a side of the small patches.", "Data", "N")] = 20
+    scale: Annotated[int, option("Upscaling factor: 2, 3 or 4.", "Data", "N")] = 2
+    patches: Annotated[int, option("Training patches.", "Data", "N")] = 4000
+    size: Annotated[int, option("Side of the small patches, in pixels.", "Data", "N")] = 20
 
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """How it is learned; fewer passes at a lower rate than for classes."""
+    """Training settings; fewer epochs and a lower learning rate than for classification."""
 
-    members: Annotated[int, option("How many networks, where the recipe leaves it open.", "Training", "N")] = 5
-    epochs: Annotated[int, option("Passes over the patches.", "Training", "N")] = 10
+    members: Annotated[int, option("Number of members, where the recipe leaves it open.", "Training", "N")] = 5
+    epochs: Annotated[int, option("Epochs.", "Training", "N")] = 10
     lr: Annotated[float, option("Learning rate.", "Training", "X")] = 1e-3
-    seed: Annotated[int, option("From it follow all random numbers.", "Training", "N")] = 0
+    seed: Annotated[int, option("Random seed.", "Training", "N")] = 0
 
 
-@app.command("train", help=TRAIN_HELP, short_help="Train a network that enlarges pictures, and judge it.")
+@app.command("train", help=TRAIN_HELP, short_help="Train a network that upscales images, and evaluate it.")
 @grouped
 def train(
     *,
@@ -75,10 +76,12 @@ def train(
     net: Annotated[str, option("subpixel or subpixel-plain.", "Recipe", "NAME")] = "subpixel",
     cutting: PatchOptions,
     learning: LearningOptions,
-    noise_std: Annotated[float, option("Noise of a pixel, in parts of white.", "Training", "X")] = 0.02,
+    noise_std: Annotated[
+        float, option("Standard deviation of the noise of a pixel; white is 1.", "Training", "X")
+    ] = 0.02,
     as_json: Json = False,
 ) -> None:
-    """Train a network that enlarges pictures, and judge it."""
+    """Train a network that upscales images, and evaluate it."""
     from murmuration.applications.superres import Patches, open_patches
     from murmuration.applications.superres import train as train_superres
     from murmuration.applications.superres.training import check_net
@@ -96,41 +99,41 @@ def train(
         with training_bar(learning.epochs, as_json, chosen.name) as show:
             plan = Plan(**asdict(learning))
             ensemble = train_superres(data, net=net, noise_std=noise_std, recipe=chosen, plan=plan, out=path, show=show)
-        close_pictures(path, ensemble, as_json=as_json)
+        close_superres(path, ensemble, as_json=as_json)
 
 
-def close_pictures(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
-    """Judge a run on its test photographs, and leave scores and a page."""
-    from murmuration.applications.superres.judging import averages, judge
-    from murmuration.applications.superres.page import SCORE_COLUMNS, score_rows, superres_page, told
+def close_superres(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
+    """Evaluate a run on its test photographs, and write scores and a report."""
+    from murmuration.applications.superres.evaluation import evaluate, mean_scores
+    from murmuration.applications.superres.page import SCORE_COLUMNS, score_rows, sentences, superres_page
     from murmuration.cli.closing import METRICS, REPORT
     from murmuration.runs import write_bytes, write_json
 
-    with counting_bar("judging", quiet=as_json) as show:
-        found = judge(ensemble, show=show)
-    record = {"run": str(path), "mean": averages(found), "photographs": [each.to_json() for each in found]}
+    with counting_bar("evaluating", quiet=as_json) as show:
+        found = evaluate(ensemble, show=show)
+    record = {"run": str(path), "mean": mean_scores(found), "photographs": [each.to_json() for each in found]}
     write_json(path / METRICS, record)
     subtitle = f"{path} · {ensemble.recipe.name} · {len(found)} photographs"
-    page = superres_page(found, title="Pictures made larger", subtitle=subtitle)
+    page = superres_page(found, title="Super-resolution", subtitle=subtitle)
     write_bytes(path / REPORT, page.encode())
     if as_json:
         return say_json(record)
-    say_table(["", *SCORE_COLUMNS], score_rows(found), title="photographs that were not trained on")
-    for sentence in told(found):
+    say_table(["", *SCORE_COLUMNS], score_rows(found), title="test photographs")
+    for sentence in sentences(found):
         say(f"- {sentence}")
     say(f"report: {path / REPORT}")
 
 
-@app.command("apply", help=APPLY_HELP, short_help="Enlarge pictures, with a map of their uncertainty.")
+@app.command("apply", help=APPLY_HELP, short_help="Upscale images, with maps of their standard deviations.")
 def apply(
     run: RunPath,
-    pictures: Annotated[list[str], typer.Argument(help="Picture files.", metavar="PICTURE...")],
+    images: Annotated[list[str], typer.Argument(help="Image files.", metavar="IMAGE...")],
     out: Annotated[str, typer.Option(help="A new directory.", metavar="DIR")],
     draws: Draws = None,
     as_json: Json = False,
 ) -> None:
-    """Enlarge pictures, with a map of their uncertainty."""
-    from murmuration.applications.superres import apply as apply_to
+    """Upscale images, with maps of their standard deviations."""
+    from murmuration.applications.superres import upscale_files
     from murmuration.cli.training import loaded
     from murmuration.runs import require_free, write_json
 
@@ -138,18 +141,18 @@ def apply(
     require_free(place)
     ensemble = loaded(Path(run), guarded=False)
     try:
-        with counting_bar("enlarging", quiet=as_json) as show:
-            numbers = apply_to(ensemble, pictures, place, draws=draws, show=show)
+        with counting_bar("upscaling", quiet=as_json) as show:
+            numbers = upscale_files(ensemble, images, place, draws=draws, show=show)
     except KeyboardInterrupt:
         raise Interrupted(f"what is finished is in {place}") from None
-    record: dict[str, Any] = {"run": run, "pictures": numbers}
+    record: dict[str, Any] = {"run": run, "images": numbers}
     write_json(place / NUMBERS, record)
     if as_json:
         return say_json(record)
     rows = [
         [
-            each["enlarged"],
-            f"{each['enlarged_width']}x{each['enlarged_height']}",
+            each["upscaled"],
+            f"{each['upscaled_width']}x{each['upscaled_height']}",
             f"{each['std']['mean']:.4f}",
             f"{each['white_std']:.4f}",
         ]

@@ -1,4 +1,4 @@
-"""Networks that make a picture larger: all work is done on the small one, whose channels become pixels at the end."""
+"""Sub-pixel networks for super-resolution: convolutions on the small image, whose channels become pixels at the end."""
 
 import math
 
@@ -8,15 +8,16 @@ from torch import Tensor, nn
 from murmuration.errors import Misuse
 
 SCALES = (2, 3, 4)
-AROUND = 2  # pixels each way over which brightness is averaged
-REACH = AROUND + 2 + 1 + 1 + 1  # pixels of the small picture, each way, that an output depends on
+AROUND = 2  # pixels each way over which luma is averaged
+REACH = AROUND + 2 + 1 + 1 + 1  # pixels of the small image, each way, that an output depends on
 
 
 class Subpixel(nn.Module):
-    """Pictures (N, 1, H, W) -> (N, r^2 H W), the pixels of (r H, r W) pictures in the order of reading.
+    """Images (N, 1, H, W) -> (N, r^2 H W), the pixels of images (r H, r W) row by row.
 
     The sub-pixel network of Shi et al. (2016). Pixel (r h + i, r w + j) is channel r i + j at (h, w). With `beyond`,
-    what the network says is added to a bicubic enlargement: it learns details alone, and begins where bicubic stands.
+    the output is added to a bicubic interpolation, and the input is taken less its local mean: the network learns the
+    details only.
     """
 
     def __init__(self, scale: int, beyond: bool = True) -> None:
@@ -36,17 +37,17 @@ class Subpixel(nn.Module):
 
 
 def details(x: Tensor) -> Tensor:
-    """Pictures (N, C, H, W) less the mean around every pixel: 0 where they are flat, however bright they are."""
+    """Images (N, C, H, W) less the mean around every pixel: 0 in flat regions of any brightness."""
     return x - F.avg_pool2d(x, 2 * AROUND + 1, stride=1, padding=AROUND, count_include_pad=False)
 
 
 def enlarged(x: Tensor, scale: int) -> Tensor:
-    """Pictures (N, C, r H, r W) by cubic convolution (Keys 1981, a = -0.5), as PIL and MATLAB do it."""
+    """Images (N, C, r H, r W) by cubic convolution (Keys 1981, a = -0.5), as in PIL and MATLAB."""
     return F.interpolate(x, scale_factor=float(scale), mode="bicubic", antialias=True)
 
 
 def subpixel(input_shape: tuple[int, ...], outputs: int, *, beyond: bool = True) -> nn.Module:
-    """The sub-pixel network whose scale turns that input into so many pixels.
+    """The sub-pixel network whose scale maps that input to so many pixels.
 
     >>> sum(p.numel() for p in subpixel((1, 85, 85), 255 * 255).parameters())
     59657

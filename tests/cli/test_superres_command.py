@@ -51,7 +51,7 @@ def test_evaluating_judges_photographs_again(run: Path, capsys):
     assert (run / "report.html").read_bytes() == before
     capsys.readouterr()
     assert main(["evaluate", str(run), "--corruptions"]) == 2
-    assert "judged on its own photographs" in capsys.readouterr().err
+    assert "evaluated on its own photographs" in capsys.readouterr().err
 
 
 def test_pictures_are_enlarged(run: Path, photos: Path, tmp_path: Path, capsys):
@@ -60,7 +60,7 @@ def test_pictures_are_enlarged(run: Path, photos: Path, tmp_path: Path, capsys):
     assert "p0-x2.png" in capsys.readouterr().out
     assert {path.name for path in out.iterdir()} == {"p0-x2.png", "p0-x2-std.png", "numbers.json"}
     assert Image.open(out / "p0-x2.png").size == (80, 64)
-    (numbers,) = json.loads((out / "numbers.json").read_text())["pictures"]
+    (numbers,) = json.loads((out / "numbers.json").read_text())["images"]
     assert numbers["std"]["max"] >= numbers["white_std"] > 0
     assert main(["superres", "apply", str(run), str(photos / "p0.png"), "--out", str(out)]) == 2
     assert "exists and is not an empty directory" in capsys.readouterr().err
@@ -96,7 +96,7 @@ def test_a_killed_run_is_resumed_and_judged(photos: Path, run: Path, tmp_path: P
         (["train", "/nowhere"], "no folder '/nowhere'"),
         (["train", "PHOTOS", "--out", "RUN"], "already holds a run"),
         (["train", "PHOTOS"], "has 40x32 pixels: expected at least 40x40"),
-        (["apply", "RUN", "PHOTOS/none.png", "--out", "OUT"], "no picture 'PHOTOS/none.png'"),
+        (["apply", "RUN", "PHOTOS/none.png", "--out", "OUT"], "no image 'PHOTOS/none.png'"),
         (["apply", "PHOTOS", "PHOTOS/p0.png", "--out", "OUT"], "no run at PHOTOS"),
         (["apply", "RUN", "PHOTOS/p0.png", "--out", "OUT", "--draws", "0"], "draws=0"),
         (["enlarge"], "no such command 'enlarge'"),

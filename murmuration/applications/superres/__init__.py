@@ -1,24 +1,23 @@
-"""Pictures made larger, with a map of where not to trust them; see README.md."""
+"""Super-resolution of images with a standard deviation for every pixel; see README.md."""
 
-from murmuration.applications.superres.applying import apply
-from murmuration.applications.superres.enlarging import Enlarged, enlarge, enlarges
-from murmuration.applications.superres.judging import Judged, judge
-from murmuration.applications.superres.measures import psnr, ssim
+from murmuration.applications.superres.evaluation import PhotoScores, evaluate
+from murmuration.applications.superres.metrics import psnr, ssim
 from murmuration.applications.superres.patches import Patches, open_patches
 from murmuration.applications.superres.training import is_patches, reopen, train
+from murmuration.applications.superres.upscale import PixelPrediction, is_superres, upscale, upscale_files
 
 __all__ = [
-    "Enlarged",
-    "Judged",
     "Patches",
-    "apply",
-    "enlarge",
-    "enlarges",
+    "PhotoScores",
+    "PixelPrediction",
+    "evaluate",
     "is_patches",
-    "judge",
+    "is_superres",
     "open_patches",
     "psnr",
     "reopen",
     "ssim",
     "train",
+    "upscale",
+    "upscale_files",
 ]

@@ -1,4 +1,4 @@
-"""A page of its own on enlarged photographs: pictures side by side, scores, and what the uncertainty is worth."""
+"""The HTML page of a super-resolution run: images side by side, scores, and quality of the uncertainty."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,77 +6,75 @@ from typing import NamedTuple
 
 import numpy as np
 
-from murmuration.applications.superres.applying import BRIGHTEST
-from murmuration.applications.superres.colours import in_bytes
-from murmuration.applications.superres.judging import CROP, Judged, Photograph, averages, bins
+from murmuration.applications.superres.evaluation import CROP, PhotoScores, Reconstruction, error_bins, mean_scores
+from murmuration.applications.superres.image_files import to_bytes
+from murmuration.applications.superres.upscale import WHITE_QUANTILE
 from murmuration.reports.canvas import Figure, axis, colour, layout
 from murmuration.reports.markup import Markup, figure, join, png, section, table, tag, text
 from murmuration.reports.page import framed
 from murmuration.reports.wording import number, percent
 
 ROW = "display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:12px 0 28px"
-PICTURE = "width:100%;height:auto;image-rendering:pixelated;display:block"
-HALF, LITTLE = 0.5, ": it does not say how far off a pixel may be"
-WORTH = 0.1  # a rank correlation from which one may say that a map shows where errors are
+IMAGE = "width:100%;height:auto;image-rendering:pixelated;display:block"
+HALF, LITTLE = 0.5, ": it says little about the size of errors"
+INFORMATIVE = 0.1  # rank correlation from which a map is said to show where errors are
 
 
 class Panel(NamedTuple):
-    """One picture of a row, and what it shows."""
+    """One image of a row, with its label."""
 
     label: str
     pixels: np.ndarray
 
 
-def superres_page(found: Sequence[Judged], *, title: str, subtitle: str) -> str:
+def superres_page(found: Sequence[PhotoScores], *, title: str, subtitle: str) -> str:
     """The page on a run's test photographs."""
     return framed(title, subtitle, join([verdict(found), scores(found), crops(found), uncertainty(found)]))
 
 
-def verdict(found: Sequence[Judged]) -> Markup:
-    """What was found, in a few sentences."""
-    sentences = [tag("p", text(sentence), "lead") for sentence in told(found)]
-    reading = f"Means over {len(found)} whole photographs of which no pixel was trained on; brightness alone is scored."
-    return section(
-        "verdict", "Is it better than bicubic, and does it know where it is wrong?", reading, join(sentences)
-    )
+def verdict(found: Sequence[PhotoScores]) -> Markup:
+    """The summary."""
+    paragraphs = [tag("p", text(sentence), "lead") for sentence in sentences(found)]
+    reading = f"Means over {len(found)} test photographs; luma alone is scored."
+    return section("verdict", "Summary", reading, join(paragraphs))
 
 
-def told(found: Sequence[Judged]) -> list[str]:
-    """The verdict as sentences, none of them kinder than its number."""
-    mean = averages(found)
+def sentences(found: Sequence[PhotoScores]) -> list[str]:
+    """The summary as sentences."""
+    mean = mean_scores(found)
     better = "above" if mean["gain"] >= 0 else "below"
     first = (
         f"The mean prediction has {mean['psnr']:.2f} dB, {abs(mean['gain']):.2f} dB {better} bicubic's"
         f" {mean['psnr_bicubic']:.2f} dB; structural similarity is {mean['ssim']:.3f}, bicubic's"
         f" {mean['ssim_bicubic']:.3f}."
     )
-    return [first, *told_of_doubt(mean)]
+    return [first, *uncertainty_sentences(mean)]
 
 
-def told_of_doubt(mean: dict[str, float]) -> list[str]:
-    """What the standard deviations over draws are worth, as sentences."""
-    rank, edges = mean["rank_correlation"], mean["edges"]
+def uncertainty_sentences(mean: dict[str, float]) -> list[str]:
+    """Quality of the standard deviations over draws, as sentences."""
+    rank, edges = mean["rank_correlation"], mean["edge_correlation"]
     if math.isnan(rank):
-        return ["The weights are numbers and there is one network, so there is no uncertainty to show."]
-    where = "tell where errors are" if rank >= WORTH else "hardly tell where errors are"
+        return ["There is one network with deterministic weights, so there is no epistemic uncertainty to show."]
+    where = "show where errors are" if rank >= INFORMATIVE else "hardly show where errors are"
     rival = "more than" if rank > edges else "no more than"
     return [
-        f"Standard deviations over draws {where}: their rank correlation with absolute errors is {rank:.2f}; that is"
-        f" {rival} the edges of the bicubic picture tell for nothing ({edges:.2f}).",
-        f"The spread of the draws accounts for {percent(mean['weights_share'])} of the squared error"
-        f"{LITTLE if mean['weights_share'] < HALF else ''}. The noise that the likelihood assumes is"
-        f" {percent(mean['noise_share'])} of it, and the 95 % intervals of both together hold"
+        f"Standard deviations over draws {where}: their rank correlation with absolute errors is {rank:.2f}, {rival}"
+        f" that of the edges of the bicubic image ({edges:.2f}), a baseline without a network.",
+        f"The variance over draws is {percent(mean['epistemic_fraction'])} of the squared error"
+        f"{LITTLE if mean['epistemic_fraction'] < HALF else ''}. The assumed noise is"
+        f" {percent(mean['noise_fraction'])} of it, and the 95 % intervals of both together cover"
         f" {percent(mean['coverage'])} of the pixels.",
     ]
 
 
-def scores(found: Sequence[Judged]) -> Markup:
-    """The table of PSNR and SSIM, a row a photograph."""
+def scores(found: Sequence[PhotoScores]) -> Markup:
+    """The table of PSNR and SSIM, one row per photograph."""
     columns = [text(name) for name in ("Photograph", *SCORE_COLUMNS)]
     rows = [(text(first), list(map(text, cells))) for first, *cells in score_rows(found)]
     reading = (
         "PSNR in decibels, from the mean squared error of the mean prediction; SSIM is at most 1. Photographs were"
-        " shrunk bicubically and rounded to bytes; all pixels count, borders too."
+        " downscaled bicubically and rounded to bytes; all pixels count, borders too."
     )
     return section("scores", "Scores", reading, table("Scores of every photograph", columns, rows))
 
@@ -84,9 +82,9 @@ def scores(found: Sequence[Judged]) -> Markup:
 SCORE_COLUMNS = ("PSNR bicubic", "PSNR mean", "gain", "SSIM bicubic", "SSIM mean")
 
 
-def score_rows(found: Sequence[Judged]) -> list[list[str]]:
-    """A row of text a photograph, and one of means."""
-    records = [each.to_json() for each in found] + [{"photograph": "mean", **averages(found)}]
+def score_rows(found: Sequence[PhotoScores]) -> list[list[str]]:
+    """One row of text per photograph, and one of means."""
+    records = [each.to_json() for each in found] + [{"photograph": "mean", **mean_scores(found)}]
     return [
         [
             each["photograph"],
@@ -98,20 +96,20 @@ def score_rows(found: Sequence[Judged]) -> list[list[str]]:
     ]
 
 
-def crops(found: Sequence[Judged]) -> Markup:
-    """Six pictures of a window of each photograph."""
+def crops(found: Sequence[PhotoScores]) -> Markup:
+    """Six images of a window of each photograph."""
     reading = (
-        f"The window of {CROP} small pixels in which bicubic errs most. Maps are black at 0 and white at the level that"
-        " stands below them, each its own."
+        f"The window of {CROP} small pixels with the largest bicubic error. Maps are black at 0 and white at the value"
+        " below each."
     )
-    rows = [join([tag("h3", text(each.shown.name)), row_of(each.shown)]) for each in found]
-    return section("crops", "Pictures", reading, join(rows))
+    rows = [join([tag("h3", text(each.crop.name)), row_of(each.crop)]) for each in found]
+    return section("crops", "Images", reading, join(rows))
 
 
-def row_of(seen: Photograph) -> Markup:
+def row_of(seen: Reconstruction) -> Markup:
     figures = [
         Markup(
-            f'<figure style="margin:0"><img style="{PICTURE}" src="{png(panel.pixels)}"'
+            f'<figure style="margin:0"><img style="{IMAGE}" src="{png(panel.pixels)}"'
             f' alt="{text(seen.name)}: {text(panel.label)}"><figcaption>{text(panel.label)}</figcaption></figure>'
         )
         for panel in panels(seen)
@@ -119,46 +117,46 @@ def row_of(seen: Photograph) -> Markup:
     return Markup(f'<div style="{ROW}">{join(figures)}</div>')
 
 
-def panels(seen: Photograph) -> list[Panel]:
-    """The window of a photograph in six ways."""
+def panels(seen: Reconstruction) -> list[Panel]:
+    """Small image, bicubic, mean prediction, truth, standard deviation and error of a window."""
     shown = {"small": seen.small, "bicubic": seen.bicubic, "mean prediction": seen.mean, "truth": seen.truth}
-    made = [Panel(label, in_bytes(picture)) for label, picture in shown.items()]
+    made = [Panel(label, to_bytes(picture)) for label, picture in shown.items()]
     for label, values in {"standard deviation": seen.std, "absolute error": seen.error}.items():
-        white = float(values.double().flatten().quantile(BRIGHTEST))
-        made.append(Panel(f"{label}, white {number(white)}", in_bytes(values, white)))
+        white = float(values.double().flatten().quantile(WHITE_QUANTILE))
+        made.append(Panel(f"{label}, white {number(white)}", to_bytes(values, white)))
     return made
 
 
-DOUBT_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "weights_share": ("share of the draws", percent),
-    "noise_share": ("share of the noise", percent),
+UNCERTAINTY_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "epistemic_fraction": ("variance over draws", percent),
+    "noise_fraction": ("noise variance", percent),
     "correlation": ("correlation", number),
     "rank_correlation": ("by ranks", number),
-    "edges": ("edges, by ranks", number),
+    "edge_correlation": ("edges, by ranks", number),
     "coverage": ("in the 95 % interval", percent),
 }
 
 
-def uncertainty(found: Sequence[Judged]) -> Markup:
-    """Whether standard deviations say where errors are, and how large."""
+def uncertainty(found: Sequence[PhotoScores]) -> Markup:
+    """The table of uncertainty scores, and errors against standard deviations."""
     reading = (
-        "Shares are of the mean squared error: of what the draws of the weights differ by, and of the noise that the"
-        " likelihood assumes. Correlations are of standard deviations and absolute errors over pixels. Edges are the"
-        " steepness of the bicubic picture: a map must beat them to be worth its cost."
+        "Fractions are of the mean squared error: the variance over draws of the weights, and the noise variance of the"
+        " likelihood. Correlations are of standard deviations and absolute errors over pixels. Edges are the gradient"
+        " length of the bicubic image, a baseline that a map should beat."
     )
-    columns = [text("Photograph"), *(text(label) for label, _ in DOUBT_COLUMNS.values())]
-    records = [each.to_json() for each in found] + [{"photograph": "mean", **averages(found)}]
+    columns = [text("Photograph"), *(text(label) for label, _ in UNCERTAINTY_COLUMNS.values())]
+    records = [each.to_json() for each in found] + [{"photograph": "mean", **mean_scores(found)}]
     rows = [
-        (text(each["photograph"]), [text(how(each[key])) for key, (_, how) in DOUBT_COLUMNS.items()])
+        (text(each["photograph"]), [text(how(each[key])) for key, (_, how) in UNCERTAINTY_COLUMNS.items()])
         for each in records
     ]
-    board = table("What the uncertainty says of the errors", columns, rows)
+    board = table("Uncertainty against errors", columns, rows)
     return section("uncertainty", "Uncertainty", reading, join([board, figure(bins_figure(found))]))
 
 
-def bins_figure(found: Sequence[Judged]) -> Figure | None:
-    """Errors against standard deviations, a point for every tenth of the pixels."""
-    pairs = bins(found)
+def bins_figure(found: Sequence[PhotoScores]) -> Figure | None:
+    """Errors against standard deviations, one point per tenth of the pixels."""
+    pairs = error_bins(found)
     if not max(std for std, _ in pairs):
         return None
     points = {
@@ -173,5 +171,9 @@ def bins_figure(found: Sequence[Judged]) -> Figure | None:
     across, down = axis("standard deviation over draws"), axis("root mean square error") | {"rangemode": "tozero"}
     label = "Root mean square error of pixels in ten bins by their standard deviation"
     return Figure(
-        "superres-bins", "Error by doubt, a point for every tenth of all pixels", label, [points], layout(across, down)
+        "superres-bins",
+        "Error by standard deviation, one point per tenth of all pixels",
+        label,
+        [points],
+        layout(across, down),
     )

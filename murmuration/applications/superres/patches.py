@@ -1,7 +1,7 @@
 """Training data: small patches of photographs and the same patches at a larger scale.
 
-Inputs are brightness (luma) shrunk by the scale, in bytes over 255 as cameras store them; targets are the original
-pixels, made flat. Photographs are divided before they are cut: no patch of a test photograph is trained on.
+Inputs are luma downscaled by the scale, rounded to bytes over 255 as cameras store them; targets are the original
+pixels, flattened. Photographs are split before patches are cut: no patch of a test photograph is trained on.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from murmuration.errors import Misuse
 from murmuration.nets.subpixel import SCALES
 
 LUMA = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R BT.601)
-SHARES = {"test": 0.2, "val": 0.1}  # of the photographs of a folder
-HELD_OUT = 0.1  # patches that validate, and that test, for each that trains
-PHOTOGRAPHS = {  # what scikit-learn and scikit-image carry in their wheels
+FRACTIONS = {"test": 0.2, "val": 0.1}  # of the photographs of a folder
+HELD_OUT = 0.1  # validation patches, and test patches, for each training patch
+PHOTOGRAPHS = {  # shipped in the wheels of scikit-learn and scikit-image
     "train": (
         *("sklearn.datasets.images/china.jpg", "skimage.data/motorcycle_left.png", "skimage.data/rocket.jpg"),
         *("skimage.data/brick.png", "skimage.data/grass.png", "skimage.data/gravel.png", "skimage.data/coins.png"),
@@ -79,7 +79,7 @@ def open_patches(patches: Patches) -> Data:
     parts = {}
     for part, paths in photographs(patches.folder, patches.seed).items():
         count = patches.count if part == "train" else max(1, round(HELD_OUT * patches.count))
-        parts[part] = cut(paths, patches, count, rng)
+        parts[part] = cut_patches(paths, patches, count, rng)
     preparation = fit_images(parts["train"].inputs, 1.0, "unit")
 
     def split(part: str) -> Split:
@@ -98,35 +98,37 @@ def open_patches(patches: Patches) -> Data:
 
 
 def photographs(folder: str, seed: int) -> dict[str, list[Path]]:
-    """The files of each part: the dependencies' own, or a folder's, which may hold train, val and test folders."""
+    """The files of each part: those of the dependencies, or of a folder, which may hold train, val and test folders."""
     if not folder:
         return {part: [shipped(name) for name in names] for part, names in PHOTOGRAPHS.items()}
     place = Path(folder).expanduser()
     if not place.is_dir():
         raise Misuse(f"no folder '{folder}': expected a folder of photographs")
     named = {PART_FOLDERS.get(path.name.lower()): path for path in folders_in(place)}
-    given = {part: image_files(named[part]) for part in SHARES if part in named} if "train" in named else {}
-    return divided(image_files(named["train"] if given else place), given, folder, seed)
+    given = {part: image_files(named[part]) for part in FRACTIONS if part in named} if "train" in named else {}
+    return split_photographs(image_files(named["train"] if given else place), given, folder, seed)
 
 
-def divided(paths: Sequence[Path], given: dict[str, list[Path]], folder: str, seed: int) -> dict[str, list[Path]]:
-    """Whole photographs for each part: a tenth, at least one, validates and a fifth tests, where none are given."""
+def split_photographs(
+    paths: Sequence[Path], given: dict[str, list[Path]], folder: str, seed: int
+) -> dict[str, list[Path]]:
+    """Whole photographs for each part; by default a tenth, at least one, for validation and a fifth for the test."""
     need = 3 - len(given)
     if len(paths) < need or not all(given.values()):
         raise Misuse(
-            f"'{folder}' holds {len(paths)} pictures to train on: expected at least {need}, and some in every part"
+            f"'{folder}' holds {len(paths)} images to train on: expected at least {need}, and some in every part"
         )
     order = np.random.default_rng(np.random.SeedSequence([seed, 0xF01D])).permutation(len(paths))
     shuffled, found = [paths[i] for i in order], dict(given)
-    for part, share in SHARES.items():
+    for part, fraction in FRACTIONS.items():
         if part not in given:
-            count = max(1, round(share * len(paths)))
+            count = max(1, round(fraction * len(paths)))
             found[part], shuffled = sorted(shuffled[:count]), shuffled[count:]
     return {"train": sorted(shuffled), **found}
 
 
 def shipped(name: str) -> Path:
-    """The file of a photograph that a dependency carries."""
+    """The file of a photograph that a dependency ships."""
     package, _, file = name.partition("/")
     if find_spec(package.partition(".")[0]) is None:
         raise Misuse(
@@ -137,32 +139,32 @@ def shipped(name: str) -> Path:
 
 
 def luma_of(path: Path) -> Tensor:
-    """The brightness (H, W) of a picture file, 0 for black to 1 for white."""
+    """The luma (H, W) of an image file, 0 for black to 1 for white."""
     with open_image(path) as picture:
         return luma(torch.from_numpy(decode(picture, False, str(path)) / np.float32(255)))
 
 
 def luma(colours: Tensor) -> Tensor:
-    """Brightness (H, W) of red, green and blue (3, H, W)."""
+    """Luma (H, W) of red, green and blue (3, H, W)."""
     return torch.einsum("chw,c->hw", colours, colours.new_tensor(LUMA))
 
 
-def shrunk(picture: Tensor, scale: int) -> Tensor:
-    """A picture (H, W) as (H / r, W / r), bicubic and smoothed before it is thinned out, rounded to bytes over 255."""
-    small = F.interpolate(picture[None, None], scale_factor=1 / scale, mode="bicubic", antialias=True)[0, 0]
+def downscaled(image: Tensor, scale: int) -> Tensor:
+    """An image (H, W) downscaled to (H / r, W / r), bicubic with antialiasing, rounded to bytes over 255."""
+    small = F.interpolate(image[None, None], scale_factor=1 / scale, mode="bicubic", antialias=True)[0, 0]
     return (small.clamp(0, 1) * 255).round() / 255
 
 
-def trimmed(picture: Tensor, scale: int) -> Tensor:
-    """The picture (H, W) without the last rows and columns that are too few for a whole small pixel."""
-    height, width = picture.shape
-    return picture[: height - height % scale, : width - width % scale]
+def trimmed(image: Tensor, scale: int) -> Tensor:
+    """The image (H, W) without the last rows and columns that make no whole small pixel."""
+    height, width = image.shape
+    return image[: height - height % scale, : width - width % scale]
 
 
-def cut(paths: Sequence[Path], asked: Patches, count: int, rng: np.random.Generator) -> RawPart:
-    """Random patches, each photograph's as often as another's, turned and mirrored at random.
+def cut_patches(paths: Sequence[Path], asked: Patches, count: int, rng: np.random.Generator) -> RawPart:
+    """Random patches, every photograph equally likely, rotated and mirrored at random.
 
-    One photograph is open at a time, so that a folder of any size can be learned from.
+    One photograph is open at a time, so that a folder of any size fits into memory.
     """
     need = asked.size * asked.scale
     x, y = np.empty((count, 1, asked.size, asked.size), np.float32), np.empty((count, need**2), np.float32)
@@ -174,15 +176,15 @@ def cut(paths: Sequence[Path], asked: Patches, count: int, rng: np.random.Genera
                 f"'{path}' has {large.shape[1]}x{large.shape[0]} pixels: expected at least {need}x{need} for"
                 f" patches of size={asked.size}, or a smaller size"
             )
-        small = shrunk(large, asked.scale)
+        small = downscaled(large, asked.scale)
         for row in (chosen == place).nonzero()[0]:
-            few, many = one_patch(small, large, asked, rng)
+            few, many = random_patch(small, large, asked, rng)
             x[row, 0], y[row] = few, many.flatten()
     return RawPart(x, y)
 
 
-def one_patch(small: Tensor, large: Tensor, asked: Patches, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """The same random window (s, s) of a small picture and (r s, r s) of the large one, moved alike."""
+def random_patch(small: Tensor, large: Tensor, asked: Patches, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """One random window (s, s) of a small image and (r s, r s) of the large one, rotated and mirrored alike."""
     size, scale = asked.size, asked.scale
     top, left = (int(rng.integers(side - size + 1)) for side in small.shape)
     turns, mirrored = int(rng.integers(4)), bool(rng.integers(2))

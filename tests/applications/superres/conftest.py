@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from photographs_made import trained, write_photographs
+from superres_factories import trained, write_photographs
 
 from murmuration.ensemble import Ensemble
 
@@ -12,6 +12,6 @@ def photo_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def enlarger(photo_folder: Path) -> Ensemble:
+def upscaler(photo_folder: Path) -> Ensemble:
     """A network with Gaussian weights, trained for three steps."""
     return trained(photo_folder)

@@ -1,4 +1,4 @@
-"""Patches of photographs: which are held out, how they are shrunk, that small and large belong together."""
+"""Patches of photographs: which are held out, how they are downscaled, that small and large belong together."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from PIL import Image
 from murmuration.applications.superres import patches, train
 from murmuration.applications.superres.patches import (
     Patches,
-    cut,
-    divided,
+    cut_patches,
+    downscaled,
     luma_of,
     open_patches,
     patches_named,
     photographs,
-    shrunk,
+    split_photographs,
     trimmed,
 )
 from murmuration.errors import Misuse
@@ -37,9 +37,9 @@ def test_shrinking_is_that_of_pil():
     picture = torch.rand(24, 18, generator=torch.Generator().manual_seed(0))
     by_pil = Image.fromarray(picture.numpy()).resize((6, 8), Image.Resampling.BICUBIC)
     expected = (torch.from_numpy(np.array(by_pil)).clamp(0, 1) * 255).round() / 255
-    torch.testing.assert_close(shrunk(picture, 3), expected, atol=1.01 / 255, rtol=0)
-    assert (shrunk(picture, 3) == expected).float().mean() > 0.95  # the rest rounds the other way
-    assert shrunk(torch.full((255, 255), 0.2), 3).shape == (85, 85)
+    torch.testing.assert_close(downscaled(picture, 3), expected, atol=1.01 / 255, rtol=0)
+    assert (downscaled(picture, 3) == expected).float().mean() > 0.95  # the rest rounds the other way
+    assert downscaled(torch.full((255, 255), 0.2), 3).shape == (85, 85)
 
 
 def test_odd_sides_are_trimmed():
@@ -50,9 +50,9 @@ def test_a_patch_and_its_small_one_show_the_same_place(monkeypatch):
     """Shrinking a large patch gives the small one, away from the edge, in every turn and mirror."""
     picture = torch.nn.functional.avg_pool2d(torch.rand(1, 66, 66, generator=torch.Generator().manual_seed(1)), 5, 1)[0]
     monkeypatch.setattr(patches, "luma_of", lambda path: picture)
-    part = cut([Path("a")], Patches(scale=2, size=12), 40, np.random.default_rng(0))
+    part = cut_patches([Path("a")], Patches(scale=2, size=12), 40, np.random.default_rng(0))
     for small, large in zip(part.inputs[:, 0], part.targets.reshape(-1, 24, 24), strict=True):
-        again = shrunk(torch.from_numpy(large), 2)[2:-2, 2:-2]
+        again = downscaled(torch.from_numpy(large), 2)[2:-2, 2:-2]
         torch.testing.assert_close(again, torch.from_numpy(small)[2:-2, 2:-2], atol=1.01 / 255, rtol=0)
     assert len({patch.tobytes() for patch in part.inputs}) > 35
 
@@ -108,7 +108,7 @@ def test_photographs_of_the_dependencies_are_there():
     camera = luma_of(found["test"][1])
     assert camera.shape == (512, 512)
     assert 0.3 < camera.mean() < 0.7
-    by_bicubic = enlarged(shrunk(camera, 2)[None, None], 2)[0, 0]
+    by_bicubic = enlarged(downscaled(camera, 2)[None, None], 2)[0, 0]
     assert 29 < -10 * (by_bicubic - camera).square().mean().log10() < 31
 
 
@@ -132,10 +132,10 @@ def test_bad_requests_are_one_line(settings: dict, told: str):
 
 
 def test_photographs_that_are_too_few_or_too_small(tmp_path: Path):
-    with pytest.raises(Misuse, match="holds 2 pictures to train on: expected at least 3"):
-        divided([Path("a"), Path("b")], {}, "some", 0)
+    with pytest.raises(Misuse, match="holds 2 images to train on: expected at least 3"):
+        split_photographs([Path("a"), Path("b")], {}, "some", 0)
     with pytest.raises(Misuse, match="expected at least 2, and some in every part"):
-        divided([Path("a"), Path("b")], {"test": []}, "some", 0)
+        split_photographs([Path("a"), Path("b")], {"test": []}, "some", 0)
     folder = write(tmp_path, ["a.png", "b.png", "c.png"])
     with pytest.raises(Misuse, match="has 30x30 pixels: expected at least 40x40 for patches of size=20"):
         open_patches(Patches(folder=str(folder)))

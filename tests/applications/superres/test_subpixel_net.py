@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from photographs_made import grain
 from PIL import Image
+from superres_factories import grain
 
 from murmuration.errors import Misuse
 from murmuration.nets import build_net

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from photographs_made import grain, trained
+from superres_factories import grain, trained
 
-from murmuration.applications.superres.enlarging import answer, enlarge, scale_of
-from murmuration.applications.superres.judging import judge
+from murmuration.applications.superres.evaluation import evaluate
+from murmuration.applications.superres.upscale import predict_image, scale_of, upscale
 from murmuration.engines import assemble, engine
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
@@ -20,13 +20,13 @@ from murmuration.weights import run_members
 
 def draws_of(ensemble: Ensemble, small: torch.Tensor) -> torch.Tensor:
     scale = scale_of(ensemble)
-    return answer(ensemble, small).outputs.view(-1, scale * small.shape[0], scale * small.shape[1])
+    return predict_image(ensemble, small).outputs.view(-1, scale * small.shape[0], scale * small.shape[1])
 
 
-def test_a_crop_of_the_prediction_is_the_prediction_of_the_crop(enlarger):
+def test_a_crop_of_the_prediction_is_the_prediction_of_the_crop(upscaler):
     picture, edge = grain(40, 44), REACH
-    whole = draws_of(enlarger, picture)
-    part = draws_of(enlarger, picture[3:33, 8:40])
+    whole = draws_of(upscaler, picture)
+    part = draws_of(upscaler, picture[3:33, 8:40])
     inside = part[:, 2 * edge : -2 * edge, 2 * edge : -2 * edge]
     same = whole[:, 2 * (3 + edge) : 2 * (33 - edge), 2 * (8 + edge) : 2 * (40 - edge)]
     torch.testing.assert_close(inside, same, atol=2e-6, rtol=0)
@@ -35,10 +35,10 @@ def test_a_crop_of_the_prediction_is_the_prediction_of_the_crop(enlarger):
 
 
 @pytest.mark.parametrize("tile", [7, 16, 64])
-def test_tiles_fit_together(enlarger, tile: int):
+def test_tiles_fit_together(upscaler, tile: int):
     picture = grain(23, 31)
-    whole = answer(enlarger, picture)
-    found = enlarge(enlarger, picture, tile=tile)
+    whole = predict_image(upscaler, picture)
+    found = upscale(upscaler, picture, tile=tile)
     torch.testing.assert_close(found.mean, whole.mean.view(46, 62).float().clamp(0, 1), atol=2e-6, rtol=0)
     torch.testing.assert_close(found.std, whole.epistemic_var.view(46, 62).sqrt().float(), atol=2e-6, rtol=0)
 
@@ -49,36 +49,36 @@ def correlation_of_neighbours(draws: torch.Tensor) -> float:
     return float(((a * b).sum(0) / (a.norm(dim=0) * b.norm(dim=0))).abs().mean())
 
 
-def test_pixels_of_a_draw_vary_together_unlike_local_noise(enlarger):
+def test_pixels_of_a_draw_vary_together_unlike_local_noise(upscaler):
     """On a picture of stripes, pixels four apart have the same surroundings: a function gives them the same answer."""
     picture = (torch.arange(24) % 2).float().expand(24, 24) * 0.8
     inner = slice(2 * REACH, 48 - 2 * REACH)
-    held = replace(enlarger, recipe=recipe("bayes", weights="gaussian:start=0.3,draws=24"))
+    held = replace(upscaler, recipe=recipe("bayes", weights="gaussian:start=0.3,draws=24"))
     functions = draws_of(held, picture)[:, inner, inner]
     assert correlation_of_neighbours(functions) > 0.999
-    with assemble(engine("loop"), enlarger.groups[0].module) as team:
-        population, noisy = enlarger.groups[0].population, []
+    with assemble(engine("loop"), upscaler.groups[0].module) as team:
+        population, noisy = upscaler.groups[0].population, []
         for i in range(24):
             noise = [Noise(0, i)]
-            tensors = enlarger.family.realise(population.own, population.shared, noise, training=True)
+            tensors = upscaler.family.realise(population.own, population.shared, noise, training=True)
             x = picture[None, None, None]
             noisy.append(run_members(team.structure(training=False), tensors.with_buffers({}), x, noise, False))
     local = torch.stack(noisy).detach().view(24, 48, 48)[:, inner, inner]
     assert correlation_of_neighbours(local) < 0.5  # independent noise of 24 draws: about 0.16
 
 
-def test_psnr_never_sees_the_cost_of_the_weights(enlarger):
+def test_psnr_never_sees_the_cost_of_the_weights(upscaler):
     """The same weights under another temperature have the same scores."""
-    hot = replace(enlarger, recipe=recipe("bayes", weights="gaussian:start=0.3,draws=6,beta=7"))
-    assert [each.to_json() for each in judge(hot)] == [each.to_json() for each in judge(enlarger)]
+    hot = replace(upscaler, recipe=recipe("bayes", weights="gaussian:start=0.3,draws=6,beta=7"))
+    assert [each.to_json() for each in evaluate(hot)] == [each.to_json() for each in evaluate(upscaler)]
 
 
 def test_weights_that_are_numbers_have_no_doubt(photo_folder: Path):
-    found = enlarge(trained(photo_folder, weights="point"), grain(9, 9))
+    found = upscale(trained(photo_folder, weights="point"), grain(9, 9))
     assert not found.std.any()
 
 
 def test_other_runs_are_refused():
     ensemble = Ensemble.from_models([torch.nn.Linear(9, 1)], task="regression")
-    with pytest.raises(Misuse, match="does not make pictures of pictures: train one with murmur superres train"):
-        enlarge(ensemble, grain(9, 9))
+    with pytest.raises(Misuse, match="does not map images to images: train one with murmur superres train"):
+        upscale(ensemble, grain(9, 9))

@@ -4,33 +4,41 @@ from pathlib import Path
 
 import pytest
 import torch
-from photographs_made import grain, trained
+from superres_factories import grain, trained
 
-from murmuration.applications.superres.judging import CROP, Photograph, averages, bins, held_out, judge, judged
-from murmuration.applications.superres.page import panels, score_rows, told
+from murmuration.applications.superres.evaluation import (
+    CROP,
+    Reconstruction,
+    error_bins,
+    evaluate,
+    held_out_files,
+    mean_scores,
+    score_photograph,
+)
+from murmuration.applications.superres.page import panels, score_rows, sentences
 
 
-def seen(error: float, std: float, bicubic_error: float = 0.1) -> Photograph:
+def seen(error: float, std: float, bicubic_error: float = 0.1) -> Reconstruction:
     """A photograph enlarged with the same error everywhere, and bicubic's worse in one window of the second row."""
     side = 2 * CROP
     truth = 0.5 * grain(2 * side, 2 * side)
     plain = truth + bicubic_error
     plain[side + 3, 5] += 0.3
     spread = std * (1 + grain(2 * side, 2 * side, seed=1))
-    return Photograph("a", truth[::2, ::2], truth, plain, truth + error, spread)
+    return Reconstruction("a", truth[::2, ::2], truth, plain, truth + error, spread)
 
 
 def test_scores_are_those_of_the_whole_photograph():
-    found = judged(seen(error=0.01, std=0.0), noise_std=0.02)
+    found = score_photograph(seen(error=0.01, std=0.0), noise_std=0.02)
     assert found.psnr == pytest.approx(40.0, abs=1e-3)
     assert found.psnr_bicubic == pytest.approx(20.0, abs=0.1)
-    assert found.doubt.noise_share == pytest.approx(4.0, rel=1e-3)
+    assert found.uncertainty.noise_fraction == pytest.approx(4.0, rel=1e-3)
     assert score_rows([found])[0][1:4] == [f"{found.psnr_bicubic:.2f}", "40.00", f"+{found.gain:.2f}"]
 
 
 def test_the_window_shown_is_where_bicubic_errs_most():
     whole = seen(error=0.01, std=0.01)
-    shown = judged(whole, 0.02).shown
+    shown = score_photograph(whole, 0.02).crop
     assert shown.small.shape == (CROP, CROP)
     assert torch.equal(shown.truth, whole.truth[2 * CROP :, : 2 * CROP])
     labels = [panel.label for panel in panels(shown)]
@@ -40,21 +48,25 @@ def test_the_window_shown_is_where_bicubic_errs_most():
 
 
 def test_sentences_are_no_kinder_than_numbers():
-    worse = told([judged(seen(error=0.2, std=0.001), 0.02)])
+    worse = sentences([score_photograph(seen(error=0.2, std=0.001), 0.02)])
     assert "dB below bicubic's" in worse[0]
-    assert "hardly tell where errors are" in worse[1]
-    assert "it does not say how far off a pixel may be" in worse[2]
-    sure = told([judged(seen(error=0.01, std=0.0), 0.02)])
+    assert "hardly show where errors are" in worse[1]
+    assert "it says little about the size of errors" in worse[2]
+    sure = sentences([score_photograph(seen(error=0.01, std=0.0), 0.02)])
     assert "dB above bicubic's" in sure[0]
-    assert sure[1:] == ["The weights are numbers and there is one network, so there is no uncertainty to show."]
+    assert sure[1:] == [
+        "There is one network with deterministic weights, so there is no epistemic uncertainty to show."
+    ]
 
 
-def test_a_run_is_judged_on_photographs_it_never_saw(photo_folder: Path, enlarger):
-    found = judge(enlarger)
-    assert [each.shown.name for each in found] == [path.stem for path in held_out(enlarger.manifest)]
-    assert averages(found)["psnr"] == sum(each.psnr for each in found) / len(found)
+def test_a_run_is_judged_on_photographs_it_never_saw(photo_folder: Path, upscaler):
+    found = evaluate(upscaler)
+    assert [each.crop.name for each in found] == [path.stem for path in held_out_files(upscaler.manifest)]
+    assert mean_scores(found)["psnr"] == sum(each.psnr for each in found) / len(found)
     errors = torch.cat([each.error for each in found])
-    assert sum(error**2 for _, error in bins(found)) / 10 == pytest.approx(float(errors.square().mean()), rel=0.01)
+    assert sum(error**2 for _, error in error_bins(found)) / 10 == pytest.approx(
+        float(errors.square().mean()), rel=0.01
+    )
 
 
 def test_an_ensemble_of_numbers_has_doubt_too(photo_folder: Path):
@@ -64,12 +76,12 @@ def test_an_ensemble_of_numbers_has_doubt_too(photo_folder: Path):
 
     data = open_patches(Patches(scale=3, size=6, count=32, folder=str(photo_folder)))
     ensemble = train(data, members=2, plan=Plan(epochs=1, lr=1e-3))
-    (found,) = judge(ensemble)
-    assert found.doubt.weights_share > 0
-    assert found.shown.scale == 3
+    (found,) = evaluate(ensemble)
+    assert found.uncertainty.epistemic_fraction > 0
+    assert found.crop.scale == 3
 
 
 def test_a_run_of_numbers_is_judged(photo_folder: Path):
-    (found,) = judge(trained(photo_folder, weights="point"))
+    (found,) = evaluate(trained(photo_folder, weights="point"))
     assert found.psnr > 10
-    assert found.doubt.weights_share == 0
+    assert found.uncertainty.epistemic_fraction == 0
