@@ -30,8 +30,7 @@ from murmuration.nets import build_net
 from murmuration.recipe import Plan, Recipe
 from murmuration.training import Job, begin
 from murmuration.training.step import Batch, step
-from murmuration.weights.gaussian import distributions
-from murmuration.weights.spreads import std_of
+from murmuration.weights.gaussian import distribution_names
 
 NET, SHAPE, CLASSES, BATCH, DRAWS = "lenet5", (1, 32, 32), 10, 128, 30
 STEPS = 20  # steps a timing
@@ -88,7 +87,7 @@ def drawn_by_hand(ensemble: Ensemble, x: Tensor) -> Callable[[], Tensor]:
     """A loop over draws: weights are drawn, the network is called with them."""
     group, weighs = ensemble.groups[0], ensemble.recipe.weighs
     own = {name: tensor[0] for name, tensor in group.population.own.items()}
-    stds = {name: std_of(weighs.spread, own[name + ":spread"], own[name]) for name in distributions(own)}
+    stds = {name: weighs.std(name, own) for name in distribution_names(own)}
     module = group.module.eval()
 
     @torch.no_grad()

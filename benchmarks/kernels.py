@@ -32,10 +32,11 @@ from torch.func import functional_call, jacrev, vmap
 from murmuration.memory import keep_freed_memory
 from murmuration.nets.dense import mlp
 from murmuration.population import Named, Population, populate
-from murmuration.sharing import sharing_named, with_factors
+from murmuration.recipe_text import parse
+from murmuration.sharing import SHARING
 from murmuration.streams import generator, global_stream
 from murmuration.tangent_kernels import Blocks, member_kernels
-from murmuration.weights import Family, family_of, outline_of, weights_named
+from murmuration.weights import WEIGHTS, NetworkWeights, trace_kernels
 
 ROUTES = ("ours", "tutorial")
 
@@ -59,7 +60,7 @@ MAIN, TEN, TINY = Setting(), Setting(width=256, outputs=10), Setting(width=8, in
 class Work:
     module: nn.Module
     population: Population
-    family: Family
+    family: NetworkWeights
     x: Tensor
 
 
@@ -71,11 +72,11 @@ def work_of(setting: Setting) -> Work:
             return mlp((setting.features,), setting.outputs, hidden=(setting.width,) * setting.hidden_layers)
 
     x = torch.randn(setting.inputs, setting.features, generator=torch.Generator().manual_seed(0))
-    module, sharing = build(0), sharing_named("rank-one")
-    outline = outline_of(module, x[:2])
-    members = populate(build, setting.members, sharing.predicate(module, outline))
-    population = with_factors(members, sharing, outline, lambda member: generator(0, "factors", member))
-    return Work(module, population, family_of(weights_named("point"), outline), x)
+    module, sharing = build(0), parse("rank-one", "sharing", SHARING)
+    trace = trace_kernels(module, x[:2])
+    members = populate(build, setting.members, sharing.predicate(module, trace))
+    population = sharing.add_factors(members, trace, lambda member: generator(0, "factors", member))
+    return Work(module, population, parse("point", "weights", WEIGHTS).in_network(trace), x)
 
 
 def ours(work: Work) -> Blocks:

@@ -12,7 +12,7 @@ with the same options, it goes on from the last whole epoch and ends with the sa
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,12 +33,13 @@ from murmuration.data.images import adapt_images
 from murmuration.data.preparation import ImagePreparation
 from murmuration.errors import Failure, Misuse
 from murmuration.ood import member_features
-from murmuration.weights import weights_named
+from murmuration.recipe_text import parse
+from murmuration.weights import WEIGHTS as FAMILIES
 
 # A draw of weights is one function, which is what the generator should face. On 1,258 digits a beta of 0.1 leaves a
 # discriminator that finds negatives of digits as real as digits. Nothing is warmed up, so that a longer run begins as a
 # shorter one does.
-WEIGHTS = "gaussian:estimator=draw,beta=0.01,warm=0"
+WEIGHTS = "gaussian:estimator=draw,beta=0.01,kl_warmup=0"
 STATE = "gan.json"  # where the game stands; names the file with its tensors
 SCORED = 2000  # pictures at most that are compared with as many real ones
 JUDGED = 500  # pictures at most of each kind that the discriminator gives its opinion of
@@ -93,7 +94,7 @@ def open_pictures(source: str, size: int, most: int | None) -> Data:
 def begin(chosen: argparse.Namespace, data: Data) -> tuple[Game, dict[str, Any]]:
     """The game as it begins, and all that decides how it goes: a run can only go on with the same."""
     play = Play(chosen.latent, chosen.epochs, chosen.batch, chosen.lr, chosen.seed)
-    weights, channels = weights_named(chosen.weights), data.input_shape[0]
+    weights, channels = parse(chosen.weights, "weights", FAMILIES), data.input_shape[0]
     game = adversarial.begin(
         partial(generator, channels, chosen.size, latent=chosen.latent, width=chosen.width),
         partial(discriminator, channels, chosen.size, width=chosen.width),
@@ -103,8 +104,9 @@ def begin(chosen: argparse.Namespace, data: Data) -> tuple[Game, dict[str, Any]]
     )
     settings = {"data": data.fingerprint, "examples": len(data.train), "size": chosen.size, "width": chosen.width}
     settings |= {name: value for name, value in asdict(play).items() if name != "epochs"}
-    settings |= {"weights": weights.kind, **asdict(weights)}
-    return game, settings | {"epochs of warming up": int(play.epochs * getattr(weights, "warm", 0))}
+    settings |= {"weights": chosen.weights.partition(":")[0]}
+    settings |= {each.name: str(getattr(weights, each.name)) for each in fields(weights)}
+    return game, settings | {"epochs of warming up": int(play.epochs * getattr(weights, "kl_warmup", 0))}
 
 
 @dataclass(frozen=True)

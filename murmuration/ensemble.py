@@ -21,9 +21,8 @@ from murmuration.posthoc.serialization import to_json
 from murmuration.predictive import Predictive
 from murmuration.recipe import Recipe
 from murmuration.runs import POSTHOC, create_run, read_json, save_members, write_json
-from murmuration.weights import Family, NotDirect, Outline, family_of
-from murmuration.weights.families import OUT, explicit
-from murmuration.weights.outline import outline_from_json
+from murmuration.weights import KernelTrace, NetworkWeights, NotDirect
+from murmuration.weights.family import OUT, effective_kernel
 
 FEW = 16  # inputs: up to so many, weight draws are stacked in any network
 STREAM = 4096  # inputs per batch of `stream`
@@ -93,14 +92,14 @@ class Ensemble:
         raise Misuse(f"member {index + self.members}: the ensemble has {self.members}")
 
     @property
-    def outline(self) -> Outline:
+    def kernel_trace(self) -> KernelTrace:
         """The kernels of the network, where the recipe does something with them."""
-        return outline_from_json(self.manifest.get("outline"))
+        return KernelTrace.from_json(self.manifest.get("kernels"))
 
     @property
-    def family(self) -> Family:
+    def family(self) -> NetworkWeights:
         """The weight family of this network."""
-        return family_of(self.recipe.weighs, self.outline, inside=self.recipe.shares.bias == "inside")
+        return self.recipe.weighs.in_network(self.kernel_trace, bias_inside=self.recipe.shares.bias_inside)
 
     def predict(self, x: Tensor | np.ndarray, *, draws: int | None = None, calibrated: bool = True) -> Predictive:
         """The predictive distribution for inputs (N, ...): outputs (S, N, K).
@@ -109,7 +108,7 @@ class Ensemble:
         times draws. The calibrator, if there is one, is applied unless `calibrated` is False.
         """
         inputs = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x).float()
-        times = self.recipe.weighs.times(draws)
+        times = self.recipe.weighs.resolve_draws(draws)
         outputs = torch.cat([self._outputs(group, inputs, times) for group in self.groups]).cpu()
         made = Predictive(outputs, self.likelihood or Categorical(outputs.shape[-1]))
         return self.posthoc.calibrated(made) if self.posthoc is not None and calibrated else made
@@ -139,7 +138,7 @@ class Ensemble:
         raises an error of some kind and falls through; any other mistake is raised again without stacking.
         """
         parameters = dict(group.module.named_parameters())
-        dense = all(parameters[name].dim() == 2 for name in self.outline.names)
+        dense = all(parameters[name].dim() == 2 for name in self.kernel_trace.names)
         direct = (engine("stacked", direct=True),) if dense else ()
         mapped = (engine("stacked"),) if len(x) <= FEW else ()
         candidates = () if draws == 1 else (*direct, *mapped)
@@ -175,14 +174,14 @@ def load_posthoc(path: Path) -> PostHoc | None:
         raise error if str(file) in str(error) else Failure(f"{file}: {error}") from None
 
 
-def _as_module(group: MemberGroup, index: int, family: Family) -> nn.Module:
+def _as_module(group: MemberGroup, index: int, family: NetworkWeights) -> nn.Module:
     """A member as a module of its own, with rank-one factors and masks multiplied into its kernels."""
     module, population = copy.deepcopy(group.module), group.population
     own = {name: tensor[index] for name, tensor in {**population.own, **population.buffers}.items()}
     tensors = {**own, **population.shared}
-    plain = {name: explicit(kernel, tensors, tensors[name]) for name, kernel in family.how.kernels.items()}
-    if family.how.inside:
-        scaled = {bias: tensors.get(name + OUT) for name in plain for bias in family.how.kernels[name].biases}
+    plain = {name: effective_kernel(kernel, tensors, tensors[name]) for name, kernel in family.spec.kernels.items()}
+    if family.spec.bias_inside:
+        scaled = {bias: tensors.get(name + OUT) for name in plain for bias in family.spec.kernels[name].biases}
         plain |= {bias: tensors[bias] * out for bias, out in scaled.items() if out is not None}
     module.load_state_dict({**tensors, **plain}, strict=False)
     return module.eval()

@@ -37,7 +37,6 @@ from murmuration.runs import (
 from murmuration.runs import sweep as sweep_up
 from murmuration.training import Job, begin, choose_engine
 from murmuration.training.frozen import at_work
-from murmuration.weights.gaussian import Gaussian
 
 
 def fit(
@@ -113,7 +112,7 @@ def job_for(
         raise Misuse(f"a likelihood of {likelihood.task} for data of {data.task}: give one that fits the targets")
     source = _source(net or default_net(data), data, likelihood)
     weights, body = recipe.weighs, next(trained(recipe.shares.frozen, "backbone:frozen", net, source), None)
-    around = trained(weights.around, "moped:around", net, source) if isinstance(weights, Gaussian) else ()
+    around = trained(weights.init_from, "moped:init_from", net, source)
     return Job(source.build, data, likelihood, recipe, plan, backbone=body, around=tuple(around)), source
 
 
@@ -138,13 +137,12 @@ def resume(
     likelihood, source = likelihood_from_json(manifest["likelihood"]), source_again(manifest, net)
     _check(source, opened, likelihood)
     chosen, plan = recipe_from_json(manifest["recipe"]), plan_from_json(manifest["plan"])
-    kept = read_tensors(path / BACKBONE) if chosen.shares.frozen != "no" else None
+    kept = read_tensors(path / BACKBONE) if chosen.shares.frozen else None
     body = None if kept is None else filled(source.build(), kept, path / BACKBONE)
     job = Job(source.build, opened, likelihood, chosen, plan, backbone=body)
     work = replace(at_work(job), gamma=manifest.get("gamma"))
     progress = load_checkpoint(path)
-    around = isinstance(chosen.weighs, Gaussian) and chosen.weighs.around != "no"
-    if progress is None and (around or "pruning" in manifest):
+    if progress is None and (chosen.weighs.init_from or "pruning" in manifest):
         raise Failure(f"{path} was killed before its first weights were written: remove it and begin anew")
     engine = engine_from(manifest)
     show(f"engine {engine.name}: as before", 0, 0, None)
@@ -168,14 +166,14 @@ def load(path: str | Path, *, net: Net | None = None, guarded: bool = True) -> E
     )
 
 
-def trained(what: str, setting: str, net: Net | None, source: NetSource) -> Iterator[nn.Module]:
+def trained(what: bool | str, setting: str, net: Net | None, source: NetSource) -> Iterator[nn.Module]:
     """The trained networks that a setting asks for: none, the one given (`yes`), or the members of a run."""
-    if what == "yes":
+    if what is True:
         if not isinstance(net, nn.Module):
             name = setting.partition(":")[2]
             raise Misuse(f"{name}=yes needs a trained net: give an nn.Module, or a run's directory as {setting}=runs/x")
         yield filled(source.build(), net.state_dict(), "the net")
-    elif what != "no":
+    elif what:
         run = load(what, net=None if isinstance(net, str) else net, guarded=False)
         yield from (filled(source.build(), run.member(i).state_dict(), what) for i in range(run.members))
 

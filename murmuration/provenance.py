@@ -23,7 +23,7 @@ def describe(job: Job, source: NetSource, engine: Engine, reason: str) -> dict[s
         "net": source.record,
         "input_shape": list(data.input_shape),
         "likelihood": job.likelihood.to_json(),
-        **({"outline": job.outline.to_json()} if job.recipe.needs_outline else {}),
+        **({"kernels": job.kernel_trace.to_json()} if job.recipe.needs_kernels else {}),
         "data": {
             "name": data.name,
             "source": data.source,

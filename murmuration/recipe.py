@@ -16,9 +16,9 @@ from murmuration.dynamics.optimisers import Decay, Optimiser
 from murmuration.dynamics.schedules import Moment
 from murmuration.errors import Misuse, unknown
 from murmuration.posthoc.config import PostHocConfig
-from murmuration.sharing import SHARING, Sharing, sharing_named
-from murmuration.weights import WEIGHTS, Weights, weights_named
-from murmuration.weights.gaussian import Gaussian
+from murmuration.recipe_text import parse
+from murmuration.sharing import SHARING, Sharing
+from murmuration.weights import WEIGHTS, WeightFamily
 
 ANSWERS: dict[str, dict[str, Any]] = {
     "sharing": SHARING,
@@ -47,28 +47,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         coupling_named(self.coupling)
-        self._require_one_prior()
-        if self.shares.what == "all" and self.weighs.kind == "point":
+        self.weighs.check_dynamics(self.ivon or Optimiser("sgd"))
+        if self.shares.what == "all" and not (self.weighs.stochastic or self.weighs.separates_members):
             raise Misuse(f"sharing {self.sharing} with weights point: members would be equal for ever; write masks")
-
-    def _require_one_prior(self) -> None:
-        """Refuse standard deviations that nothing keeps positive, and a prior that would count twice or not at all."""
-        weights = self.weighs
-        pairs = isinstance(weights, Gaussian) and weights.spread == "std"
-        if self.ivon is None and pairs:
-            raise Misuse(f"spread=std with dynamics {self.dynamics}: it could become negative; write spread=rho")
-        if self.ivon is None:
-            return
-        if not isinstance(weights, Gaussian) or not pairs or weights.beta or weights.where == "factors":
-            raise Misuse(
-                f"dynamics {self.dynamics} with weights {self.weights}: it moves standard deviations, and its decay is"
-                " the prior, around 0; write weights gaussian:estimator=draw,spread=std,beta=0"
-            )
-        if weights.start != Gaussian.start or weights.around != "no":
-            raise Misuse(
-                f"weights {self.weights} with dynamics {self.dynamics}: spreads begin as its std says, around"
-                " fresh weights; leave start and around out"
-            )
 
     def __str__(self) -> str:
         return f"{self.name}: " + ", ".join(f"{question} {answer}" for question, answer in self.answers().items())
@@ -76,12 +57,12 @@ class Recipe:
     @property
     def shares(self) -> Sharing:
         """What members share, spelled out."""
-        return sharing_named(self.sharing)
+        return parse(self.sharing, "sharing", SHARING)
 
     @property
-    def weighs(self) -> "Weights | Gaussian":
+    def weighs(self) -> WeightFamily:
         """What a weight is, spelled out."""
-        return weights_named(self.weights)
+        return parse(self.weights, "weights", WEIGHTS)
 
     @property
     def ivon(self) -> Ivon | None:
@@ -89,9 +70,9 @@ class Recipe:
         return dynamics_named(self.dynamics)
 
     @property
-    def needs_outline(self) -> bool:
+    def needs_kernels(self) -> bool:
         """Whether it matters which parameters of a network are kernels."""
-        return self.shares.rank_one or self.weighs.kind != "point"
+        return self.shares.needs_kernels or self.weighs.needs_kernels
 
     @property
     def repulsion(self) -> Repulsion | None:
@@ -157,7 +138,7 @@ PRESETS = {
         "the same for the last layer alone, on a body of numbers",
     ),
     "ivon": (
-        Recipe("ivon", weights="gaussian:estimator=draw,spread=std,beta=0", dynamics="ivon", members=1),
+        Recipe("ivon", weights="gaussian:estimator=draw,std_param=std,beta=0", dynamics="ivon", members=1),
         "one network whose weights are distributions, moved by natural gradients (Shen et al. 2024)",
     ),
     "rank1-bnn": (

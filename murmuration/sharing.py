@@ -1,29 +1,23 @@
-"""Answers to the first question: what do members share?
+"""What members share: the answers to the first question.
 
-| written | what it means |
-|---|---|
-| `own` | nothing |
-| `all` | everything: what tells members apart is what a weight is, such as masks |
-| `head` | the head, on bodies of their own |
-| `backbone` | the body, under heads of their own |
-| `backbone:frozen=runs/x` | the body of a trained run as it is, never trained further; `frozen=yes`: of the net given |
-| `names:shared=body.*` | the parameters whose names match one of these patterns (several with `;` between) |
-| `rank-one` | all kernels, each scaled by factors of the member's own (BatchEnsemble, Wen et al. 2020) |
-| `rank-one-uv` | the same in the convention of Velikanov et al. (2022): u after, v before each activation |
+A parameter is shared by all members or each member has its own; `Sharing.predicate` decides by name. With rank-one
+sharing (BatchEnsemble, Wen et al. 2020) all kernels are shared and each member has factors that scale their input and
+output channels: `op(x * in, K) * out`.
 
-Settings of the last two: `init` is the law of the factors (`normal_1_0.5`, `rademacher`, `sign_0.75`, `ones`,
-`interpolation_0.3`, ...), one for every channel, of a flattened picture too. `bias` is `own`, `last` (own beside the
-last kernel: a shared one there would tie independent members together), `shared`, or `inside` (shared, and scaled with
-the outputs). `norm` says whether batch normalisation is `own` or has one scale and shift for all (its statistics are
-always own: members run apart), `first` and `last` whether inputs of the first and outputs of the last kernel are
-scaled, `pace` multiplies the factors' learning rate, and `decay=yes` lets weight decay act on them. `gamma` belongs to
-all: shared tensors move by gamma / M times the sum of members' gradients; 1 is their mean, `M` their sum, `smooth` lies
-between by what the members' tangent kernels have in common at the start.
+The settings of rank-one sharing: `init` is the distribution of the factors, one per channel (the positions of a
+flattened image count as one channel). `bias` is `own`, `last` (own beside the last kernel only: a shared one there
+would tie independent members together), `shared`, or `inside` (shared, and scaled with the outputs). `norm` says
+whether the scale and shift of normalising layers are `own` or `shared`; running statistics are always own. `first` and
+`last` say whether inputs of the first and outputs of the last kernel are scaled.
+
+`gamma` belongs to every sharing: shared tensors move by gamma / M times the sum of the members' gradients. 1 is their
+mean, `M` their sum, `smooth` a value between the two that is measured from the members' tangent kernels at
+initialisation.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 
 import torch
@@ -31,19 +25,13 @@ from torch import Tensor, nn
 
 from murmuration.errors import Misuse, unknown
 from murmuration.population import Named, Population
-from murmuration.weights.families import INTO, OUT
-from murmuration.weights.laws import law_named
-from murmuration.weights.outline import Kernel, Outline
-from murmuration.written import number, read
+from murmuration.recipe_text import FIXED, Answer
+from murmuration.weights.distributions import Distribution, Normal
+from murmuration.weights.family import INTO, OUT, Streams
+from murmuration.weights.kernel_trace import KernelTrace
 
-CHOICES = {
-    "bias": ("own", "last", "shared", "inside"),
-    "norm": ("own", "shared"),
-    "first": ("yes", "no"),
-    "last": ("yes", "no"),
-    "decay": ("no", "yes"),
-}
-SCALING = ("init", "bias", "norm", "first", "last", "pace", "decay")  # settings of rank-one alone
+CHOICES = {"bias": ("own", "last", "shared", "inside"), "norm": ("own", "shared")}
+RANK_ONE_ONLY = ("init", "bias", "norm", "first", "last", "lr_multiplier", "decay")
 SMOOTH = "smooth"
 
 
@@ -51,56 +39,70 @@ SMOOTH = "smooth"
 class Sharing:
     """What members share."""
 
-    what: str
-    shared: str = ""  # patterns of names, for `names`
-    gamma: str = "1"
-    frozen: str = "no"  # no, yes (the net as it is given), or the directory of a run
-    init: str = "normal_1_0.5"
+    what: str = field(metadata=FIXED)  # own, all, head, backbone, names or rank-one
+    shared: str = ""  # for `names`: patterns of parameter names, with ; between
+    gamma: float | str = 1.0  # a number, "M" or "smooth"
+    frozen: bool | str = False  # True: the backbone of the net given is never trained; a string: that of this run
+    init: Distribution = field(default=Normal(1.0, 0.5))
     bias: str = "last"
     norm: str = "own"
-    first: str = "yes"
-    last: str = "yes"
-    pace: float = 1.0
-    decay: str = "no"
+    first: bool = True
+    last: bool = True
+    lr_multiplier: float = 1.0  # of the factors' learning rate
+    decay: bool = False  # whether weight decay acts on the factors
 
     def __post_init__(self) -> None:
-        for field, known in CHOICES.items():
-            if getattr(self, field) not in known:
-                raise unknown(field, getattr(self, field), known)
-        law_named(self.init)
-        if not (math.isfinite(self.pace) and self.pace >= 0):
-            raise Misuse(f"pace={self.pace}: need a number that is not negative, such as 0.5")
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+        if not (math.isfinite(self.lr_multiplier) and self.lr_multiplier >= 0):
+            raise Misuse(f"lr_multiplier={self.lr_multiplier}: need a number that is not negative, such as 0.5")
         if (self.what == "names") != bool(self.shared):
             raise Misuse("sharing names needs patterns of what is shared, and nothing else does: names:shared=body.*")
-        if self.frozen != "no" and self.what != "backbone":
-            raise Misuse(
-                f"frozen={self.frozen} with sharing {self.what}: only a backbone can be; write backbone:frozen=yes"
-            )
-        idle = [each.name for each in fields(self) if each.name in SCALING and getattr(self, each.name) != each.default]
-        if idle and not self.rank_one:
-            raise Misuse(f"{idle[0]}={getattr(self, idle[0])} with sharing {self.what}: only rank-one has factors")
-        self.gamma_of(members=1, smooth=1.0)
+        if self.frozen and self.what != "backbone":
+            given = "yes" if self.frozen is True else self.frozen
+            raise Misuse(f"frozen={given} with sharing {self.what}: only a backbone can be; write backbone:frozen=yes")
+        changed = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        unused = [name for name in changed if name in RANK_ONE_ONLY]
+        if unused and not self.rank_one:
+            raise Misuse(f"{unused[0]}={getattr(self, unused[0])} with sharing {self.what}: only rank-one has factors")
+        if self.gamma not in ("M", SMOOTH) and not (
+            isinstance(self.gamma, int | float) and math.isfinite(self.gamma) and self.gamma > 0
+        ):
+            raise Misuse(f"gamma={self.gamma}: write 1 (mean), M (sum), smooth, or a positive number")
 
     @property
     def rank_one(self) -> bool:
         return self.what == "rank-one"
 
+    @property
+    def needs_kernels(self) -> bool:
+        """Whether the kernels of the network must be traced."""
+        return self.rank_one
+
+    @property
+    def needs_parts(self) -> bool:
+        """Whether the network must consist of a `body` and a `head`."""
+        return self.what in ("head", "backbone")
+
+    @property
+    def bias_inside(self) -> bool:
+        """Whether the factors of a kernel's outputs scale its bias too."""
+        return self.bias == "inside"
+
     def gamma_of(self, *, members: int, smooth: float | None) -> float:
-        """The factor gamma(M) of shared gradients; `smooth` is the measured one."""
+        """The factor gamma(M) of shared gradients; `smooth` is the measured one, None for a single member."""
         if self.gamma == "M":
             return float(members)
         if self.gamma == SMOOTH:
-            return 1.0 if smooth is None else smooth  # None: there is one member
-        value = number(self.gamma, "gamma")
-        if not (math.isfinite(value) and value > 0):
-            raise Misuse(f"gamma={self.gamma}: write 1 (mean), M (sum), smooth, or a positive number")
-        return value
+            return 1.0 if smooth is None else smooth
+        return float(self.gamma)
 
-    def predicate(self, module: nn.Module, outline: Outline | None) -> Callable[[str], bool]:
-        """Which parameters of a network, by name, all members share."""
+    def predicate(self, module: nn.Module, trace: KernelTrace | None) -> Callable[[str], bool]:
+        """The function that says of a parameter's name whether members share it."""
         if self.rank_one:
-            assert outline is not None
-            return self._rank_one_predicate(module, outline)
+            assert trace is not None
+            return self._rank_one_predicate(module, trace)
         patterns = [pattern.strip() for pattern in self.shared.split(";")]
         if self.what == "names":
             require_matches(patterns, [name for name, _ in module.named_parameters()])
@@ -112,10 +114,10 @@ class Sharing:
             "names": lambda name: any(fnmatchcase(name, pattern) for pattern in patterns),
         }[self.what]
 
-    def _rank_one_predicate(self, module: nn.Module, outline: Outline) -> Callable[[str], bool]:
-        biases = {bias for kernel in outline.kernels for bias in kernel.biases}
+    def _rank_one_predicate(self, module: nn.Module, trace: KernelTrace) -> Callable[[str], bool]:
+        biases = {bias for kernel in trace.kernels for bias in kernel.biases}
         norms = set(norm_parameters(module))
-        final = outline.kernels[-1].biases if outline.kernels else ()
+        final = trace.kernels[-1].biases if trace.kernels else ()
 
         def shared(name: str) -> bool:
             if name in biases:
@@ -124,39 +126,58 @@ class Sharing:
 
         return shared
 
+    def add_factors(self, population: Population, trace: KernelTrace, streams: Streams) -> Population:
+        """The population with rank-one factors `K:in` (M, C_in) and `K:out` (M, C_out) among its own tensors.
 
-SHARING = {
-    "own": Sharing("own"),
-    "all": Sharing("all"),
-    "head": Sharing("head"),
-    "backbone": Sharing("backbone"),
-    "names": Sharing("names", shared="*"),
-    "rank-one": Sharing("rank-one"),
-    "rank-one-uv": Sharing("rank-one", bias="inside", first="no", last="no"),
+        A single member has none, nor has a sharing that is not rank-one.
+        """
+        if not self.rank_one or population.members == 1:
+            return population
+        generators = [streams(member) for member in range(population.members)]
+
+        def drawn(count: int, kernel: str) -> Tensor:
+            dtype = population.shared[kernel].dtype
+            return torch.stack([self.init.sample((count,), generator, dtype=dtype) for generator in generators])
+
+        factors: Named = {}
+        for kernel in trace.kernels:
+            if self.first or kernel is not trace.kernels[0]:
+                factors[kernel.name + INTO] = drawn(kernel.channels, kernel.name)
+            if self.last or kernel is not trace.kernels[-1]:
+                factors[kernel.name + OUT] = drawn(kernel.outputs, kernel.name)
+        return replace(population, own={**population.own, **factors})
+
+
+SHARING: dict[str, Answer[Sharing]] = {
+    "own": Answer(Sharing("own"), "nothing: every member has its own parameters"),
+    "all": Answer(Sharing("all"), "every parameter; members differ by their weight family, such as masks"),
+    "head": Answer(Sharing("head"), "the head; every member has its own body"),
+    "backbone": Answer(
+        Sharing("backbone"), "the body; every member has its own head. frozen=runs/x takes a trained body as it is"
+    ),
+    "names": Answer(Sharing("names", shared="*"), "parameters whose names match patterns: names:shared=body.*"),
+    "rank-one": Answer(
+        Sharing("rank-one"), "all kernels, scaled by factors of each member (BatchEnsemble, Wen et al. 2020)"
+    ),
+    "rank-one-uv": Answer(
+        Sharing("rank-one", bias="inside", first=False, last=False),
+        "rank-one in the convention of Velikanov et al. (2022): u after, v before each activation",
+    ),
 }
 
 
-def sharing_named(text: str) -> Sharing:
-    """The answer that a text stands for.
+def sharing_where(module: nn.Module, shared: Callable[[str], bool]) -> Sharing:
+    """The sharing of the parameters of a network for which a predicate on their names holds.
 
-    >>> sharing_named("rank-one:init=rademacher,gamma=M").gamma_of(members=4, smooth=None)
-    4.0
-    """
-    return read(text, "sharing", SHARING, fixed=("what",))
-
-
-def sharing_where(module: nn.Module, shared: Callable[[str], bool]) -> str:
-    """The text that stands for sharing the parameters of a network for which a predicate on their names holds.
-
-    >>> sharing_where(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), lambda name: name.startswith("0"))
-    'names:shared=0.weight;0.bias'
+    >>> sharing_where(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), lambda name: name.startswith("0")).shared
+    '0.weight;0.bias'
     """
     names = [name for name, _ in module.named_parameters() if shared(name)]
-    return f"names:shared={';'.join(names)}" if names else "own"
+    return Sharing("names", shared=";".join(names)) if names else Sharing("own")
 
 
 def require_matches(patterns: list[str], names: list[str]) -> None:
-    """Refuse a pattern that no name matches: what it was meant to share would not be shared."""
+    """Raise Misuse for a pattern that no name matches."""
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise unknown("names of parameters", pattern, names)
@@ -174,33 +195,5 @@ def norm_parameters(module: nn.Module) -> list[str]:
 
 
 def is_factor(name: str) -> bool:
-    """Whether an own tensor scales the channels of a shared kernel."""
+    """Whether a tensor is a rank-one factor."""
     return name.endswith((INTO, OUT))
-
-
-def with_factors(
-    population: Population, sharing: Sharing, outline: Outline, streams: Callable[[int], torch.Generator]
-) -> Population:
-    """The population with the factors that tell its members apart; one member alone has nobody to differ from."""
-    if not sharing.rank_one or population.members == 1:
-        return population
-    law = law_named(sharing.init)
-    generators = [streams(member) for member in range(population.members)]
-
-    def drawn(count: int, kernel: str) -> Tensor:
-        kind = population.shared[kernel].dtype
-        return torch.stack([law.sample((count,), generator, dtype=kind) for generator in generators])
-
-    factors: Named = {}
-    for kernel in outline.kernels:
-        factors |= _factors(kernel, sharing, outline, drawn)
-    return Population(population.members, {**population.own, **factors}, population.shared, population.buffers)
-
-
-def _factors(kernel: Kernel, sharing: Sharing, outline: Outline, drawn: Callable[[int, str], Tensor]) -> Named:
-    found = {}
-    if sharing.first == "yes" or kernel is not outline.kernels[0]:
-        found[kernel.name + INTO] = drawn(kernel.channels, kernel.name)
-    if sharing.last == "yes" or kernel is not outline.kernels[-1]:
-        found[kernel.name + OUT] = drawn(kernel.outputs, kernel.name)
-    return found

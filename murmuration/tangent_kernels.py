@@ -37,12 +37,12 @@ from torch.utils._pytree import tree_leaves
 
 from murmuration.errors import Misuse, unknown
 from murmuration.population import KEPT, Named, Population
-from murmuration.weights import Family, How, Structure
+from murmuration.weights import ForwardSpec, NetworkWeights, Structure
 from murmuration.weights.acting import Acting, acting_on
-from murmuration.weights.families import INTO, OUT
-from murmuration.weights.masks import is_dropout
+from murmuration.weights.dropout_masks import is_dropout
+from murmuration.weights.family import INTO, OUT
+from murmuration.weights.kernel_trace import LINEARS, bias_of, widened
 from murmuration.weights.operators import Intercept, is_getter
-from murmuration.weights.outline import LINEARS, bias_of, widened
 
 MEAN, EACH = "mean", "each"
 BUDGET = 1 << 22  # numbers that are held for a moment
@@ -62,7 +62,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Window:
-    """How a convolution moves over its input, or a transposed one over its output."""
+    """ForwardSpec a convolution moves over its input, or a transposed one over its output."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -118,7 +118,7 @@ class Asked:
     """What is asked: which members' outputs, by which parameters, on which inputs."""
 
     structure: Structure
-    how: How
+    spec: ForwardSpec
     population: Population
     members: tuple[Named, ...]  # all tensors of each
     parameters: frozenset[str]
@@ -143,7 +143,7 @@ class Derivatives:
 def member_kernels(
     module: nn.Module,
     population: Population,
-    family: Family,
+    family: NetworkWeights,
     x1: Tensor,
     x2: Tensor | None = None,
     *,
@@ -174,8 +174,8 @@ def member_kernels(
     """
     asked = asked_of(module, population, family, both(x1, x2), None if x2 is None else len(x1), trained)
     pruned = {name for name in asked.parameters if name + KEPT in population.buffers}  # differentiated, then masked
-    known = understood(asked.structure, asked.members[0], asked.how, asked.x, asked.parameters) - pruned
-    traces = [trace(asked.structure, tensors, asked.how, asked.x, known) for tensors in asked.members]
+    known = understood(asked.structure, asked.members[0], asked.spec, asked.x, asked.parameters) - pruned
+    traces = [trace(asked.structure, tensors, asked.spec, asked.x, known) for tensors in asked.members]
     batches = batches_of(outputs, traces[0].outputs.shape[1])
     first, second = (len(asked.x[rows]) for rows in asked.meeting(1))
     each, members, like = len(batches[0]), population.members, traces[0].outputs
@@ -199,13 +199,13 @@ def both(x1: Tensor, x2: Tensor | None) -> Tensor:
 def asked_of(
     module: nn.Module,
     population: Population,
-    family: Family,
+    family: NetworkWeights,
     x: Tensor,
     split: int | None,
     trained: Callable[[str], bool] | None,
 ) -> Asked:
     """The question, with nothing of chance left in the network."""
-    calm = replace(family.how, rates={}, dropout="never")
+    calm = replace(family.spec, rates={}, dropout="never")
     names = frozenset(name for name in (*population.own, *population.shared) if trained is None or trained(name))
     members = []
     for index in range(population.members):
@@ -275,7 +275,7 @@ def jacobians(asked: Asked, tensors: Named, names: list[str], units: list[int]) 
 
     def one(some: Named, example: Tensor, unit: int) -> Tensor:
         whole = {**tensors, **some}
-        with Intercept(acting_on(whole, asked.how), noise=()):
+        with Intercept(acting_on(whole, asked.spec), noise=()):
             return flat_outputs(asked.structure(whole, example.unsqueeze(0)))[0, unit]
 
     by = {name: tensors[name] for name in names}
@@ -335,7 +335,7 @@ def smooth_gamma(members: int, ratio: float) -> float:
     return members / weight if weight > 0 else math.inf
 
 
-def measured_gamma(module: nn.Module, population: Population, family: Family, x: Tensor) -> float:
+def measured_gamma(module: nn.Module, population: Population, family: NetworkWeights, x: Tensor) -> float:
     """`smooth_gamma` of the members' kernels on inputs x (n, ...), held between the mean (1) and the sum (M)."""
     same, other, _ = averaged(member_kernels(module, population, family, x))
     found = smooth_gamma(population.members, trace_ratio(same, other))
@@ -348,10 +348,10 @@ def check_members(members: int) -> None:
 
 
 def trace(
-    structure: Structure, tensors: Mapping[str, Tensor], how: How, x: Tensor, parameters: frozenset[str]
+    structure: Structure, tensors: Mapping[str, Tensor], spec: ForwardSpec, x: Tensor, parameters: frozenset[str]
 ) -> Trace:
     """The pass of a member over x (n, ...), ready to be differentiated by these parameters."""
-    with torch.enable_grad(), Recording(acting_on(tensors, how), tensors, len(x), parameters) as recording:
+    with torch.enable_grad(), Recording(acting_on(tensors, spec), tensors, len(x), parameters) as recording:
         outputs = structure(tensors, x)
     return Trace(flat_outputs(outputs), recording.uses, recording.copies)
 
@@ -362,7 +362,7 @@ def flat_outputs(outputs: Tensor) -> Tensor:
 
 
 def understood(
-    structure: Structure, tensors: Mapping[str, Tensor], how: How, x: Tensor, parameters: frozenset[str]
+    structure: Structure, tensors: Mapping[str, Tensor], spec: ForwardSpec, x: Tensor, parameters: frozenset[str]
 ) -> frozenset[str]:
     """Those of the parameters that a `trace` can differentiate by.
 
@@ -373,7 +373,7 @@ def understood(
     sightings = []
     for count in (2, 3):
         few = x[:1].expand(count, *x.shape[1:])
-        with torch.no_grad(), Recording(acting_on(tensors, how), tensors, count, frozenset()) as recording:
+        with torch.no_grad(), Recording(acting_on(tensors, spec), tensors, count, frozenset()) as recording:
             structure(tensors, few)
         strange |= recording.strange
         sightings.append(recording.sightings)
@@ -418,7 +418,7 @@ class Recording(Intercept):
         made = func(x, weight, None, *rest, **kwargs)
         if name in self.parameters:
             made = self.note(name, x, made, window_of(func, weight, rest, kwargs) if behind else None)
-        inside = self.acting.how.inside and out is not None
+        inside = self.acting.spec.bias_inside and out is not None
         if bias is not None and inside:
             made = made + self.each(bias, made, behind)
         made = made if out is None else made * self.each(out, made, behind)

@@ -12,7 +12,7 @@ import murmuration as mm
 from murmuration.data import Data, open_data
 from murmuration.ensemble import Ensemble
 from murmuration.recipe import Plan, Recipe, recipe
-from murmuration.weights.gaussian import ESTIMATORS, SPREAD
+from murmuration.weights.gaussian import ESTIMATORS, STD_PARAM
 
 PLAN = Plan(members=2, epochs=1, batch_size=32, engine="loop", lr=1e-2)
 BAYESIAN = ["bayes", "bayes-flipout", "bayes-last-layer", "rank1-bnn"]
@@ -99,7 +99,7 @@ def test_a_member_is_the_network_of_the_means(preset: str, net: str, trained, li
     narrow = group.population.clone()
     for named in (narrow.own, narrow.shared):
         for name in named:
-            if name.endswith(SPREAD):
+            if name.endswith(STD_PARAM):
                 named[name].fill_(-40.0)
     calm = replace(ensemble, groups=(replace(group, population=narrow),)).predict(x, draws=2).outputs
     for index in range(ensemble.members):
@@ -117,7 +117,7 @@ def test_predictions_draw_weights_with_the_spreads_that_were_learned():
     draws, inputs = 4000, x[:4]
     outputs = ensemble.predict(inputs, draws=draws).outputs[..., 0].double()
     own = {name: tensor[0].double() for name, tensor in ensemble.groups[0].population.own.items()}
-    std = {name: nn.functional.softplus(own[name + SPREAD]) for name in ("weight", "bias")}
+    std = {name: nn.functional.softplus(own[name + STD_PARAM]) for name in ("weight", "bias")}
     mean = inputs.double() @ own["weight"].T + own["bias"]
     variance = inputs.double().square() @ std["weight"].square().T + std["bias"].square()
     assert ((outputs.mean(0) - mean[:, 0]).abs() < 4 * (variance[:, 0] / draws).sqrt()).all()
@@ -131,7 +131,7 @@ def test_saving_and_stopping_keep_every_bit(base: str, weights: str, little: Dat
     whole = mm.fit("mlp", little, recipe=chosen, plan=replace(PLAN, epochs=2), out=tmp_path / "whole")
     again = mm.load(tmp_path / "whole")
     expected, found = (e.groups[0].population.to_tensors() for e in (whole, again))
-    assert any(name.endswith(SPREAD) for name in expected)
+    assert any(name.endswith(STD_PARAM) for name in expected)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     assert torch.equal(whole.predict(x).outputs, again.predict(x).outputs)
@@ -168,9 +168,9 @@ def test_every_engine_gives_the_loop_s_answer(net: str, engine: str, little: Dat
     [
         "gaussian:where=last",
         "gaussian:where=*.weight,bias=point",
-        "gaussian:bias=point,spread=alpha",
-        "gaussian:spread=alpha-channel,prior=ard",
-        "gaussian:spread=alpha-layer,prior=log-uniform",
+        "gaussian:bias=point,std_param=alpha",
+        "gaussian:std_param=alpha-channel,prior=ard",
+        "gaussian:std_param=alpha-layer,prior=log-uniform",
     ],
 )
 def test_every_choice_trains(weights: str, little: Data):

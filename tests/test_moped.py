@@ -34,7 +34,7 @@ def run(little: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def moped(run: object, more: str = "", sharing: str = "own") -> Recipe:
-    return Recipe("moped", sharing=sharing, weights=f"moped:around={run}{more}")
+    return Recipe("moped", sharing=sharing, weights=f"moped:init_from={run}{more}")
 
 
 def begun(net, little: Data, answers: Recipe) -> tuple[Progress, Tensor]:
@@ -42,20 +42,20 @@ def begun(net, little: Data, answers: Recipe) -> tuple[Progress, Tensor]:
     job, _ = job_for(net, little, answers, PLAN)
     progress, method = begin(job), job.method()
     with assemble(engine("loop"), job.member(0)) as team:
-        outputs = member_outputs(team, method.weights.at_rest(), progress.state.population, little.test.x)
+        outputs = member_outputs(team, method.weights.deterministic(), progress.state.population, little.test.x)
     return progress, outputs
 
 
 @pytest.mark.parametrize("delta", [0.05, 0.5])
 def test_means_and_centres_are_the_trained_weights_and_spreads_parts_of_them(delta: float, run: Path, little: Data):
-    progress, _ = begun("mlp", little, moped(run, f",start={delta}"))
+    progress, _ = begun("mlp", little, moped(run, f",init_std_ratio={delta}"))
     population, nets = progress.state.population, [mm.load(run).member(i) for i in range(2)]
     for name, parameter in nets[0].named_parameters():
         trained = torch.stack([parameter, nets[1].get_parameter(name)]).detach()
         assert torch.equal(population.own[name], trained)
         assert torch.equal(population.buffers[f"{name}:centre"], trained)
         rho = torch.log(torch.expm1(delta * trained.abs()) + 1e-20)
-        torch.testing.assert_close(population.own[f"{name}:spread"], rho, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(population.own[f"{name}:std_param"], rho, rtol=1e-6, atol=1e-6)
 
 
 def test_the_first_cost_by_hand(run: Path, little: Data):
@@ -170,7 +170,7 @@ def test_a_start_that_was_never_written_is_not_made_up(run: Path, little: Data, 
         (
             "mlp",
             "yes",
-            "around=yes needs a trained net: give an nn.Module, or a run's directory as moped:around=runs/x",
+            "init_from=yes needs a trained net: give an nn.Module, or a run's directory as moped:init_from=runs/x",
         ),
         ("mlp", "runs/nowhere", "no run at runs/nowhere: the directory does not exist"),
         ("small-cnn", "RUN", "trained is of another architecture: "),
@@ -194,14 +194,14 @@ def test_weights_of_zero_begin_with_no_spread_and_a_finite_cost(little: Data):
     own = {name: tensor.requires_grad_() for name, tensor in population.own.items()}
     cost = job.method().weights.complexity(own, {}, population.buffers, [Noise(0, 0), Noise(0, 1)])
     assert cost is not None
-    slope = torch.autograd.grad(cost.sum(), own["1.bias:spread"])[0]
+    slope = torch.autograd.grad(cost.sum(), own["1.bias:std_param"])[0]
     assert cost.isfinite().all()
     torch.testing.assert_close(slope, torch.full_like(slope, -1.0), rtol=1e-5, atol=0)  # they can widen
-    assert (nn.functional.softplus(own["1.bias:spread"]) < 1e-19).all()
-    assert math.log(1e-20) == pytest.approx(own["1.bias:spread"].mean().item(), rel=1e-4)
+    assert (nn.functional.softplus(own["1.bias:std_param"]) < 1e-19).all()
+    assert math.log(1e-20) == pytest.approx(own["1.bias:std_param"].mean().item(), rel=1e-4)
 
 
 def test_the_answer_reads_well():
-    assert str(recipe("bayes", weights="moped:around=runs/x")).startswith(
-        "bayes: sharing own, weights moped:around=runs/x"
+    assert str(recipe("bayes", weights="moped:init_from=runs/x")).startswith(
+        "bayes: sharing own, weights moped:init_from=runs/x"
     )

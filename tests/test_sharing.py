@@ -15,11 +15,13 @@ from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical
 from murmuration.nets import build_net
 from murmuration.recipe import Plan, Recipe, recipe, recipe_from_json
-from murmuration.sharing import Sharing, norm_parameters, sharing_named, sharing_where
+from murmuration.recipe_text import parse
+from murmuration.sharing import SHARING, Sharing, norm_parameters, sharing_where
 from murmuration.training import Job, Progress, begin, train
 from murmuration.training.batches import epoch_batches, steps_per_epoch
 from murmuration.training.step import step
-from murmuration.weights import Outline, outline_of
+from murmuration.weights import KernelTrace, trace_kernels
+from murmuration.weights.distributions import RandomSign
 
 BATCHED = recipe("batch-ensemble")
 PLAN = Plan(members=3, epochs=1, batch_size=32, engine="loop", lr=5e-3)
@@ -36,17 +38,17 @@ WRITTEN = [
     ("own", Sharing("own")),
     ("all:gamma=M", Sharing("all", gamma="M")),
     ("backbone:frozen=runs/x,1", Sharing("backbone", frozen="runs/x,1")),
-    ("names:shared=body.*;head.bias,gamma=2", Sharing("names", shared="body.*;head.bias", gamma="2")),
-    ("rank-one: init=sign_0.75 , pace=0.5", Sharing("rank-one", init="sign_0.75", pace=0.5)),
-    ("rank-one-uv", Sharing("rank-one", bias="inside", first="no", last="no")),
-    ("rank-one-uv:bias=own,gamma=smooth", Sharing("rank-one", gamma="smooth", bias="own", first="no", last="no")),
-    ("rank-one:norm=shared,decay=yes,last=no", Sharing("rank-one", norm="shared", decay="yes", last="no")),
+    ("names:shared=body.*;head.bias,gamma=2", Sharing("names", shared="body.*;head.bias", gamma=2.0)),
+    ("rank-one: init=sign_0.75 , lr_multiplier=0.5", Sharing("rank-one", init=RandomSign(0.75), lr_multiplier=0.5)),
+    ("rank-one-uv", Sharing("rank-one", bias="inside", first=False, last=False)),
+    ("rank-one-uv:bias=own,gamma=smooth", Sharing("rank-one", gamma="smooth", bias="own", first=False, last=False)),
+    ("rank-one:norm=shared,decay=yes,last=no", Sharing("rank-one", norm="shared", decay=True, last=False)),
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), WRITTEN)
 def test_what_is_written_is_what_is_meant(text: str, expected: Sharing):
-    assert sharing_named(text) == expected
+    assert parse(text, "sharing", SHARING) == expected
     kept = recipe_from_json(Recipe("made", sharing=text, weights="masks").to_json())
     assert kept.sharing == text
     assert kept.shares == expected
@@ -58,44 +60,51 @@ def test_what_is_written_is_what_is_meant(text: str, expected: Sharing):
         ("rank1", "unknown answer to --sharing 'rank1': did you mean 'rank-one'?"),
         ("rank-one:inti=ones", "unknown setting of a sharing (name=value) 'inti': did you mean 'init'?"),
         ("rank-one:what=own", "unknown setting of a sharing (name=value) 'what'"),
-        ("rank-one:init=gauss", "unknown law 'gauss'"),
-        ("rank-one:init=normal_1", "law 'normal_1' is not understood: normal takes the mean and a standard deviation"),
+        ("rank-one:init=gauss", "unknown distribution 'gauss'"),
+        (
+            "rank-one:init=normal_1",
+            "distribution 'normal_1' is not understood: normal takes the mean and a standard deviation",
+        ),
         ("rank-one:bias=mine", "unknown bias 'mine'"),
         ("rank-one:norm=none", "unknown norm 'none'"),
-        ("rank-one:first=maybe", "unknown first 'maybe'"),
-        ("rank-one:decay=0.1", "unknown decay '0.1'"),
-        ("rank-one:pace=fast", "sharing setting pace=fast: expected a number"),
-        ("rank-one:pace=-1", "pace=-1.0: need a number that is not negative, such as 0.5"),
-        ("rank-one:pace=inf", "pace=inf: need a number that is not negative"),
-        ("rank-one:gamma=m", "gamma is 'm': expected a number"),
-        ("rank-one:gamma=0", "gamma=0: write 1 (mean), M (sum), smooth, or a positive number"),
+        ("rank-one:first=maybe", "sharing setting first=maybe: expected yes or no"),
+        ("rank-one:decay=0.1", "sharing setting decay=0.1: expected yes or no"),
+        ("rank-one:lr_multiplier=fast", "sharing setting lr_multiplier=fast: expected a number"),
+        ("rank-one:lr_multiplier=-1", "lr_multiplier=-1.0: need a number that is not negative, such as 0.5"),
+        ("rank-one:lr_multiplier=inf", "lr_multiplier=inf: need a number that is not negative"),
+        ("rank-one:gamma=m", "gamma=m: write 1 (mean), M (sum), smooth, or a positive number"),
+        ("rank-one:gamma=0", "gamma=0.0: write 1 (mean), M (sum), smooth, or a positive number"),
         ("rank-one:gamma=nan", "gamma=nan: write 1 (mean)"),
         ("rank-one:gamma=1,gamma=M", "gamma is given twice; write it once"),
         ("rank-one:frozen=yes", "frozen=yes with sharing rank-one: only a backbone can be; write backbone:frozen=yes"),
         ("head:shared=body.*", "sharing names needs patterns of what is shared, and nothing else does"),
         ("names:shared=", "sharing names needs patterns of what is shared"),
         ("backbone:init=ones", "init=ones with sharing backbone: only rank-one has factors"),
-        ("own:pace=0.5", "pace=0.5 with sharing own: only rank-one has factors"),
+        ("own:lr_multiplier=0.5", "lr_multiplier=0.5 with sharing own: only rank-one has factors"),
         ("all:bias=shared", "bias=shared with sharing all: only rank-one has factors"),
     ],
 )
 def test_every_mistake_is_one_line_that_names_it(text: str, message: str):
     with pytest.raises(Misuse) as caught:
-        sharing_named(text)
+        parse(text, "sharing", SHARING)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_gamma_in_numbers():
-    found = {text: sharing_named(f"all:gamma={text}").gamma_of(members=7, smooth=1.9) for text in ("1", "M", "smooth")}
+    found = {
+        text: parse(f"all:gamma={text}", "sharing", SHARING).gamma_of(members=7, smooth=1.9)
+        for text in ("1", "M", "smooth")
+    }
     assert found == {"1": 1.0, "M": 7.0, "smooth": 1.9}
 
 
 # who owns what
 
 
-def who_shares(text: str, module: nn.Module, outline: Outline | None = None) -> list[str]:
-    shared = sharing_named(text).predicate(module, outline)
+def who_shares(answer: str | Sharing, module: nn.Module, trace: KernelTrace | None = None) -> list[str]:
+    sharing = parse(answer, "sharing", SHARING) if isinstance(answer, str) else answer
+    shared = sharing.predicate(module, trace)
     return [name for name, _ in module.named_parameters() if shared(name)]
 
 
@@ -107,7 +116,7 @@ def test_each_answer_splits_the_parameters():
     assert who_shares("backbone", net) == ["body.1.weight", "body.1.bias"]
     assert who_shares("names:shared=*.bias; body.*.weight", net) == ["body.1.weight", "body.1.bias", "head.bias"]
     assert who_shares(sharing_where(net, lambda name: "weight" in name), net) == ["body.1.weight", "head.weight"]
-    assert sharing_where(net, lambda name: False) == "own"
+    assert sharing_where(net, lambda name: False) == Sharing("own")
 
 
 def test_a_pattern_that_nothing_matches_is_refused(little: Data):
@@ -117,15 +126,15 @@ def test_a_pattern_that_nothing_matches_is_refused(little: Data):
 
 def test_rank_one_shares_kernels_and_what_it_is_told(normalised_net):
     net = normalised_net()
-    outline = outline_of(net, torch.zeros(2, 1, 8, 8))
+    trace = trace_kernels(net, torch.zeros(2, 1, 8, 8))
     biases, norms = ["convolution.bias", "head.bias"], ["norm.weight", "norm.bias"]
     kernels = ["convolution.weight", "head.weight"]
     assert norm_parameters(net) == norms
-    assert sorted(who_shares("rank-one:bias=own", net, outline)) == sorted(kernels)
-    assert sorted(who_shares("rank-one", net, outline)) == sorted([*kernels, "convolution.bias"])
-    assert sorted(who_shares("rank-one:bias=shared", net, outline)) == sorted(kernels + biases)
-    assert sorted(who_shares("rank-one-uv", net, outline)) == sorted(kernels + biases)
-    assert sorted(who_shares("rank-one:norm=shared,bias=own", net, outline)) == sorted(kernels + norms)
+    assert sorted(who_shares("rank-one:bias=own", net, trace)) == sorted(kernels)
+    assert sorted(who_shares("rank-one", net, trace)) == sorted([*kernels, "convolution.bias"])
+    assert sorted(who_shares("rank-one:bias=shared", net, trace)) == sorted(kernels + biases)
+    assert sorted(who_shares("rank-one-uv", net, trace)) == sorted(kernels + biases)
+    assert sorted(who_shares("rank-one:norm=shared,bias=own", net, trace)) == sorted(kernels + norms)
 
 
 def test_nothing_of_their_own_is_refused(little: Data):
@@ -358,7 +367,7 @@ def test_a_member_that_falls_leaves_what_all_share_alone(how: Engine, little: Da
         torch.testing.assert_close(found.to_tensors()[name], tensor, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("text", ["rank-one-uv:gamma=M", "rank-one:norm=shared,pace=0.3,decay=yes"])
+@pytest.mark.parametrize("text", ["rank-one-uv:gamma=M", "rank-one:norm=shared,lr_multiplier=0.3,decay=yes"])
 def test_saving_and_killing_change_nothing(text: str, little: Data, tmp_path: Path, normalised_net):
     def stop(said, done, total, record):
         if done == 6:

@@ -19,10 +19,11 @@ from murmuration.engines import assemble, engine, member_outputs
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical
 from murmuration.population import KEPT, Population
+from murmuration.recipe_text import parse
 from murmuration.tangent_kernels import Blocks, member_kernels, understood
 from murmuration.training.moving import Method
 from murmuration.training.step import Batch, State, step
-from murmuration.weights import POINT, Structure, family_of, outline_of, weights_named
+from murmuration.weights import POINT, WEIGHTS, Structure, trace_kernels
 
 RELATIVE = 1e-10
 
@@ -72,7 +73,7 @@ def test_what_is_left_to_explicit_derivatives():
         given, x1, _ = case(name)
         tensors = {**given.population.shared, **given.tensors(0)[0], **given.tensors(0)[1]}
         names = frozenset({**given.population.own, **given.population.shared})
-        return set(names - understood(Structure(given.module).train(False), tensors, given.family.how, x1, names))
+        return set(names - understood(Structure(given.module).train(False), tensors, given.family.spec, x1, names))
 
     assert left("odd") == {"words.weight", "tied.weight", "act.weight", "table"}
     attention = {
@@ -220,7 +221,7 @@ def test_the_reference_network_has_the_same_kernels(bias, activation):
     own = {f"{n}.weight:in": u for n, u in zip(names[1:], network.u, strict=True)}
     own |= {f"{n}.weight:out": v for n, v in zip(names[:-1], network.v, strict=True)}
     x1, x2 = gaussian(4, 3, seed=1), gaussian(2, 3, seed=2)
-    family = family_of(weights_named("point"), outline_of(module, x1), inside=True)
+    family = parse("point", "weights", WEIGHTS).in_network(trace_kernels(module, x1), bias_inside=True)
     given = Crowd(module, Population(3, own, shared, {}), family)
     assert torch.allclose(outputs_of(given, given.population, x1).squeeze(-1), network(x1), rtol=1e-12)
     assert_alike(kernels(given, x1, x2), empirical_kernels(network, x1, x2), 1e-12)

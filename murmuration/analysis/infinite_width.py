@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.errors import Misuse, unknown
-from murmuration.weights.laws import Law, law_named
+from murmuration.weights.distributions import Distribution
 
 Activation = Literal["relu", "erf"]
 ACTIVATIONS = ("erf", "relu")
@@ -33,7 +33,7 @@ REACH, EXPONENT, MOST = 7.5, 27.0, 401
 Bias = Literal["shared", "member", "none"]
 BIASES = ("member", "none", "shared")
 CONVENTIONS = ("ntk", "seed")
-ONES = law_named("ones")
+ONES = Distribution.parse("ones")
 
 
 @dataclass(frozen=True)
@@ -78,16 +78,16 @@ class Architecture:
     that are not trained (dropout masks) are switched off by `train_u` and `train_v`.
     """
 
-    u: tuple[Law, ...]
-    v: tuple[Law, ...]
+    u: tuple[Distribution, ...]
+    v: tuple[Distribution, ...]
     activation: Activation = "relu"
     scales: Scales | tuple[Scales, ...] = Scales()  # one for all L + 1 layers, or one for each
     bias: Bias = "none"
     output_bias: bool = True
     train_u: bool = True
     train_v: bool = True
-    input_factors: Law = ONES  # trained like u
-    output_factors: Law = ONES  # trained like v
+    input_factors: Distribution = ONES  # trained like u
+    output_factors: Distribution = ONES  # trained like v
 
     def __post_init__(self) -> None:
         check(self.activation)
@@ -131,7 +131,7 @@ class Kernels:
 
 
 def architecture_of(
-    module: nn.Module, *, factors: Law, mask: Law | None = None, first: bool, last: bool
+    module: nn.Module, *, factors: Distribution, mask: Distribution | None = None, first: bool, last: bool
 ) -> Architecture:
     """The architecture of a fully connected ReLU network, whose kernels members scale by `factors`, or by fixed masks.
 
@@ -190,7 +190,7 @@ def first_layer(architecture: Architecture, gram: Tensor) -> Kernels:
     """The kernels of the first pre-activations from x.x'/d of any shape."""
     scales, extra, factors = architecture.scales_of(0), bias_terms(architecture, 0), architecture.input_factors
     covariance, tangent = scales.weight_variance * gram, scales.weight_gain**2 * gram
-    both, product = factors.square, factors.mean**2
+    both, product = factors.second_moment, factors.mean**2
     learnt = covariance if is_trained(factors, architecture.train_u) else torch.zeros_like(gram)
     return Kernels(
         both * covariance + extra.covariance_same,
@@ -204,7 +204,7 @@ def first_layer(architecture: Architecture, gram: Tensor) -> Kernels:
 def output_layer(architecture: Architecture, now: Kernels) -> Kernels:
     """The kernels of outputs that are multiplied by a factor of the member."""
     factors = architecture.output_factors
-    both, product = factors.square, factors.mean**2
+    both, product = factors.second_moment, factors.mean**2
     learnt = now.covariance_same if is_trained(factors, architecture.train_v) else 0.0
     return Kernels(
         both * now.covariance_same,
@@ -215,7 +215,7 @@ def output_layer(architecture: Architecture, now: Kernels) -> Kernels:
     )
 
 
-def is_trained(factors: Law, trained: bool) -> bool:
+def is_trained(factors: Distribution, trained: bool) -> bool:
     """Whether inputs or outputs have factors that learn; `ones` stands for none."""
     return trained and factors != ONES
 
@@ -235,7 +235,7 @@ def next_layer(architecture: Architecture, layer: int, now: Kernels, a: Tensor, 
     variance, gain = scales.weight_variance, scales.weight_gain**2
     value, slope, gate = same_member(architecture.activation, v, now.covariance_same, a, b)
     value_other, slope_other = other_member(architecture.activation, v, now.covariance_other, a, b)
-    both, product = u.square, u.mean**2
+    both, product = u.second_moment, u.mean**2
     learnt = architecture.train_u * value + architecture.train_v * both * gate
     return Kernels(
         variance * both * value + extra.covariance_same,
@@ -250,7 +250,7 @@ def next_variance(architecture: Architecture, layer: int, a: Tensor) -> Tensor:
     """S_d(x, x) of layer `layer` (n,) from that of the layer before (n,)."""
     value, _, _ = same_member(architecture.activation, architecture.v[layer - 1], a, a, a)
     extra = bias_terms(architecture, layer).covariance_same
-    return architecture.scales_of(layer).weight_variance * architecture.u[layer - 1].square * value + extra
+    return architecture.scales_of(layer).weight_variance * architecture.u[layer - 1].second_moment * value + extra
 
 
 def bias_terms(architecture: Architecture, layer: int) -> Kernels:
@@ -265,7 +265,9 @@ def bias_terms(architecture: Architecture, layer: int) -> Kernels:
     return Kernels(*torch.tensor(added[architecture.bias_of(layer)], dtype=torch.float64))
 
 
-def same_member(activation: Activation, v: Law, q: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def same_member(
+    activation: Activation, v: Distribution, q: Tensor, a: Tensor, b: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """A = E phi(vz) phi(vz'), B = E v² phi'(vz) phi'(vz') and C = E z z' phi'(vz) phi'(vz'), each shaped as q.
 
     ReLU: V2 K1, V2 K0 and P(v != 0) K1 with the arc-cosine kernels (Cho and Saul 2009): the sign of v falls out,
@@ -276,7 +278,7 @@ def same_member(activation: Activation, v: Law, q: Tensor, a: Tensor, b: Tensor)
     if activation == "relu":
         first, zeroth = arc_cosine(q, a, b)
         silent = sum(share for factor, share in v.atoms if factor == 0)
-        return v.square * first, v.square * zeroth, (1 - silent) * first
+        return v.second_moment * first, v.second_moment * zeroth, (1 - silent) * first
     value, slope, gate = torch.zeros(3, *q.shape, dtype=torch.float64)
     for factor, share in zip(*quadrature(v, (a * b).max().sqrt() + q.abs().max()), strict=True):
         root = determinant(q, a, b, factor, factor).sqrt()
@@ -286,7 +288,7 @@ def same_member(activation: Activation, v: Law, q: Tensor, a: Tensor, b: Tensor)
     return value, slope, gate
 
 
-def other_member(activation: Activation, v: Law, q: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def other_member(activation: Activation, v: Distribution, q: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """A = E phi(vz) phi(v'z') and B = E v v' phi'(vz) phi'(v'z') for independent v and v', each shaped as q.
 
     ReLU: with half-moments V+ and V-, A = (V+² + V-²) K1(q) + 2 V+ V- K1(-q) and B = (V+² + V-²) K0(q) -
@@ -308,7 +310,7 @@ def other_member(activation: Activation, v: Law, q: Tensor, a: Tensor, b: Tensor
     return value, slope
 
 
-def quadrature(v: Law, variance: Tensor) -> tuple[Tensor, Tensor]:
+def quadrature(v: Distribution, variance: Tensor) -> tuple[Tensor, Tensor]:
     """Factors and probabilities, both (K,), for means over v of functions analytic up to |Im v| < 1 / sqrt(2 variance).
 
     Atoms as they are. For a Gaussian the trapezium rule, whose error is exp(-2 pi |Im v| / step) (Trefethen and
@@ -318,11 +320,11 @@ def quadrature(v: Law, variance: Tensor) -> tuple[Tensor, Tensor]:
     if v.atoms:
         return v.nodes()
     strip = 1 / math.sqrt(2 * max(variance.item(), torch.finfo(torch.float64).tiny))
-    step = min(2 * math.pi * strip / EXPONENT / v.deviation, 0.8)  # in deviations; 0.8 for the Gaussian itself
+    step = min(2 * math.pi * strip / EXPONENT / v.std, 0.8)  # in deviations; 0.8 for the Gaussian itself
     half = min(math.ceil(REACH / step), MOST // 2)
     standard = torch.linspace(-REACH, REACH, 2 * half + 1, dtype=torch.float64)
     weights = torch.exp(-(standard**2) / 2)
-    return v.centre + v.deviation * standard, weights / weights.sum()
+    return v.mean + v.std * standard, weights / weights.sum()
 
 
 def check(activation: str) -> None:

@@ -35,12 +35,12 @@ from murmuration.fitting import job_for
 from murmuration.nets.source import Net, net_source
 from murmuration.recipe import Plan, Recipe, plan_from_json
 from murmuration.recipe import recipe as recipe_named
+from murmuration.recipe_text import short
 from murmuration.tangent_kernels import member_kernels
 from murmuration.training import Job
 from murmuration.training.frozen import at_work, whole
 from murmuration.training.loop import members_of
-from murmuration.weights import Structure, Weights, outline_of
-from murmuration.weights.laws import law_named
+from murmuration.weights import Structure, trace_kernels
 
 Stage = Literal["before", "after", "limit"]
 INPUTS = 32
@@ -217,18 +217,19 @@ def limit_diagnosis(job: Job, x: Tensor, *, inputs: int = INPUTS) -> KernelDiagn
     """
     recipe, few = job.recipe, some(x, inputs, 0)
     sharing, weights = recipe.shares, recipe.weighs
-    masked = sharing.what == "all" and weights.kind == "masks"
-    if not masked and not (sharing.rank_one and weights.kind in ("point", "dropout")):
+    mask = weights.mask_distribution
+    masked = sharing.what == "all" and mask is not None
+    if not masked and not (sharing.rank_one and weights.point_estimates and mask is None):
         raise Misuse(
             f"sharing {recipe.sharing} with weights {recipe.weights}: the limit of infinite width is known for members"
             " that differ by rank-one factors, or by fixed masks"
         )
     architecture = architecture_of(
         job.member(0),
-        factors=law_named(sharing.init),
-        mask=law_named(weights.law) if masked and isinstance(weights, Weights) else None,
-        first=sharing.first == "yes",
-        last=sharing.last == "yes",
+        factors=sharing.init,
+        mask=mask,
+        first=sharing.first,
+        last=sharing.last,
     )
     kernels = limit_kernels(architecture, few.flatten(1), few.flatten(1))
     found = regime_of(kernels, job.plan.members)
@@ -265,7 +266,7 @@ def job_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> Job:
     if net is None and named is None:
         raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=")
     source = net_source(net or named, data.input_shape, likelihood.width)
-    body = ensemble.member(0) if ensemble.recipe.shares.frozen != "no" else None  # never trained: still as it was
+    body = ensemble.member(0) if ensemble.recipe.shares.frozen else None  # never trained: still as it was
     plan = plan_from_json(manifest["plan"])
     return Job(source.build, data, likelihood, ensemble.recipe, plan, backbone=body)
 
@@ -273,15 +274,15 @@ def job_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> Job:
 def beginning(job: Job) -> Ensemble:
     """The members of a job before the first step, as an ensemble."""
     require_company(job.plan.members)
-    if job.recipe.shares.what in ("head", "backbone"):
+    if job.recipe.shares.needs_parts:
         Structure(job.member(0)).require_parts()
     data = job.data
     two = Split(data.train.x[:2], data.train.y[:2])  # enough to see what the network does with inputs
     work = at_work(replace(job, data=replace(data, train=two, val=two, test=two)))
     group = MemberGroup(job.member(0), whole(members_of(work), job.backbone))
     manifest = {"plan": job.plan.to_json()}
-    if job.recipe.needs_outline:
-        manifest["outline"] = job.outline.to_json()
+    if job.recipe.needs_kernels:
+        manifest["kernels"] = job.kernel_trace.to_json()
     return Ensemble((group,), job.likelihood, engine("loop"), job.recipe, manifest)
 
 
@@ -304,7 +305,7 @@ def diagnosed(
         gram = torch.einsum("aibi->ab", blocks.common.double())
         alone = torch.einsum("aii->", blocks.individual.double()).item()
         own = alone / (alone + gram.trace().item())
-    kernels = outline_of(group.module, x[:2]).kernels if shares else ()
+    kernels = trace_kernels(group.module, x[:2]).kernels if shares else ()
     return KernelDiagnosis(
         stage,
         recipe,
@@ -323,7 +324,7 @@ def diagnosed(
 
 def trained_names(recipe: Recipe) -> Callable[[str], bool]:
     """Which parameters training moves: all, or the heads alone on a frozen backbone."""
-    frozen = recipe.shares.frozen != "no"
+    frozen = bool(recipe.shares.frozen)
     return lambda name: not frozen or name.partition(".")[0] == "head"
 
 
@@ -332,7 +333,7 @@ def answers(ensemble: Ensemble, x: Tensor) -> Tensor:
     found = []
     for group in ensemble.groups:
         with assemble(engine("loop"), group.module) as team:
-            found.append(member_outputs(team, ensemble.family.at_rest(), group.population, x))
+            found.append(member_outputs(team, ensemble.family.deterministic(), group.population, x))
     return torch.cat(found).double()
 
 
@@ -413,14 +414,15 @@ def tied(found: KernelDiagnosis) -> list[str]:
         or not found.width
     ):
         return []
-    if relative_mean(law_named(sharing.init)) > spike_threshold(found.members, found.width):
+    if relative_mean(sharing.init) > spike_threshold(found.members, found.width):
         return []
     return [f"init={sharing.init} would make members independent, but the bias they share ties them: write bias=own"]
 
 
 def rate(found: KernelDiagnosis) -> str:
     """Which gamma fits, and whether the recipe has it."""
-    members, smooth, given = found.members, found.regime.gamma, found.recipe.shares.gamma
+    members, smooth, gamma = found.members, found.regime.gamma, found.recipe.shares.gamma
+    given = gamma if isinstance(gamma, str) else short(gamma)
     value = found.recipe.shares.gamma_of(members=members, smooth=smooth)
     if found.regime.name == "independent":
         if value * NEAR >= members:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from murmuration.analysis.infinite_width import Kernels
 from murmuration.tangent_kernels import check_members, smooth_gamma, trace_ratio
-from murmuration.weights.laws import Law
+from murmuration.weights.distributions import Distribution
 
 RegimeName = Literal["independent", "between", "collective", "degenerate"]
 
@@ -82,9 +82,9 @@ def wishart_edges(members: int, width: int) -> tuple[float, float]:
     return max(1 - root, 0.0) ** 2, (1 + root) ** 2
 
 
-def relative_mean(law: Law) -> float:
+def relative_mean(law: Distribution) -> float:
     """|E u| / sqrt(E u²), from 0 (independent) to 1 (constant)."""
-    return abs(law.mean) / math.sqrt(law.square)
+    return abs(law.mean) / math.sqrt(law.second_moment)
 
 
 def spike_threshold(members: int, width: int) -> float:

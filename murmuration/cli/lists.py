@@ -53,15 +53,15 @@ def in_short(entries: Entries) -> Entries:
 
 
 def sharing() -> Entries:
-    from murmuration import sharing
+    from murmuration.sharing import SHARING
 
-    return {name: {"what it means": about} for name, about in documented(sharing).items()}
+    return {name: {"what it means": answer.about} for name, answer in SHARING.items()}
 
 
 def weights() -> Entries:
-    from murmuration.weights import families
+    from murmuration.weights import WEIGHTS
 
-    return {name: {"what it means": about} for name, about in documented(families).items()}
+    return {name: {"what it means": answer.about} for name, answer in WEIGHTS.items()}
 
 
 def dynamics() -> Entries:

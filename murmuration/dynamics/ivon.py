@@ -21,6 +21,7 @@ a few thousand steps: they are mostly what they began as, and a larger `forget` 
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ from murmuration.errors import Misuse
 class Ivon:
     """What can be written after `ivon:`; tensors that are not distributions are left to the plan's optimiser."""
 
+    moves_std: ClassVar[bool] = True  # standard deviations are moved here, by the prior that the decay is
     pace: float = 20.0  # of the learning rate: 0.1 where others move at 0.005
     std: float = 0.01  # that weights begin with: h0 = 1 / (N std^2) - d
     curvature: float = 0.0  # h0 itself; 0: as std says

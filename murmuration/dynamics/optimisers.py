@@ -6,7 +6,7 @@ whole stacks (M, ...) or one member's views: the update is element by element, s
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ class Optimiser:
     `l1` is left to whoever knows which parameters are kernels (`shrink`).
     """
 
+    moves_std: ClassVar[bool] = False
     name: str
     momentum: float = 0.9
     betas: tuple[float, float] = (0.9, 0.999)

@@ -6,12 +6,12 @@ from torch import Tensor
 from murmuration.engines.team import Team
 from murmuration.population import Population
 from murmuration.streams import Noise
-from murmuration.weights import Family, run_members
+from murmuration.weights import NetworkWeights, run_members
 
 CHUNK = 512  # inputs a member sees at once: bounds memory, keeps operators large
 
 
-def member_outputs(team: Team, weights: Family, population: Population, x: Tensor, draws: int = 1) -> Tensor:
+def member_outputs(team: Team, weights: NetworkWeights, population: Population, x: Tensor, draws: int = 1) -> Tensor:
     """Outputs (M draws, N, K) on inputs (N, ...), with the network in evaluation mode; a member's draws are neighbours.
 
     Noise, where weights have any, belongs to the draw alone: the same inputs get the same answer.

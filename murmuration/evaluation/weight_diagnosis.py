@@ -7,7 +7,6 @@ predictions have too, the network has learned nothing, and otherwise it uses but
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,12 +16,11 @@ from torch import Tensor
 
 from murmuration.ensemble import Ensemble
 from murmuration.mixtures import jensen_shannon_distance
-from murmuration.population import Named, Population, kept_of
+from murmuration.population import Named, Population
 from murmuration.predictive import Predictive
 from murmuration.recipe import Recipe
-from murmuration.weights.gaussian import CENTRE, SPREAD, Gaussian, distributions, usual_centre
-from murmuration.weights.priors import Prior, prior_named
-from murmuration.weights.spreads import softplus_inverse
+from murmuration.weights.gaussian import STD_PARAM, softplus_inverse
+from murmuration.weights.priors import GaussianPrior, WeightPosterior, masked_cost
 
 COLLAPSED = 0.01  # nats a weight
 HARDLY, MOST = 0.005, 0.5  # a share of collapsed weights from which there is something to say
@@ -92,21 +90,22 @@ def diagnose(ensemble: Ensemble, x: Tensor | None = None) -> Diagnosis | None:
     With inputs x (N, ...) the predictions for the first 500 are held against those of weights drawn from the prior,
     where there are classes; batch statistics stay as they were learned.
     """
-    gaussian = ensemble.recipe.weighs
-    if not isinstance(gaussian, Gaussian) or not (layers := list(_weights(ensemble))):
+    layers = _weights(ensemble)
+    if not layers:
         return None
-    prior, beta = _belief(ensemble)
+    weights, prior = ensemble.recipe.weighs, layers[0].posterior.prior
+    beta = 1.0 if ensemble.recipe.ivon is not None else weights.objective(1, 1, 1).beta
     snr = torch.cat([each.snr for each in layers])
     found, untold = _distances(ensemble, layers, x)
-    if layers[0].prior.kind == "mixture":
+    if prior.monte_carlo:
         untold.append(
             "No weight counts as collapsed: a Gaussian cannot equal a mixture, so each costs something whatever it is."
         )
     return Diagnosis(
-        prior,
+        str(prior),
         beta,
         ensemble.members,
-        gaussian.draws,
+        weights.draws,
         _examples(ensemble),
         tuple(each.layer() for each in layers),
         float(snr.median()),
@@ -119,39 +118,38 @@ def diagnose(ensemble: Ensemble, x: Tensor | None = None) -> Diagnosis | None:
 class _Weights:
     """A tensor of distributions, (m, ...) each; m is 1 where members share it."""
 
-    name: str
-    own: bool
-    mean: Tensor
-    std: Tensor
-    centre: Tensor
-    kept: Tensor  # bool: which are not pruned
-    prior: Prior
+    posterior: WeightPosterior
+
+    @property
+    def name(self) -> str:
+        return self.posterior.name
+
+    @property
+    def kept(self) -> Tensor:
+        """(m, ...) bool: which are not pruned."""
+        mean, kept = self.posterior.weights.mean, self.posterior.weights.kept
+        return torch.ones_like(mean, dtype=torch.bool) if kept is None else kept
 
     @property
     def snr(self) -> Tensor:
-        """|mean| / spread (n,) of all that are kept."""
-        return (self.mean.abs() / self.std)[self.kept].double()
+        """|mean| / std (n,) of all that are kept."""
+        return (self.posterior.weights.mean.abs() / self.posterior.std)[self.kept].double()
 
     def costs(self) -> Tensor:
         """KL(q || p) (m, ...) of each weight, in nats."""
-        stream = torch.Generator().manual_seed(0)
+        stream, found = torch.Generator().manual_seed(0), self.posterior
 
         def draw(like: Tensor) -> Tensor:
             return torch.randn(like.shape, generator=stream, dtype=like.dtype)
 
-        times = TRIES if self.prior.kind == "mixture" else 1
-        each = [self.prior.cost(self.mean, self.std, self.centre, draw, axes=1, kept=self.kept) for _ in range(times)]
+        times = TRIES if found.prior.monte_carlo else 1
+        each = [masked_cost(found.prior, found.weights, found.std, draw) for _ in range(times)]
         return torch.stack(each).mean(0)
 
     def prior_std(self) -> Tensor | None:
         """The standard deviation (m, ...) of a Gaussian prior; None where the prior is another."""
-        if self.prior.kind in ("mixture", "log-uniform"):
-            return None
-        away = self.mean - self.centre
-        if self.prior.kind == "ard":
-            return (away.square() + self.std.square()).sqrt()
-        scale = self.prior.scale(away, self.std, 1, self.kept)
-        return torch.as_tensor(scale, dtype=self.mean.dtype).expand_as(self.mean)
+        mean, found = self.posterior.weights.mean, self.posterior.prior.std(self.posterior.weights, self.posterior.std)
+        return None if found is None else torch.as_tensor(found, dtype=mean.dtype).expand_as(mean)
 
     def layer(self) -> Layer:
         costs, snr = self.costs().double(), self.snr
@@ -160,43 +158,27 @@ class _Weights:
         return Layer(
             self.name,
             int(self.kept.sum()),
-            float(costs.sum()) / len(self.mean),
-            None if self.prior.kind == "mixture" else share,
+            float(costs.sum()) / len(costs),
+            None if self.posterior.prior.monte_carlo else share,
             float(snr.median()) if len(snr) else math.nan,
             tuple(np.histogram(logs, SNR_EDGES)[0].tolist()),
         )
 
 
-def _weights(ensemble: Ensemble) -> Iterator[_Weights]:
-    """The tensors of an ensemble that are distributions."""
-    gaussian, population = ensemble.recipe.weighs, ensemble.groups[0].population
-    assert isinstance(gaussian, Gaussian)
-    believed, kernels = _belief(ensemble)[0], ensemble.family.how.kernels
-    for named, own in ((population.own, True), (population.shared, False)):
-        for name in distributions(named):
-            mean = named[name].detach().cpu()
-            std = gaussian.std(name, mean, {name + SPREAD: named[name + SPREAD].detach().cpu()})
-            mean, std = (mean, std) if own else (mean[None], std[None])
-            centre = population.buffers.get(name + CENTRE, torch.full_like(mean, usual_centre(name))).cpu()
-            kept = kept_of(name, population.buffers, own)
-            kept = torch.ones_like(mean, dtype=torch.bool) if kept is None else kept.cpu().expand_as(mean)
-            prior = prior_named(believed, kernels.get(name))
-            yield _Weights(name, own, mean, std.expand_as(mean), centre[: len(mean)], kept, prior)
+def _weights(ensemble: Ensemble) -> list[_Weights]:
+    """The tensors of an ensemble that are distributions, with the prior that training used."""
+    population, family = ensemble.groups[0].population, ensemble.family
+    found, ivon = family.family.posteriors(population, family.spec), ensemble.recipe.ivon
+    if ivon is not None:  # its decay is a prior
+        ivon = ivon.among(_examples(ensemble))
+        std = float(f"{1 / math.sqrt(ivon.ess * ivon.decay):.6g}")
+        found = [replace(each, prior=GaussianPrior(std)) for each in found]
+    return [_Weights(each) for each in found]
 
 
 def _examples(ensemble: Ensemble) -> int:
     """How many examples the ensemble was trained on."""
     return int(ensemble.manifest["data"]["examples"]["train"])
-
-
-def _belief(ensemble: Ensemble) -> tuple[str, float]:
-    """The prior that training used, as text, and the weight of its cost."""
-    gaussian = ensemble.recipe.weighs
-    assert isinstance(gaussian, Gaussian)
-    if ensemble.recipe.ivon is None:
-        return gaussian.prior, gaussian.beta
-    ivon = ensemble.recipe.ivon.among(_examples(ensemble))
-    return f"gaussian_{1 / math.sqrt(ivon.ess * ivon.decay):.6g}", 1.0  # the prior that its decay is
 
 
 def _distances(
@@ -207,7 +189,7 @@ def _distances(
         return (None, None), []
     stds = {each.name: std for each in layers if (std := each.prior_std()) is not None}
     if len(stds) < len(layers):
-        reason = f"the prior {layers[0].prior.kind} is no Gaussian to draw weights from"
+        reason = f"the prior {layers[0].posterior.prior.word} is no Gaussian to draw weights from"
         return (None, None), [f"Predictions are not held against the prior's: {reason}."]
     said = ensemble.predict(x[:INPUTS], calibrated=False)
     if said.task != "classification":
@@ -226,11 +208,11 @@ def from_prior(ensemble: Ensemble, layers: list[_Weights], stds: Named) -> Ensem
     group = ensemble.groups[0]
     own, shared = dict(group.population.own), dict(group.population.shared)
     for each in layers:
-        place, keep = (own, slice(None)) if each.own else (shared, 0)
-        place[each.name] = (each.centre * each.kept)[keep].clone()
-        place[each.name + SPREAD] = softplus_inverse(stds[each.name])[keep].clone()
+        place, keep = (own, slice(None)) if each.posterior.own else (shared, 0)
+        place[each.name] = (each.posterior.weights.centre * each.kept)[keep].to(each.posterior.std).clone()
+        place[each.name + STD_PARAM] = softplus_inverse(stds[each.name])[keep].clone()
     believed = Population(group.population.members, own, shared, group.population.buffers)
-    draws = ensemble.recipe.weighs.times(None)
+    draws = ensemble.recipe.weighs.draws
     recipe = Recipe("prior", ensemble.recipe.sharing, f"gaussian:draws={draws}")
     return replace(ensemble, groups=(replace(group, population=believed),), recipe=recipe)
 

@@ -35,7 +35,7 @@ def _refuse_what_needs_inputs(job: Job) -> None:
         raise Misuse("lengthscales=tuned with a frozen backbone: features have no corruptions; write lengthscales=pca")
     if repulsion is not None and repulsion.space == "features":
         raise Misuse("coupling features with a frozen backbone: all members have the same; write coupling outputs")
-    if job.recipe.weighs.kind != "point":
+    if job.recipe.weighs.needs_kernels:
         raise Misuse(f"weights {job.recipe.weights} with a frozen backbone: heads can only have points")
 
 

@@ -20,16 +20,13 @@ from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
 from murmuration.population import Population, concatenate, populate
 from murmuration.recipe import Plan, Recipe
-from murmuration.sharing import SMOOTH, with_factors
+from murmuration.sharing import SMOOTH
 from murmuration.streams import generator, global_stream
 from murmuration.tangent_kernels import measured_gamma
 from murmuration.training.batches import epoch_batches, steps_per_epoch
-from murmuration.training.bound import Bound
 from murmuration.training.moving import Factors, Method, moments_of
 from murmuration.training.step import State, step
-from murmuration.weights import Outline, Structure, family_of, outline_of
-from murmuration.weights.families import masked_population
-from murmuration.weights.gaussian import Gaussian, with_spreads
+from murmuration.weights import KernelTrace, NetworkWeights, Structure, trace_kernels
 
 MEASURED = 32  # training inputs on which members' kernels are compared
 
@@ -84,32 +81,40 @@ class Job:
         )
 
     @cached_property
-    def outline(self) -> Outline:
+    def kernel_trace(self) -> KernelTrace:
         """The kernels of the network, where the recipe does something with them."""
-        if not self.recipe.needs_outline and not self.plan.l1:
-            return Outline(())
-        return outline_of(self.member(0), self.data.train.x[:2]).require_understood()
+        if not self.recipe.needs_kernels and not self.plan.l1:
+            return KernelTrace(())
+        return trace_kernels(self.member(0), self.data.train.x[:2]).require_supported()
 
     def measured_gamma(self) -> float | None:
         """Between the mean and the sum of members' gradients, by what their kernels have in common at the start."""
         if self.recipe.shares.gamma != SMOOTH or self.plan.members == 1:
             return None
-        family = family_of(self.recipe.weighs, self.outline, inside=self.recipe.shares.bias == "inside").at_rest()
-        return measured_gamma(self.member(0), members_of(self), family, self.data.train.x[:MEASURED])
+        return measured_gamma(
+            self.member(0), members_of(self), self.weights.deterministic(), self.data.train.x[:MEASURED]
+        )
+
+    @property
+    def weights(self) -> NetworkWeights:
+        """The weight family in this network."""
+        return self.recipe.weighs.in_network(self.kernel_trace, bias_inside=self.recipe.shares.bias_inside)
 
     def method(self) -> Method:
         """The recipe's answers and the plan's numbers, as a step needs them."""
-        sharing, weights = self.recipe.shares, self.recipe.weighs
+        sharing, examples = self.recipe.shares, len(self.data.train)
         return Method(
             self.likelihood,
-            family_of(weights, self.outline, inside=sharing.bias == "inside"),
+            self.weights,
             self.coupling,
             self.plan.make_optimiser(),
             gamma=sharing.gamma_of(members=self.plan.members, smooth=self.gamma),
-            factors=Factors(sharing.pace, sharing.decay == "yes"),
+            factors=Factors(sharing.lr_multiplier, sharing.decay),
             seed=self.plan.seed,
             first_member=self.plan.first_member,
-            bound=self.bound(),
+            bound=self.recipe.weighs.objective(
+                examples, steps_per_epoch(examples, self.plan.batch_size), self.plan.epochs
+            ),
             ivon=self.ivon,
         )
 
@@ -118,22 +123,6 @@ class Job:
         """What moves distributions, if it is not the optimiser."""
         chosen = self.recipe.ivon
         return None if chosen is None else chosen.among(len(self.data.train))
-
-    def bound(self) -> Bound:
-        """What is minimised."""
-        weights, examples = self.recipe.weighs, len(self.data.train)
-        if not isinstance(weights, Gaussian):
-            return Bound()
-        return Bound(
-            examples,
-            steps_per_epoch(examples, self.plan.batch_size),
-            self.plan.epochs,
-            beta=weights.beta,
-            weighting=weights.weighting,
-            warm_up=weights.warm,
-            samples=weights.samples,
-            reduction=weights.reduction,
-        )
 
     def member(self, index: int) -> nn.Module:
         """The network that member `index` begins as, from its own initialisation stream if it is not trained."""
@@ -146,7 +135,7 @@ class Job:
 def begin(job: Job) -> Progress:
     """Members as they are before the first step; refuses a network or inputs that the coupling cannot work with."""
     plan = job.plan
-    if job.recipe.shares.what in ("head", "backbone") or (job.coupling is not None and job.coupling.needs_features):
+    if job.recipe.shares.needs_parts or (job.coupling is not None and job.coupling.needs_features):
         Structure(job.member(0)).require_parts()
     return before_first_step(job, members_of(job).map(lambda t: t.to(plan.device)))
 
@@ -166,20 +155,20 @@ def before_first_step(job: Job, population: Population) -> Progress:
 def members_of(job: Job) -> Population:
     """The members as they begin, with what tells those apart who share."""
     recipe, plan = job.recipe, job.plan
-    shared = recipe.shares.predicate(job.member(0), job.outline)
+    shared = recipe.shares.predicate(job.member(0), job.kernel_trace)
 
     def stream(member: int) -> torch.Generator:
         return generator(plan.seed, "factors", plan.first_member + member)
 
-    population = with_factors(populate(job.member, plan.members, shared), recipe.shares, job.outline, stream)
-    population = masked_population(population, recipe.weighs, job.outline, stream)
-    if plan.members > 1 and not population.own and not population.buffers:
+    factored = recipe.shares.add_factors(populate(job.member, plan.members, shared), job.kernel_trace, stream)
+    first_std = None if job.ivon is None else job.ivon.first_std
+    population = recipe.weighs.init(factored, job.kernel_trace, stream, first_std)
+    different = population if recipe.weighs.separates_members else factored
+    if plan.members > 1 and not different.own and not different.buffers:
         raise Misuse(f"sharing {recipe.sharing} leaves members nothing of their own: they would be equal for ever")
-    if not population.own and recipe.repulsion is not None and recipe.repulsion.space == "weights":
+    if not factored.own and recipe.repulsion is not None and recipe.repulsion.space == "weights":
         raise Misuse(f"coupling weights with sharing {recipe.sharing}: members have no weights of their own to repel")
-    if not isinstance(recipe.weighs, Gaussian):
-        return population
-    return with_spreads(population, recipe.weighs, job.outline, None if job.ivon is None else job.ivon.first_std)
+    return population
 
 
 def at_rest(population: Population, method: Method) -> State:
@@ -232,7 +221,7 @@ def run_epoch(team: Team, method: Method, split: Split, plan: Plan, progress: Pr
 def close_epoch(team: Team, method: Method, split: Split, plan: Plan, progress: Progress) -> None:
     """Score every member on the validation split, remember sound or best states, and write the epoch's record."""
     state = progress.state
-    outputs = member_outputs(team, method.weights.at_rest(), state.population, split.x)  # (M, N, K)
+    outputs = member_outputs(team, method.weights.deterministic(), state.population, split.x)  # (M, N, K)
     scores = method.likelihood.validate(outputs, split.y.to(outputs.device))
     nll = torch.tensor(scores["val_nll"])
     for member in (state.active & ~nll.isfinite()).nonzero().flatten().tolist():

@@ -10,9 +10,9 @@ from murmuration.dynamics.optimisers import shrink
 from murmuration.likelihoods import Likelihood
 from murmuration.population import Named
 from murmuration.sharing import is_factor
-from murmuration.training.bound import Bound
-from murmuration.weights import Family
-from murmuration.weights.gaussian import SPREAD, distributions
+from murmuration.weights import NetworkWeights
+from murmuration.weights.elbo import ELBO
+from murmuration.weights.gaussian import STD_PARAM, distribution_names
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Method:
     """What does not change from step to step."""
 
     likelihood: Likelihood
-    weights: Family
+    weights: NetworkWeights
     coupling: Coupling | None
     optimiser: Optimiser
     gamma: float = 1.0  # shared gradients are gamma / M times their sum over members
     factors: Factors = field(default_factory=lambda: Factors())
-    bound: Bound = field(default_factory=Bound)
+    bound: ELBO = field(default_factory=ELBO)
     seed: int = 0
     first_member: int = 0
     ivon: Ivon | None = None  # what moves distributions, if it is not the optimiser
@@ -47,7 +47,7 @@ def update(method: Method, tensors: Named, gradients: list[Tensor], moments: Mom
         kinds = [[kind[name] for name in names if name in kind] for kind in moments.values()]
         optimiser.update(chosen, along, [kind for kind in kinds if kind], pace * lr, taken)
         if method.optimiser.l1:
-            kernels = [tensors[name] for name in names if name in method.weights.how.kernels]
+            kernels = [tensors[name] for name in names if name in method.weights.spec.kernels]
             shrink(kernels, pace * lr * method.optimiser.l1)
 
 
@@ -64,12 +64,12 @@ def paces(method: Method, own: Named) -> list[tuple[dict[str, None], Optimiser |
     """Names of tensors that move alike, by which optimiser, at what part of the learning rate."""
     found: list[tuple[dict[str, None], Optimiser | Ivon, float]] = []
     if method.ivon is not None:
-        means = distributions(own)
-        pairs = dict.fromkeys([*means, *(name + SPREAD for name in means)])
+        means = distribution_names(own)
+        pairs = dict.fromkeys([*means, *(name + STD_PARAM for name in means)])
         found.append((pairs, method.ivon, method.ivon.pace))
         own = {name: tensor for name, tensor in own.items() if name not in pairs}
     factors = dict.fromkeys(name for name in own if is_factor(name))
-    spreads = dict.fromkeys(name for name in own if name.endswith(SPREAD))
+    spreads = dict.fromkeys(name for name in own if name.endswith(STD_PARAM))
     others = dict.fromkeys(name for name in own if name not in factors and name not in spreads)
     calm = replace(method.optimiser, weight_decay=0.0)
     ways = [(others, method.optimiser, 1.0), (spreads, calm, 1.0)]

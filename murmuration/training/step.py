@@ -103,7 +103,7 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
 
     def run(other: Named, inputs: Tensor) -> Tensor:
         again = other is weights  # from the leaves on: the graph of this pass may be gone by then
-        chosen = draw() if again else Realised(other, {}, realised.how)
+        chosen = draw() if again else Realised(other, {}, realised.spec)
         copies = {name: tensor.clone() for name, tensor in before.items()}
         return run_members(structure, chosen.with_buffers(copies), inputs, noise, team.engine.direct)
 
@@ -114,8 +114,8 @@ def local(team: Team, method: Method, state: State, members: slice, batch: Batch
             other = draw().with_buffers(group.buffers)
             rows.append(method.likelihood.loss(run_members(structure, other, x, noise, team.engine.direct), y))
         cost = method.weights.complexity(own, shared, before, noise, realised.stds) if method.bound.beta else None
-        losses = method.bound.of(rows).mean(-1)
-        losses = losses if cost is None else losses + method.bound.weight(state.step) * cost
+        losses = method.bound.combine(rows).mean(-1)
+        losses = losses if cost is None else losses + method.bound.kl_weight(state.step) * cost
         here = Local(members, own, shared, losses, state.active[members], None, before)
         if coupling is not None and coupling.stands_apart and passed.apart is None:
             here = pulled_early(here, coupling.drive(state.step))

@@ -1,24 +1,36 @@
 """What a weight is, and how a network runs on weights that are not its own."""
 
-from murmuration.weights.families import POINT, WEIGHTS, Family, How, Realised, Weights, family_of, weights_named
+from murmuration.weights.distributions import Distribution
+from murmuration.weights.dropout import Dropout
+from murmuration.weights.elbo import ELBO
+from murmuration.weights.family import POINT, ForwardSpec, NetworkWeights, Point, Realised, WeightFamily
+from murmuration.weights.gaussian import Gaussian
+from murmuration.weights.kernel_trace import Kernel, KernelTrace, trace_kernels
+from murmuration.weights.masks import Masks
 from murmuration.weights.operators import run_members
-from murmuration.weights.outline import Kernel, Outline, outline_of
+from murmuration.weights.priors import Prior
 from murmuration.weights.stacked import NotDirect
 from murmuration.weights.structure import Structure
+from murmuration.weights.table import WEIGHTS
 
 __all__ = [
+    "ELBO",
     "POINT",
     "WEIGHTS",
-    "Family",
-    "How",
+    "Distribution",
+    "Dropout",
+    "ForwardSpec",
+    "Gaussian",
     "Kernel",
+    "KernelTrace",
+    "Masks",
+    "NetworkWeights",
     "NotDirect",
-    "Outline",
+    "Point",
+    "Prior",
     "Realised",
     "Structure",
-    "Weights",
-    "family_of",
-    "outline_of",
+    "WeightFamily",
     "run_members",
-    "weights_named",
+    "trace_kernels",
 ]

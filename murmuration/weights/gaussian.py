@@ -1,282 +1,403 @@
-"""A weight is a distribution: N(mean, spread^2), learned by gradient (Bayes by Backprop, Blundell et al. 2015).
+"""Gaussian weights N(mean, std^2), learned by gradient (Bayes by Backprop, Blundell et al. 2015).
 
-The mean is stored under the weight's own name, what gives its spread beside it as `K:spread`. A pass in training is
-noisy in one of three ways:
+The mean is stored under the weight's own name, the parameter of its standard deviation beside it as `K:std_param`:
+
+| std_param | stored | standard deviation |
+|---|---|---|
+| `rho` | one per weight | softplus(rho) |
+| `std` | one per weight | itself, for dynamics that keep it positive |
+| `alpha` | log alpha, one per weight | sqrt(alpha) abs(mean): Gaussian dropout with p / (1 - p) = alpha |
+| `alpha-channel` | log alpha, one per output channel | the same |
+| `alpha-layer` | log alpha, one per kernel | the same; all its weights then have one signal-to-noise ratio |
+
+With alpha a weight of mean zero has almost no variance, and its gradient vanishes.
+
+A training pass is noisy in one of three ways:
 
 | estimator | noise |
 |---|---|
-| `draw` | weights are drawn once a pass, the same for all examples |
-| `local` | outputs of linear operators are drawn, one number each: less variance of gradients (Kingma et al. 2015) |
-| `flipout` | one draw of weights, with signs of its own for every example (Wen et al. 2018) |
+| `draw` | weights are drawn once per pass, the same for all examples |
+| `local` | outputs of linear operators are drawn: gradients of less variance (Kingma et al. 2015) |
+| `flipout` | one draw of weights, with random signs for every example (Wen et al. 2018) |
 
-For dense layers all three have the same law for one example. For convolutions `local` has the right mean and variance
-at every position and no covariance between positions, though one kernel acts on all: its passes are not draws of a
-function. Predictions therefore always draw weights, and hold a draw for all inputs.
+For dense layers the outputs of one example have the same distribution under all three. For convolutions `local` has the
+right mean and variance at every position and no covariance between positions, though one kernel acts on all: its passes
+are not draws of a function. Predictions therefore always draw weights, and hold a draw for all inputs.
+
+With `init_from` the means begin at trained weights, which are the centres of the priors too, and the standard
+deviations at `init_std_ratio` times their absolute values (MOPED, Krishnan et al. 2020).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
 from murmuration.population import Named, Population, is_companion, kept_of
 from murmuration.streams import Noise, many_normals, normals
-from murmuration.weights.outline import Kernel, Outline
-from murmuration.weights.priors import Belief, in_a_row, out_of_a_row, prior_named, total_cost
-from murmuration.weights.spreads import SPREADS, std_of, stored_for
+from murmuration.weights.elbo import ELBO, REDUCTIONS, WEIGHTINGS
+from murmuration.weights.family import INTO, OUT, ForwardSpec, MovesStd, Realised, Rows, Streams, WeightFamily
+from murmuration.weights.kernel_trace import Kernel, KernelTrace
+from murmuration.weights.priors import (
+    HePrior,
+    Prior,
+    WeightPosterior,
+    WeightTensor,
+    concat_flat,
+    split_flat,
+    total_cost,
+)
 
-SPREAD, VARIANCE, DELTA, CENTRE = ":spread", ":variance", ":delta", ":centre"  # companions of a Gaussian weight
+STD_PARAM, VARIANCE, DELTA, CENTRE = ":std_param", ":variance", ":delta", ":centre"  # auxiliary tensors of a weight
 ESTIMATORS = ("local", "draw", "flipout")
-WEIGHTINGS = ("uniform", "blundell")
-REDUCTIONS = ("elbo", "log-mean-exp")
+STD_PARAMS = ("rho", "std", "alpha", "alpha-channel", "alpha-layer")
 CHOICES: dict[str, Sequence[str]] = {
     "estimator": ESTIMATORS,
-    "spread": SPREADS,
+    "std_param": STD_PARAMS,
     "bias": ("gaussian", "point"),
     "weighting": WEIGHTINGS,
     "reduction": REDUCTIONS,
 }
-
-Rows = dict[int, Tensor | None]  # leading axes of members, 1 or 0 -> standard deviations of all such distributions
+LOG_ALPHA = 8.0  # bound of abs(log alpha)
+TINY = 1e-20  # keeps the logarithm of a standard deviation of zero finite
+LEAST_MEAN = 1e-8  # alpha acts on at least this: a standard deviation of exactly zero would have an infinite KL
 
 
 @dataclass(frozen=True)
-class Gaussian:
-    """What can be written after `gaussian:`."""
+class Gaussian(WeightFamily):
+    """Independent Gaussian weights."""
 
-    kind: ClassVar[str] = "gaussian"
+    stochastic = True
+    point_estimates = False
     estimator: str = "local"
-    where: str = "all"  # all, last, factors, or patterns of parameters' names with ; between
-    bias: str = "gaussian"  # whether biases are distributions too
-    spread: str = "rho"
-    start: float = 0.1  # spreads begin as this part of the standard deviation of a tensor's first values
-    around: str = "no"  # yes (the net as it is given) or a run: means and priors begin at its weights, spreads as parts
-    prior: str = "he"
-    beta: float = 0.1  # temperature: the weight of the prior's cost; 1 for Bayes, which underfits small data sets
-    weighting: str = "uniform"
-    warm: float = 0.25  # the share of epochs over which beta grows from 0
-    samples: int = 1  # passes a step
-    reduction: str = "elbo"
-    draws: int = 30  # of each member when it predicts
+    where: str = "all"  # all, last, factors, or patterns of parameter names with ; between
+    bias: str = "gaussian"  # whether biases are distributions too: gaussian or point
+    std_param: str = "rho"
+    init_std_ratio: float = 0.1  # first std relative to the std of a tensor's initial values
+    init_from: bool | str = False  # True (the net given) or a run: trained weights that means and priors begin at
+    prior: Prior = field(default=HePrior())
+    beta: float = 0.1  # temperature: the weight of the KL; 1 is Bayes, which underfits small data sets
+    weighting: str = "uniform"  # of the KL over the batches of an epoch
+    kl_warmup: float = 0.25  # fraction of the epochs over which beta grows from 0
+    samples: int = 1  # passes per step
+    reduction: str = "elbo"  # of several passes
+    draws: int = 30  # predictions per member
 
     def __post_init__(self) -> None:
-        for field, known in CHOICES.items():
-            if getattr(self, field) not in known:
-                raise unknown(field, getattr(self, field), known)
-        prior_named(self.prior)
-        if not 0 < self.start < math.inf or not 0 <= self.beta < math.inf or not 0 <= self.warm <= 1:
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+        if not 0 < self.init_std_ratio < math.inf or not 0 <= self.beta < math.inf or not 0 <= self.kl_warmup <= 1:
             raise Misuse(
-                f"start={self.start}, beta={self.beta}, warm={self.warm}: need start above 0, beta not negative, warm"
-                " from 0 to 1"
+                f"init_std_ratio={self.init_std_ratio}, beta={self.beta}, kl_warmup={self.kl_warmup}: need"
+                " init_std_ratio above 0, beta not negative, kl_warmup from 0 to 1"
             )
         if self.samples < 1 or self.draws < 1:
             raise Misuse(f"samples={self.samples}, draws={self.draws}: need at least 1 each")
 
-    def chosen(self, names: Sequence[str], outline: Outline) -> list[str]:
-        """Which of these tensors are distributions, in their order."""
-        biases = {bias for kernel in outline.kernels for bias in kernel.biases}
-        last = outline.kernels[-1] if outline.kernels else None
+    def check_dynamics(self, dynamics: MovesStd) -> None:
+        """Refuse standard deviations that nothing keeps positive, and a prior that would count twice or not at all."""
+        if not dynamics.moves_std:
+            if self.std_param == "std":
+                raise Misuse("std_param=std with a dynamics that may make it negative: write std_param=rho, or ivon")
+            return
+        if self.std_param != "std" or self.beta or self.where == "factors":
+            raise Misuse(
+                f"weights gaussian with std_param={self.std_param}, beta={self.beta:g}, where={self.where} and a"
+                " dynamics that moves standard deviations, whose decay is the prior, around 0: write weights"
+                " gaussian:estimator=draw,std_param=std,beta=0"
+            )
+        if self.init_std_ratio != Gaussian.init_std_ratio or self.init_from:
+            raise Misuse(
+                f"init_std_ratio={self.init_std_ratio:g}, init_from={self.init_from} with a dynamics that sets the"
+                " first standard deviations, around fresh weights: leave init_std_ratio and init_from out"
+            )
+
+    def objective(self, examples: int, steps_per_epoch: int, epochs: int) -> ELBO:
+        return ELBO(
+            examples,
+            steps_per_epoch,
+            epochs,
+            beta=self.beta,
+            weighting=self.weighting,
+            kl_warmup=self.kl_warmup,
+            samples=self.samples,
+            reduction=self.reduction,
+        )
+
+    def without_warmup(self) -> "Gaussian":
+        return replace(self, kl_warmup=0.0)
+
+    def chosen(self, names: Sequence[str], trace: KernelTrace) -> list[str]:
+        """The names of these tensors that are distributions, in their order."""
+        biases = {bias for kernel in trace.kernels for bias in kernel.biases}
+        last = trace.kernels[-1] if trace.kernels else None
         patterns = [pattern.strip() for pattern in self.where.split(";")]
 
         def wanted(name: str) -> bool:
             if self.where == "factors":
-                return name.endswith((":in", ":out"))
+                return name.endswith((INTO, OUT))
             if name in biases and self.bias == "point":
                 return False
             if self.where == "last":
                 return last is not None and name in (last.name, *last.biases)
             if self.where == "all":
-                return name in outline.names or name in biases
+                return name in trace.names or name in biases
             return any(fnmatchcase(name, pattern) for pattern in patterns)
 
         found = [name for name in names if wanted(name)]
         idle = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
         if self.where in ("all", "last", "factors"):
             idle = []
-        if not found and self.where != "factors":  # one member alone has no factors
+        if not found and self.where != "factors":  # a single member has no factors
             idle = idle or [self.where]
         for pattern in idle:
             raise Misuse(f"where={pattern} matches no tensor of the net: write all, last, factors or patterns of names")
         return found
 
-    def is_around(self, name: str) -> bool:
-        """Whether a tensor is a distribution around trained weights: no network is trained with factors."""
-        return self.around != "no" and not is_companion(name)
+    def init(
+        self, population: Population, trace: KernelTrace, streams: Streams, initial_std: float | None = None
+    ) -> Population:
+        """The population with a standard deviation beside every tensor that is to be a distribution.
 
-    def times(self, draws: int | None) -> int:
-        """How often each member answers: as often as asked, or as usual."""
-        return self.draws if draws is None else replace(self, draws=draws).draws
+        With `init_from` the trained weights are stored as the centres of the priors, among the buffers.
+        """
+        names, members = self.chosen([*population.own, *population.shared], trace), population.members
+        kernels = {kernel.name: kernel for kernel in trace.kernels}
+        if initial_std is not None and any(is_companion(name) for name in names):
+            raise Misuse(f"where={self.where} makes factors distributions, and ivon would pull them to 0: write all")
 
-    def std(self, name: str, mean: Tensor, tensors: Named) -> Tensor:
-        return std_of(self.spread, tensors[name + SPREAD], mean)
+        def first(name: str, mean: Tensor) -> Tensor:
+            std = self._first_std(name, mean) if initial_std is None else torch.full_like(mean, initial_std)
+            return std_to_param(self.std_param, std, mean, kernels.get(name))
+
+        own = {name: population.own[name] for name in names if name in population.own}
+        shared = {name: population.shared[name] for name in names if name in population.shared}
+        own_std = {name + STD_PARAM: torch.stack([first(name, row) for row in mean]) for name, mean in own.items()}
+        shared_std = {name + STD_PARAM: first(name, mean) for name, mean in shared.items()}
+        trained = {**own, **{name: mean.expand(members, *mean.shape) for name, mean in shared.items()}}
+        centres = {name + CENTRE: mean.clone() for name, mean in trained.items() if self._begins_trained(name)}
+        return Population(
+            members,
+            {**population.own, **own_std},
+            {**population.shared, **shared_std},
+            {**population.buffers, **centres},
+        )
+
+    def _begins_trained(self, name: str) -> bool:
+        """Whether a tensor begins at trained weights; rank-one factors never do."""
+        return bool(self.init_from) and not is_companion(name)
+
+    def _first_std(self, name: str, mean: Tensor) -> Tensor:
+        """Initial standard deviations; a constant tensor, such as a bias of zeros, is taken to have std 0.1."""
+        if self._begins_trained(name):
+            return self.init_std_ratio * mean.abs()
+        scale = mean.std() if mean.numel() > 1 else mean.new_zeros(())
+        if not bool(scale > 0):
+            scale = torch.as_tensor(0.1, dtype=mean.dtype)
+        return torch.full_like(mean, self.init_std_ratio) * scale
+
+    def realise(
+        self,
+        spec: ForwardSpec,
+        own: Named,
+        shared: Named,
+        noise: Sequence[Noise],
+        *,
+        buffers: Named,
+        training: bool,
+    ) -> Realised:
+        """Drawn weights, or in training under `local` and `flipout` means with `K:variance` or `K:delta` beside them.
+
+        A bias under flipout gets independent noise for every example, as under local reparameterisation. Pruned
+        weights, whose means are zero already, have no variance.
+        """
+        by_operators = training and self.estimator != "draw"
+        kernels = spec.kernels.values() if by_operators else ()
+        noisy = {name for kernel in kernels for name in (kernel.name, *kernel.biases)}
+        mine, ours = ({name: t for name, t in named.items() if not name.endswith(STD_PARAM)} for named in (own, shared))
+        rows: Rows = {1: self.std_row(own, 1), 0: self.std_row(shared, 0)}
+        means, stds = {}, {}  # of tensors that are drawn here
+        for named, found, axes in ((own, mine, 1), (shared, ours, 0)):
+            row, names = rows[axes], set(distribution_names(named))
+            if row is None:
+                continue
+            local = {name for name in names & noisy if self.estimator == "local" or named[name].dim() - axes == 1}
+            if local:
+                for name, variance in _split_row(row.square(), named, axes, local).items():
+                    found[name + VARIANCE] = _zero_pruned(variance, name, buffers, axes)
+            if names > local:
+                for name, std in _split_row(row, named, axes, names - local).items():
+                    means[name] = named[name] if axes else named[name].expand(len(noise), *named[name].shape)
+                    stds[name] = _zero_pruned(std, name, buffers, axes)
+        for name, eps in zip(means, many_normals(noise, list(means.values())), strict=True):
+            if name in noisy:
+                mine[name + DELTA] = stds[name] * eps
+            else:
+                mine[name] = torch.addcmul(means[name], stds[name], eps)
+                ours.pop(name, None)
+        return Realised(mine, ours, spec, rows)
+
+    def complexity(
+        self,
+        spec: ForwardSpec,
+        own: Named,
+        shared: Named,
+        buffers: Named,
+        noise: Sequence[Noise],
+        stds: Rows | None = None,
+    ) -> Tensor:
+        """KL(q || p) of each of m members (m,), in nats; shared tensors cost each of them the same.
+
+        A KL that is estimated by draws uses each member's own stream, also for shared tensors, so that it does not
+        depend on how members are grouped.
+        """
+        total = next(iter({**own, **shared}.values())).new_zeros(len(noise))
+        for named, axes in ((own, 1), (shared, 0)):
+            row = self.std_row(named, axes) if stds is None else stds[axes]
+            if row is None:
+                continue
+            tensors = [_weight_tensor(name, named, buffers, spec, axes) for name in distribution_names(named)]
+            draw = partial(normals if axes else _normals_for_shared, noise)
+            total = total + total_cost(self.prior, tensors, row, draw, axes=axes)
+        return total
+
+    def for_draws(self, population: Population) -> "tuple[Gaussian, Population]":
+        """The same distributions with their standard deviations stored directly."""
+
+        def direct(named: Named) -> Named:
+            return {**named, **{name + STD_PARAM: self._std(name, named) for name in distribution_names(named)}}
+
+        own, shared = direct(population.own), direct(population.shared)
+        return replace(self, std_param="std"), replace(population, own=own, shared=shared)
+
+    def std(self, name: str, named: Named) -> Tensor | None:
+        return self._std(name, named) if name + STD_PARAM in named else None
+
+    def _std(self, name: str, named: Named) -> Tensor:
+        return std_from(self.std_param, named[name + STD_PARAM], named[name])
+
+    def std_row(self, named: Named, axes: int) -> Tensor | None:
+        """The standard deviations of all distributions side by side, (P,) or with a leading member axis (m, P).
+
+        Where each weight has a parameter of its own, all are computed at once: a small tensor takes as long as a large.
+        """
+        names = distribution_names(named)
+        if not names:
+            return None
+        if self.std_param in ("rho", "std"):
+            row = concat_flat([named[name + STD_PARAM] for name in names], axes)
+            return std_from(self.std_param, row, row)
+        return concat_flat([self._std(name, named) for name in names], axes)
+
+    def posteriors(self, population: Population, spec: ForwardSpec) -> list[WeightPosterior]:
+        """The distributions of a population, on the CPU, with a leading member axis of length M or 1."""
+        population = population.map(lambda tensor: tensor.detach().cpu())
+        found = []
+        for named, own in ((population.own, True), (population.shared, False)):
+            for name in distribution_names(named):
+                tensor, std = _weight_tensor(name, named, population.buffers, spec, int(own)), self._std(name, named)
+                if not own:
+                    kept = None if tensor.kept is None else tensor.kept[None]
+                    centre = tensor.centre[None] if isinstance(tensor.centre, Tensor) else tensor.centre
+                    tensor = replace(tensor, mean=tensor.mean[None], centre=centre, kept=kept, axes=1)
+                found.append(WeightPosterior(name, own, tensor, std.reshape(tensor.mean.shape), self.prior))
+        return found
 
 
-def with_spreads(population: Population, gaussian: Gaussian, outline: Outline, std: float | None = None) -> Population:
-    """The population with a spread beside every tensor that is to be a distribution: `std`, or what its start says.
+def distribution_names(named: Named) -> list[str]:
+    """Names of the tensors that have a standard deviation beside them, sorted: the order survives storage.
 
-    Of distributions around trained weights, these weights are the centres of their priors too.
-    """
-    names, members = gaussian.chosen([*population.own, *population.shared], outline), population.members
-    kernels = {kernel.name: kernel for kernel in outline.kernels}
-    if std is not None and any(is_companion(name) for name in names):
-        raise Misuse(f"where={gaussian.where} makes factors distributions, and ivon would pull them to 0: write all")
-
-    def first(name: str, mean: Tensor) -> Tensor:
-        width = _first_std(gaussian, name, mean) if std is None else torch.full_like(mean, std)
-        return stored_for(gaussian.spread, width, mean, kernels.get(name))
-
-    mine = {name: population.own[name] for name in names if name in population.own}
-    ours = {name: population.shared[name] for name in names if name in population.shared}
-    own = {name + SPREAD: torch.stack([first(name, row) for row in mean]) for name, mean in mine.items()}
-    shared = {name + SPREAD: first(name, mean) for name, mean in ours.items()}
-    trained = {**mine, **{name: mean.expand(members, *mean.shape) for name, mean in ours.items()}}
-    centres = {name + CENTRE: mean.clone() for name, mean in trained.items() if gaussian.is_around(name)}
-    return Population(
-        members,
-        {**population.own, **own},
-        {**population.shared, **shared},
-        {**population.buffers, **centres},
-    )
-
-
-def _first_std(gaussian: Gaussian, name: str, mean: Tensor) -> Tensor:
-    """Standard deviations at the start; a tensor of equal values, such as a bias of zeros, is taken to vary by 0.1.
-
-    Around trained weights each is a part of its weight (MOPED, Krishnan et al. 2020).
-    """
-    if gaussian.is_around(name):
-        return gaussian.start * mean.abs()
-    scale = mean.std() if mean.numel() > 1 else mean.new_zeros(())
-    if not bool(scale > 0):
-        scale = torch.as_tensor(0.1, dtype=mean.dtype)
-    return torch.full_like(mean, gaussian.start) * scale
-
-
-def distributions(named: Named) -> list[str]:
-    """Names of the tensors that have a spread beside them, in an order that survives being stored.
-
-    >>> distributions({"b": torch.ones(1), "b:spread": torch.ones(1), "a": torch.ones(1), "a:spread": torch.ones(1)})
+    >>> one = torch.ones(1)
+    >>> distribution_names({"b": one, "b:std_param": one, "a": one, "a:std_param": one, "c": one})
     ['a', 'b']
     """
-    return sorted(key.removesuffix(SPREAD) for key in named if key.endswith(SPREAD))
+    return sorted(key.removesuffix(STD_PARAM) for key in named if key.endswith(STD_PARAM))
 
 
-def row_of_stds(gaussian: Gaussian, named: Named, axes: int) -> Tensor | None:
-    """The standard deviations of all distributions side by side, (P,) or with a leading axis of members (m, P).
-
-    Where each weight has a number of its own, all are found in one go: small tensors cost as much as large ones.
-    """
-    names = distributions(named)
-    if not names:
-        return None
-    if gaussian.spread in ("rho", "std"):
-        row = in_a_row([named[name + SPREAD] for name in names], axes)
-        return std_of(gaussian.spread, row, row)
-    return in_a_row([gaussian.std(name, named[name], named) for name in names], axes)
+def prior_centre(name: str) -> float:
+    """The mean of the prior of fresh weights: 0, and 1 for rank-one factors."""
+    return 1.0 if name.endswith((INTO, OUT)) else 0.0
 
 
-def taken_apart(row: Tensor, named: Named, axes: int, wanted: AbstractSet[str]) -> Named:
-    """What a row says of some of the distributions, each in its shape."""
-    names = distributions(named)
-    parts = out_of_a_row(row, [named[name] for name in names], axes)
+def _weight_tensor(name: str, named: Named, buffers: Named, spec: ForwardSpec, axes: int) -> WeightTensor:
+    centre = buffers.get(name + CENTRE, prior_centre(name))
+    centre = centre if axes or isinstance(centre, float) else centre[0]
+    return WeightTensor(named[name], centre, spec.kernels.get(name), kept_of(name, buffers, own=bool(axes)), axes)
+
+
+def _split_row(row: Tensor, named: Named, axes: int, wanted: AbstractSet[str]) -> Named:
+    """The parts of a row of all distributions that belong to the wanted ones, each in its shape."""
+    names = distribution_names(named)
+    parts = split_flat(row, [named[name] for name in names], axes)
     return {name: part for name, part in zip(names, parts, strict=True) if name in wanted}
 
 
-def realised(
-    gaussian: Gaussian,
-    own: Named,
-    shared: Named,
-    noise: Sequence[Noise],
-    noisy: AbstractSet[str],
-    buffers: Named,
-) -> tuple[Named, Named, Rows]:
-    """Own and shared tensors as a pass uses them, without spreads, and the standard deviations of all.
-
-    Those in `noisy` leave their noise to the operators. A bias under flipout gets noise of its own for every example,
-    as under local reparameterisation. Pruned weights, whose means are zero already, have no spread.
-    """
-    mine, ours = ({name: t for name, t in named.items() if not name.endswith(SPREAD)} for named in (own, shared))
-    rows = {1: row_of_stds(gaussian, own, 1), 0: row_of_stds(gaussian, shared, 0)}
-    means, stds = {}, {}  # of what is drawn here
-    for named, found, axes in ((own, mine, 1), (shared, ours, 0)):
-        row, names = rows[axes], set(distributions(named))
-        if row is None:
-            continue
-        blurring = {name for name in names & noisy if gaussian.estimator == "local" or named[name].dim() - axes == 1}
-        if blurring:
-            for name, variance in taken_apart(row.square(), named, axes, blurring).items():
-                found[name + VARIANCE] = unless_pruned(variance, name, buffers, axes)
-        if names > blurring:
-            for name, std in taken_apart(row, named, axes, names - blurring).items():
-                means[name] = named[name] if axes else named[name].expand(len(noise), *named[name].shape)
-                stds[name] = unless_pruned(std, name, buffers, axes)
-    for name, eps in zip(means, many_normals(noise, list(means.values())), strict=True):
-        if name in noisy:
-            mine[name + DELTA] = stds[name] * eps
-        else:
-            mine[name] = torch.addcmul(means[name], stds[name], eps)
-            ours.pop(name, None)
-    return mine, ours, rows
-
-
-def unless_pruned(width: Tensor, name: str, buffers: Named, axes: int) -> Tensor:
+def _zero_pruned(values: Tensor, name: str, buffers: Named, axes: int) -> Tensor:
     """Variances or standard deviations of a tensor, zero where it is pruned."""
     kept = kept_of(name, buffers, own=bool(axes))
-    return width if kept is None else width * kept
+    return values if kept is None else values * kept
 
 
-def with_stds(gaussian: Gaussian, population: Population) -> tuple[Gaussian, Population]:
-    """The same distributions with their standard deviations stored as they are: what many draws need once."""
-
-    def spelled(named: Named) -> Named:
-        found = {name + SPREAD: gaussian.std(name, named[name], named) for name in distributions(named)}
-        return {**named, **found}
-
-    return replace(gaussian, spread="std"), replace(
-        population, own=spelled(population.own), shared=spelled(population.shared)
-    )
-
-
-def complexity(
-    gaussian: Gaussian,
-    own: Named,
-    shared: Named,
-    buffers: Named,
-    noise: Sequence[Noise],
-    kernels: Mapping[str, Kernel],
-    rows: Rows | None = None,
-) -> Tensor:
-    """KL(q || p) of each of m members (m,), in nats; what members share costs each of them the same.
-
-    Standard deviations that are known already need not be found again.
-    Where it is found by draws, each member draws from its own stream, shared tensors too: groups make no difference.
-    """
-    total = next(iter({**own, **shared}.values())).new_zeros(len(noise))
-    for named, axes in ((own, 1), (shared, 0)):
-        row = row_of_stds(gaussian, named, axes) if rows is None else rows[axes]
-        beliefs = []
-        for name in distributions(named):
-            centre = buffers.get(name + CENTRE, usual_centre(name))
-            centre = centre if axes or isinstance(centre, float) else centre[0]
-            prior, kept = prior_named(gaussian.prior, kernels.get(name)), kept_of(name, buffers, own=bool(axes))
-            beliefs.append(Belief(prior, named[name], centre, kept))
-        if row is not None:
-            total = total + total_cost(beliefs, row, partial(normals if axes else _one_each, noise), axes=axes)
-    return total
-
-
-def _one_each(noise: Sequence[Noise], like: Tensor) -> Tensor:
+def _normals_for_shared(noise: Sequence[Noise], like: Tensor) -> Tensor:
     """Standard normal numbers (m, ...) for a tensor (...) that m members share."""
     return normals(noise, like.expand(len(noise), *like.shape))
 
 
-def usual_centre(name: str) -> float:
-    """Where a prior is centred: weights at 0, factors of shared kernels at 1."""
-    return 1.0 if name.endswith((":in", ":out")) else 0.0
+def softplus_inverse(values: Tensor) -> Tensor:
+    """The rho (...) whose softplus these positive values (...) are, also where exp would overflow.
+
+    >>> F.softplus(softplus_inverse(torch.tensor([0.05, 1.0, 1000.0])))
+    tensor([5.0000e-02, 1.0000e+00, 1.0000e+03])
+    """
+    return torch.where(values > 20, values, (torch.expm1(values.clamp(max=20)) + TINY).log())
+
+
+def stored_shape(std_param: str, shape: tuple[int, ...], kernel: Kernel | None = None) -> tuple[int, ...]:
+    """The shape of the parameter stored for the standard deviations of a mean of this shape.
+
+    The output channels of a transposed kernel (inputs, outputs / groups, ...) are on its second axis, per group.
+
+    >>> stored_shape("alpha-channel", (16, 3, 5, 5))
+    (16, 1, 1, 1)
+    """
+    if std_param in ("rho", "std", "alpha") or not shape:
+        return shape
+    if std_param == "alpha-layer":
+        return (1,) * len(shape)
+    if kernel is not None and kernel.transposed:
+        return (kernel.groups, shape[1], *(1,) * (len(shape) - 2))
+    return (shape[0], *(1,) * (len(shape) - 1))
+
+
+def std_from(std_param: str, stored: Tensor, mean: Tensor) -> Tensor:
+    """Standard deviations like the mean (...), from the stored parameter."""
+    if std_param == "rho":
+        return F.softplus(stored)
+    if std_param == "std":
+        return stored
+    for axis, (few, many) in enumerate(zip(stored.shape, mean.shape, strict=True)):
+        if few not in (1, many):  # groups of a transposed kernel
+            stored = stored.repeat_interleave(many // few, axis)
+    return (0.5 * stored.clamp(-LOG_ALPHA, LOG_ALPHA)).exp() * mean.abs().clamp_min(LEAST_MEAN)
+
+
+def std_to_param(std_param: str, std: Tensor, mean: Tensor, kernel: Kernel | None = None) -> Tensor:
+    """The stored parameter for standard deviations (...) of a mean (...); the geometric mean where several weights
+    have one parameter."""
+    if std_param == "rho":
+        return softplus_inverse(std)
+    if std_param == "std":
+        return std
+    log_alpha = 2 * ((std + TINY).log() - mean.abs().clamp_min(LEAST_MEAN).log())
+    log_alpha = log_alpha.clamp(-LOG_ALPHA, LOG_ALPHA)  # before averaging: one weight of zero must not decide the mean
+    for axis, few in enumerate(stored_shape(std_param, tuple(mean.shape), kernel)):
+        log_alpha = log_alpha.unflatten(axis, (few, -1)).mean(axis + 1)
+    return log_alpha

@@ -1,62 +1,53 @@
-"""Dropout masks from a member's own noise stream.
+"""Fixed masks: each member uses a random subset of channels, drawn once before training.
 
-Torch's dropout draws one floating-point number an element from the global generator; on a CPU that is most of the time
-of a small convolutional network. Here sixteen random bits decide an element, four elements to a 64-bit draw. The rate
-is then a multiple of 2^-16, and kept values are divided by that exact rate, so dropout stays unbiased.
+A mask scales the input channels of every kernel but the first, in training and prediction; dropout layers of the
+network are inactive. A single member has no masks.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from murmuration.streams import Noise
-
-STEPS = 1 << 16
-# How many trailing axes one decision covers: a whole channel is dropped by the dropoutNd family.
-COVERED: dict[Callable, int] = {F.dropout: 0, F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}
+from murmuration.errors import Misuse
+from murmuration.population import Population
+from murmuration.weights.distributions import Distribution, InvertedDropout
+from murmuration.weights.family import INTO, OUT, NetworkWeights, Streams, WeightFamily
+from murmuration.weights.kernel_trace import KernelTrace
 
 
-def is_dropout(func: Callable) -> bool:
-    return func in COVERED
+@dataclass(frozen=True)
+class Masks(WeightFamily):
+    """Point estimates under one fixed mask per member."""
 
+    separates_members = True
+    distribution: Distribution = field(default=InvertedDropout(0.5))
 
-def masked(func: Callable, noise: Sequence[Noise], arguments: dict[str, Any], stacked: bool = False) -> Tensor:
-    """The input with each element (or channel) zeroed with probability p, the rest scaled up, by members' streams.
+    def __post_init__(self) -> None:
+        if self.distribution.negative > 0:
+            raise Misuse(
+                f"distribution={self.distribution}: masks must not be negative; write bernoulli_0.5 or inverted_0.5"
+            )
 
-    `arguments` are those of the dropout function. `stacked` says that the input carries a leading member axis, one
-    entry a stream.
-    """
-    x, rate = arguments["input"], arguments.get("p", 0.5)
-    if not arguments.get("training", True) or rate == 0:
-        return x
-    shape = list(x.shape[1:] if stacked else x.shape)
-    covered = COVERED[func]
-    if covered:
-        shape[-covered:] = [1] * covered
-    masks = [keep_mask(shape, 1 - rate, each, x) for each in noise]
-    return x * (torch.stack(masks) if stacked else masks[0])
+    @property
+    def mask_distribution(self) -> Distribution:
+        return self.distribution
 
+    def init(
+        self, population: Population, trace: KernelTrace, streams: Streams, initial_std: float | None = None
+    ) -> Population:
+        """The population with a mask (M, C_in) per kernel among its buffers, which are not trained."""
+        if population.members == 1:
+            return population
+        if any(name.endswith((INTO, OUT)) for name in population.own):
+            raise Misuse("weights masks with rank-one factors: both would scale the inputs of kernels; choose one")
+        masks, tensors = {}, {**population.own, **population.shared}
+        generators = [streams(member) for member in range(population.members)]
+        for kernel in trace.kernels[1:]:
+            dtype = tensors[kernel.name].dtype
+            rows = [self.distribution.sample((kernel.inputs,), each, dtype=dtype) for each in generators]
+            masks[kernel.name + INTO] = torch.stack(rows)
+        return replace(population, buffers={**population.buffers, **masks})
 
-def arguments_of(args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a dropout function by name, however it was called."""
-    return {**dict(zip(("input", "p", "training", "inplace"), args, strict=False)), **kwargs}
-
-
-def keep_mask(shape: list[int], keep: float, noise: Noise, like: Tensor) -> Tensor:
-    """A mask of this shape: 1/rate with probability `rate`, else 0; `rate` is `keep` rounded to a multiple of 2^-16.
-
-    Images (B, C, H, W) are drawn in the order B, H, W, C, the layout convolutions run in: the order is part of the
-    definition, so that engines with different memory layouts draw the same mask. `like` gives dtype and device.
-    """
-    kept = round(keep * STEPS)
-    if kept == 0:
-        return like.new_zeros(shape)
-    size = shape if len(shape) != 4 else [shape[0], shape[2], shape[3], shape[1]]
-    mask = like.new_empty(math.prod(size))
-    torch.le(noise.bits(len(mask), like.device), kept - STEPS // 2 - 1, out=mask)
-    mask = mask.mul_(STEPS / kept).view(size)
-    return mask.permute(0, 3, 1, 2) if len(shape) == 4 else mask
+    def in_network(self, trace: KernelTrace, *, bias_inside: bool = False) -> NetworkWeights:
+        base = super().in_network(trace, bias_inside=bias_inside)
+        return replace(base, spec=replace(base.spec, dropout="never"))

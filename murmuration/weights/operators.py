@@ -25,10 +25,10 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from murmuration.streams import Noise, normals
 from murmuration.weights.acting import Acting, acting_on
 from murmuration.weights.blurring import blurred_by, root
-from murmuration.weights.families import Named, Realised
+from murmuration.weights.dropout_masks import arguments_of, is_dropout, masked
+from murmuration.weights.family import Named, Realised
+from murmuration.weights.kernel_trace import LINEARS, widened
 from murmuration.weights.layouts import channels_last
-from murmuration.weights.masks import arguments_of, is_dropout, masked
-from murmuration.weights.outline import LINEARS, widened
 from murmuration.weights.stacked import (
     MappedDropout,
     MappedNormals,
@@ -56,16 +56,16 @@ def run_members(
     own, shared = weights.own, weights.shared
     if len(noise) == 1:
         alone = {**{name: tensor.squeeze(0) for name, tensor in own.items()}, **shared}
-        with Intercept(acting_on(alone, weights.how), noise, twice=x.requires_grad):
+        with Intercept(acting_on(alone, weights.spec), noise, twice=x.requires_grad):
             return structure(alone, channels_last(x[0]), part).unsqueeze(0)
     if direct:
         together = {**own, **shared}
-        with InterceptDirect(acting_on(together, weights.how), noise, twice=x.requires_grad):
+        with InterceptDirect(acting_on(together, weights.spec), noise, twice=x.requires_grad):
             return structure(together, x, part)
 
     def one(mine: Named, ours: Named, inputs: Tensor) -> Tensor:
         alone = {**mine, **ours}
-        with InterceptMapped(acting_on(alone, weights.how), noise):
+        with InterceptMapped(acting_on(alone, weights.spec), noise):
             return structure(alone, inputs, part)
 
     return vmap(one, in_dims=(0, None, 0))(own, shared, x)
@@ -109,7 +109,7 @@ class Intercept(TorchFunctionMode):
 
         if out is None:
             return made(bias)
-        if bias is None or self.acting.how.inside:
+        if bias is None or self.acting.spec.bias_inside:
             return made(bias) * self.spread(out, behind)
         scaled = made(None) * self.spread(out, behind)
         return self.blurred(scaled + self.spread(bias, behind), self.acting.biases.get(id(bias)), behind)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.streams import Noise, normals
-from murmuration.weights.masks import masked
+from murmuration.weights.dropout_masks import masked
 
 
 class NotDirect(Exception):  # noqa: N818 - a finding, not a mistake

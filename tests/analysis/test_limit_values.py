@@ -9,7 +9,7 @@ from oracles.embedded_ensembles import CRITICAL, NAMES, THREE, five, gaussian, m
 from torch import Tensor
 
 from murmuration.analysis.infinite_width import Architecture, limit_kernels, scales_of
-from murmuration.weights.laws import law_named
+from murmuration.weights.distributions import Distribution
 
 NONE = (0.0, 0.0, 0.0, 0.0)
 G0 = {
@@ -168,7 +168,7 @@ def test_masks_of_their_own_for_every_input_are_members_of_their_own(activation:
 def test_one_relu_member_is_a_plain_net_of_larger_weights(u: str, v: str):
     x = gaussian(4, 3, seed=1)
     kernels = limit_kernels(made(u, v, 3, scales=scales_of("ntk", 1.3, 0.4), bias="shared"), x, x)
-    grown = 1.3 * math.sqrt(law_named(u).square * law_named(v).square)
+    grown = 1.3 * math.sqrt(Distribution.parse(u).second_moment * Distribution.parse(v).second_moment)
     covariance, tangent = plain(relu_means, x, 3, [1.3] + [grown] * 3, 0.4)
     torch.testing.assert_close(kernels.covariance_same, covariance, rtol=0, atol=1e-10)
     torch.testing.assert_close(kernels.tangent_same, tangent, rtol=0, atol=1e-10)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from murmuration.analysis.infinite_width import limit_kernels, scales_of
 from murmuration.errors import Misuse
-from murmuration.weights.laws import law_named
+from murmuration.weights.distributions import Distribution
 
 
 def test_both_conventions_agree_on_covariances_and_differ_in_tangents():
@@ -159,7 +159,9 @@ DEPTHS = (1, 2, 3, 5, 10, 20)
     ],
 )
 def test_ratios_fall_with_depth_as_in_the_table(u: str, v: str, covariances: tuple, tangents: tuple):
-    critical = scales_of("ntk", math.sqrt(2 / (law_named(u).square * law_named(v).square)))
+    critical = scales_of(
+        "ntk", math.sqrt(2 / (Distribution.parse(u).second_moment * Distribution.parse(v).second_moment))
+    )
     for depth, covariance, tangent in zip(DEPTHS, covariances, tangents, strict=True):
         kernels = limit_kernels(made(u, v, depth, scales=critical), THREE[:1], THREE[:1])
         assert (kernels.covariance_other / kernels.covariance_same).item() == pytest.approx(covariance, abs=5.1e-5)
@@ -177,14 +179,14 @@ FIXED = {
 
 @pytest.mark.parametrize(("share", "expected"), FIXED.items())
 def test_fixed_points_of_the_correlation(share: float, expected: tuple[float, float]):
-    u = law_named(f"bernoulli_{share}")  # (E u)² / E u² is the share kept
-    got = [fixed_correlation(u, law_named(v)) for v in ("ones", "rademacher")]
+    u = Distribution.parse(f"bernoulli_{share}")  # (E u)² / E u² is the share kept
+    got = [fixed_correlation(u, Distribution.parse(v)) for v in ("ones", "rademacher")]
     assert got == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_fixed_point_is_where_deep_members_end():
-    assert fixed_correlation(law_named("rademacher"), law_named("ones")) == 0
-    normal = law_named("normal_1_0.5")
+    assert fixed_correlation(Distribution.parse("rademacher"), Distribution.parse("ones")) == 0
+    normal = Distribution.parse("normal_1_0.5")
     deep = limit_kernels(made("normal_1_0.5", "normal_1_0.5", 60), THREE, THREE)
     ratio = (deep.covariance_other / deep.covariance_same)[0, 0].item()
     assert fixed_correlation(normal, normal) == pytest.approx(ratio, abs=1e-10)

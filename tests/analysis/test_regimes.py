@@ -17,7 +17,7 @@ from murmuration.analysis.regimes import (
 )
 from murmuration.errors import Misuse
 from murmuration.tangent_kernels import smooth_gamma, trace_ratio
-from murmuration.weights.laws import law_named
+from murmuration.weights.distributions import Distribution
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,9 @@ def test_edges_and_outliers_of_the_table():
 
 @pytest.mark.parametrize("members", [10, 100, 300])
 def test_the_edges_hold_random_members(members: int):
-    signs = law_named("rademacher").sample((members, 1000), torch.Generator().manual_seed(0), dtype=torch.float64)
+    signs = Distribution.parse("rademacher").sample(
+        (members, 1000), torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     values = torch.linalg.eigvalsh(signs @ signs.mT / 1000)
     low, high = wishart_edges(members, 1000)
     assert values[0].item() == pytest.approx(low, rel=0.1)
@@ -91,7 +93,7 @@ def test_the_edges_hold_random_members(members: int):
 @pytest.mark.parametrize("mean", [0, 0.05, 0.1, 0.2, 0.5, 1])
 def test_the_outlier_is_the_largest_eigenvalue_of_random_members(mean: float):
     generator = torch.Generator().manual_seed(1)
-    factors = law_named(f"interpolation_{mean}").sample((50, 1000), generator, dtype=torch.float64)
+    factors = Distribution.parse(f"interpolation_{mean}").sample((50, 1000), generator, dtype=torch.float64)
     top = torch.linalg.eigvalsh(factors @ factors.mT / 1000)[-1].item()
     assert spike_eigenvalue(mean, 50, 1000) == pytest.approx(top, rel=0.1)
 
@@ -106,7 +108,10 @@ def test_the_outlier_leaves_the_bulk_without_a_jump_and_at_the_threshold():
 
 
 def test_relative_means():
-    got = [relative_mean(law_named(text)) for text in ("rademacher", "bernoulli_0.25", "inverted_0.25", "normal_-2_0")]
+    got = [
+        relative_mean(Distribution.parse(text))
+        for text in ("rademacher", "bernoulli_0.25", "inverted_0.25", "normal_-2_0")
+    ]
     assert got == [0, 0.5, 0.5, 1]
 
 

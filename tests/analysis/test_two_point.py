@@ -6,7 +6,7 @@ from torch import Tensor
 
 from murmuration.analysis.infinite_width import Activation, arc_cosine, other_member, same_member
 from murmuration.errors import Misuse
-from murmuration.weights.laws import law_named
+from murmuration.weights.distributions import Distribution
 
 A, B, Q = (torch.tensor(number, dtype=torch.float64) for number in (1.3, 0.7, -0.35))
 LAWS = [
@@ -35,7 +35,7 @@ def within(samples: Tensor, expected: Tensor) -> bool:
 @pytest.mark.parametrize("activation", ["relu", "erf"])
 @pytest.mark.parametrize("text", LAWS)
 def test_means_over_direct_draws(activation: Activation, text: str):
-    count, law, generator = 250_000, law_named(text), torch.Generator().manual_seed(5)
+    count, law, generator = 250_000, Distribution.parse(text), torch.Generator().manual_seed(5)
     noise = torch.randn(2, count, generator=generator, dtype=torch.float64)
     z = A.sqrt() * noise[0]
     w = Q / A * z + (B - Q**2 / A).sqrt() * noise[1]
@@ -53,27 +53,27 @@ def test_means_over_direct_draws(activation: Activation, text: str):
 def test_random_signs_before_a_relu_by_their_own_formula():
     q = torch.linspace(-0.9, 0.9, 7, dtype=torch.float64)
     theta, root = torch.acos(q / (A * B).sqrt()), (A * B - q**2).sqrt()
-    value, slope = other_member("relu", law_named("rademacher"), q, A, B)
+    value, slope = other_member("relu", Distribution.parse("rademacher"), q, A, B)
     torch.testing.assert_close(value, (2 * root + (math.pi - 2 * theta) * q) / (4 * math.pi), rtol=0, atol=1e-14)
     torch.testing.assert_close(slope, (math.pi - 2 * theta) / (4 * math.pi), rtol=0, atol=1e-14)
 
 
 def test_half_moments_and_not_moments_decide_for_relu():
     """Two laws of one mean and mean square, whose members are differently alike."""
-    gaussian, sign = law_named("interpolation_0.6"), law_named("sign_0.8")
-    assert (gaussian.mean, gaussian.square) == pytest.approx((sign.mean, sign.square))
+    gaussian, sign = Distribution.parse("interpolation_0.6"), Distribution.parse("sign_0.8")
+    assert (gaussian.mean, gaussian.second_moment) == pytest.approx((sign.mean, sign.second_moment))
     assert other_member("relu", gaussian, Q, A, B)[0] < 0.95 * other_member("relu", sign, Q, A, B)[0]
 
 
 def test_random_signs_before_erf_scale_by_their_mean_squared():
     for text in ("rademacher", "sign_0.8"):
-        law = law_named(text)
+        law = Distribution.parse(text)
         for got, plain in zip(
-            other_member("erf", law, Q, A, B), same_member("erf", law_named("ones"), Q, A, B)[:2], strict=True
+            other_member("erf", law, Q, A, B), same_member("erf", Distribution.parse("ones"), Q, A, B)[:2], strict=True
         ):
             assert got.item() == pytest.approx(law.mean**2 * plain.item(), abs=1e-16)
         for got, plain in zip(
-            same_member("erf", law, Q, A, B), same_member("erf", law_named("ones"), Q, A, B), strict=True
+            same_member("erf", law, Q, A, B), same_member("erf", Distribution.parse("ones"), Q, A, B), strict=True
         ):
             assert got.item() == pytest.approx(plain.item(), abs=1e-16)
 
@@ -81,13 +81,13 @@ def test_random_signs_before_erf_scale_by_their_mean_squared():
 @pytest.mark.parametrize("text", ["normal_0.5_1", "normal_1_0.5"])
 def test_gaussian_factors_before_erf_by_integrating_the_other_way_round(text: str):
     """Over v first: E erf(v z) = erf(m z / sqrt(1 + 2 s² z²)); then over (z, z') on a grid of the plane."""
-    law, a = law_named(text), torch.tensor(2.0, dtype=torch.float64)
+    law, a = Distribution.parse(text), torch.tensor(2.0, dtype=torch.float64)
     grid = torch.linspace(-9, 9, 601, dtype=torch.float64)
     weights = torch.exp(-(grid**2) / 2) * (grid[1] - grid[0]) / math.sqrt(2 * math.pi)
     z = a.sqrt() * grid[:, None].expand(601, 601)
     w = 0.6 * z + math.sqrt(1 - 0.36) * a.sqrt() * grid[None, :]
     z, w = z.clone().requires_grad_(), w.requires_grad_()
-    f, g = (torch.erf(law.centre * each / (1 + 2 * law.deviation**2 * each**2).sqrt()) for each in (z, w))
+    f, g = (torch.erf(law.mean * each / (1 + 2 * law.std**2 * each**2).sqrt()) for each in (z, w))
     df, dg = torch.autograd.grad(f.sum() + g.sum(), (z, w))
     value, slope = other_member("erf", law, 0.6 * a, a, a)
     assert (weights @ (f * g).detach() @ weights).item() == pytest.approx(value.item(), abs=1e-9)
@@ -96,8 +96,8 @@ def test_gaussian_factors_before_erf_by_integrating_the_other_way_round(text: st
 
 def test_constant_factors_make_two_members_one():
     for activation in ("relu", "erf"):
-        same = same_member(activation, law_named("ones"), Q, A, B)
-        other = other_member(activation, law_named("ones"), Q, A, B)
+        same = same_member(activation, Distribution.parse("ones"), Q, A, B)
+        other = other_member(activation, Distribution.parse("ones"), Q, A, B)
         assert torch.equal(same[0], other[0])
         assert torch.equal(same[1], other[1])
 
@@ -106,7 +106,7 @@ def test_constant_factors_make_two_members_one():
 def test_the_slope_is_the_derivative_of_the_value(activation: Activation):
     """Price's theorem: dA/dq = B for both kinds of pairs."""
     for text in ("ones", "normal_1_0.5", "sign_0.8"):
-        law = law_named(text)
+        law = Distribution.parse(text)
         for means in (same_member, other_member):
             q = Q.clone().requires_grad_()
             value, slope, *_ = means(activation, law, q, A, B)
@@ -119,7 +119,7 @@ def test_one_input_twice():
     first, zeroth = arc_cosine(A, A, A)
     assert first.item() == A.item() / 2
     assert zeroth.item() == 0.5
-    value, _, _ = same_member("erf", law_named("ones"), A, A, A)
+    value, _, _ = same_member("erf", Distribution.parse("ones"), A, A, A)
     assert value.item() == pytest.approx(2 / math.pi * math.asin(2.6 / 3.6), abs=1e-15)
 
 
@@ -141,7 +141,7 @@ def test_small_angles_keep_their_digits():
 def test_arguments_broadcast():
     rows, columns = torch.tensor([1.0, 2.0]).double()[:, None], torch.tensor([0.5, 1.0, 1.5]).double()[None]
     q = 0.3 * torch.ones(2, 3, dtype=torch.float64)
-    law = law_named("normal_1_0.5")
+    law = Distribution.parse("normal_1_0.5")
     for activation in ("relu", "erf"):
         whole = other_member(activation, law, q, rows, columns)
         single = other_member(activation, law, q[1, 2], rows[1, 0], columns[0, 2])
@@ -152,4 +152,4 @@ def test_arguments_broadcast():
 
 def test_an_unknown_activation_is_named():
     with pytest.raises(Misuse, match="unknown activation 'rely': did you mean 'relu'"):
-        same_member("rely", law_named("ones"), Q, A, B)  # type: ignore[arg-type]
+        same_member("rely", Distribution.parse("ones"), Q, A, B)  # type: ignore[arg-type]

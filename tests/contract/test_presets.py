@@ -75,7 +75,7 @@ def test_every_engine_gives_the_loop_s_answer(preset, engine, digits: Data, usua
 def test_one_member_is_the_single_net(preset, digits: Data):
     """Whether a tensor is shared makes no difference then; what a weight is does."""
     chosen = recipe(preset)
-    if chosen.members == 1 and chosen.weighs.kind in ("dropout", "gaussian"):
+    if chosen.members == 1 and chosen.weighs.stochastic:
         # a member of an ensemble of such networks is the reference
         crowd = recipe("deep-ensemble", weights=chosen.weights, dynamics=chosen.dynamics)
         assert_same_bits(bits(fit(preset, digits)), bits(fit(crowd, digits, members=1)))
@@ -156,7 +156,7 @@ def test_total_is_aleatoric_plus_epistemic(preset, digits: Data, usual):
 @EVERY
 def test_members_are_plain_networks(preset, digits: Data, usual):
     ensemble = resting = usual(preset)
-    if ensemble.family.chance:
+    if ensemble.family.stochastic:
         resting = replace(ensemble, recipe=replace(ensemble.recipe, weights="point", dynamics="optimiser"))
     outputs = resting.predict(digits.test.x[:20]).outputs
     for index in range(ensemble.members):

@@ -20,7 +20,7 @@ from murmuration.training.batches import epoch_batches
 from murmuration.training.loop import train
 from murmuration.training.step import step
 
-WEIGHTS = "gaussian:estimator=draw,spread=std,beta=0"
+WEIGHTS = "gaussian:estimator=draw,std_param=std,beta=0"
 
 
 def chosen(text: str, examples: int) -> Ivon:
@@ -143,7 +143,7 @@ def test_training_finds_the_posterior_that_is_known(estimator: str):
     plan = Plan(members=24, epochs=300, batch_size=3, lr=0.005)
     job = Job(lambda: nn.Linear(1, 1, bias=False), data, GaussianLikelihood(0.5), answers, plan)
     found = train(job, engine("stacked", direct=True), begin(job), Onlooker())
-    for values, expected in ((found.own["weight"], 1.024), (found.own["weight:spread"], 0.2)):
+    for values, expected in ((found.own["weight"], 1.024), (found.own["weight:std_param"], 0.2)):
         error = values.std().item() / 24**0.5
         assert error < 8e-3
         assert abs(values.mean().item() - expected) < 4 * error + 4e-3
@@ -172,7 +172,7 @@ def test_numbers_among_distributions_move_by_the_plan_s_optimiser(little: Data):
     state, first = progress.state, progress.state.population.clone()
     assert set(state.moments["momentum"]) == {"body.1.weight", "body.1.bias", "head.weight", "head.bias"}
     assert set(state.moments["mean"]) == set(state.moments["square"]) == {"body.2.weight", "body.2.bias"}
-    assert all((t - 0.01).abs().max() < 1e-8 for name, t in first.own.items() if name.endswith(":spread"))
+    assert all((t - 0.01).abs().max() < 1e-8 for name, t in first.own.items() if name.endswith(":std_param"))
     with assemble(engine("stacked"), job.member(0)) as team:
         step(team, job.method(), state, epoch_batches(little.train, plan, 0)(0))
     moved = {name: tensor - first.own[name] for name, tensor in state.population.own.items()}
@@ -198,8 +198,8 @@ def test_shared_distributions_move_by_the_mean_of_what_members_saw(how: str, lit
         return {**state.population.shared, **state.shared_moments["momentum"], **state.population.own}
 
     found, loop = stepped(how), stepped("loop")
-    assert {"head.weight", "head.weight:spread"} <= set(begin(job).state.population.shared)
-    assert not torch.equal(found["head.weight:spread"], begin(job).state.population.shared["head.weight:spread"])
+    assert {"head.weight", "head.weight:std_param"} <= set(begin(job).state.population.shared)
+    assert not torch.equal(found["head.weight:std_param"], begin(job).state.population.shared["head.weight:std_param"])
     for name, tensor in loop.items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
 
@@ -207,8 +207,8 @@ def test_shared_distributions_move_by_the_mean_of_what_members_saw(how: str, lit
 def test_a_last_layer_alone_can_move_so(little: Data):
     answers = recipe("ivon", weights=f"{WEIGHTS},where=last")
     ensemble = mm.fit("mlp", little, recipe=answers, plan=Plan(epochs=8, engine="loop"))
-    spreads = [name for name in ensemble.groups[0].population.own if name.endswith(":spread")]
-    assert spreads == ["head.weight:spread", "head.bias:spread"]
+    spreads = [name for name in ensemble.groups[0].population.own if name.endswith(":std_param")]
+    assert spreads == ["head.weight:std_param", "head.bias:std_param"]
     assert ensemble.history[-1]["train_loss"][0] < 0.7 * ensemble.history[0]["train_loss"][0]
 
 
@@ -221,13 +221,19 @@ def test_a_last_layer_alone_can_move_so(little: Data):
         ({"dynamics": "ivon:pace=inf"}, "pace=inf: need a positive number such as 20"),
         ({"dynamics": "ivon:momentum=1"}, "momentum=1.0, forget=1e-05: need shares below 1"),
         ({"dynamics": "ivon:ess=-5"}, "ess=-5.0, curvature=0.0: need numbers that are not negative; 0 for the usual"),
-        ({"weights": "point"}, "dynamics ivon with weights point: it moves standard deviations"),
-        ({"weights": "gaussian"}, "its decay is the prior, around 0; write weights gaussian:estimator=draw,spread=std"),
-        ({"weights": "gaussian:spread=std"}, "write weights gaussian:estimator=draw,spread=std,beta=0"),
-        ({"weights": f"{WEIGHTS},where=factors"}, "its decay is the prior, around 0"),
-        ({"weights": f"{WEIGHTS},start=0.3"}, "spreads begin as its std says, around fresh weights"),
-        ({"weights": f"{WEIGHTS},around=yes"}, "leave start and around out"),
-        ({"dynamics": "optimiser"}, "spread=std with dynamics optimiser: it could become negative; write spread=rho"),
+        ({"weights": "point"}, "weights point with a dynamics that moves standard deviations: they have none"),
+        (
+            {"weights": "gaussian"},
+            "whose decay is the prior, around 0: write weights gaussian:estimator=draw,std_param=std,beta=0",
+        ),
+        ({"weights": "gaussian:std_param=std"}, "write weights gaussian:estimator=draw,std_param=std,beta=0"),
+        ({"weights": f"{WEIGHTS},where=factors"}, "whose decay is the prior, around 0"),
+        (
+            {"weights": f"{WEIGHTS},init_std_ratio=0.3"},
+            "a dynamics that sets the first standard deviations, around fresh weights",
+        ),
+        ({"weights": f"{WEIGHTS},init_from=yes"}, "leave init_std_ratio and init_from out"),
+        ({"dynamics": "optimiser"}, "std_param=std with a dynamics that may make it negative: write std_param=rho"),
     ],
 )
 def test_every_wrong_request_is_one_line(answers: dict[str, str], message: str):

@@ -16,8 +16,7 @@ from murmuration.evaluation.weight_diagnosis import SNR_EDGES, Diagnosis, _weigh
 from murmuration.mixtures import jensen_shannon_distance
 from murmuration.population import KEPT
 from murmuration.recipe import recipe
-from murmuration.weights.gaussian import SPREAD
-from murmuration.weights.spreads import softplus_inverse
+from murmuration.weights.gaussian import STD_PARAM, softplus_inverse
 
 PLAN = mm.Plan(members=1, epochs=1, engine="loop")
 
@@ -47,7 +46,7 @@ def with_weights(ensemble: Ensemble, mean: list, std: list, bias: tuple[float, f
     stds = {"weight": torch.tensor([std]), "bias": torch.full((1, 3), bias[1])}
     for name in values:
         population.own[name].copy_(values[name])
-        population.own[name + SPREAD].copy_(softplus_inverse(stds[name]))
+        population.own[name + STD_PARAM].copy_(softplus_inverse(stds[name]))
     return replace(ensemble, groups=(replace(group, population=population),))
 
 
@@ -127,7 +126,7 @@ def test_the_prior_is_an_ensemble_to_draw_from(small: Ensemble) -> None:
     expected = 0.25 * (x.square().sum(1) + 1)
     assert ((outputs.var(0) / expected[:, None] - 1).abs() < 5 * math.sqrt(2 / 4000)).all()
     assert (outputs.mean(0).abs() < 5 * (expected[:, None] / 4000).sqrt()).all()
-    assert torch.equal(small.groups[0].population.own["weight"], layers[1].mean)  # untouched
+    assert torch.equal(small.groups[0].population.own["weight"], layers[1].posterior.weights.mean)  # untouched
 
 
 def test_a_posterior_that_is_the_prior_predicts_as_the_prior(small: Ensemble) -> None:
@@ -150,7 +149,7 @@ def test_distance_of_probabilities() -> None:
 
 
 def run(little: Data, beta: float, lr: float) -> tuple[Diagnosis, float]:
-    weights = f"gaussian:beta={beta},warm=0,draws=10"
+    weights = f"gaussian:beta={beta},kl_warmup=0,draws=10"
     ensemble = fitted(weights, little, "mlp", epochs=30, lr=lr)
     found = diagnose(ensemble, little.test.x)
     assert found is not None

@@ -148,7 +148,7 @@ def test_a_run_goes_on_only_as_it_began(example: ModuleType, whole: Path, tmp_pa
     for change, message in (
         (["--lr", "0.001"], "was begun with lr=0.0002, now 0.001: choose another --out, or as before"),
         (["--weights", "point"], "was begun with weights=gaussian, now point"),
-        (["--weights", "gaussian:estimator=draw,beta=0.01"], "was begun with warm=0"),
+        (["--weights", "gaussian:estimator=draw,beta=0.01"], "was begun with kl_warmup=0"),
     ):
         with pytest.raises(Misuse, match=message):
             example.main([*TINY, *change, "--epochs", "2", "--out", str(whole)])

@@ -9,7 +9,7 @@ from oracles.finite_width import EmbeddedMLP, draw_network
 from torch import Tensor
 
 from murmuration.analysis.infinite_width import Architecture, Kernels, scales_of
-from murmuration.weights.laws import Law, law_named
+from murmuration.weights.distributions import Distribution
 
 # Three inputs of two numbers: x.x'/d is 1 on the diagonal, 0.6 (0, 1), -0.8 (0, 2) and 0 (1, 2).
 THREE = math.sqrt(2) * torch.tensor([[1.0, 0.0], [0.6, 0.8], [-0.8, 0.6]], dtype=torch.float64)
@@ -18,9 +18,9 @@ BIASED = scales_of("ntk", 1.3, 0.4)
 NAMES = ("covariance_same", "covariance_other", "tangent_same", "tangent_other", "individual")
 
 
-def laws(texts: str | Sequence[str], depth: int) -> tuple[Law, ...]:
+def laws(texts: str | Sequence[str], depth: int) -> tuple[Distribution, ...]:
     """One text for all layers, or one for each."""
-    return tuple(map(law_named, [texts] * depth if isinstance(texts, str) else texts))
+    return tuple(map(Distribution.parse, [texts] * depth if isinstance(texts, str) else texts))
 
 
 def made(u: str | Sequence[str], v: str | Sequence[str], depth: int, **rest: Any) -> Architecture:

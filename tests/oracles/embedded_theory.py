@@ -7,7 +7,7 @@ import torch
 from murmuration.analysis.infinite_width import other_member, same_member
 from murmuration.analysis.regimes import capacity_ratio, check_members, wishart_edges
 from murmuration.errors import Misuse
-from murmuration.weights.laws import Law
+from murmuration.weights.distributions import Distribution
 
 
 def spike_eigenvalue(mean: float, members: int, width: int) -> float:
@@ -30,14 +30,14 @@ def can_interpolate(members: int, examples: int, shared: int, own: int) -> bool:
     return members * examples <= shared + members * own
 
 
-def fixed_correlation(u: Law, v: Law) -> float:
+def fixed_correlation(u: Distribution, v: Distribution) -> float:
     """The correlation S_o / S_d two members of a deep ReLU net without biases end at, at equal inputs.
 
     The fixed point in [0, 1] of c -> (E u)² A_o(c) / (E u² A_d(1)) at unit variances; the map is convex and starts
     above the diagonal, so there is one below 1, or it is 1 (no randomness at all).
 
-    >>> from murmuration.weights.laws import law_named
-    >>> round(fixed_correlation(law_named("bernoulli_0.5"), law_named("ones")), 6)
+    >>> from murmuration.weights.distributions import Distribution
+    >>> round(fixed_correlation(Distribution.parse("bernoulli_0.5"), Distribution.parse("ones")), 6)
     0.217234
     """
 
@@ -45,7 +45,7 @@ def fixed_correlation(u: Law, v: Law) -> float:
         one = torch.ones((), dtype=torch.float64)
         together, _ = other_member("relu", v, correlation * one, one, one)
         alone, _, _ = same_member("relu", v, one, one, one)
-        return u.mean**2 * together.item() / (u.square * alone.item())
+        return u.mean**2 * together.item() / (u.second_moment * alone.item())
 
     if step(1.0) >= 1.0:
         return 1.0

@@ -12,19 +12,20 @@ from torch.func import functional_call
 from murmuration.nets.dense import mlp
 from murmuration.nets.resnets import resnet20
 from murmuration.population import Named, Population, populate
-from murmuration.sharing import sharing_named, with_factors
+from murmuration.recipe_text import parse
+from murmuration.sharing import SHARING
 from murmuration.streams import generator, global_stream
 from murmuration.tangent_kernels import Blocks
-from murmuration.weights import Family, family_of, outline_of, weights_named
-from murmuration.weights.families import INTO, OUT, explicit, masked_population
-from murmuration.weights.outline import bias_of
+from murmuration.weights import WEIGHTS, NetworkWeights, trace_kernels
+from murmuration.weights.family import INTO, OUT, effective_kernel
+from murmuration.weights.kernel_trace import bias_of
 
 
 @dataclass(frozen=True)
 class Crowd:
     module: nn.Module
     population: Population
-    family: Family
+    family: NetworkWeights
 
     def tensors(self, member: int) -> tuple[Named, Named]:
         """What belongs to a member, and its buffers."""
@@ -35,7 +36,7 @@ def crowd(
     build: Callable[[], nn.Module], x: Tensor, sharing: str = "own", weights: str = "point", members: int = 3
 ) -> Crowd:
     """A population as training begins with, but shaken: biases, scales and statistics are all different."""
-    shares, weighs = sharing_named(sharing), weights_named(weights)
+    shares, weighs = parse(sharing, "sharing", SHARING), parse(weights, "weights", WEIGHTS)
 
     def built(index: int) -> nn.Module:
         with global_stream(0, "initialisation", index):
@@ -45,23 +46,23 @@ def crowd(
         return generator(0, "factors", member)
 
     module = built(0)
-    outline = outline_of(module, x[:2])
-    population = populate(built, members, shares.predicate(module, outline))
-    population = masked_population(with_factors(population, shares, outline, stream), weighs, outline, stream)
+    trace = trace_kernels(module, x[:2])
+    population = populate(built, members, shares.predicate(module, trace))
+    population = weighs.init(shares.add_factors(population, trace, stream), trace, stream)
     chance = torch.Generator().manual_seed(5)
     for name, tensor in {**population.own, **population.shared, **population.buffers}.items():
         if tensor.is_floating_point() and not name.endswith((INTO, OUT)):
             tensor += 0.2 * torch.rand(tensor.shape, generator=chance, dtype=torch.float64)
     doubled = population.map(lambda t: t.double() if t.is_floating_point() else t)
-    return Crowd(module, doubled, family_of(weighs, outline, inside=shares.bias == "inside"))
+    return Crowd(module, doubled, weighs.in_network(trace, bias_inside=shares.bias_inside))
 
 
 def plain_outputs(given: Crowd, tensors: Named, x: Tensor) -> Tensor:
     """Outputs of a member as a plain network, all that scales its kernels multiplied in."""
-    how = given.family.how
-    plain = {name: explicit(kernel, tensors, tensors[name]) for name, kernel in how.kernels.items()}
-    if how.inside:
-        for name in how.kernels:
+    spec = given.family.spec
+    plain = {name: effective_kernel(kernel, tensors, tensors[name]) for name, kernel in spec.kernels.items()}
+    if spec.bias_inside:
+        for name in spec.kernels:
             if name + OUT in tensors and bias_of(name) in tensors:
                 plain[bias_of(name)] = tensors[bias_of(name)] * tensors[name + OUT]
     named = {name: tensor for name, tensor in tensors.items() if not name.endswith((INTO, OUT))}
@@ -179,8 +180,8 @@ class Odd(nn.Module):
 
 CASES = {  # network, shape of an input, sharing, weights
     "own": (dense, (4,), "own", "point"),
-    "everything": (dense, (4,), "all", "masks:law=inverted_0.5"),
-    "masks": (dense, (4,), "own", "masks:law=bernoulli_0.5"),
+    "everything": (dense, (4,), "all", "masks:distribution=inverted_0.5"),
+    "masks": (dense, (4,), "own", "masks:distribution=bernoulli_0.5"),
     "backbone": (dense, (4,), "backbone", "point"),
     "head": (dense, (4,), "head", "point"),
     "rank-one": (dense, (4,), "rank-one", "point"),

@@ -16,19 +16,20 @@ from murmuration.likelihoods import Categorical
 from murmuration.likelihoods import Gaussian as GaussianLikelihood
 from murmuration.population import Named, populate
 from murmuration.recipe import Plan, recipe
-from murmuration.sharing import sharing_named, with_factors
+from murmuration.recipe_text import parse
+from murmuration.sharing import SHARING
 from murmuration.streams import Noise, many_normals
 from murmuration.training import Job, begin
-from murmuration.training.bound import Bound
 from murmuration.training.loop import train
 from murmuration.training.moving import Method
 from murmuration.training.step import Batch, State, step
-from murmuration.weights import Structure, family_of, outline_of, run_members, weights_named
-from murmuration.weights.gaussian import SPREAD, Gaussian, with_spreads
+from murmuration.weights import WEIGHTS, Structure, run_members, trace_kernels
+from murmuration.weights.elbo import ELBO
+from murmuration.weights.gaussian import STD_PARAM, Gaussian
 
 MEMBERS, INPUTS, CLASSES, EXAMPLES = 3, 5, 3, 8
 ENGINES = [engine("stacked"), engine("stacked", direct=True), engine("threads"), engine("threads-stacked", direct=True)]
-BOUND = Bound(40, 5, 1, beta=0.7, warm_up=0.0)  # a weight of 0.7 / 40 at every step
+BOUND = ELBO(40, 5, 1, beta=0.7, kl_warmup=0.0)  # a weight of 0.7 / 40 at every step
 SCALE = 0.4  # of the prior in references
 
 
@@ -38,15 +39,15 @@ def build() -> nn.Module:
 
 def start(text: str, sharing: str = "own", momentum: float = 0.0) -> tuple[State, Method]:
     torch.manual_seed(0)
-    answer, weights = sharing_named(sharing), weights_named(text)
+    answer, weights = parse(sharing, "sharing", SHARING), parse(text, "weights", WEIGHTS)
     assert isinstance(weights, Gaussian)
-    outline = outline_of(build(), torch.zeros(1, INPUTS, dtype=torch.float64))
-    population = populate(lambda _: build(), MEMBERS, answer.predicate(build(), outline))
-    population = with_factors(population, answer, outline, lambda i: torch.Generator().manual_seed(i))
-    population = with_spreads(population, weights, outline)
+    trace = trace_kernels(build(), torch.zeros(1, INPUTS, dtype=torch.float64))
+    population = populate(lambda _: build(), MEMBERS, answer.predicate(build(), trace))
+    population = answer.add_factors(population, trace, lambda i: torch.Generator().manual_seed(i))
+    population = weights.init(population, trace, lambda _: torch.Generator())
     optimiser, active = make_optimiser("sgd", momentum=momentum), torch.ones(MEMBERS, dtype=torch.bool)
     state = State(population, optimiser.moments(population.own), optimiser.moments(population.shared), active, step=3)
-    family = family_of(weights, outline, inside=answer.bias == "inside")
+    family = weights.in_network(trace, bias_inside=answer.bias_inside)
     bound = replace(BOUND, samples=weights.samples, reduction=weights.reduction, weighting=weights.weighting)
     return state, Method(Categorical(CLASSES), family, None, optimiser, bound=bound, seed=5)
 
@@ -71,8 +72,8 @@ def cost_by_torch(mine: Named) -> Tensor:
     """KL(q || N(centre, SCALE^2)) of one member's tensors."""
     total = torch.zeros((), dtype=torch.float64)
     for key in mine:
-        if key.endswith(SPREAD):
-            name = key.removesuffix(SPREAD)
+        if key.endswith(STD_PARAM):
+            name = key.removesuffix(STD_PARAM)
             centre = torch.tensor(1.0 if name.endswith((":in", ":out")) else 0.0, dtype=torch.float64)
             q = Normal(mine[name], nn.functional.softplus(mine[key]))
             total = total + kl_divergence(q, Normal(centre, torch.tensor(SCALE, dtype=torch.float64))).sum()
@@ -126,10 +127,10 @@ def test_several_passes_a_step(samples: int, reduction: str):
         mine = {name: tensor[i].requires_grad_() for name, tensor in before.clone().own.items()}
         noise, rows = Noise(method.seed, i, 3), []
         for _ in range(samples):
-            names, weights = sorted(name for name in mine if not name.endswith(SPREAD)), {}
+            names, weights = sorted(name for name in mine if not name.endswith(STD_PARAM)), {}
             drawn = many_normals([noise], [mine[name].detach().unsqueeze(0) for name in names])
             for name, eps in zip(names, drawn, strict=True):
-                weights[name] = mine[name] + nn.functional.softplus(mine[name + SPREAD]) * eps[0]
+                weights[name] = mine[name] + nn.functional.softplus(mine[name + STD_PARAM]) * eps[0]
             rows.append(nn.functional.cross_entropy(functional_call(build(), weights, x[i]), y[i], reduction="none"))
         likelihoods = torch.stack(rows)  # (S, B)
         reduced = likelihoods.mean(0) if reduction == "elbo" else -(-likelihoods).exp().mean(0).log()
@@ -162,7 +163,7 @@ def test_steps_of_an_epoch_add_up_to_the_whole_bound(weighting: str, monkeypatch
     population = start("gaussian")[0].population
     for i in range(MEMBERS):
         mine = {name: tensor[i].clone().requires_grad_() for name, tensor in population.own.items()}
-        means = {name: tensor for name, tensor in mine.items() if not name.endswith(SPREAD)}
+        means = {name: tensor for name, tensor in mine.items() if not name.endswith(STD_PARAM)}
         loss = nn.functional.cross_entropy(functional_call(build(), means, x[i]), y[i], reduction="sum")
         slopes = torch.autograd.grad(loss + 0.7 * cost_by_torch(mine), list(mine.values()))
         for name, slope in zip(mine, slopes, strict=True):
@@ -178,7 +179,7 @@ def test_every_convention_goes_down_the_same_slope(monkeypatch):
     x, y = given.fetch(slice(MEMBERS))
     for i in range(MEMBERS):
         mine = {name: tensor[i].clone().requires_grad_() for name, tensor in population.own.items()}
-        means = {name: tensor for name, tensor in mine.items() if not name.endswith(SPREAD)}
+        means = {name: tensor for name, tensor in mine.items() if not name.endswith(STD_PARAM)}
         each = nn.functional.cross_entropy(functional_call(build(), means, x[i]), y[i], reduction="none")
         cost = 0.7 * cost_by_torch(mine)
         for times, loss in ((40, 40 * each.mean() + cost), (EXAMPLES, each.sum() + cost / 5)):
@@ -209,9 +210,9 @@ def test_weight_decay_leaves_spreads_alone(decay: str):
     before = {**state.population.clone().own, **state.population.clone().shared}
     optimiser = make_optimiser("sgd", momentum=0.0, weight_decay=0.3, decay=decay)
     decayed, _ = moved(state, replace(method, optimiser=optimiser), batch(0.1))
-    assert sum(name.endswith(SPREAD) for name in before) == 8
+    assert sum(name.endswith(STD_PARAM) for name in before) == 8
     for name, tensor in before.items():
-        stays = name.endswith((SPREAD, ":in", ":out"))
+        stays = name.endswith((STD_PARAM, ":in", ":out"))
         expected = plain[name] if stays else plain[name] + 0.3 * tensor
         torch.testing.assert_close(decayed[name], expected, rtol=1e-9, atol=1e-9)
 
@@ -220,14 +221,14 @@ def test_weight_decay_leaves_spreads_alone(decay: str):
 @pytest.mark.parametrize("prior", ["he", "learned", "ard", "log-uniform"])
 def test_every_spread_trains_under_every_prior(prior: str, spread: str):
     """Biases begin at zero: there the cost of an alpha under a Gaussian prior is steep, and must stay finite."""
-    state, method = start(f"gaussian:spread={spread},prior={prior}")
+    state, method = start(f"gaussian:std_param={spread},prior={prior}")
     for tensor in (state.population.own["0.bias"], state.population.own["2.bias"]):
         tensor.zero_()
     for _ in range(5):
         slopes, losses = moved(state, method, batch(0.01))
         assert losses.isfinite().all()
         assert all(slope.isfinite().all() for slope in slopes.values())
-        assert all(slopes[name].abs().max() > 0 for name in slopes if name.endswith("weight" + SPREAD))
+        assert all(slopes[name].abs().max() > 0 for name in slopes if name.endswith("weight" + STD_PARAM))
     assert not state.trouble
 
 
@@ -245,7 +246,7 @@ def test_training_finds_the_posterior_that_is_known(way: str, weighting: str, si
     x, y = torch.tensor([[1.0], [2.0], [-1.0]]), torch.tensor([[0.9], [2.2], [-1.1]])
     split = Split(x, y)
     data = replace(open_data((x.repeat(5, 1), y.repeat(5, 1))), train=split, val=split, test=split)
-    weights = f"gaussian:estimator={way},prior=gaussian_1,beta=1,weighting={weighting},warm=0,start=3"
+    weights = f"gaussian:estimator={way},prior=gaussian_1,beta=1,weighting={weighting},kl_warmup=0,init_std_ratio=3"
     lr = 0.1 if size == 3 else 0.03
     plan = Plan(members=12, epochs=250, batch_size=size, lr=lr, optimiser="sgd", momentum=0.0)
     job = Job(
@@ -256,7 +257,7 @@ def test_training_finds_the_posterior_that_is_known(way: str, weighting: str, si
         plan,
     )
     found = train(job, engine("stacked", direct=True), begin(job), Onlooker())
-    mean, std = found.own["weight"].flatten(), nn.functional.softplus(found.own["weight:spread"]).flatten()
+    mean, std = found.own["weight"].flatten(), nn.functional.softplus(found.own["weight:std_param"]).flatten()
     for values, expected in ((mean, 1.024), (std, 0.2)):
         error = values.std().item() / 12**0.5
         assert error < 8e-3  # the reversed divergence would end at a spread of 0.507

@@ -13,42 +13,44 @@ from murmuration.dynamics import make_optimiser
 from murmuration.engines import Engine, assemble
 from murmuration.likelihoods import Categorical
 from murmuration.population import Named, Population, populate
-from murmuration.sharing import Sharing, sharing_named, with_factors
+from murmuration.recipe_text import parse
+from murmuration.sharing import SHARING, Sharing
 from murmuration.training.meeting import pull_back
 from murmuration.training.moving import Factors, Method
 from murmuration.training.step import Batch, State, local, move, step
-from murmuration.weights import Outline, Weights, family_of, outline_of
-from murmuration.weights.families import masked_population
+from murmuration.weights import WEIGHTS, KernelTrace, Masks, Point, trace_kernels
 
 STEPS, RATE = 4, 0.1
 ALONE = [ENGINES["loop"], ENGINES["stacked"], ENGINES["stacked, direct"]]
 
 
-def beginning(text: str, *, weights: str = "point", dtype: torch.dtype = torch.float64) -> tuple[Population, Outline]:
+def beginning(
+    text: str, *, weights: str = "point", dtype: torch.dtype = torch.float64
+) -> tuple[Population, KernelTrace]:
     """Four members of one small network with the factors, or the masks, that the text asks for."""
-    sharing = sharing_named(text)
+    sharing = parse(text, "sharing", SHARING)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         nets = [build().to(dtype) for _ in range(MEMBERS)]
-    outline = outline_of(nets[0], data()[0][:2].to(dtype))
+    trace = trace_kernels(nets[0], data()[0][:2].to(dtype))
 
     def stream(member: int) -> torch.Generator:
         return torch.Generator().manual_seed(member)
 
-    shared = sharing.predicate(nets[0], outline)
-    population = with_factors(populate(nets.__getitem__, MEMBERS, shared), sharing, outline, stream)
-    return masked_population(population, Weights(weights), outline, stream), outline
+    shared = sharing.predicate(nets[0], trace)
+    population = sharing.add_factors(populate(nets.__getitem__, MEMBERS, shared), trace, stream)
+    return parse(weights, "weights", WEIGHTS).init(population, trace, stream), trace
 
 
-def method_of(sharing: Sharing, outline: Outline, **changed) -> Method:
-    weights = changed.pop("weights", Weights())
+def method_of(sharing: Sharing, trace: KernelTrace, **changed) -> Method:
+    weights = changed.pop("weights", Point())
     made = Method(
         Categorical(CLASSES),
-        family_of(weights, outline, inside=sharing.bias == "inside"),
+        weights.in_network(trace, bias_inside=sharing.bias_inside),
         None,
         make_optimiser("sgd", momentum=0.0),
         gamma=sharing.gamma_of(members=MEMBERS, smooth=None),
-        factors=Factors(sharing.pace, sharing.decay == "yes"),
+        factors=Factors(sharing.lr_multiplier, sharing.decay),
     )
     return replace(made, **changed)
 
@@ -104,11 +106,11 @@ def reference(population: Population, reduce, *, inside: bool, rate: float = RAT
 def test_the_dictionary_between_reductions_of_the_loss_and_gamma(kind: str, how: Engine):
     """One optimiser on the mean of losses: gamma 1, factors at 1/M of the pace; on the sum: gamma M, factors as all."""
     sign = "," if ":" in kind else ":"
-    for settings, reduce in ((f"gamma=1,pace={1 / MEMBERS}", torch.mean), ("gamma=M", torch.sum)):
-        sharing = sharing_named(f"{kind}{sign}{settings}")
-        population, outline = beginning(kind)
+    for settings, reduce in ((f"gamma=1,lr_multiplier={1 / MEMBERS}", torch.mean), ("gamma=M", torch.sum)):
+        sharing = parse(f"{kind}{sign}{settings}", "sharing", SHARING)
+        population, trace = beginning(kind)
         expected = reference(population, reduce, inside=sharing.bias == "inside")
-        chosen = method_of(sharing, outline)
+        chosen = method_of(sharing, trace)
         found = stepped(at_rest(population, chosen), chosen, how, same_batch())
         for name, tensor in {**found.own, **found.shared}.items():
             assert (tensor - expected[name]).abs().max() <= 1e-12, name
@@ -117,9 +119,9 @@ def test_the_dictionary_between_reductions_of_the_loss_and_gamma(kind: str, how:
 @pytest.mark.parametrize(("gamma", "factor"), [("1", 1.0), ("M", 4.0), ("2.5", 2.5)])
 def test_shared_tensors_move_by_gamma_over_m_times_the_sum(gamma: str, factor: float):
     """And members' own biases by their own gradients, whatever gamma is."""
-    sharing = sharing_named(f"rank-one:gamma={gamma}")
-    population, outline = beginning("rank-one:bias=own")
-    before, chosen = population.clone(), method_of(sharing, outline)
+    sharing = parse(f"rank-one:gamma={gamma}", "sharing", SHARING)
+    population, trace = beginning("rank-one:bias=own")
+    before, chosen = population.clone(), method_of(sharing, trace)
     after = stepped(at_rest(population, chosen), chosen, ENGINES["stacked"], same_batch(), steps=1)
     x, y = data()
     parameters = {k: v.clone().requires_grad_() for k, v in {**before.own, **before.shared}.items()}
@@ -137,12 +139,12 @@ def test_shared_tensors_move_by_gamma_over_m_times_the_sum(gamma: str, factor: f
 @pytest.mark.parametrize("text", ["rank-one:init=ones", "rank-one:init=ones,gamma=M", "rank-one-uv:init=ones"])
 def test_members_that_begin_equal_stay_equal(text: str, how: Engine):
     """Bit for bit where members run one by one; a stacked product rounds rows by where they stand in it (float32)."""
-    population, outline = beginning(text, dtype=torch.float32)
+    population, trace = beginning(text, dtype=torch.float32)
     for name, tensor in population.own.items():
         if name.endswith("bias"):
             tensor[:] = tensor[0].clone()
     before = population.clone()
-    chosen = method_of(sharing_named(text), outline)
+    chosen = method_of(parse(text, "sharing", SHARING), trace)
     after = stepped(at_rest(population, chosen), chosen, how, same_batch(torch.float32))
     for name, tensor in after.own.items():
         bound = 1e-6 if how.stacked else 0.0
@@ -156,9 +158,9 @@ def test_members_that_begin_equal_stay_equal(text: str, how: Engine):
 def test_weight_decay_reaches_factors_only_when_asked_to(name: str, decay, how: Engine):
     found = {}
     for text, strength in (("rank-one", 0.0), ("rank-one", 0.5), ("rank-one:decay=yes", 0.5)):
-        population, outline = beginning("rank-one:bias=own")
+        population, trace = beginning("rank-one:bias=own")
         optimiser = make_optimiser(name, momentum=0.0, weight_decay=strength, decay=decay)
-        chosen = method_of(sharing_named(text), outline, optimiser=optimiser)
+        chosen = method_of(parse(text, "sharing", SHARING), trace, optimiser=optimiser)
         found[text, strength] = stepped(at_rest(population, chosen), chosen, how, same_batch(), steps=1)
     calm, usual, decayed = found.values()
     for key in calm.own:
@@ -171,9 +173,9 @@ def test_weight_decay_reaches_factors_only_when_asked_to(name: str, decay, how: 
 @pytest.mark.parametrize("decay", ["coupled", "decoupled"])
 def test_a_member_may_move_while_another_still_needs_its_graph(decay):
     """What happens with workers side by side, in one order of events that they may come in."""
-    population, outline = beginning("own")
+    population, trace = beginning("own")
     optimiser = make_optimiser("sgd", momentum=0.0, weight_decay=0.1, decay=decay)
-    chosen = method_of(sharing_named("own"), outline, optimiser=optimiser)
+    chosen = method_of(parse("own", "sharing", SHARING), trace, optimiser=optimiser)
     state = at_rest(population, chosen)
     with assemble(ENGINES["loop"], build()) as team:
         first, second = (local(team, chosen, state, slice(i, i + 1), same_batch()) for i in range(2))
@@ -188,8 +190,9 @@ def test_a_member_may_move_while_another_still_needs_its_graph(decay):
 def test_pace_multiplies_the_learning_rate_of_factors_alone(pace: float, how: Engine):
     moved = {}
     for each in (1.0, pace):
-        population, outline = beginning("rank-one:bias=own")
-        before, chosen = population.clone(), method_of(sharing_named(f"rank-one:pace={each}"), outline)
+        population, trace = beginning("rank-one:bias=own")
+        chosen = method_of(Sharing("rank-one", lr_multiplier=each), trace)
+        before = population.clone()
         after = stepped(at_rest(population, chosen), chosen, how, same_batch(), steps=1)
         moved[each] = {name: tensor - before.own[name] for name, tensor in after.own.items()}
     for name, tensor in moved[1.0].items():
@@ -200,8 +203,8 @@ def test_pace_multiplies_the_learning_rate_of_factors_alone(pace: float, how: En
 @EVERY
 def test_a_member_that_stands_still_does_not_pull_at_what_all_share(how: Engine):
     """The shared move is gamma / M times the sum over the others, and the member's own tensors stay."""
-    population, outline = beginning("rank-one:gamma=M")
-    before, chosen = population.clone(), method_of(sharing_named("rank-one:gamma=M"), outline)
+    population, trace = beginning("rank-one:gamma=M")
+    before, chosen = population.clone(), method_of(parse("rank-one:gamma=M", "sharing", SHARING), trace)
     state = at_rest(population, chosen)
     state.active[1] = False
     after = stepped(state, chosen, how, same_batch(), steps=1)
@@ -238,15 +241,15 @@ def chained(population: Population, naive: list[dict[str, Tensor]]) -> tuple[Nam
 @pytest.mark.parametrize("text", ["input-gradients", "outputs:of=logits", "features"])
 def test_a_repulsive_batch_ensemble_applies_the_naive_gradient(text: str, measured: bool, how: Engine):
     """Loops over members, pairs and examples on spelled-out networks, then the chain rule entry by entry."""
-    sharing = sharing_named("rank-one:gamma=2")
-    population, outline = beginning("rank-one:bias=own")
+    sharing = parse("rank-one:gamma=2", "sharing", SHARING)
+    population, trace = beginning("rank-one:bias=own")
     before, coupling = population.clone(), coupling_of(text)
     nets = [build() for _ in range(MEMBERS)]
     for i, net in enumerate(nets):
         net.load_state_dict(scaled({**before.own, **before.shared}, i))
     naive = Naive(nets, *data(), coupling.settings, coupling.strength(0), coupling.drive(0)).gradients()
     own, shared = chained(before, naive)
-    chosen = method_of(sharing, outline, coupling=coupling)
+    chosen = method_of(sharing, trace, coupling=coupling)
     state = at_rest(population, chosen)
     after = stepped(state, chosen, how, replace(same_batch(lr=1.0), measured=measured), steps=1)
     for name, tensor in after.own.items():
@@ -263,7 +266,7 @@ def test_a_repulsive_batch_ensemble_applies_the_naive_gradient(text: str, measur
 @pytest.mark.parametrize("measured", [False, True], ids=["", "measured"])
 def test_a_member_that_stands_still_does_not_push_at_what_all_share(how: Engine, measured: bool):
     """It is seen by the others; but a force on it must not reach the kernels that it does not move any more."""
-    population, outline = beginning("rank-one:bias=own")
+    population, trace = beginning("rank-one:bias=own")
     before, coupling = population.clone(), coupling_of("outputs:of=logits,weight=1")
     nets = [build() for _ in range(MEMBERS)]
     for i, net in enumerate(nets):
@@ -271,7 +274,7 @@ def test_a_member_that_stands_still_does_not_push_at_what_all_share(how: Engine,
     naive = Naive(nets, *data(), coupling.settings, coupling.strength(0), coupling.drive(0)).gradients()
     naive[2] = {name: torch.zeros_like(slope) for name, slope in naive[2].items()}
     _, shared = chained(before, naive)
-    chosen = method_of(sharing_named("rank-one:gamma=M"), outline, coupling=coupling)
+    chosen = method_of(parse("rank-one:gamma=M", "sharing", SHARING), trace, coupling=coupling)
     state = at_rest(population, chosen)
     state.active[2] = False
     after = stepped(state, chosen, how, replace(same_batch(lr=1.0), measured=measured), steps=1)
@@ -283,12 +286,12 @@ def test_a_member_that_stands_still_does_not_push_at_what_all_share(how: Engine,
 @EVERY
 def test_masks_are_not_trained_and_hide_what_they_cover(how: Engine):
     """Sharing everything, each member's gradient reaches the kernel only where its mask lets through."""
-    population, outline = beginning("all", weights="masks")
+    population, trace = beginning("all", weights="masks")
     assert list(population.buffers) == ["head.weight:in"]
     before = population.clone()
     population.buffers["head.weight:in"][:, 0] = 0.0  # nobody uses the first feature
     masks = population.buffers["head.weight:in"].clone()
-    chosen = method_of(sharing_named("all:gamma=M"), outline, weights=Weights("masks"))
+    chosen = method_of(parse("all:gamma=M", "sharing", SHARING), trace, weights=Masks())
     after = stepped(at_rest(population, chosen), chosen, how, same_batch(), steps=1)
     assert torch.equal(after.buffers["head.weight:in"], masks)
     x, y = data()

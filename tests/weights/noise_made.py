@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.population import populate
+from murmuration.recipe_text import parse
 from murmuration.streams import Noise
-from murmuration.weights import Family, Structure, family_of, outline_of, run_members, weights_named
-from murmuration.weights.gaussian import SPREAD, Gaussian, with_spreads
-from murmuration.weights.spreads import softplus_inverse
+from murmuration.weights import WEIGHTS, NetworkWeights, Structure, run_members, trace_kernels
+from murmuration.weights.gaussian import STD_PARAM, Gaussian, softplus_inverse
 
 ESTIMATORS = ["local", "draw", "flipout"]
 
@@ -37,17 +37,19 @@ class Fixed(Noise):
 @contextmanager
 def told(net: nn.Module, stds: dict[str, Tensor | float], text: str, x: Tensor, copies: int = 1) -> Iterator:
     """A function from streams to outputs (copies, B, ...) of a net whose parameters have these standard deviations."""
-    outline = outline_of(net, x[:1])
-    gaussian = weights_named(text)
+    trace = trace_kernels(net, x[:1])
+    gaussian = parse(text, "weights", WEIGHTS)
     assert isinstance(gaussian, Gaussian)
-    population = with_spreads(populate(lambda _: net, copies), gaussian, outline)
+    population = gaussian.init(populate(lambda _: net, copies), trace, lambda _: torch.Generator())
     for name, std in stds.items():
         mean = population.own[name]
         wide = torch.as_tensor(std, dtype=torch.float64).expand(mean.shape[1:])
-        population.own[name + SPREAD] = softplus_inverse(wide).expand_as(mean).clone()
-    family = family_of(gaussian, outline)
+        population.own[name + STD_PARAM] = softplus_inverse(wide).expand_as(mean).clone()
+    family = gaussian.in_network(trace)
 
-    def run(noise: list[Noise], *, training: bool = True, way: str = "mapped", family: Family = family) -> Tensor:
+    def run(
+        noise: list[Noise], *, training: bool = True, way: str = "mapped", family: NetworkWeights = family
+    ) -> Tensor:
         realised = family.realise(population.own, {}, noise, training=training)
         inputs = x.expand(copies, *x.shape)
         return run_members(Structure(net), realised, inputs, noise, way == "direct")

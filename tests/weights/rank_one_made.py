@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.population import Named, Population, populate
-from murmuration.sharing import sharing_named, with_factors
+from murmuration.recipe_text import parse
+from murmuration.sharing import SHARING
 from murmuration.streams import Noise
-from murmuration.weights import Family, Outline, Structure, Weights, family_of, outline_of, run_members
+from murmuration.weights import KernelTrace, NetworkWeights, Point, Structure, run_members, trace_kernels
 
 MEMBERS, BATCH = 3, 2
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -34,8 +35,8 @@ class Crowd:
 
     net: nn.Module
     population: Population
-    outline: Outline
-    family: Family
+    trace: KernelTrace
+    family: NetworkWeights
     x: Tensor  # (M, B, ...)
 
 
@@ -57,13 +58,13 @@ def crowd(name: str, text: str) -> Crowd:
 
 
 def crowd_of(nets: list[nn.Module], text: str, x: Tensor) -> Crowd:
-    sharing, outline = sharing_named(text), outline_of(nets[0], x[0])
-    shared = sharing.predicate(nets[0], outline)
-    population = with_factors(
-        populate(nets.__getitem__, len(nets), shared), sharing, outline, lambda m: torch.Generator().manual_seed(m)
+    sharing, trace = parse(text, "sharing", SHARING), trace_kernels(nets[0], x[0])
+    shared = sharing.predicate(nets[0], trace)
+    population = sharing.add_factors(
+        populate(nets.__getitem__, len(nets), shared), trace, lambda m: torch.Generator().manual_seed(m)
     )
-    family = family_of(Weights(), outline, inside=sharing.bias == "inside")
-    return Crowd(nets[0], population, outline, family, x)
+    family = Point().in_network(trace, bias_inside=sharing.bias_inside)
+    return Crowd(nets[0], population, trace, family, x)
 
 
 def leaves(population: Population) -> tuple[Named, Named]:
@@ -93,7 +94,7 @@ def spelled_out(made: Crowd, own: Named, shared: Named, member: int, inside: boo
     """The parameters of a plain network that is this member: every kernel entry times its two factors."""
     tensors = {**{name: tensor[member] for name, tensor in own.items()}, **shared}
     found = {name: tensor for name, tensor in tensors.items() if ":" not in name}
-    for kernel in made.outline.kernels:
+    for kernel in made.trace.kernels:
         ones = torch.ones(max(kernel.inputs, kernel.outputs), dtype=torch.float64)
         into, out = (tensors.get(kernel.name + companion, ones) for companion in (":in", ":out"))
         rows, columns = found[kernel.name].shape[:2]

@@ -14,10 +14,10 @@ from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
 from murmuration.population import populate
 from murmuration.recipe import Plan, Recipe, recipe
-from murmuration.sharing import sharing_named, with_factors
+from murmuration.recipe_text import parse
+from murmuration.sharing import SHARING
 from murmuration.streams import generator
-from murmuration.weights import Weights, family_of, outline_of, weights_named
-from murmuration.weights.families import masked_population
+from murmuration.weights import WEIGHTS, Masks, trace_kernels
 
 PLAN = Plan(members=3, epochs=1, batch_size=32, engine="loop", lr=1e-2)
 ENGINES = ["loop", "stacked", "threads", "threads-stacked"]
@@ -54,7 +54,7 @@ def drawn(net: nn.Module, text: str, x: Tensor, *, members: int = 1, how: str = 
     """An ensemble of untrained networks with such weights."""
     torch.manual_seed(0)
     population = populate(lambda i: net, members)
-    manifest = {"outline": outline_of(net, x[:2]).to_json()}
+    manifest = {"kernels": trace_kernels(net, x[:2]).to_json()}
     return Ensemble((MemberGroup(net, population),), None, engine(how), Recipe("made", weights=text), manifest)
 
 
@@ -98,8 +98,8 @@ def test_masks_are_drawn_once_and_kept(little: Data, tmp_path: Path):
     assert list(masks) == ["last.weight:in"]
     torch.manual_seed(0)
     population = populate(lambda i: WithDropout(), 3, lambda name: True)
-    outline = outline_of(WithDropout(), little.train.x[:2])
-    first = masked_population(population, Weights("masks"), outline, lambda i: generator(0, "factors", i))
+    trace = trace_kernels(WithDropout(), little.train.x[:2])
+    first = Masks().init(population, trace, lambda i: generator(0, "factors", i))
     assert torch.equal(masks["last.weight:in"], first.buffers["last.weight:in"])
     again = mm.load(tmp_path / "run", net=WithDropout)
     assert torch.equal(again.groups[0].population.buffers["last.weight:in"], masks["last.weight:in"])
@@ -120,9 +120,12 @@ def test_masks_take_the_place_of_dropout_layers(little: Data):
 
 def test_the_law_of_masks():
     net = nn.Sequential(nn.Linear(3, 4000), nn.Linear(4000, 2)).double()
-    outline, weights = outline_of(net, torch.zeros(1, 3).double()), weights_named("masks:law=bernoulli_0.3")
+    trace, weights = (
+        trace_kernels(net, torch.zeros(1, 3).double()),
+        parse("masks:distribution=bernoulli_0.3", "weights", WEIGHTS),
+    )
     population = populate(lambda i: net, 2, lambda name: True)
-    masks = masked_population(population, weights, outline, lambda i: torch.Generator().manual_seed(i))
+    masks = weights.init(population, trace, lambda i: torch.Generator().manual_seed(i))
     mask = masks.buffers["1.weight:in"]
     assert mask.dtype == torch.float64
     assert set(mask.unique().tolist()) == {0.0, 1.0}
@@ -131,7 +134,7 @@ def test_the_law_of_masks():
 
 def test_masks_and_factors_do_not_meet(little: Data):
     both = recipe("batch-ensemble", weights="masks")
-    with pytest.raises(Misuse, match="weights masks with factors of members' own: both would scale"):
+    with pytest.raises(Misuse, match="weights masks with rank-one factors: both would scale"):
         mm.fit("mlp", little, recipe=both, plan=PLAN)
 
 
@@ -162,8 +165,10 @@ def test_inputs_of_the_first_kernel_are_never_dropped():
     single = nn.Sequential(nn.Linear(8, 3))
     outputs = drawn(single, "dropout:rate=0.9,draws=5", x).predict(x).outputs
     assert all(torch.equal(outputs[0], each) for each in outputs)
-    family = family_of(weights_named("dropout:rate=0.2"), outline_of(nn.Sequential(*identities(), nn.Linear(8, 2)), x))
-    assert family.how.rates == {"1.weight": 0.2, "2.weight": 0.2}
+    family = parse("dropout:rate=0.2", "weights", WEIGHTS).in_network(
+        trace_kernels(nn.Sequential(*identities(), nn.Linear(8, 2)), x)
+    )
+    assert family.spec.rates == {"1.weight": 0.2, "2.weight": 0.2}
 
 
 @pytest.mark.parametrize("how", ENGINES)
@@ -213,10 +218,10 @@ def test_batch_normalisation_rests_while_dropout_goes_on(little: Data):
 
 
 def test_the_network_s_own_rates_are_used_where_it_has_some(little: Data):
-    outline = outline_of(WithDropout(), little.train.x[:2])
-    assert family_of(weights_named("dropout:rate=0.3"), outline).how.rates == {}
-    bare = outline_of(WithDropout(False), little.train.x[:2])
-    assert family_of(weights_named("dropout:rate=0.3"), bare).how.rates == {"last.weight": 0.3}
+    trace = trace_kernels(WithDropout(), little.train.x[:2])
+    assert parse("dropout:rate=0.3", "weights", WEIGHTS).in_network(trace).spec.rates == {}
+    bare = trace_kernels(WithDropout(False), little.train.x[:2])
+    assert parse("dropout:rate=0.3", "weights", WEIGHTS).in_network(bare).spec.rates == {"last.weight": 0.3}
 
 
 @pytest.mark.parametrize("preset", ["deep-ensemble", "batch-ensemble"])
@@ -251,35 +256,38 @@ def test_one_network_answers_many_times_on_every_engine(how: str, little: Data):
     [
         ("gausian", "unknown answer to --weights 'gausian': did you mean 'gaussian'"),
         ("dropot", "did you mean 'dropout'?"),
-        ("dropout:rate=1", "rate=1.0: need a share of at least 0 and below 1, such as 0.1"),
-        ("dropout:rate=-0.1", "rate=-0.1: need a share"),
-        ("dropout:rate=nan", "rate=nan: need a share"),
+        ("dropout:rate=1", "rate=1.0: need a probability of at least 0 and below 1, such as 0.1"),
+        ("dropout:rate=-0.1", "rate=-0.1: need a probability"),
+        ("dropout:rate=nan", "rate=nan: need a probability"),
         ("dropout:draws=0", "draws=0: need at least 1"),
         ("dropout:draws=2.5", "weights setting draws=2.5: expected a whole number"),
-        ("point:draws=3", "draws=3 of weights point: they have no chance in them; leave it out"),
-        ("masks:draws=3", "draws=3 of weights masks: they have no chance in them; leave it out"),
-        ("masks:law=rademacher", "law=rademacher: a mask lets through or not; write bernoulli_0.5 or inverted_0.5"),
-        ("masks:law=inverted", "law 'inverted' is not understood"),
+        ("point:draws=3", "unknown setting of a weights (name=value) 'draws'"),
+        ("masks:draws=3", "unknown setting of a weights (name=value) 'draws'"),
+        (
+            "masks:distribution=rademacher",
+            "distribution=rademacher: masks must not be negative; write bernoulli_0.5 or inverted_0.5",
+        ),
+        ("masks:distribution=inverted", "distribution 'inverted' is not understood"),
         ("masks:kind=point", "unknown setting of a weights (name=value) 'kind'"),
     ],
 )
 def test_every_mistake_is_one_line_that_names_it(text: str, message: str):
     with pytest.raises(Misuse) as caught:
-        weights_named(text)
+        parse(text, "weights", WEIGHTS)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_draws_of_weights_without_chance_are_refused(little: Data):
     ensemble = mm.fit("mlp", little, plan=PLAN)
-    with pytest.raises(Misuse, match="draws=4 of weights point: they have no chance in them"):
+    with pytest.raises(Misuse, match="draws=4 of weights point: they are not random; leave draws out"):
         ensemble.predict(little.test.x, draws=4)
     assert len(ensemble.predict(little.test.x, draws=1).outputs) == 3
 
 
 def test_factors_have_the_type_of_their_kernel():
     net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).double()
-    outline, sharing = outline_of(net, torch.zeros(1, 3).double()), sharing_named("rank-one")
-    population = populate(lambda i: net, 2, sharing.predicate(net, outline))
-    made = with_factors(population, sharing, outline, lambda i: torch.Generator().manual_seed(i))
+    trace, sharing = trace_kernels(net, torch.zeros(1, 3).double()), parse("rank-one", "sharing", SHARING)
+    population = populate(lambda i: net, 2, sharing.predicate(net, trace))
+    made = sharing.add_factors(population, trace, lambda i: torch.Generator().manual_seed(i))
     assert {tensor.dtype for tensor in made.own.values()} == {torch.float64}

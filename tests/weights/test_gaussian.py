@@ -10,15 +10,22 @@ from torch.distributions import Normal, kl_divergence
 from murmuration.errors import Misuse
 from murmuration.nets.source import net_source
 from murmuration.population import Population, populate
-from murmuration.sharing import sharing_named, with_factors
+from murmuration.recipe_text import parse
+from murmuration.sharing import SHARING
 from murmuration.streams import Noise
-from murmuration.weights import Outline, Structure, family_of, outline_of, run_members, weights_named
-from murmuration.weights.gaussian import CENTRE, ESTIMATORS, SPREAD, Gaussian, distributions, with_spreads
-from murmuration.weights.spreads import SPREADS
+from murmuration.weights import WEIGHTS, KernelTrace, Structure, run_members, trace_kernels
+from murmuration.weights.gaussian import (
+    CENTRE,
+    ESTIMATORS,
+    STD_PARAM,
+    STD_PARAMS,
+    Gaussian,
+    distribution_names,
+)
 
 
 def gaussian(text: str) -> Gaussian:
-    found = weights_named(text)
+    found = parse(text, "weights", WEIGHTS)
     assert isinstance(found, Gaussian)
     return found
 
@@ -28,16 +35,16 @@ def build() -> nn.Module:
     return nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).double()
 
 
-def population(text: str, sharing: str = "own", members: int = 2) -> tuple[Population, Outline]:
-    net, answer = build(), sharing_named(sharing)
-    outline = outline_of(net, torch.zeros(1, 2, 6, dtype=torch.float64))
-    made = populate(lambda _: net, members, answer.predicate(net, outline))
-    made = with_factors(made, answer, outline, lambda i: torch.Generator().manual_seed(i))
-    return with_spreads(made, gaussian(text), outline), outline
+def population(text: str, sharing: str = "own", members: int = 2) -> tuple[Population, KernelTrace]:
+    net, answer = build(), parse(sharing, "sharing", SHARING)
+    trace = trace_kernels(net, torch.zeros(1, 2, 6, dtype=torch.float64))
+    made = populate(lambda _: net, members, answer.predicate(net, trace))
+    made = answer.add_factors(made, trace, lambda i: torch.Generator().manual_seed(i))
+    return gaussian(text).init(made, trace, lambda _: torch.Generator()), trace
 
 
 def spread_names(made: Population) -> set[str]:
-    return {name.removesuffix(SPREAD) for name in {**made.own, **made.shared} if name.endswith(SPREAD)}
+    return {name.removesuffix(STD_PARAM) for name in {**made.own, **made.shared} if name.endswith(STD_PARAM)}
 
 
 FACTORS = {"0.weight:in", "0.weight:out", "4.weight:in", "4.weight:out"}
@@ -60,7 +67,7 @@ FACTORS = {"0.weight:in", "0.weight:out", "4.weight:in", "4.weight:out"}
 def test_where_says_what_is_a_distribution(text: str, sharing: str, expected: set[str]):
     made, _ = population(text, sharing)
     assert spread_names(made) == expected
-    assert all((name in made.own) == (name + SPREAD in made.own) for name in expected)
+    assert all((name in made.own) == (name + STD_PARAM in made.own) for name in expected)
 
 
 def test_where_must_match_something():
@@ -78,60 +85,60 @@ def test_where_must_match_something():
     ("text", "message"),
     [
         ("gaussian:estimator=locale", "unknown estimator 'locale'"),
-        ("gaussian:spread=sigma", "unknown spread 'sigma'"),
+        ("gaussian:std_param=sigma", "unknown std_param 'sigma'"),
         ("gaussian:bias=none", "unknown bias 'none'"),
         ("gaussian:weighting=blundel", "did you mean 'blundell'?"),
         ("gaussian:reduction=mean", "unknown reduction 'mean'"),
         ("gaussian:prior=hee", "unknown prior 'hee'"),
-        ("gaussian:start=0", "start=0.0, beta=0.1, warm=0.25: need start above 0"),
-        ("gaussian:start=inf", "start=inf"),
+        ("gaussian:init_std_ratio=0", "init_std_ratio=0.0, beta=0.1, kl_warmup=0.25: need init_std_ratio above 0"),
+        ("gaussian:init_std_ratio=inf", "init_std_ratio=inf"),
         ("gaussian:beta=-1", "beta=-1.0"),
         ("gaussian:beta=inf", "beta=inf"),
-        ("gaussian:warm=1.5", "warm=1.5"),
+        ("gaussian:kl_warmup=1.5", "kl_warmup=1.5"),
         ("gaussian:samples=0", "samples=0, draws=30: need at least 1 each"),
         ("gaussian:draws=0", "samples=1, draws=0: need at least 1 each"),
     ],
 )
 def test_every_mistake_is_one_line_that_names_it(text: str, message: str):
     with pytest.raises(Misuse) as caught:
-        weights_named(text)
+        parse(text, "weights", WEIGHTS)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_spreads_begin_as_a_part_of_what_a_tensor_varies_by():
-    made, _ = population("gaussian:start=0.2")
+    made, _ = population("gaussian:init_std_ratio=0.2")
     for name in ("0.weight", "0.bias", "4.weight", "4.bias"):
         for member in range(2):
             expected = 0.2 * made.own[name][member].std()
-            found = nn.functional.softplus(made.own[name + SPREAD][member])
+            found = nn.functional.softplus(made.own[name + STD_PARAM][member])
             torch.testing.assert_close(found, expected.expand_as(found), rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("spread", STD_PARAMS)
 def test_weights_of_zero_have_a_cost_and_gradients_that_are_finite(spread: str):
     """A bias that begins at zero, for every prior; and one zero among others does not widen them all."""
     net = build()
     for layer in (net[0], net[4]):
         nn.init.zeros_(layer.bias)
     net[4].weight.data[0, 0] = 0.0
-    outline = outline_of(net, torch.zeros(1, 2, 6, dtype=torch.float64))
+    trace = trace_kernels(net, torch.zeros(1, 2, 6, dtype=torch.float64))
     for prior in ("he", "gaussian_0.1", "learned", "ard", "mixture_0.5_1_0.0025", "log-uniform"):
-        answer = gaussian(f"gaussian:spread={spread},prior={prior}")
-        made = with_spreads(populate(lambda _: net, 1), answer, outline)
+        answer = gaussian(f"gaussian:std_param={spread},prior={prior}")
+        made = answer.init(populate(lambda _: net, 1), trace, lambda _: torch.Generator())
         own = {name: tensor.requires_grad_() for name, tensor in made.own.items()}
-        cost = family_of(answer, outline).complexity(own, {}, {}, [Noise(0, 0)])
+        cost = answer.in_network(trace).complexity(own, {}, {}, [Noise(0, 0)])
         assert cost is not None
         assert cost.isfinite().all()
         gradients = torch.autograd.grad(cost.sum(), list(own.values()), materialize_grads=True)
         assert all(gradient.isfinite().all() for gradient in gradients)
-        widest = answer.std("4.weight", own["4.weight"], own).max()
+        widest = answer.std("4.weight", own).max()
         assert widest < 3 * 0.1 * own["4.weight"].std()
 
 
 def by_torch(named: dict[str, Tensor], name: str, centre: float, scale: float) -> Tensor:
     """KL(q || p) of a tensor from torch's distributions, in nats."""
-    std = nn.functional.softplus(named[name + SPREAD])
+    std = nn.functional.softplus(named[name + STD_PARAM])
     prior = Normal(torch.tensor(centre, dtype=std.dtype), torch.tensor(scale, dtype=std.dtype))
     return kl_divergence(Normal(named[name], std), prior)
 
@@ -139,8 +146,8 @@ def by_torch(named: dict[str, Tensor], name: str, centre: float, scale: float) -
 @pytest.mark.parametrize("sharing", ["own", "rank-one"])
 def test_complexity_needs_no_pass_and_has_the_right_direction(sharing: str):
     text = "gaussian:where=*,prior=gaussian_0.3"
-    made, outline = population(text, sharing)
-    cost = family_of(gaussian(text), outline).complexity(made.own, made.shared, {}, [Noise(0, i) for i in range(2)])
+    made, trace = population(text, sharing)
+    cost = gaussian(text).in_network(trace).complexity(made.own, made.shared, {}, [Noise(0, i) for i in range(2)])
     assert cost is not None
     names = spread_names(made)
     shared = sum((by_torch(made.shared, n, 0.0, 0.3).sum() for n in names if n in made.shared), torch.tensor(0.0))
@@ -156,16 +163,16 @@ def test_complexity_needs_no_pass_and_has_the_right_direction(sharing: str):
 def test_what_acts_is_what_costs(estimator: str):
     """The tensors that outputs depend on are those that the complexity pulls at, by its closed form."""
     text = f"gaussian:estimator={estimator},prior=gaussian_0.3"
-    made, outline = population(text)
+    made, trace = population(text)
     own = {name: tensor.requires_grad_() for name, tensor in made.own.items()}
-    family, noise = family_of(gaussian(text), outline), [Noise(0, i) for i in range(2)]
+    family, noise = gaussian(text).in_network(trace), [Noise(0, i) for i in range(2)]
     x = torch.randn(2, 5, 2, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     realised = family.realise(own, {}, noise, training=True)
     outputs = run_members(Structure(build().eval()), realised.with_buffers(made.buffers), x, noise, False)
     cost = family.complexity(own, {}, {}, noise)
     assert cost is not None
-    for name in distributions(own):
-        both = (own[name], own[name + SPREAD])
+    for name in distribution_names(own):
+        both = (own[name], own[name + STD_PARAM])
         acting = torch.autograd.grad(outputs.square().sum(), both, retain_graph=True)
         assert all((slope.flatten(1).abs().amax(1) > 0).all() for slope in acting), name
         std = nn.functional.softplus(both[1])
@@ -175,19 +182,19 @@ def test_what_acts_is_what_costs(estimator: str):
 
 def test_a_prior_may_have_a_centre_for_every_weight():
     text = "gaussian:where=0.weight,prior=gaussian_0.3"
-    made, outline = population(text)
+    made, trace = population(text)
     centres = {"0.weight" + CENTRE: made.own["0.weight"].clone()}
-    cost = family_of(gaussian(text), outline).complexity(made.own, {}, centres, [Noise(0, i) for i in range(2)])
+    cost = gaussian(text).in_network(trace).complexity(made.own, {}, centres, [Noise(0, i) for i in range(2)])
     assert cost is not None
-    std = nn.functional.softplus(made.own["0.weight:spread"])
+    std = nn.functional.softplus(made.own["0.weight:std_param"])
     expected = (math.log(0.3) - std.log() + std.square() / (2 * 0.09) - 0.5).flatten(1).sum(1)  # the means cost nothing
     torch.testing.assert_close(cost, expected, rtol=1e-12, atol=0)
 
 
 def test_a_cost_found_by_draws_does_not_depend_on_who_is_in_the_group():
     text = "gaussian:prior=mixture_0.5_1_0.05"
-    made, outline = population(text, "rank-one", members=3)
-    family, noise = family_of(gaussian(text), outline), [Noise(0, i) for i in range(3)]
+    made, trace = population(text, "rank-one", members=3)
+    family, noise = gaussian(text).in_network(trace), [Noise(0, i) for i in range(3)]
     together = family.complexity(made.own, made.shared, {}, noise)
     assert together is not None
     for i in range(3):
@@ -202,8 +209,8 @@ def test_a_cost_found_by_draws_does_not_depend_on_who_is_in_the_group():
     [("rho", 24 + 4 + 48 + 3), ("alpha", 24 + 4 + 48 + 3), ("alpha-channel", 4 + 4 + 3 + 3), ("alpha-layer", 4)],
 )
 def test_how_many_numbers_spreads_take(spread: str, expected: int):
-    made, _ = population(f"gaussian:spread={spread}")
-    assert sum(t[0].numel() for name, t in made.own.items() if name.endswith(SPREAD)) == expected
+    made, _ = population(f"gaussian:std_param={spread}")
+    assert sum(t[0].numel() for name, t in made.own.items() if name.endswith(STD_PARAM)) == expected
     point = populate(lambda _: build(), 2)
     assert made.parameters_per_member() == point.parameters_per_member() + expected
 
@@ -222,14 +229,16 @@ def test_bayesian_networks_have_twice_the_numbers(net: str, counts: tuple[int, .
     for shape, classes, count in zip(((1, 28, 28), (3, 32, 32), (3, 32, 32)), (10, 10, 100), counts, strict=True):
         module = net_source(net, shape, classes).build()
         made = populate(lambda _, module=module: module, 1)
-        wide = with_spreads(made, gaussian("gaussian"), outline_of(module, torch.zeros(1, *shape)))
+        wide = gaussian("gaussian").init(
+            made, trace_kernels(module, torch.zeros(1, *shape)), lambda _: torch.Generator()
+        )
         assert wide.parameters_per_member() == 2 * made.parameters_per_member() == count
 
 
 def test_a_draw_of_weights_does_not_depend_on_the_order_of_names():
     """Stored tensors come back in another order."""
-    made, outline = population("gaussian")
-    family, noise = family_of(gaussian("gaussian"), outline), [Noise(0, i) for i in range(2)]
+    made, trace = population("gaussian")
+    family, noise = gaussian("gaussian").in_network(trace), [Noise(0, i) for i in range(2)]
     first = family.realise(made.own, {}, noise).own
     turned = family.realise(dict(reversed(made.own.items())), {}, [Noise(0, i) for i in range(2)]).own
     assert all(torch.equal(first[name], turned[name]) for name in first)

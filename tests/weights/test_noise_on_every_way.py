@@ -8,33 +8,34 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from murmuration.population import Named, Population, populate
+from murmuration.recipe_text import parse
 from murmuration.streams import Noise, many_normals
-from murmuration.weights import Family, Structure, family_of, outline_of, run_members, weights_named
-from murmuration.weights.gaussian import SPREAD, Gaussian, with_spreads
+from murmuration.weights import WEIGHTS, NetworkWeights, Structure, run_members, trace_kernels
+from murmuration.weights.gaussian import STD_PARAM, Gaussian
 
 WAYS = ["alone", "mapped", "direct"]
 
 
-def gaussian_crowd(layer: str, sharing: str, text: str) -> tuple[nn.Module, Family, Population, Tensor]:
+def gaussian_crowd(layer: str, sharing: str, text: str) -> tuple[nn.Module, NetworkWeights, Population, Tensor]:
     """Members of one layer whose kernels, shared or own, are distributions with spreads of many sizes."""
     torch.manual_seed(0)
     make, shape = LAYERS[layer]
     nets, x = [make().double() for _ in range(MEMBERS)], drawn(MEMBERS, 2, *shape)
-    gaussian, outline = weights_named(text), outline_of(nets[0], x[0])
+    gaussian, trace = parse(text, "weights", WEIGHTS), trace_kernels(nets[0], x[0])
     assert isinstance(gaussian, Gaussian)
     population, inside = populate(nets.__getitem__, MEMBERS), False
     if sharing != "own":
         made = crowd_of(nets, sharing, x)
-        population, inside = made.population, made.family.how.inside
-    population = with_spreads(population, gaussian, outline)
+        population, inside = made.population, made.family.spec.bias_inside
+    population = gaussian.init(population, trace, lambda _: torch.Generator())
     for seed, named in ((1, population.own), (2, population.shared)):
         for name in named:
-            if name.endswith(SPREAD):
+            if name.endswith(STD_PARAM):
                 named[name] = drawn(*named[name].shape, seed=seed) - 1
-    return nets[0], family_of(gaussian, outline, inside=inside), population, x
+    return nets[0], gaussian.in_network(trace, bias_inside=inside), population, x
 
 
-def outputs_of(net: nn.Module, family: Family, own: Named, shared: Named, x: Tensor, way: str) -> Tensor:
+def outputs_of(net: nn.Module, family: NetworkWeights, own: Named, shared: Named, x: Tensor, way: str) -> Tensor:
     noise = [Noise(0, i) for i in range(len(x))]
     if way != "alone":
         realised = family.realise(own, shared, noise, training=True)
@@ -47,11 +48,11 @@ def outputs_of(net: nn.Module, family: Family, own: Named, shared: Named, x: Ten
     return torch.cat(rows)
 
 
-def written_out(net: nn.Module, family: Family, own: Named, shared: Named, x: Tensor, member: int) -> Tensor:
+def written_out(net: nn.Module, family: NetworkWeights, own: Named, shared: Named, x: Tensor, member: int) -> Tensor:
     """One member's outputs (B, ...) of a single layer, from the formulas and its own stream of noise."""
-    noise, estimator = Noise(0, member), family.weights.estimator
+    noise, estimator = Noise(0, member), family.family.estimator
     mine = {**{name: tensor[member] for name, tensor in own.items()}, **shared}
-    stds = {key.removesuffix(SPREAD): mine[key].exp().log1p() for key in mine if key.endswith(SPREAD)}
+    stds = {key.removesuffix(STD_PARAM): mine[key].exp().log1p() for key in mine if key.endswith(STD_PARAM)}
     first = [
         name
         for name in (*sorted(own), *sorted(shared))
@@ -76,10 +77,10 @@ def written_out(net: nn.Module, family: Family, own: Named, shared: Named, x: Te
     if estimator == "draw":
         bias = bias + drawn_first["bias"] if "bias" in drawn_first else bias
         weight = mine["weight"] + drawn_first["weight"]
-        if out is None or family.how.inside:
+        if out is None or family.spec.bias_inside:
             return act(x, weight, bias) * (1.0 if out is None else out.view(-1, *tail))
         return act(x, weight, None) * out.view(-1, *tail) + (0.0 if bias is None else bias.view(-1, *tail))
-    apart = out is not None and not family.how.inside  # the bias is added after the outputs are scaled
+    apart = out is not None and not family.spec.bias_inside  # the bias is added after the outputs are scaled
     beside, blur = (None, None) if apart else (bias, stds.get("bias"))
     made = act(x, mine["weight"], beside)
     if estimator == "local":
@@ -147,17 +148,17 @@ def test_noise_reaches_weights_however_a_network_uses_them(make, estimator: str,
     """Every tensor that has a spread changes the outputs, on both ways alike."""
     torch.manual_seed(0)
     nets, x = [make().double() for _ in range(MEMBERS)], drawn(MEMBERS, 3, 2, 4)
-    gaussian, outline = weights_named(f"gaussian:estimator={estimator}"), outline_of(nets[0], x[0])
+    gaussian, trace = parse(f"gaussian:estimator={estimator}", "weights", WEIGHTS), trace_kernels(nets[0], x[0])
     assert isinstance(gaussian, Gaussian)
     population, inside = populate(nets.__getitem__, MEMBERS), False
     if sharing != "own":
         made = crowd_of(nets, sharing, x)
-        population, inside = made.population, made.family.how.inside
-    own, shared = leaves(with_spreads(population, gaussian, outline))
-    family = family_of(gaussian, outline, inside=inside)
+        population, inside = made.population, made.family.spec.bias_inside
+    own, shared = leaves(gaussian.init(population, trace, lambda _: torch.Generator()))
+    family = gaussian.in_network(trace, bias_inside=inside)
     alone, mapped = (outputs_of(nets[0], family, own, shared, x, way) for way in WAYS[:2])
     torch.testing.assert_close(alone, mapped, rtol=1e-9, atol=1e-9)
-    spreads = {name: t for name, t in {**own, **shared}.items() if name.endswith(SPREAD)}
+    spreads = {name: t for name, t in {**own, **shared}.items() if name.endswith(STD_PARAM)}
     assert len(spreads) == len(list(nets[0].named_parameters()))
     gradients = torch.autograd.grad((alone * drawn(*alone.shape, seed=3)).sum(), list(spreads.values()))
     for name, gradient in zip(spreads, gradients, strict=True):
@@ -168,12 +169,12 @@ def test_noise_reaches_weights_however_a_network_uses_them(make, estimator: str,
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_a_bias_may_be_a_distribution_beside_a_kernel_of_numbers(estimator: str, way: str):
     net, family, population, x = gaussian_crowd("linear", "own", f"gaussian:estimator={estimator},where=bias")
-    assert [name for name in population.own if name.endswith(SPREAD)] == ["bias:spread"]
+    assert [name for name in population.own if name.endswith(STD_PARAM)] == ["bias:std_param"]
     quiet = torch.stack(
         [nn.functional.linear(x[i], *(population.own[n][i] for n in ("weight", "bias"))) for i in range(3)]
     )
     deviation = outputs_of(net, family, population.own, {}, x, way) - quiet  # (M, B, O)
-    std = nn.functional.softplus(population.own["bias:spread"]).unsqueeze(1)
+    std = nn.functional.softplus(population.own["bias:std_param"]).unsqueeze(1)
     first = torch.stack(
         [Noise(0, i).normal(deviation[i] if estimator != "draw" else std[i, 0]) for i in range(MEMBERS)]
     )

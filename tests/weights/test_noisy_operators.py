@@ -10,9 +10,10 @@ from rank_one_made import LAYERS, leaves, network
 from torch import Tensor, nn
 
 from murmuration.population import populate
+from murmuration.recipe_text import parse
 from murmuration.streams import Noise
-from murmuration.weights import Structure, family_of, outline_of, run_members, weights_named
-from murmuration.weights.gaussian import Gaussian, with_spreads
+from murmuration.weights import WEIGHTS, Structure, run_members, trace_kernels
+from murmuration.weights.gaussian import Gaussian
 from murmuration.weights.layouts import channels_last
 
 DRAWS = 20_000
@@ -200,7 +201,9 @@ def test_without_spread_every_estimator_is_the_plain_operator(layer: str, estima
 def test_at_rest_a_network_is_its_means_again_and_again(estimator: str):
     torch.manual_seed(0)
     net, x = network("conv2d, groups"), drawn(2, *LAYERS["conv2d, groups"][1])
-    family = family_of(weights_named(f"gaussian:estimator={estimator}"), outline_of(net, x)).at_rest()
+    family = (
+        parse(f"gaussian:estimator={estimator}", "weights", WEIGHTS).in_network(trace_kernels(net, x)).deterministic()
+    )
     with told(net, {"0.weight": 0.5}, f"gaussian:estimator={estimator}", x) as run:
         first, second = (run([Noise(0, i)], family=family)[0] for i in range(2))
     assert torch.equal(first, second)
@@ -224,11 +227,14 @@ def test_noise_follows_from_the_seed_alone(estimator: str, training: bool):
 @pytest.mark.parametrize("shape", [(3,), (3, 4, 4)])
 def test_nothing_in_gives_nothing_out_and_finite_gradients(shape: tuple[int, ...], estimator: str):
     net = nn.Linear(3, 2, bias=False) if len(shape) == 1 else nn.Conv2d(3, 2, 3, bias=False)
-    outline, gaussian = outline_of(net, torch.zeros(1, *shape)), weights_named(f"gaussian:estimator={estimator}")
+    trace, gaussian = (
+        trace_kernels(net, torch.zeros(1, *shape)),
+        parse(f"gaussian:estimator={estimator}", "weights", WEIGHTS),
+    )
     assert isinstance(gaussian, Gaussian)
-    population = with_spreads(populate(lambda _: net, 1), gaussian, outline)
+    population = gaussian.init(populate(lambda _: net, 1), trace, lambda _: torch.Generator())
     own, x, noise = leaves(population)[0], torch.zeros(1, 4, *shape, requires_grad=True), [Noise(0, 0)]
-    realised = family_of(gaussian, outline).realise(own, {}, noise, training=True)
+    realised = gaussian.in_network(trace).realise(own, {}, noise, training=True)
     outputs = run_members(Structure(net), realised, x, noise, False)
     assert not outputs.any()
     gradients = torch.autograd.grad(outputs.exp().sum(), [*own.values(), x])

@@ -4,7 +4,7 @@ from torch import nn
 
 from murmuration.population import populate
 from murmuration.streams import Noise
-from murmuration.weights import How, NotDirect, Realised, Structure
+from murmuration.weights import ForwardSpec, NotDirect, Realised, Structure
 from murmuration.weights import run_members as run_realised
 from murmuration.weights.stacked import batched_linear, flatten_behind
 
@@ -13,7 +13,7 @@ MLP = lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Dropou
 
 def run_members(structure, tensors, x, streams, direct):
     """Plain weights, none of them shared."""
-    return run_realised(structure, Realised(tensors, {}, How()), x, streams, direct)
+    return run_realised(structure, Realised(tensors, {}, ForwardSpec()), x, streams, direct)
 
 
 def noise(seed: int) -> Noise:

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from murmuration.streams import Noise
-from murmuration.weights import How, Realised, Structure, run_members
+from murmuration.weights import ForwardSpec, Realised, Structure, run_members
 from murmuration.weights.piecewise import Pick, Spread, pool, rectify
 
 POOLS = {
@@ -125,7 +125,11 @@ def test_a_network_s_input_gradients_have_torch_s_derivatives() -> None:
             leaves = {name: tensors[name][group].clone().requires_grad_() for name in names}
             inputs = x[group].clone().requires_grad_()
             outputs = run_members(
-                structure, Realised(leaves, {}, How()), inputs, [Noise(0, i) for i in range(2)[group]], direct=False
+                structure,
+                Realised(leaves, {}, ForwardSpec()),
+                inputs,
+                [Noise(0, i) for i in range(2)[group]],
+                direct=False,
             )
             slope = torch.autograd.grad(outputs.square().sum(), inputs, create_graph=True)[0]
             roots = (slope * pushes[group]).sum() + outputs.tanh().sum()

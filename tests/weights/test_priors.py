@@ -8,16 +8,17 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 from murmuration.errors import Misuse
-from murmuration.weights.outline import Kernel, outline_of
+from murmuration.weights.gaussian import STD_PARAMS, softplus_inverse, std_from, std_to_param, stored_shape
+from murmuration.weights.kernel_trace import Kernel, fan_in, trace_kernels
 from murmuration.weights.priors import (
+    Prior,
+    WeightTensor,
     ard_kl,
     gaussian_kl,
     log_normal,
     log_uniform_kl,
     mixture_log_density,
-    prior_named,
 )
-from murmuration.weights.spreads import SPREADS, fan_in, softplus_inverse, std_of, stored_for, stored_shape
 
 DRAWS = 200_000
 
@@ -37,8 +38,8 @@ def normal(like: Tensor) -> Tensor:
 def test_softplus_of_rho():
     rho = numbers(-10, -7, -5, -3, 0, 1000)
     expected = numbers(4.539890e-5, 9.114665e-4, 6.715348e-3, 4.858735e-2, 0.693147, 1000)
-    torch.testing.assert_close(std_of("rho", rho, rho), expected, rtol=1e-6, atol=0)
-    torch.testing.assert_close(std_of("rho", softplus_inverse(expected), rho), expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(std_from("rho", rho, rho), expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(std_from("rho", softplus_inverse(expected), rho), expected, rtol=1e-12, atol=0)
 
 
 def test_the_direction_of_the_divergence():
@@ -62,19 +63,19 @@ def test_without_data_the_spread_becomes_the_prior_s():
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        cost = prior_named("gaussian_0.1").cost(numbers(0.5), std_of("rho", rho, rho), 0.0, normal).sum()
+        cost = Prior.parse("gaussian_0.1").cost(WeightTensor(numbers(0.5)), std_from("rho", rho, rho), normal).sum()
         cost.backward()
         return cost
 
     optimiser.step(loss)
-    assert std_of("rho", rho, rho).item() == pytest.approx(0.1, rel=1e-6)
+    assert std_from("rho", rho, rho).item() == pytest.approx(0.1, rel=1e-6)
 
 
 @pytest.mark.parametrize(("mean", "std"), [(0.3, 0.2), (-1.0, 0.05), (0.0, 1.5)])
 def test_draws_agree_with_the_closed_form(mean, std):
     """One Gaussian as a mixture of two equal ones: by draws, within three standard errors of the closed form."""
     means, stds = torch.full((DRAWS,), mean, dtype=torch.float64), torch.full((DRAWS,), std, dtype=torch.float64)
-    each = prior_named("mixture_0.5_0.7_0.7").cost(means, stds, 0.0, normal)
+    each = Prior.parse("mixture_0.5_0.7_0.7").cost(WeightTensor(means), stds, normal)
     exact = gaussian_kl(numbers(mean), numbers(std), 0.0, 0.7).item()
     assert abs(each.mean().item() - exact) < 3 * each.std().item() / math.sqrt(DRAWS)
     eps = normal(means)
@@ -107,7 +108,7 @@ def test_ard_and_log_uniform():
 
 def test_the_learned_prior_is_the_cheapest_of_its_kind():
     mean, std = drawn(2, 3, 4), drawn(2, 3, 4, seed=1).exp()
-    cost = prior_named("learned").cost(mean, std, 0.0, normal, axes=1).flatten(1).sum(1)
+    cost = Prior.parse("learned").cost(WeightTensor(mean, axes=1), std, normal).flatten(1).sum(1)
     for member in range(2):
         others = [
             gaussian_kl(mean[member], std[member], 0.0, scale).sum() for scale in torch.linspace(0.3, 12, 600).tolist()
@@ -118,8 +119,8 @@ def test_the_learned_prior_is_the_cheapest_of_its_kind():
 
 def test_the_he_prior_follows_the_fan_in():
     mean = drawn(5, 16, 8, 3, 3)
-    assert prior_named("he").scale(mean, mean, axes=1) == pytest.approx(math.sqrt(2 / 72))
-    assert prior_named("he").scale(mean[0, 0, 0, 0], mean) == pytest.approx(math.sqrt(2))
+    assert Prior.parse("he").std(WeightTensor(mean, axes=1), mean) == pytest.approx(math.sqrt(2 / 72))
+    assert Prior.parse("he").std(WeightTensor(mean[0, 0, 0, 0]), mean) == pytest.approx(math.sqrt(2))
 
 
 TRANSPOSED = [(nn.ConvTranspose2d, 1), (nn.ConvTranspose2d, 2), (nn.ConvTranspose2d, 4), (nn.ConvTranspose1d, 2)]
@@ -131,12 +132,12 @@ def test_a_transposed_kernel_has_its_inputs_first(layer, groups: int):
     net = layer(4, 8, 3, groups=groups, bias=False).double()
     axes = net.weight.dim() - 2
     x = drawn(1, 4, *[9] * axes).requires_grad_()
-    (kernel,) = outline_of(net, x.detach()).kernels
+    (kernel,) = trace_kernels(net, x.detach()).kernels
     middle = (0, 0, *[5] * axes)
     (slope,) = torch.autograd.grad(net(x)[middle], x)
     count = int((slope != 0).sum())
     assert fan_in(tuple(net.weight.shape), kernel) == count == 4 // groups * 3**axes
-    scale = prior_named("he", kernel).scale(net.weight[None], net.weight[None], axes=1)
+    scale = Prior.parse("he").std(WeightTensor(net.weight[None], kernel=kernel, axes=1), net.weight[None])
     assert scale == pytest.approx(math.sqrt(2 / count))
 
     stored = torch.zeros(stored_shape("alpha-channel", tuple(net.weight.shape), kernel), dtype=torch.float64)
@@ -146,7 +147,7 @@ def test_a_transposed_kernel_has_its_inputs_first(layer, groups: int):
         wide = stored.clone()
         wide.view(-1)[index] = 2.0
         with torch.no_grad():
-            ratio = std_of("alpha-channel", wide, net.weight) / net.weight.abs()
+            ratio = std_from("alpha-channel", wide, net.weight) / net.weight.abs()
         made = torch.func.functional_call(net, {"weight": net.weight * ratio}, (x,))
         touched = [bool((made[0, c] != before[0, c]).any()) for c in range(8)]
         assert touched == [c == index for c in range(8)]
@@ -156,45 +157,48 @@ def test_a_transposed_kernel_has_its_inputs_first(layer, groups: int):
 def test_what_is_stored_beside_a_transposed_kernel_gives_the_spread_back(groups: int):
     mean, kernel = drawn(4, 6 // groups, 3, 3) if groups != 4 else drawn(4, 3, 3, 3), Kernel("k", 4, 6, groups, True)
     std = 0.2 * mean.abs()
-    stored = stored_for("alpha-channel", std, mean, kernel)
-    torch.testing.assert_close(std_of("alpha-channel", stored, mean), std, rtol=1e-9, atol=1e-12)
-    members = std_of("alpha-channel", torch.stack([stored, stored]), torch.stack([mean, mean]))
+    stored = std_to_param("alpha-channel", std, mean, kernel)
+    torch.testing.assert_close(std_from("alpha-channel", stored, mean), std, rtol=1e-9, atol=1e-12)
+    members = std_from("alpha-channel", torch.stack([stored, stored]), torch.stack([mean, mean]))
     torch.testing.assert_close(members, torch.stack([std, std]), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("spread", STD_PARAMS)
 @pytest.mark.parametrize("prior", ["gaussian_0.1", "he", "learned", "ard", "mixture_0.5_1_0.0025", "log-uniform"])
 def test_costs_have_the_gradients_that_differences_find(prior, spread):
     mean = drawn(4, 3).requires_grad_()
-    stored = stored_for(spread, 0.3 * mean.detach().abs() + 0.05, mean.detach()).requires_grad_()
+    stored = std_to_param(spread, 0.3 * mean.detach().abs() + 0.05, mean.detach()).requires_grad_()
 
     def cost(mean: Tensor, stored: Tensor) -> Tensor:
-        return prior_named(prior).cost(mean, std_of(spread, stored, mean), 0.0, normal).sum()
+        return Prior.parse(prior).cost(WeightTensor(mean), std_from(spread, stored, mean), normal).sum()
 
     assert torch.autograd.gradcheck(cost, (mean, stored), eps=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("spread", STD_PARAMS)
 def test_what_is_stored_gives_the_spread_back(spread):
     mean = drawn(6, 2, 3, 3)
     std = 0.2 * mean.abs()  # one signal-to-noise ratio: every way of storing can say that
-    stored = stored_for(spread, std, mean)
+    stored = std_to_param(spread, std, mean)
     assert stored.shape == stored_shape(spread, mean.shape)
-    torch.testing.assert_close(std_of(spread, stored, mean), std, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(std_from(spread, stored, mean), std, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("gausian_0.1", "unknown prior 'gausian'"),
-        ("gaussian", "prior 'gaussian': write gaussian_0.1"),
-        ("gaussian_-1", "prior 'gaussian_-1': write gaussian_0.1"),
-        ("he_2", "prior 'he_2': write he"),
-        ("mixture_1_1_0.1", "the share of the wide part must be below 1"),
-        ("mixture_a_1_0.1", "write mixture_0.5_1_0.0025"),
+        (
+            "gaussian",
+            "gaussian takes a positive standard deviation; write for example gaussian_0.1",
+        ),
+        ("gaussian_-1", "prior 'gaussian_-1' is not understood: gaussian takes a positive"),
+        ("he_2", "prior 'he_2' is not understood: he takes no numbers; write for example he"),
+        ("mixture_1_1_0.1", "takes the weight of the wide part, between 0 and 1, and two positive standard deviations"),
+        ("mixture_a_1_0.1", "write for example mixture_0.5_1_0.0025"),
     ],
 )
 def test_a_wrong_prior_is_refused_in_one_line(text, message):
     with pytest.raises(Misuse, match=message) as caught:
-        prior_named(text)
+        Prior.parse(text)
     assert "\n" not in str(caught.value)

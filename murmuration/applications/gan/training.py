@@ -12,7 +12,7 @@ Each player is a population of one member, run and moved by what runs and moves 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -26,9 +26,7 @@ from murmuration.population import Named, Population, populate
 from murmuration.predictive import Predictive
 from murmuration.streams import EVERYONE, Noise, global_stream
 from murmuration.streams import generator as stream
-from murmuration.training.bound import Bound
-from murmuration.weights import POINT, Family, Structure, Weights, family_of, outline_of, run_members
-from murmuration.weights.gaussian import Gaussian, with_spreads
+from murmuration.weights import ELBO, NetworkWeights, Point, Structure, WeightFamily, run_members, trace_kernels
 
 OPTIMISER = Optimiser("adam", betas=(0.5, 0.999))  # Radford et al. (2016)
 WEIGHTS, LATENTS, SHOWN, SCORED, JUDGED = range(5)  # who draws noise; each has a stream of its own
@@ -57,7 +55,7 @@ class Player:
     """One of the two networks, with the moments of its optimiser; both are moved in place."""
 
     structure: Structure
-    family: Family
+    family: NetworkWeights
     population: Population  # of one member
     moments: Moments
 
@@ -84,7 +82,7 @@ class Game:
 
     generator: Player
     discriminator: Player
-    bound: Bound
+    objective: ELBO
     play: Play
 
 
@@ -93,7 +91,7 @@ def begin(
     discriminator: Callable[[], nn.Module],
     real: Tensor,
     *,
-    weights: Weights | Gaussian,
+    weights: WeightFamily,
     play: Play,
 ) -> Game:
     """A game about real pictures (N, C, H, W), between two networks with fresh weights.
@@ -101,30 +99,27 @@ def begin(
     `weights` says what a weight of the discriminator is. It judges real and made pictures in one
     batch, so it should have no batch-norm. An epoch leaves out the examples that fill no batch.
     """
-    if weights.kind == "masks" or (isinstance(weights, Gaussian) and weights.around != "no"):
+    if weights.separates_members or weights.init_from:
         raise Misuse("a discriminator is one network with fresh weights: write point, gaussian or dropout for them")
-    bound = Bound(len(real), max(1, len(real) // play.batch_size), play.epochs)
-    if isinstance(weights, Gaussian):
-        bound = replace(bound, beta=weights.beta, weighting=weights.weighting, warm_up=weights.warm)
-        bound = replace(bound, samples=weights.samples, reduction=weights.reduction)
-    maker = _player(generator, POINT.weights, torch.zeros(2, play.latent, 1, 1), play.seed, 0)
+    objective = weights.objective(len(real), max(1, len(real) // play.batch_size), play.epochs)
+    maker = _player(generator, Point(), torch.zeros(2, play.latent, 1, 1), play.seed, 0)
     judge = _player(discriminator, weights, real[:2], play.seed, 1)
-    return Game(maker, judge, bound, play)
+    return Game(maker, judge, objective, play)
 
 
-def _player(build: Callable[[], nn.Module], weights: Weights | Gaussian, x: Tensor, seed: int, index: int) -> Player:
+def _player(build: Callable[[], nn.Module], weights: WeightFamily, x: Tensor, seed: int, index: int) -> Player:
     with global_stream(seed, "initialisation", index):
         module = build()
-    outline = outline_of(module, x)
-    population = populate(lambda _: module, 1)
-    if isinstance(weights, Gaussian):
-        population = with_spreads(population, weights, outline.require_understood())
-    return Player(Structure(module), family_of(weights, outline), population, OPTIMISER.moments(population.own))
+    trace = trace_kernels(module, x)
+    if weights.needs_kernels:
+        trace.require_supported()
+    population = weights.init(populate(lambda _: module, 1), trace, lambda member: stream(seed, "factors", member))
+    return Player(Structure(module), weights.in_network(trace), population, OPTIMISER.moments(population.own))
 
 
 def run_epoch(game: Game, real: Tensor, epoch: int) -> dict[str, float]:
     """Move both players through the real pictures (N, C, H, W) once; returns means over the epoch, by name."""
-    steps, play = game.bound.steps_per_epoch, game.play
+    steps, play = game.objective.steps_per_epoch, game.play
     order = torch.randperm(len(real), generator=stream(play.seed, "batches", EVERYONE, epoch))
     rows = order.split(play.batch_size)[:steps]
     records = [take_turns(game, real[row], epoch * steps + index) for index, row in enumerate(rows)]
@@ -144,9 +139,10 @@ def take_turns(game: Game, real: Tensor, step: int) -> dict[str, float]:
     made = maker.outputs(own, latents(play, LATENTS, len(real), step), noise, training=True)
     record = _judge_moves(game, real, made.detach(), noise, step)
     losses = [
-        F.softplus(-judge.outputs(judge.population.own, made, noise, training=False)) for _ in range(game.bound.samples)
+        F.softplus(-judge.outputs(judge.population.own, made, noise, training=False))
+        for _ in range(game.objective.samples)
     ]
-    loss = game.bound.of(losses).mean()
+    loss = game.objective.combine(losses).mean()
     maker.move(own, loss, play.lr, step)
     return {"generator_loss": loss.item(), **record}
 
@@ -156,12 +152,12 @@ def _judge_moves(game: Game, real: Tensor, made: Tensor, noise: list[Noise], ste
     judge, play = game.discriminator, game.play
     own, pictures = judge.leaves(), torch.cat([real, made])
     logits = torch.stack(
-        [judge.outputs(own, pictures, noise, training=True).flatten() for _ in range(game.bound.samples)]
+        [judge.outputs(own, pictures, noise, training=True).flatten() for _ in range(game.objective.samples)]
     )  # (S, 2B)
     signs = torch.ones(len(pictures)).index_fill_(0, torch.arange(len(real), len(pictures)), -1.0)
-    data = 2 * game.bound.of(list(F.softplus(-signs * logits))).mean()  # a mean of each kind, added
+    data = 2 * game.objective.combine(list(F.softplus(-signs * logits))).mean()  # a mean of each kind, added
     cost = judge.family.complexity(own, {}, judge.population.buffers, noise)
-    judge.move(own, data if cost is None else data + game.bound.weight(step) * cost.sum(), play.lr, step)
+    judge.move(own, data if cost is None else data + game.objective.kl_weight(step) * cost.sum(), play.lr, step)
     verdicts = logits.detach().sigmoid().mean(0)
     return {
         "discriminator_loss": data.item(),
@@ -190,7 +186,7 @@ def judged(game: Game, pictures: Tensor, draws: int | None = None) -> Predictive
     """What draws of the discriminator say of pictures (N, C, H, W): class 0 is made, class 1 is real, (S, N, 2)."""
     judge = game.discriminator
     judge.structure.train(False)
-    count = judge.family.weights.times(draws) if judge.family.chance else 1
+    count = judge.family.family.resolve_draws(draws) if judge.family.stochastic else 1
     rows = []
     for draw in range(count):
         parts = [

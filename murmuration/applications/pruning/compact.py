@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from murmuration.errors import Misuse
 from murmuration.population import KEPT, Named, Population
-from murmuration.weights import Kernel, Outline
-from murmuration.weights.gaussian import CENTRE, SPREAD
-from murmuration.weights.outline import widened
+from murmuration.weights import Kernel, KernelTrace
+from murmuration.weights.gaussian import CENTRE, STD_PARAM
+from murmuration.weights.kernel_trace import widened
 
 CUT = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 QUIET = (  # layers that do not mix channels and map zero to zero
@@ -26,18 +26,18 @@ POINTWISE = (nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, 
 
 
 def compact_population(
-    module: nn.Module, population: Population, outline: Outline
+    module: nn.Module, population: Population, trace: KernelTrace
 ) -> tuple[dict[str, tuple[int, int]], Population]:
     """The widths (inputs, outputs) of every layer of the smaller network, and its members.
 
     All members must have lost the same channels, since they have one architecture.
     """
-    require_chain(module, outline)
+    require_chain(module, trace)
     require_no_factors(population)
     widths: dict[str, tuple[int, int]] = {}
     own, shared, buffers = dict(population.own), dict(population.shared), dict(population.buffers)
     previous: Tensor | None = None  # channels that the layer before keeps; None: the inputs, all of them
-    for kernel in outline.kernels:
+    for kernel in trace.kernels:
         kept = kept_channels(kernel, population)
         if previous is not None and kernel.inputs % len(previous):
             raise Misuse(f"compact: {kernel.name} does not take the channels of the layer before; leave compact out")
@@ -53,7 +53,7 @@ def compact_population(
 
 def cut(named: Named, name: str, kept: Sequence[Tensor], axes: int) -> None:
     """Remove channels from a tensor and its companions, in place of `named`; `axes` leading axes are members."""
-    for key in (name, name + SPREAD, name + CENTRE, name + KEPT):
+    for key in (name, name + STD_PARAM, name + CENTRE, name + KEPT):
         tensor = named.get(key)
         for axis, mask in enumerate(kept):
             if tensor is not None and tensor.shape[axes + axis] == len(mask) > 1:  # else one value for all channels
@@ -91,11 +91,11 @@ def require_same_outputs(wide: nn.Module, small: nn.Module, x: Tensor) -> None:
         raise Misuse("compact: the smaller net would predict otherwise: this is no plain chain; leave compact out")
 
 
-def require_chain(module: nn.Module, outline: Outline) -> None:
+def require_chain(module: nn.Module, trace: KernelTrace) -> None:
     """Refuse a network that is not a chain of layers, or in which a zero channel would not stay zero."""
     layers = list(layers_in_order("", module))
     found = [name for name, layer in layers if isinstance(layer, CUT)]
-    if found != [name.rpartition(".")[0] for name in outline.names]:
+    if found != [name.rpartition(".")[0] for name in trace.names]:
         raise Misuse("compact: the net is not a plain chain of layers, each used once; leave compact out")
     for name, layer in layers:
         if isinstance(layer, POINTWISE) and bool(layer(torch.zeros(1)) != 0):

@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from murmuration.population import KEPT, Population, is_companion, kept_of
-from murmuration.weights import Outline
-from murmuration.weights.gaussian import SPREAD
+from murmuration.weights import KernelTrace
+from murmuration.weights.gaussian import STD_PARAM
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ def count_parameters(population: Population) -> ParameterCounts:
     dense = nonzero = numbers = before = 0
     for named, own in ((population.own, True), (population.shared, False)):
         for name, tensor in named.items():
-            mask = kept_of(name.removesuffix(SPREAD), population.buffers, own)
+            mask = kept_of(name.removesuffix(STD_PARAM), population.buffers, own)
             before += tensor.numel()
             alike = mask is not None and mask.shape == tensor.shape  # one spread may serve many weights
             numbers += int(mask.sum()) if mask is not None and alike else tensor.numel()
@@ -35,10 +35,10 @@ def count_parameters(population: Population) -> ParameterCounts:
     return ParameterCounts(dense, nonzero, numbers, before)
 
 
-def layer_densities(population: Population, outline: Outline) -> list[dict[str, Any]]:
+def layer_densities(population: Population, trace: KernelTrace) -> list[dict[str, Any]]:
     """For every kernel: its name, weights per member, and the fraction that is kept, over all members."""
     found = []
-    for kernel in outline.kernels:
+    for kernel in trace.kernels:
         tensor = population.own.get(kernel.name, population.shared.get(kernel.name))
         if tensor is not None:
             mask = population.buffers.get(kernel.name + KEPT)
@@ -48,8 +48,8 @@ def layer_densities(population: Population, outline: Outline) -> list[dict[str, 
     return found
 
 
-def sparsity_of(population: Population, outline: Outline) -> float:
+def sparsity_of(population: Population, trace: KernelTrace) -> float:
     """The fraction of kernel weights that is pruned."""
-    layers = layer_densities(population, outline)
+    layers = layer_densities(population, trace)
     total = sum(layer["weights"] for layer in layers)
     return 1 - sum(layer["weights"] * layer["kept"] for layer in layers) / total if total else 0.0

@@ -15,7 +15,7 @@ from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
 from murmuration.metrics import MEASURES, Score, evaluate
 from murmuration.population import Population
-from murmuration.weights import Outline
+from murmuration.weights import KernelTrace
 
 LEVELS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
 EXAMPLES = 2000  # at most, for the curve
@@ -51,21 +51,21 @@ def validation_scores(ensemble: Ensemble, split: Split) -> dict[str, Score]:
     """Accuracy or RMSE, and NLL, on the first examples of a split."""
     task = ensemble.manifest["data"]["task"]
     x, y = split.x[:EXAMPLES], split.y[:EXAMPLES]
-    pred = ensemble.predict(x, draws=DRAWS if ensemble.family.chance else None, calibrated=False)
+    pred = ensemble.predict(x, draws=DRAWS if ensemble.family.stochastic else None, calibrated=False)
     return evaluate(pred, y).scores(measures={name: MEASURES[task][name] for name in (MAIN[task], "nll")})
 
 
 def sparsity_curve(
-    ensemble: Ensemble, outline: Outline, split: Split, pruning: Pruning, show: Show
+    ensemble: Ensemble, trace: KernelTrace, split: Split, pruning: Pruning, show: Show
 ) -> list[CurvePoint]:
     """Scores at increasing sparsities, each pruned from the given ensemble, without fine-tuning."""
     population, found = ensemble.groups[0].population, []
     for turn, level in enumerate(LEVELS):
         show(f"{level:.0%}", turn, len(LEVELS))
         asked = replace(pruning, sparsity=level, threshold=None)
-        left = prune_population(population, ensemble.recipe.weighs, outline, asked) if level else population
+        left = prune_population(population, ensemble.recipe.weighs, trace, asked) if level else population
         scores = validation_scores(with_population(ensemble, left), split)
-        found.append(CurvePoint(level, sparsity_of(left, outline), count_parameters(left).nonzero, scores))
+        found.append(CurvePoint(level, sparsity_of(left, trace), count_parameters(left).nonzero, scores))
     return found
 
 

@@ -8,17 +8,14 @@ from torch import Tensor
 from murmuration.applications.pruning.rules import RULES, Pruning
 from murmuration.errors import Misuse
 from murmuration.population import KEPT, Named, Population
-from murmuration.weights import Kernel, Outline, Weights
-from murmuration.weights.gaussian import SPREAD, Gaussian
+from murmuration.weights import Kernel, KernelTrace, WeightFamily
 
 Pool = list[tuple[str, int | None]]  # tensor names, each with its member, or None if it is shared
 
 
-def prune_population(
-    population: Population, weights: Weights | Gaussian, outline: Outline, pruning: Pruning
-) -> Population:
+def prune_population(population: Population, weights: WeightFamily, trace: KernelTrace, pruning: Pruning) -> Population:
     """The population with some weights removed: they are zero, masked, and have no distribution any more."""
-    kernels = outline.kernels
+    kernels = trace.kernels
     if not kernels:
         raise Misuse("nothing to prune: the net has no linear layers or convolutions")
     if pruning.structured:
@@ -39,16 +36,14 @@ def masked(population: Population, masks: Named) -> Population:
     return Population(population.members, own, shared, buffers)
 
 
-def weight_masks(
-    population: Population, weights: Weights | Gaussian, kernels: Sequence[Kernel], pruning: Pruning
-) -> Named:
+def weight_masks(population: Population, weights: WeightFamily, kernels: Sequence[Kernel], pruning: Pruning) -> Named:
     """Masks (M, ...) of kernels, weight by weight."""
     rule, found = RULES[pruning.rule], {}
     for kernel in kernels:
         named = population.own if kernel.name in population.own else population.shared
-        mean = named[kernel.name]
-        if isinstance(weights, Gaussian) and kernel.name + SPREAD in named:
-            found[kernel.name] = rule.score(mean, weights.std(kernel.name, mean, named))
+        mean, std = named[kernel.name], weights.std(kernel.name, named)
+        if std is not None:
+            found[kernel.name] = rule.score(mean, std)
         elif not rule.noisy:
             found[kernel.name] = rule.score(mean, mean)
     if not found:

@@ -29,12 +29,11 @@ from murmuration.nets.source import Net, NetSource
 from murmuration.population import Population
 from murmuration.provenance import describe
 from murmuration.recipe import Recipe, plan_from_json
-from murmuration.recipe_text import split_settings
+from murmuration.recipe_text import format_text
 from murmuration.runs import MANIFEST, create_run, finite, read_run, require_free, save_checkpoint, write_json
 from murmuration.training import Job
 from murmuration.training.loop import before_first_step
-from murmuration.weights import Outline, outline_of
-from murmuration.weights.gaussian import Gaussian
+from murmuration.weights import WEIGHTS, KernelTrace, trace_kernels
 
 TOLERANCE = 0.01
 TRIED = 8  # inputs on which a compact network must have the same outputs
@@ -48,7 +47,7 @@ class PruningPlan:
     ensemble: Ensemble
     data: Data
     source: NetSource
-    outline: Outline
+    trace: KernelTrace
     pruning: Pruning
     curve: Sequence[CurvePoint]
     chosen: bool  # whether validation examples chose the sparsity
@@ -75,8 +74,8 @@ def plan_pruning(
     """
     ensemble, asked = load(run, net=net, guarded=False), pruning or Pruning()
     opened, module = reopen(ensemble.manifest, data), ensemble.groups[0].module
-    outline = outline_of(module, opened.train.x[:2])
-    curve = sparsity_curve(ensemble, outline, opened.val, asked, show) if len(opened.val) else []
+    trace = trace_kernels(module, opened.train.x[:2])
+    curve = sparsity_curve(ensemble, trace, opened.val, asked, show) if len(opened.val) else []
     open_end = asked.sparsity is None and asked.threshold is None
     usual = None if asked.structured else RULES[asked.rule].usual
     chosen = open_end and usual is None
@@ -91,7 +90,7 @@ def plan_pruning(
             )
     elif open_end:
         asked = replace(asked, threshold=usual)
-    return PruningPlan(Path(run), ensemble, opened, source_again(ensemble.manifest, net), outline, asked, curve, chosen)
+    return PruningPlan(Path(run), ensemble, opened, source_again(ensemble.manifest, net), trace, asked, curve, chosen)
 
 
 def prune(
@@ -111,9 +110,9 @@ def prune(
     require_free(Path(out))
     check_request(found.pruning, finetune=finetune, lr=lr, compact=compact)
     ensemble, source = found.ensemble, found.source
-    if finetune and ensemble.recipe.shares.frozen != "no":
+    if finetune and ensemble.recipe.shares.frozen:
         raise Misuse("finetune of a run on a frozen backbone: its body would have to move; leave finetune out")
-    population = prune_population(found.population, ensemble.recipe.weighs, found.outline, found.pruning)
+    population = prune_population(found.population, ensemble.recipe.weighs, found.trace, found.pruning)
     record = record_of(found, population, finetune)
     if compact:
         source, population = compact_source(found, population)
@@ -132,7 +131,7 @@ def prune(
 def compact_source(found: PruningPlan, population: Population) -> tuple[NetSource, Population]:
     """The source of compact networks, and the members in them; outputs are compared on some inputs."""
     ensemble = found.ensemble
-    widths, fewer = compact_population(ensemble.groups[0].module, population, found.outline)
+    widths, fewer = compact_population(ensemble.groups[0].module, population, found.trace)
     source = narrow_source(found.source, widths)
     small = replace(ensemble, groups=(MemberGroup(source.build(), fewer),))
     require_same_outputs(with_population(ensemble, population).member(0), small.member(0), found.data.train.x[:TRIED])
@@ -163,11 +162,7 @@ def job_of(found: PruningPlan, source: NetSource, population: Population, finetu
 
 def without_warmup(recipe: Recipe) -> Recipe:
     """The recipe without KL warm-up: fine-tuning starts from a trained posterior."""
-    if not isinstance(recipe.weighs, Gaussian):
-        return recipe
-    name, _, settings = recipe.weights.partition(":")
-    kept = [each for each in split_settings(settings) if settings and not each.startswith("warm=")]
-    return replace(recipe, weights=f"{name}:{','.join([*kept, 'warm=0'])}")
+    return replace(recipe, weights=format_text(recipe.weighs.without_warmup(), WEIGHTS))
 
 
 def fine_tune(found: PruningPlan, job: Job, population: Population, manifest: dict[str, Any], desk: Desk) -> Ensemble:
@@ -204,9 +199,9 @@ def record_of(found: PruningPlan, population: Population, finetune: int) -> dict
         **found.pruning.to_json(),
         "chosen": found.chosen,
         "finetune": finetune,
-        "reached": sparsity_of(population, found.outline),
+        "reached": sparsity_of(population, found.trace),
         "counts": count_parameters(population).to_json(),
-        "layers": layer_densities(population, found.outline),
+        "layers": layer_densities(population, found.trace),
         "curve": [finite(point.to_json()) for point in found.curve],
     }
     if found.curve:

@@ -64,7 +64,7 @@ def steps_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
 
     Between epochs the logarithm of the loss is taken to fall on a straight line.
     """
-    averaged = arm_named(cell.arm).recipe("").shares.gamma == "1"
+    averaged = arm_named(cell.arm).recipe("").shares.gamma == 1
     epochs = setting.steps_epochs * (cell.models if averaged else 1)
     plan = replace(setting.plain(cell.models, cell.seed), lr=setting.steps_lr, epochs=epochs)
     goal = math.log(len(data.classes)) / 2

@@ -88,9 +88,9 @@ ARMS = {
     "largest-step-mean": Arm("the same: mean", f"{UV},init=normal_1_0.5", kind="step"),
     "steps": Arm("independent, steps to half the loss: sum", f"{UV},init=rademacher,gamma=M", kind="steps"),
     "steps-mean": Arm("the same: mean", f"{UV},init=rademacher", kind="steps"),
-    "masks-0.5": Arm("one fixed mask a member that keeps half", "all", "masks:law=inverted_0.5"),
+    "masks-0.5": Arm("one fixed mask a member that keeps half", "all", "masks:distribution=inverted_0.5"),
     "independent-mean": Arm("random signs, but the mean of gradients", f"{UV},init=rademacher"),
-    "masks-0.9": Arm("one fixed mask a member that keeps nine tenths", "all", "masks:law=inverted_0.9"),
+    "masks-0.9": Arm("one fixed mask a member that keeps nine tenths", "all", "masks:distribution=inverted_0.9"),
 }
 LINES = ("independent", "naive", "collective", "single", "independent-mean", "masks-0.5", "masks-0.9")
 PROBED = {  # kind -> the one width, and numbers of models

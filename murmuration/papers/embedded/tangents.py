@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from murmuration.analysis.regimes import spike_threshold
 from murmuration.population import Population
 from murmuration.tangent_kernels import member_kernels, smooth_gamma
-from murmuration.weights import Family
+from murmuration.weights import NetworkWeights
 
 __all__ = ["Pull", "pull_of", "smooth_gamma", "spike_threshold", "summed_up"]
 
@@ -21,7 +21,7 @@ class Pull:
     top: float  # the largest eigenvalue of the members' matrix of alignments, whose diagonal is 1
 
 
-def pull_of(module: nn.Module, population: Population, family: Family, x: Tensor, most: int) -> Pull | None:
+def pull_of(module: nn.Module, population: Population, family: NetworkWeights, x: Tensor, most: int) -> Pull | None:
     """The pull between at most `most` members, on inputs x (n, ...); None if there are more, or nothing is shared.
 
     The kernels are those of the parameters as they are stored, which is what gradient descent on them feels.

@@ -26,19 +26,20 @@ from murmuration.applications.gan.training import (
     tensors_of,
 )
 from murmuration.errors import Failure, Misuse
+from murmuration.recipe_text import parse
 from murmuration.streams import Noise, global_stream, many_normals
-from murmuration.weights import weights_named
-from murmuration.weights.gaussian import SPREAD
+from murmuration.weights import WEIGHTS as FAMILIES
+from murmuration.weights.gaussian import STD_PARAM
 from murmuration.weights.priors import gaussian_kl
 
 PLAY = Play(latent=5, epochs=2, batch_size=8, lr=1e-3)
 REAL = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(1)) * 2 - 1
 MAKER, JUDGE = partial(generator, 1, 8, latent=5, width=3), partial(discriminator, 1, 8, width=3)
-GAUSSIAN = "gaussian:estimator=draw,prior=gaussian_0.1,beta=0.3,warm=0,samples=2,draws=6"
+GAUSSIAN = "gaussian:estimator=draw,prior=gaussian_0.1,beta=0.3,kl_warmup=0,samples=2,draws=6"
 
 
 def game(weights: str = GAUSSIAN, play: Play = PLAY) -> Game:
-    return begin(MAKER, JUDGE, REAL, weights=weights_named(weights), play=play)
+    return begin(MAKER, JUDGE, REAL, weights=parse(weights, "weights", FAMILIES), play=play)
 
 
 def fresh() -> tuple[torch.nn.Module, torch.nn.Module]:
@@ -90,11 +91,11 @@ def test_with_distributions_it_is_the_bound_over_draws():
     found, (maker, judge), noise = game(), fresh(), Noise(0, WEIGHTS, 0)
     leaves = {name: t[0].clone().requires_grad_() for name, t in found.discriminator.population.own.items()}
     names = sorted(dict(judge.named_parameters()))
-    assert set(leaves) == {*names, *(name + SPREAD for name in names)}
+    assert set(leaves) == {*names, *(name + STD_PARAM for name in names)}
 
     def drawn() -> dict[str, Tensor]:
         eps = many_normals([noise], [leaves[n].detach().unsqueeze(0) for n in names])
-        return {n: leaves[n] + F.softplus(leaves[n + SPREAD]) * e[0] for n, e in zip(names, eps, strict=True)}
+        return {n: leaves[n] + F.softplus(leaves[n + STD_PARAM]) * e[0] for n, e in zip(names, eps, strict=True)}
 
     record = take_turns(found, REAL[:8], 0)
     made = maker(latents(PLAY, LATENTS, 8, 0))
@@ -103,7 +104,7 @@ def test_with_distributions_it_is_the_bound_over_draws():
         weights = drawn()
         loss = loss + F.softplus(-functional_call(judge, weights, REAL[:8])).mean() / 2
         loss = loss + F.softplus(functional_call(judge, weights, made.detach())).mean() / 2
-    kl = sum(gaussian_kl(leaves[name], F.softplus(leaves[name + SPREAD]), 0.0, 0.1).sum() for name in names)
+    kl = sum(gaussian_kl(leaves[name], F.softplus(leaves[name + STD_PARAM]), 0.0, 0.1).sum() for name in names)
     assert record["discriminator_loss"] == pytest.approx(loss.item(), rel=1e-5)
     assert record["complexity"] == pytest.approx(float(kl), rel=1e-5)
     mover = torch.optim.Adam(leaves.values(), PLAY.lr, (0.5, 0.999))
@@ -126,7 +127,7 @@ def test_only_the_discriminator_costs_anything():
     found.discriminator.outputs(judge, made, noise, training=True)
     cost = found.discriminator.family.complexity(judge, {}, {}, noise)
     assert found.generator.family.complexity(maker, {}, {}, noise) is None
-    assert not any(name.endswith(SPREAD) for name in maker)
+    assert not any(name.endswith(STD_PARAM) for name in maker)
     assert torch.autograd.grad(cost.sum(), list(maker.values()), allow_unused=True, retain_graph=True) == (
         (None,) * len(maker)
     )
@@ -187,7 +188,7 @@ def test_a_game_that_diverged_says_so():
 
 
 def test_another_games_tensors_are_refused():
-    with pytest.raises(Failure, match=r"'discriminator/own/0\.weight:spread' is missing or of another shape"):
+    with pytest.raises(Failure, match=r"'discriminator/own/0\.weight:std_param' is missing or of another shape"):
         restore(game(), tensors_of(game("point")))
 
 

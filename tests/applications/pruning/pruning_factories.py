@@ -10,7 +10,7 @@ from murmuration.applications.pruning import Pruning, plan_pruning, prune, prune
 from murmuration.data import Data
 from murmuration.population import KEPT, Population
 from murmuration.recipe import Plan, Recipe
-from murmuration.weights import outline_of
+from murmuration.weights import trace_kernels
 
 PLAN = Plan(members=2, epochs=1, batch_size=32, engine="loop", lr=1e-2)
 
@@ -26,8 +26,8 @@ def population(ensemble: mm.Ensemble) -> Population:
 def without(ensemble: mm.Ensemble, pruning: Pruning, data: Data) -> mm.Ensemble:
     """The ensemble pruned in memory."""
     group = ensemble.groups[0]
-    outline = outline_of(group.module, data.train.x[:2])
-    left = prune_population(group.population, ensemble.recipe.weighs, outline, pruning)
+    trace = trace_kernels(group.module, data.train.x[:2])
+    left = prune_population(group.population, ensemble.recipe.weighs, trace, pruning)
     return replace(ensemble, groups=(replace(group, population=left),))
 
 

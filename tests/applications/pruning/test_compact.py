@@ -16,7 +16,7 @@ from murmuration.nets import build_net
 from murmuration.nets.narrow import narrowed
 from murmuration.population import populate
 from murmuration.recipe import recipe
-from murmuration.weights import Weights, outline_of
+from murmuration.weights import Point, trace_kernels
 
 HALF = Pruning(structured=True, sparsity=0.5)
 
@@ -33,9 +33,9 @@ def little(digits: Data) -> Data:
 
 def both(net: nn.Module, x: torch.Tensor, pruning: Pruning = HALF) -> tuple[nn.Module, nn.Module]:
     """The network with channels held at zero, and the one without these channels."""
-    outline = outline_of(net, x[:2])
-    left = prune_population(populate(lambda _: net, 1), Weights(), outline, pruning)
-    widths, fewer = compact_population(net, left, outline)
+    trace = trace_kernels(net, x[:2])
+    left = prune_population(populate(lambda _: net, 1), Point(), trace, pruning)
+    widths, fewer = compact_population(net, left, trace)
     net.load_state_dict({name: tensor[0] for name, tensor in left.own.items()})
     small = narrowed(net, widths)
     small.load_state_dict({name: tensor[0] for name, tensor in fewer.own.items()})
@@ -90,7 +90,7 @@ def test_networks_in_which_silence_is_heard_are_refused(normalised_net):
         both(grouped, torch.randn(2, 2, 1, 1))
 
 
-@pytest.mark.parametrize("weights", ["point", "gaussian:draws=2", "gaussian:spread=alpha-channel,draws=2"])
+@pytest.mark.parametrize("weights", ["point", "gaussian:draws=2", "gaussian:std_param=alpha-channel,draws=2"])
 def test_a_compact_run_is_a_smaller_run(weights: str, tmp_path: Path, little: Data):
     """Noise is drawn in the shapes of the network, so distributions are compared at their means."""
     data = (little.train.x, little.train.y)
@@ -148,12 +148,12 @@ def test_a_net_that_only_looks_like_a_chain_is_noticed(tmp_path: Path):
 def test_members_of_one_run_must_agree(tmp_path: Path, little: Data):
     ensemble = trained(little, "deep-ensemble")
     left = without(ensemble, HALF, little)
-    outline = outline_of(left.groups[0].module, little.train.x[:2])
+    trace = trace_kernels(left.groups[0].module, little.train.x[:2])
     with pytest.raises(Misuse, match=r"members keep different channels of body\.1\.weight"):
-        compact_population(left.groups[0].module, population(left), outline)
+        compact_population(left.groups[0].module, population(left), trace)
     scaled = without(trained(little, "batch-ensemble"), HALF, little)
     with pytest.raises(Misuse, match="members scale channels"):
-        compact_population(scaled.groups[0].module, population(scaled), outline)
+        compact_population(scaled.groups[0].module, population(scaled), trace)
 
 
 def test_half_the_filters_with_spreads_are_half_the_numbers_and_not_the_same():

@@ -90,7 +90,7 @@ def test_a_killed_fine_tuning_goes_on(name: str, home: Path, tmp_path: Path):
 def test_fine_tuning_does_not_warm_the_kl_up_again(home: Path, tmp_path: Path):
     """The first of eight epochs counts the whole KL, as the last epoch of training did."""
     made = pruned_run(home / "bayes", tmp_path / "run", Pruning(sparsity=0.5), finetune=8)
-    assert made.recipe.weighs == replace(mm.load(home / "bayes").recipe.weighs, warm=0.0)
+    assert made.recipe.weighs == replace(mm.load(home / "bayes").recipe.weighs, kl_warmup=0.0)
     again = pruned_run(tmp_path / "run", tmp_path / "again", Pruning(sparsity=0.6), finetune=1)
     assert again.recipe.weighs == made.recipe.weighs
 

@@ -18,10 +18,9 @@ from murmuration.streams import Noise
 from murmuration.training import Job, train
 from murmuration.training.loop import before_first_step
 from murmuration.training.moving import Method, moments_of, update
-from murmuration.weights import family_of, outline_of
-from murmuration.weights.gaussian import SPREAD, VARIANCE, Gaussian, distributions
-from murmuration.weights.priors import prior_named
-from murmuration.weights.spreads import std_of
+from murmuration.weights import trace_kernels
+from murmuration.weights.gaussian import STD_PARAM, VARIANCE, Gaussian, distribution_names, std_from
+from murmuration.weights.priors import Prior, WeightTensor
 
 ESTIMATORS = ["local", "draw", "flipout"]
 
@@ -55,7 +54,7 @@ def test_operators_make_no_noise_of_pruned_weights(shared: bool, bayes: Ensemble
     left = population(without(bayes, Pruning(sparsity=0.7), little))
     own, ours = dict(left.own), {}
     if shared:
-        for key in ("head.weight", "head.weight" + SPREAD):
+        for key in ("head.weight", "head.weight" + STD_PARAM):
             ours[key] = own.pop(key)[0]
     found = bayes.family.realise(own, ours, noise(), buffers=left.buffers, training=True)
     variance, mask = {**found.own, **found.shared}["head.weight" + VARIANCE], left.buffers["head.weight" + KEPT]
@@ -76,7 +75,7 @@ PRIORS = ["he", "gaussian_0.1", "learned", "ard", "log-uniform", "mixture_0.5_1_
 
 
 def costs(bayes: Ensemble, prior: str, tensors: Named, buffers: Named, shared: Named | None = None) -> Tensor:
-    family = replace(bayes.family, weights=replace(bayes.family.weights, prior=prior))
+    family = replace(bayes.family, family=replace(bayes.recipe.weighs, prior=Prior.parse(prior)))
     found = family.complexity(tensors, shared or {}, buffers, noise())
     assert found is not None
     return found
@@ -85,7 +84,7 @@ def costs(bayes: Ensemble, prior: str, tensors: Named, buffers: Named, shared: N
 @pytest.mark.parametrize("prior", PRIORS)
 def test_a_layer_without_weights_costs_nothing(prior: str, bayes: Ensemble, little: Data):
     left = population(without(bayes, Pruning(threshold=1e6), little))
-    layer = {key: left.own[key] for key in ("head.weight", "head.weight" + SPREAD)}
+    layer = {key: left.own[key] for key in ("head.weight", "head.weight" + STD_PARAM)}
     assert torch.equal(costs(bayes, prior, layer, left.buffers), torch.zeros(2))
     ours = {key: tensor[0] for key, tensor in layer.items()}
     rest = {"head.bias": left.own["head.bias"]}
@@ -96,28 +95,28 @@ def test_a_layer_without_weights_costs_nothing(prior: str, bayes: Ensemble, litt
 def test_what_is_left_costs_what_it_would_cost_alone(prior: str, bayes: Ensemble, little: Data):
     """Entry by entry; the prior that is learned from a tensor is learned from what is left of it."""
     left = population(without(bayes, Pruning("snr", sparsity=0.6), little))
-    layer = {key: left.own[key].double() for key in ("head.weight", "head.weight" + SPREAD)}
+    layer = {key: left.own[key].double() for key in ("head.weight", "head.weight" + STD_PARAM)}
     found = costs(bayes, prior, layer, left.buffers)
     for member, mask in enumerate(left.buffers["head.weight" + KEPT]):
         mean = layer["head.weight"][member]
-        std = std_of("rho", layer["head.weight" + SPREAD][member], mean)
+        std = std_from("rho", layer["head.weight" + STD_PARAM][member], mean)
         if prior == "he":  # knows how wide the layer is
-            alone = prior_named(prior).cost(mean, std, 0.0, torch.zeros_like)[mask].sum()
+            alone = Prior.parse(prior).cost(WeightTensor(mean), std, torch.zeros_like)[mask].sum()
         else:
-            alone = prior_named(prior).cost(mean[mask], std[mask], 0.0, torch.zeros_like).sum()
+            alone = Prior.parse(prior).cost(WeightTensor(mean[mask]), std[mask], torch.zeros_like).sum()
         torch.testing.assert_close(found[member], alone)
 
 
 @pytest.mark.parametrize("spread", ["rho", "alpha", "alpha-channel", "alpha-layer"])
 @pytest.mark.parametrize("prior", PRIORS)
 def test_gradients_stay_finite(prior: str, spread: str, bayes: Ensemble, little: Data):
-    family = replace(bayes.family, weights=Gaussian(prior=prior, spread=spread))
+    family = replace(bayes.family, family=Gaussian(prior=Prior.parse(prior), std_param=spread))
     left = population(without(bayes, Pruning(sparsity=0.8), little))
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in left.own.items()}
     total = family.complexity(leaves, {}, left.buffers, noise())
     assert total is not None
     drawn = family.realise(leaves, {}, noise(), buffers=left.buffers).own
-    (total.sum() + sum(drawn[name].square().sum() for name in distributions(left.own))).backward()
+    (total.sum() + sum(drawn[name].square().sum() for name in distribution_names(left.own))).backward()
     assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in leaves.values())
 
 
@@ -224,9 +223,9 @@ def test_an_l1_norm_makes_kernels_sparse_and_biases_not(little: Data):
 def test_the_proximal_step_by_hand():
     """sign(w) max(abs(w) - lr l1, 0) for kernels where the loss is flat; biases and spreads stay where they are."""
     net = nn.Linear(2, 1).double()
-    family = family_of(Gaussian(), outline_of(net, torch.zeros(1, 2, dtype=torch.float64)))
+    family = Gaussian().in_network(trace_kernels(net, torch.zeros(1, 2, dtype=torch.float64)))
     kernel, bias = (torch.tensor(values, dtype=torch.float64) for values in ([[[0.3, -0.05]]], [[0.3]]))
-    own = {"weight": kernel, "bias": bias, "weight" + SPREAD: kernel.clone(), "bias" + SPREAD: bias.clone()}
+    own = {"weight": kernel, "bias": bias, "weight" + STD_PARAM: kernel.clone(), "bias" + STD_PARAM: bias.clone()}
     before = {name: tensor.clone() for name, tensor in own.items()}
     method = Method(Categorical(2), family, None, make_optimiser("sgd", momentum=0.0, l1=0.2))
     flat = [torch.zeros_like(tensor) for tensor in own.values()]

@@ -16,7 +16,7 @@ from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
 from murmuration.population import KEPT, populate
 from murmuration.recipe import recipe
-from murmuration.weights import Kernel, Weights, outline_of
+from murmuration.weights import Kernel, Point, trace_kernels
 
 RECIPES = ("deep-ensemble", "bayes", "batch-ensemble")
 
@@ -58,14 +58,14 @@ def test_masks_are_nested_in_the_threshold(name: str, rule: str, ensembles, litt
 @pytest.mark.parametrize("scope", ["global", "layer"])
 def test_a_sparsity_is_met_exactly_and_nested(name: str, scope: str, ensembles, little: Data):
     found = [without(ensembles[name], Pruning(sparsity=share, scope=scope), little) for share in (0.0, 0.3, 0.7, 0.95)]
-    outline = outline_of(found[0].groups[0].module, little.train.x[:2])
+    trace = trace_kernels(found[0].groups[0].module, little.train.x[:2])
     for share, each in zip((0.0, 0.3, 0.7, 0.95), found, strict=True):
         whole = sum(mask[0].numel() for mask in masks(each).values())
         for member in range(each.members):
             gone = {key: int((~mask[member]).sum()) for key, mask in masks(each).items()}
             assert scope == "layer" or sum(gone.values()) == round(share * whole)
             assert scope == "global" or all(n == round(share * masks(each)[key][0].numel()) for key, n in gone.items())
-        assert sparsity_of(population(each), outline) == pytest.approx(share, abs=2 / min(640, whole))
+        assert sparsity_of(population(each), trace) == pytest.approx(share, abs=2 / min(640, whole))
     for wide, narrow in pairwise(map(masks, found)):
         assert all(bool((narrow[key] <= wide[key]).all()) for key in wide)
     assert holds_zeros(found[2])
@@ -97,7 +97,7 @@ def test_log_alpha_and_signal_to_noise_draw_one_line(ensembles, little: Data):
 def test_the_outputs_of_one_layer_move_by_no_more_than_the_threshold_allows():
     layer, x = nn.Sequential(nn.Linear(30, 4)), torch.randn(50, 30, generator=torch.Generator().manual_seed(0))
     members, tau = populate(lambda _: layer, 1), 0.08
-    left = prune_population(members, Weights(), outline_of(layer, x[:2]), Pruning(threshold=tau))
+    left = prune_population(members, Point(), trace_kernels(layer, x[:2]), Pruning(threshold=tau))
     gone = ~left.buffers["0.weight" + KEPT][0]
     assert 0 < int(gone.sum()) < gone.numel()
     change = (x @ left.own["0.weight"][0].T - x @ members.own["0.weight"][0].T).abs()
@@ -146,7 +146,7 @@ def test_channels_of_a_transposed_convolution_in_groups():
     net = nn.Sequential(layer, nn.Flatten(), nn.Linear(6 * 9, 2))
     x = torch.randn(2, 4, 1, 1, generator=torch.Generator().manual_seed(0))
     left = prune_population(
-        populate(lambda _: net, 1), Weights(), outline_of(net, x), Pruning(structured=True, threshold=0.6)
+        populate(lambda _: net, 1), Point(), trace_kernels(net, x), Pruning(structured=True, threshold=0.6)
     )
     made = nn.functional.conv_transpose2d(x, left.own["0.weight"][0], left.own["0.bias"][0], groups=2)
     assert [bool(made[:, channel].any()) for channel in range(6)] == [True, False, True, True, True, False]
@@ -161,8 +161,8 @@ def test_numbers_left_are_counted(ensembles, little: Data):
     assert counts.numbers_before == 2 * counts.dense
     points = count_parameters(population(without(ensembles["deep-ensemble"], Pruning(sparsity=0.5), little)))
     assert (points.dense, points.numbers) == (2 * counts.dense, 2 * counts.nonzero)
-    outline = outline_of(bayes.groups[0].module, little.train.x[:2])
-    layers = layer_densities(population(bayes), outline)
+    trace = trace_kernels(bayes.groups[0].module, little.train.x[:2])
+    layers = layer_densities(population(bayes), trace)
     assert [(each["name"], each["weights"]) for each in layers] == [
         ("body.1.weight", 8192),
         ("body.3.weight", 16384),
@@ -172,7 +172,7 @@ def test_numbers_left_are_counted(ensembles, little: Data):
 
 
 def test_one_spread_for_a_layer_is_counted_once(little: Data):
-    made = trained(little, recipe("bayes", weights="gaussian:spread=alpha-layer,bias=point"))
+    made = trained(little, recipe("bayes", weights="gaussian:std_param=alpha-layer,bias=point"))
     counts = count_parameters(population(without(made, Pruning(sparsity=0.5), little)))
     assert counts.numbers == counts.nonzero + 3
 
@@ -198,4 +198,4 @@ def test_numbers_have_no_spread_to_go_by(ensembles, little: Data):
         without(ensembles["deep-ensemble"], Pruning("snr", sparsity=0.5), little)
     alone = replace(ensembles["deep-ensemble"].groups[0].population, own={}, buffers={})
     with pytest.raises(Misuse, match="nothing to prune"):
-        prune_population(alone, Weights(), outline_of(nn.Identity(), torch.zeros(2, 3)), Pruning(sparsity=0.5))
+        prune_population(alone, Point(), trace_kernels(nn.Identity(), torch.zeros(2, 3)), Pruning(sparsity=0.5))

@@ -30,7 +30,7 @@ def write_photographs(folder: Path, count: int = 5) -> Path:
     return folder
 
 
-def trained(folder: Path, scale: int = 2, weights: str = "gaussian:start=0.3,draws=6", **settings) -> Ensemble:
+def trained(folder: Path, scale: int = 2, weights: str = "gaussian:init_std_ratio=0.3,draws=6", **settings) -> Ensemble:
     data = open_patches(Patches(scale, size=6, count=48, folder=str(folder)))
     chosen = recipe("single") if weights == "point" else recipe("bayes", weights=weights)
     return train(data, recipe=chosen, plan=PLAN, **settings)

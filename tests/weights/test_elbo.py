@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import Misuse
-from murmuration.training.bound import Bound, batch_weight, expected_log_softmax, reduced, warmth
+from murmuration.weights.elbo import ELBO, batch_weight, expected_log_softmax, reduce_losses, warmup_factor
+from murmuration.weights.gaussian import softplus_inverse
 from murmuration.weights.priors import gaussian_kl
-from murmuration.weights.spreads import softplus_inverse
 
 X, Y, NOISE = (torch.tensor(v, dtype=torch.float64) for v in ((1.0, 2.0, -1.0), (0.9, 2.2, -1.1), 0.5))
 EVIDENCE = -2.899612
@@ -21,8 +21,8 @@ EVIDENCE = -2.899612
 def test_an_epoch_bears_its_complexity_once(weighting, batches):
     total = math.fsum(batch_weight(weighting, index, batches) for index in range(batches))
     assert total == pytest.approx(1, abs=1e-12)
-    bound = Bound(640, batches, 8, beta=0.5, weighting=weighting)
-    weights = [bound.weight(7 * batches + index) for index in range(batches)]
+    bound = ELBO(640, batches, 8, beta=0.5, weighting=weighting)
+    weights = [bound.kl_weight(7 * batches + index) for index in range(batches)]
     assert math.fsum(weights) == pytest.approx(0.5 * batches / 640, rel=1e-12)  # the mean convention: M / N times beta
 
 
@@ -34,20 +34,22 @@ def test_of_four_batches_each_bears_twice_what_the_next_one_does():
 @pytest.mark.parametrize("epochs", [1, 2, 3, 4, 7, 100])
 def test_warming_up_begins_at_nothing_and_ends(epochs):
     quarter = epochs // 4
-    assert warmth(0, epochs) == (0 if quarter else 1)
-    assert warmth(quarter, epochs) == 1
-    assert all(warmth(e, epochs) <= warmth(e + 1, epochs) for e in range(epochs))
-    assert warmth(0, epochs, 0.0) == 1
-    assert [warmth(epoch, 16) for epoch in range(6)] == [0, 0.25, 0.5, 0.75, 1, 1]
+    assert warmup_factor(0, epochs) == (0 if quarter else 1)
+    assert warmup_factor(quarter, epochs) == 1
+    assert all(warmup_factor(e, epochs) <= warmup_factor(e + 1, epochs) for e in range(epochs))
+    assert warmup_factor(0, epochs, 0.0) == 1
+    assert [warmup_factor(epoch, 16) for epoch in range(6)] == [0, 0.25, 0.5, 0.75, 1, 1]
 
 
 def test_the_tighter_bound_is_never_above_the_other():
     losses = torch.rand(5, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 4
-    assert (reduced(losses, "log-mean-exp") <= reduced(losses, "elbo")).all()
-    torch.testing.assert_close(reduced(losses, "log-mean-exp"), -(-losses).exp().mean(0).log(), rtol=1e-12, atol=0)
-    assert torch.equal(reduced(losses[:1], "elbo"), reduced(losses[:1], "log-mean-exp"))
+    assert (reduce_losses(losses, "log-mean-exp") <= reduce_losses(losses, "elbo")).all()
+    torch.testing.assert_close(
+        reduce_losses(losses, "log-mean-exp"), -(-losses).exp().mean(0).log(), rtol=1e-12, atol=0
+    )
+    assert torch.equal(reduce_losses(losses[:1], "elbo"), reduce_losses(losses[:1], "log-mean-exp"))
     with pytest.raises(Misuse, match="unknown reduction 'mean'"):
-        reduced(losses, "mean")
+        reduce_losses(losses, "mean")
 
 
 def fit(mean: Tensor, std: Tensor) -> Tensor:

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from murmuration.errors import Misuse
-from murmuration.weights import Kernel, Outline, outline_of
-from murmuration.weights.outline import outline_from_json
+from murmuration.weights import Kernel, KernelTrace, trace_kernels
 
 LAYERS = [
     (nn.Linear(3, 5), (3,), Kernel("0.weight", 3, 5, biases=("0.bias",))),
@@ -25,7 +24,7 @@ LAYERS = [
 
 @pytest.mark.parametrize(("layer", "shape", "kernel"), LAYERS, ids=lambda v: getattr(v, "_get_name", lambda: "")())
 def test_a_kernel_is_found_with_its_channels(layer: nn.Module, shape: tuple[int, ...], kernel: Kernel):
-    assert outline_of(nn.Sequential(layer), torch.zeros(2, *shape)) == Outline((kernel,))
+    assert trace_kernels(nn.Sequential(layer), torch.zeros(2, *shape)) == KernelTrace((kernel,))
 
 
 class Crossing(nn.Module):
@@ -47,24 +46,24 @@ class Crossing(nn.Module):
 def test_kernels_are_in_the_order_of_their_first_use():
     net = Crossing()
     net.train()
-    found = outline_of(net, torch.ones(2, 3))
+    found = trace_kernels(net, torch.ones(2, 3))
     assert found.names == ("again.weight", "last.weight")
-    assert found.drops
+    assert found.has_dropout
     assert net.training
-    assert found.strangers == ()
+    assert found.unsupported == ()
 
 
 def test_a_network_is_left_as_it_was():
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
     before, state = {k: v.clone() for k, v in net.state_dict().items()}, torch.get_rng_state()
-    outline_of(net, torch.randn(5, 3, generator=torch.Generator().manual_seed(0)))
+    trace_kernels(net, torch.randn(5, 3, generator=torch.Generator().manual_seed(0)))
     assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
     assert torch.equal(state, torch.get_rng_state())
 
 
 def test_dropout_of_nothing_is_no_dropout():
-    assert not outline_of(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0)), torch.zeros(2, 3)).drops
-    assert outline_of(nn.Sequential(nn.Conv1d(3, 4, 1), nn.Dropout1d(0.1)), torch.zeros(2, 3, 5)).drops
+    assert not trace_kernels(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0)), torch.zeros(2, 3)).has_dropout
+    assert trace_kernels(nn.Sequential(nn.Conv1d(3, 4, 1), nn.Dropout1d(0.1)), torch.zeros(2, 3, 5)).has_dropout
 
 
 def test_attention_has_its_kernels_and_biases():
@@ -76,12 +75,12 @@ def test_attention_has_its_kernels_and_biases():
         def forward(self, x: Tensor) -> Tensor:
             return self.part(x, x[..., : self.part.kdim], x[..., : self.part.vdim])[0]
 
-    together = outline_of(Attending(), torch.zeros(2, 3, 4))
+    together = trace_kernels(Attending(), torch.zeros(2, 3, 4))
     assert together.kernels == (
         Kernel("part.in_proj_weight", 4, 12, biases=("part.in_proj_bias",)),
         Kernel("part.out_proj.weight", 4, 4, biases=("part.out_proj.bias",)),
     )
-    apart = outline_of(Attending(kdim=3, vdim=2), torch.zeros(2, 3, 4))
+    apart = trace_kernels(Attending(kdim=3, vdim=2), torch.zeros(2, 3, 4))
     assert [(each.name, each.inputs) for each in apart.kernels] == [
         ("part.q_proj_weight", 4),
         ("part.k_proj_weight", 3),
@@ -118,10 +117,10 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_a_parameter_multiplied_otherwise_is_named_with_its_operator(way: str):
     how, operator = WAYS[way]
-    found = outline_of(Multiplying(how), torch.randn(2, 4))
-    assert found.strangers == (("matrix", operator),)
+    found = trace_kernels(Multiplying(how), torch.randn(2, 4))
+    assert found.unsupported == (("matrix", operator),)
     with pytest.raises(Misuse) as caught:
-        found.require_understood()
+        found.require_supported()
     assert f"'matrix' is multiplied by {operator}, which this recipe cannot act on" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -136,15 +135,15 @@ def test_recurrent_layers_are_not_overlooked(make):
         def forward(self, x: Tensor) -> Tensor:
             return self.part(x)[0][-1]
 
-    names = [name for name, _ in outline_of(Recurrent(), torch.zeros(5, 2, 4)).strangers]
+    names = [name for name, _ in trace_kernels(Recurrent(), torch.zeros(5, 2, 4)).unsupported]
     assert names == ["part.weight_ih_l0", "part.weight_hh_l0"]
     cell = {nn.LSTM: nn.LSTMCell, nn.GRU: nn.GRUCell, nn.RNN: nn.RNNCell}[make]
-    assert [name for name, _ in outline_of(cell(4, 3), torch.zeros(2, 4)).strangers] == ["weight_ih", "weight_hh"]
+    assert [name for name, _ in trace_kernels(cell(4, 3), torch.zeros(2, 4)).unsupported] == ["weight_ih", "weight_hh"]
 
 
 def test_a_kernel_made_of_others_is_not_overlooked():
-    found = outline_of(nn.Sequential(weight_norm(nn.Linear(4, 3)), nn.Linear(3, 2)), torch.zeros(2, 4))
-    assert [name for name, _ in found.strangers] == ["0.parametrizations.weight.original1"]
+    found = trace_kernels(nn.Sequential(weight_norm(nn.Linear(4, 3)), nn.Linear(3, 2)), torch.zeros(2, 4))
+    assert [name for name, _ in found.unsupported] == ["0.parametrizations.weight.original1"]
     assert found.names == ("1.weight",)
 
 
@@ -159,18 +158,18 @@ def test_learned_inputs_are_no_kernels():
         def forward(self, x: Tensor) -> Tensor:
             return (self.layer(self.queries) @ self.layer(x).transpose(1, 2)).softmax(-1)
 
-    assert outline_of(Asking(), torch.zeros(2, 5, 4)).strangers == ()
+    assert trace_kernels(Asking(), torch.zeros(2, 5, 4)).unsupported == ()
 
 
-def test_an_outline_survives_json():
-    found = outline_of(
+def test_a_trace_survives_json():
+    found = trace_kernels(
         nn.Sequential(nn.Conv1d(4, 6, 3, groups=2), nn.Dropout(), nn.ConvTranspose1d(6, 2, 2)), torch.zeros(1, 4, 7)
     )
-    again = outline_from_json(json.loads(json.dumps(found.to_json())))
+    again = KernelTrace.from_json(json.loads(json.dumps(found.to_json())))
     assert again == found
-    strange = Outline((), strangers=(("a", "b"),))
-    assert outline_from_json(json.loads(json.dumps(strange.to_json()))) == strange
-    assert outline_from_json(None) == Outline(())
+    strange = KernelTrace((), unsupported=(("a", "b"),))
+    assert KernelTrace.from_json(json.loads(json.dumps(strange.to_json()))) == strange
+    assert KernelTrace.from_json(None) == KernelTrace(())
 
 
 def test_the_matrix_of_factors_in_numbers():

@@ -1,10 +1,11 @@
-"""What a network does with its parameters, found by watching it run once.
+"""The kernels of a network, found by tracing one forward pass.
 
 A kernel is a parameter that a linear operator multiplies its input by: `linear`, convolutions of any dimension and
-their transposes, and the projections inside torch's multi-head attention. Whoever gives kernels factors, masks or
-spreads needs to know them, in the order in which they are used.
+their transposes, and the projections inside torch's multi-head attention. Rank-one factors, masks and standard
+deviations belong to kernels, in the order of their first use.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from murmuration.errors import Misuse
-from murmuration.weights.masks import arguments_of, is_dropout
+from murmuration.weights.dropout_masks import arguments_of, is_dropout
 
 LINEARS: dict[Callable, tuple[int, bool]] = {  # operator -> axes behind the channel of its input, transposed or not
     F.linear: (0, False),
@@ -39,20 +40,21 @@ class Kernel:
     """A parameter that a linear operator multiplies its input by."""
 
     name: str
-    inputs: int  # channels that it takes
-    outputs: int  # channels that it makes
+    inputs: int  # input channels
+    outputs: int  # output channels
     groups: int = 1
     transposed: bool = False
-    biases: tuple[str, ...] = ()  # what is added to its outputs; several where layers are tied
-    each: int = 1  # neighbouring inputs that are positions of one channel, where pictures were flattened before it
+    biases: tuple[str, ...] = ()  # added to its outputs; several where layers are tied
+    positions_per_channel: int = 1  # adjacent inputs of one channel, where images were flattened before the kernel
 
     @property
     def channels(self) -> int:
-        """Channels that it takes, a flattened picture's counted once."""
-        return self.inputs // self.each
+        """Input channels; the positions of a flattened image count as one channel."""
+        return self.inputs // self.positions_per_channel
 
     def matrix(self, into: Tensor | None, out: Tensor | None, like: Tensor) -> Tensor | None:
-        """What multiplies the kernel when its input channels are scaled by `into` and its output channels by `out`.
+        """The factor that broadcasts to a kernel `like` when its input channels are scaled by `into` (C_in,) and its
+        output channels by `out` (C_out,); None where neither is scaled.
 
         A kernel is (outputs, inputs / groups, ...), a transposed one (inputs, outputs / groups, ...).
         """
@@ -62,26 +64,26 @@ class Kernel:
         scale = None if rows is None else rows.reshape(-1, 1, *behind)
         if columns is None:
             return scale
-        each = len(like) // self.groups  # rows of a group; all of them meet the group's own columns
-        wide = columns.reshape(self.groups, 1, -1).expand(-1, each, -1).reshape(len(like), -1, *behind)
+        rows_per_group = len(like) // self.groups  # each row meets the columns of its group
+        wide = columns.reshape(self.groups, 1, -1).expand(-1, rows_per_group, -1).reshape(len(like), -1, *behind)
         return wide if scale is None else scale * wide
 
 
 @dataclass(frozen=True)
-class Outline:
-    """The kernels of a network in the order of their first use, and whether it drops anything."""
+class KernelTrace:
+    """The kernels of a network in the order of their first use, and whether it has active dropout layers."""
 
     kernels: tuple[Kernel, ...]
-    drops: bool = False
-    strangers: tuple[tuple[str, str], ...] = ()  # parameters multiplied by operators that are not understood, and these
+    has_dropout: bool = False
+    unsupported: tuple[tuple[str, str], ...] = ()  # (parameter, operator) pairs that cannot be intercepted
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(kernel.name for kernel in self.kernels)
 
-    def require_understood(self) -> "Outline":
-        """Refuse a network that multiplies parameters in a way of its own: they would be overlooked."""
-        for name, operator in self.strangers:
+    def require_supported(self) -> "KernelTrace":
+        """This trace; raises Misuse if a parameter is multiplied by an operator that cannot be intercepted."""
+        for name, operator in self.unsupported:
             raise Misuse(
                 f"'{name}' is multiplied by {operator}, which this recipe cannot act on: write torch.nn.Linear or"
                 " torch.nn.functional.linear in the net, or choose a recipe with sharing own and weights point"
@@ -90,6 +92,15 @@ class Outline:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @staticmethod
+    def from_json(record: dict[str, Any] | None) -> "KernelTrace":
+        """The trace of a manifest; None stands for a recipe that needs no kernels."""
+        if record is None:
+            return KernelTrace(())
+        kernels = tuple(Kernel(**{**kernel, "biases": tuple(kernel.get("biases", ()))}) for kernel in record["kernels"])
+        unsupported = tuple((name, operator) for name, operator in record["unsupported"])
+        return KernelTrace(kernels, record["has_dropout"], unsupported)
 
 
 def widened(values: Tensor, width: int) -> Tensor:
@@ -102,12 +113,17 @@ def widened(values: Tensor, width: int) -> Tensor:
     return values if count == width else values.unsqueeze(-1).expand(*values.shape, width // count).flatten(-2)
 
 
-def outline_from_json(record: dict[str, Any] | None) -> Outline:
-    if record is None:
-        return Outline(())
-    strangers = tuple((name, operator) for name, operator in record["strangers"])
-    kernels = tuple(Kernel(**{**kernel, "biases": tuple(kernel.get("biases", ()))}) for kernel in record["kernels"])
-    return Outline(kernels, record["drops"], strangers)
+def fan_in(shape: tuple[int, ...], kernel: Kernel | None = None) -> int:
+    """The number of inputs of one output of a kernel of this shape (outputs, inputs / groups, ...); 1 for a bias.
+
+    For a transposed kernel (inputs, outputs / groups, ...) the number at stride 1; a longer stride has fewer.
+
+    >>> fan_in((8, 3, 5, 5)), fan_in((8, 3, 5, 5), Kernel("deconv", 8, 3, transposed=True)), fan_in((8,))
+    (75, 200, 1)
+    """
+    if kernel is not None and kernel.transposed:
+        return shape[0] // kernel.groups * math.prod(shape[2:])
+    return math.prod(shape[1:]) if len(shape) > 1 else 1
 
 
 def bias_of(kernel: str) -> str:
@@ -120,64 +136,69 @@ def bias_of(kernel: str) -> str:
     return f"{before}bias{after}" if found else ""
 
 
-def outline_of(module: nn.Module, x: Tensor) -> Outline:
-    """The outline of a network, from one pass over a few inputs.
+def trace_kernels(module: nn.Module, x: Tensor) -> KernelTrace:
+    """The kernels of a network, from one evaluation pass over a few inputs.
 
-    >>> outline_of(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Dropout(), nn.Linear(5, 2)), torch.zeros(2, 3)).names
+    >>> trace_kernels(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Dropout(), nn.Linear(5, 2)), torch.zeros(2, 3)).names
     ('0.weight', '3.weight')
     """
     was_training = module.training
-    with torch.no_grad(), Watch(module, x) as watch:
+    with torch.no_grad(), KernelTracer(module, x) as tracer:
         module.eval()(x)
     module.train(was_training)
-    return Outline(tuple(watch.kernels.values()), watch.drops, tuple(watch.strangers.items()))
+    return KernelTrace(tuple(tracer.kernels.values()), tracer.has_dropout, tuple(tracer.unsupported.items()))
 
 
-class Watch(TorchFunctionMode):
-    """Looks at every operator and notes the kernels among their arguments."""
+class KernelTracer(TorchFunctionMode):
+    """Records the kernels among the arguments of every operator."""
 
     def __init__(self, module: nn.Module, x: Tensor) -> None:
         super().__init__()
         self.x = x
-        self.flattened: dict[int, tuple[Tensor, int]] = {}  # pictures made flat, and how many positions a channel had
+        self.flattened: dict[int, tuple[Tensor, int]] = {}  # flattened images, and their positions per channel
         self.names = {id(parameter): name for name, parameter in module.named_parameters()}
         self.kernels: dict[str, Kernel] = {}
-        self.strangers: dict[str, str] = {}
-        self.drops = False
-        self.made: dict[int, tuple[Tensor, str]] = {}  # of parameters alone, such as a transpose, and of which
+        self.unsupported: dict[str, str] = {}
+        self.has_dropout = False
+        self.made: dict[int, tuple[Tensor, str]] = {}  # functions of a parameter alone (a transpose), and its name
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if is_dropout(func):
-            self.drops = self.drops or arguments_of(args, kwargs).get("p", 0.5) > 0
+            self.has_dropout = self.has_dropout or arguments_of(args, kwargs).get("p", 0.5) > 0
         elif func in LINEARS:
             weight, bias = (kwargs.get(name, argument(args, at)) for name, at in (("weight", 1), ("bias", 2)))
-            _, each = self.flattened.get(id(argument(args, 0)), (None, 1))
-            self.note(func, weight, bias, Kernel("", 0, 0, groups(args, kwargs), LINEARS[func][1], each=each))
+            _, positions = self.flattened.get(id(argument(args, 0)), (None, 1))
+            self.note(
+                func,
+                weight,
+                bias,
+                Kernel("", 0, 0, groups(args, kwargs), LINEARS[func][1], positions_per_channel=positions),
+            )
         elif func is F.multi_head_attention_forward:
             for weight, bias in projections(args, kwargs):
                 self.note(func, weight, bias, Kernel("", 0, 0))
         elif func in PRODUCTS:
             for tensor in flat((*args, *kwargs.values())):
-                self.note_stranger(tensor, func)
+                self.note_unsupported(tensor, func)
         else:
             self.note_flattening(argument(args, 0), result)
             self.follow(flat((*args, *kwargs.values())), result)
         return result
 
     def note_flattening(self, before: Any, after: Any) -> None:
-        """Remember pictures (N, C, ...) that became (N, C positions); the network's inputs have no channels yet."""
+        """Record images (N, C, ...) flattened to (N, C positions); the network's own inputs do not count."""
         if not isinstance(before, Tensor) or not isinstance(after, Tensor) or before is self.x:
             return
         if before.dim() > 2 and after.shape == (len(before), before[0].numel()) and before.shape[1] > 1:
             self.flattened[id(after)] = (after, before[0, 0].numel())
 
     def note(self, func: Callable, weight: Any, bias: Any, like: Kernel) -> None:
-        """Remember a kernel that is used like this one, and the bias beside it."""
+        """Record a kernel with the attributes of `like`, and the bias beside it."""
         name = self.names.get(id(weight))
         if name is None:
-            self.note_stranger(weight, func)
+            self.note_unsupported(weight, func)
             return
         rows, columns = weight.shape[0], weight.shape[1] * like.groups
         inputs, outputs = (rows, columns) if like.transposed else (columns, rows)
@@ -187,16 +208,16 @@ class Watch(TorchFunctionMode):
             found = replace(found, biases=(*found.biases, beside))
         self.kernels[name] = found
 
-    def note_stranger(self, tensor: Any, func: Callable) -> None:
-        """Remember a parameter that meets an operator in a way that is not understood, as it is or changed before."""
+    def note_unsupported(self, tensor: Any, func: Callable) -> None:
+        """Record a parameter, or a function of one, that is multiplied by an operator that cannot be intercepted."""
         _, made_of = self.made.get(id(tensor), (tensor, None))
         name = self.names.get(id(tensor), made_of)
         if name is not None and tensor.dim() > 1:
             operator = resolve_name(func) or str(func)
-            self.strangers[name] = operator if made_of is None else f"{operator} after other operators"
+            self.unsupported[name] = operator if made_of is None else f"{operator} after other operators"
 
     def follow(self, given: Iterator[Any], result: Any) -> None:
-        """Remember what is made of parameters alone: it is one of them in another shape."""
+        """Record results of operators whose tensor arguments are all parameters, such as a transpose."""
         sources = [each for each in given if isinstance(each, Tensor)]
         known = [self.names.get(id(each)) or self.made.get(id(each), (each, None))[1] for each in sources]
         if not known or None in known:
@@ -207,7 +228,7 @@ class Watch(TorchFunctionMode):
 
 
 def argument(args: tuple, at: int) -> Any:
-    """The argument at a place, if so many are given."""
+    """The positional argument at an index, or None."""
     return args[at] if len(args) > at else None
 
 
@@ -227,7 +248,7 @@ def projections(args: tuple, kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
 
 
 def flat(values: Any) -> Iterator[Any]:
-    """All that is in nested lists and tuples."""
+    """The leaves of nested lists and tuples."""
     for value in values:
         if isinstance(value, list | tuple):
             yield from flat(value)

@@ -2,7 +2,7 @@ import torch
 import torch.nn.functional as F
 
 from murmuration.streams import Noise
-from murmuration.weights.masks import keep_mask, masked
+from murmuration.weights.dropout_masks import keep_mask, masked
 
 
 def source(seed: int) -> Noise:

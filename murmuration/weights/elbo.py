@@ -1,6 +1,6 @@
-"""How much the complexity of Gaussian weights counts beside a batch's mean loss.
+"""The evidence lower bound (ELBO): the weight of KL(q || p) beside the mean loss of a batch.
 
-What is minimised over an epoch of M batches of B of the N training examples is, in nats,
+The objective of an epoch of M batches of B of the N training examples is, in nats,
 
     sum over examples of -log p(y | x, w)  +  beta KL(q || p)
 
@@ -8,11 +8,11 @@ What is minimised over an epoch of M batches of B of the N training examples is,
 |---|---|---|
 | sum | sum of the batch's losses | w_i, which add to 1 over an epoch |
 | dataset | N times their mean | M w_i |
-| mean | their mean; what this library minimises | M w_i / N |
+| mean | their mean; the convention of this library | M w_i / N |
 
-`uniform` has w_i = 1 / M, `blundell` w_i = 2^(M - i) / (2^M - 1): most of the cost at the start of an epoch (Blundell
-et al. 2015). `beta` is a temperature: below 1 the posterior is colder than Bayes' (Wenzel et al. 2020). Warming up lets
-the data speak first: beta grows over the first epochs (Soenderby et al. 2016).
+`uniform` has w_i = 1 / M, `blundell` w_i = 2^(M - i) / (2^M - 1): most of the KL at the start of an epoch (Blundell
+et al. 2015). `beta` is a temperature: below 1 the posterior is colder than Bayes' (Wenzel et al. 2020). With
+`kl_warmup`, beta grows linearly from 0 over that fraction of the epochs (Soenderby et al. 2016).
 """
 
 from dataclasses import dataclass
@@ -21,35 +21,37 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import unknown
-from murmuration.weights.gaussian import REDUCTIONS, WEIGHTINGS
+
+WEIGHTINGS = ("uniform", "blundell")
+REDUCTIONS = ("elbo", "log-mean-exp")
 
 
 @dataclass(frozen=True)
-class Bound:
-    """What is minimised where weights are distributions; numbers have one pass a step and cost nothing."""
+class ELBO:
+    """The objective of a step; with the default beta of 0 it is the mean loss of one pass."""
 
-    examples: int = 1  # N: those that are trained on
+    examples: int = 1  # N, of the training set
     steps_per_epoch: int = 1
     epochs: int = 1
     beta: float = 0.0
     weighting: str = "uniform"
-    warm_up: float = 0.25
-    samples: int = 1  # passes a step
+    kl_warmup: float = 0.25  # fraction of the epochs
+    samples: int = 1  # passes per step
     reduction: str = "elbo"
 
-    def weight(self, step: int) -> float:
-        """What KL is multiplied by at a step, beside the mean loss of its batch."""
+    def kl_weight(self, step: int) -> float:
+        """The factor of KL(q || p) beside the mean loss of the batch of a step."""
         epoch, index = divmod(step, self.steps_per_epoch)
-        share = self.steps_per_epoch * batch_weight(self.weighting, index, self.steps_per_epoch)
-        return self.beta * warmth(epoch, self.epochs, self.warm_up) * share / self.examples
+        per_mean = self.steps_per_epoch * batch_weight(self.weighting, index, self.steps_per_epoch)
+        return self.beta * warmup_factor(epoch, self.epochs, self.kl_warmup) * per_mean / self.examples
 
-    def of(self, losses: list[Tensor]) -> Tensor:
-        """The loss of each example, from those of one or several passes."""
-        return reduced(torch.stack(losses), self.reduction)
+    def combine(self, losses: list[Tensor]) -> Tensor:
+        """The loss of each example (...), from its losses (...) in one or several passes."""
+        return reduce_losses(torch.stack(losses), self.reduction)
 
 
 def batch_weight(weighting: str, index: int, batches: int) -> float:
-    """The part w_i of an epoch's complexity that its batch `index` of 0 .. M - 1 bears.
+    """The fraction w_i of an epoch's KL that belongs to its batch `index` of 0 .. M - 1.
 
     >>> [round(15 * batch_weight("blundell", i, 4)) for i in range(4)]
     [8, 4, 2, 1]
@@ -61,17 +63,17 @@ def batch_weight(weighting: str, index: int, batches: int) -> float:
     return 2.0 ** -(index + 1) / (1 - 2.0**-batches)
 
 
-def warmth(epoch: int, epochs: int, share: float = 0.25) -> float:
-    """How much of beta counts in an epoch 0, 1, ...: it grows in a line over a share of all epochs.
+def warmup_factor(epoch: int, epochs: int, fraction: float = 0.25) -> float:
+    """The factor of beta in an epoch 0, 1, ...: it grows linearly from 0 to 1 over a fraction of all epochs.
 
-    >>> [warmth(epoch, 12) for epoch in range(5)]
+    >>> [warmup_factor(epoch, 12) for epoch in range(5)]
     [0.0, 0.3333333333333333, 0.6666666666666666, 1.0, 1.0]
     """
-    long = int(epochs * share)
-    return min(epoch / long, 1.0) if long else 1.0
+    duration = int(epochs * fraction)
+    return min(epoch / duration, 1.0) if duration else 1.0
 
 
-def reduced(losses: Tensor, reduction: str) -> Tensor:
+def reduce_losses(losses: Tensor, reduction: str) -> Tensor:
     """Losses (S, ...) of S draws as one (...): their mean (`elbo`), or minus the log of the mean likelihood.
 
     The second is the tighter bound of Burda et al. (2016), never above the first; losses under different numbers of
@@ -90,7 +92,7 @@ def reduced(losses: Tensor, reduction: str) -> Tensor:
 def expected_log_softmax(mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
     """A lower bound (...) of E log softmax(f)[y] for independent logits f ~ N(mean, variance) (..., K), without draws.
 
-    m_y - logsumexp(m + v / 2) by Jensen's inequality: what a variational last layer on features of numbers maximises,
+    m_y - logsumexp(m + v / 2) by Jensen's inequality: the objective of a variational last layer on point features,
     with m = W x and v = x^T S x + noise for each class (VBLL, Harrison et al. 2024). Equal where all variances are 0;
     far below where they are large beside 1.
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import Misuse
-from murmuration.weights.laws import KINDS, Law, law_named
+from murmuration.weights.distributions import DISTRIBUTIONS, Distribution
 
 # text: E u, E u², E max(u, 0), E max(-u, 0)
 MOMENTS = {
@@ -25,54 +25,52 @@ MOMENTS = {
 TEXTS = [*MOMENTS, "interpolation_0.3", "interpolation_-0.6"]
 
 
-def draws(law: Law, count: int = 200_000, dtype: torch.dtype = torch.float64) -> Tensor:
+def draws(law: Distribution, count: int = 200_000, dtype: torch.dtype = torch.float64) -> Tensor:
     return law.sample((count // 4, 4), torch.Generator().manual_seed(3), dtype=dtype).flatten()
 
 
 @pytest.mark.parametrize(("text", "expected"), MOMENTS.items())
 def test_moments_are_those_of_the_table(text: str, expected: tuple[float, ...]):
-    law = law_named(text)
-    got = (law.mean, law.square, law.positive, law.negative)
+    law = Distribution.parse(text)
+    got = (law.mean, law.second_moment, law.positive, law.negative)
     assert got == pytest.approx(expected, abs=1e-10)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_half_moments_are_the_mean_apart(text: str):
-    law = law_named(text)
+    law = Distribution.parse(text)
     assert law.positive - law.negative == pytest.approx(law.mean, abs=1e-15)
     assert law.positive >= 0
     assert law.negative >= 0
 
 
 def test_half_moments_of_a_gaussian_by_integration():
-    law = law_named("interpolation_0.3")
+    law = Distribution.parse("interpolation_0.3")
     grid = torch.linspace(0, 12, 200_001, dtype=torch.float64)
     for sign, half in ((1, law.positive), (-1, law.negative)):
-        density = torch.exp(-0.5 * ((sign * grid - 0.3) / law.deviation) ** 2) / (
-            law.deviation * math.sqrt(2 * math.pi)
-        )
+        density = torch.exp(-0.5 * ((sign * grid - 0.3) / law.std) ** 2) / (law.std * math.sqrt(2 * math.pi))
         assert torch.trapezoid(grid * density, grid).item() == pytest.approx(half, abs=1e-9)
 
 
 def test_the_interpolation_has_unit_mean_square_at_every_mean():
     for mean in (-1, -0.5, 0, 0.3, 0.99, 1):
-        law = law_named(f"interpolation_{mean}")
-        assert law.square == pytest.approx(1, abs=1e-15)
+        law = Distribution.parse(f"interpolation_{mean}")
+        assert law.second_moment == pytest.approx(1, abs=1e-15)
         assert law.mean == mean
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_nodes_carry_the_moments(text: str):
-    law = law_named(text)
+    law = Distribution.parse(text)
     values, shares = law.nodes()
     assert shares.sum().item() == pytest.approx(1, abs=1e-14)
     assert (shares * values).sum().item() == pytest.approx(law.mean, abs=1e-13)
-    assert (shares * values**2).sum().item() == pytest.approx(law.square, abs=1e-13)
+    assert (shares * values**2).sum().item() == pytest.approx(law.second_moment, abs=1e-13)
     assert values.dtype == shares.dtype == torch.float64
 
 
 def test_gaussian_nodes_carry_high_moments_and_smooth_means():
-    values, shares = law_named("normal_0_0.5").nodes()
+    values, shares = Distribution.parse("normal_0_0.5").nodes()
     assert len(values) == 60
     assert (shares * values**8).sum().item() == pytest.approx(105 * 0.5**8, rel=1e-12)
     assert (shares * torch.cos(values)).sum().item() == pytest.approx(math.exp(-0.125), abs=1e-14)
@@ -80,11 +78,11 @@ def test_gaussian_nodes_carry_high_moments_and_smooth_means():
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_draws_have_the_law(text: str):
-    law = law_named(text)
+    law = Distribution.parse(text)
     drawn = draws(law)
     for got, expected in (
         (drawn, law.mean),
-        (drawn**2, law.square),
+        (drawn**2, law.second_moment),
         (drawn.clamp_min(0), law.positive),
         ((-drawn).clamp_min(0), law.negative),
     ):
@@ -96,30 +94,32 @@ def test_draws_have_the_law(text: str):
 
 def test_draws_follow_the_generator_and_not_the_precision():
     for text in ("normal_1_0.5", "sign_0.3"):
-        law = law_named(text)
+        law = Distribution.parse(text)
         assert torch.equal(draws(law), draws(law))
         assert torch.equal(draws(law, dtype=torch.float32), draws(law).float())
 
 
 def test_symmetric_laws_have_a_mean_of_exactly_zero():
-    assert [law_named(text).mean for text in ("rademacher", "sign_0.5", "interpolation_0", "normal_0_1")] == [0] * 4
+    assert [Distribution.parse(text).mean for text in ("rademacher", "sign_0.5", "interpolation_0", "normal_0_1")] == [
+        0
+    ] * 4
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_make_the_law_again(text: str):
-    law = law_named(text)
-    assert str(law) == law.text == text
-    assert law_named(law.text) == law
+    law = Distribution.parse(text)
+    assert str(law) == text
+    assert Distribution.parse(str(law)) == law
 
 
 def test_odd_spellings_get_one_text():
-    assert law_named("sign_.750").text == "sign_0.75"
-    assert law_named("normal_1.0_5e-1").text == "normal_1_0.5"
-    assert law_named(law_named("normal_0.1_0.3333333333333333").text).deviation == 1 / 3
+    assert str(Distribution.parse("sign_.750")) == "sign_0.75"
+    assert str(Distribution.parse("normal_1.0_5e-1")) == "normal_1_0.5"
+    assert Distribution.parse(str(Distribution.parse("normal_0.1_0.3333333333333333"))).std == 1 / 3
 
 
 def test_every_kind_shows_a_form_that_works():
-    assert {law_named(kind.form).text for kind in KINDS.values()} == {kind.form for kind in KINDS.values()}
+    assert {str(Distribution.parse(kind.example)) for kind in DISTRIBUTIONS} == {kind.example for kind in DISTRIBUTIONS}
 
 
 @pytest.mark.parametrize(
@@ -127,33 +127,36 @@ def test_every_kind_shows_a_form_that_works():
     [
         (
             "rademaker",
-            "unknown law 'rademaker': did you mean 'rademacher'? Known: bernoulli, interpolation, inverted, ",
+            "unknown distribution 'rademaker': did you mean 'rademacher'? Known: bernoulli, interpolation, inverted, ",
         ),
-        ("", "unknown law '': Known: "),
+        ("", "unknown distribution '': Known: "),
         (
             "sign",
-            "law 'sign' is not understood: sign takes the probability of +1, from 0 to 1; write for example sign_0.75",
+            "distribution 'sign' is not understood: sign takes the probability of +1, from 0 to 1; write for example ",
         ),
-        ("sign_1.5", "law 'sign_1.5' is not understood: sign takes the probability of +1, from 0 to 1; write "),
-        ("sign_half", "law 'sign_half' is not understood"),
-        ("sign_nan", "law 'sign_nan' is not understood"),
-        ("ones_1", "law 'ones_1' is not understood: ones takes no numbers; write for example ones"),
+        (
+            "sign_1.5",
+            "distribution 'sign_1.5' is not understood: sign takes the probability of +1, from 0 to 1; write ",
+        ),
+        ("sign_half", "distribution 'sign_half' is not understood"),
+        ("sign_nan", "distribution 'sign_nan' is not understood"),
+        ("ones_1", "distribution 'ones_1' is not understood: ones takes no numbers; write for example ones"),
         (
             "normal_1",
             "normal takes the mean and a standard deviation that is not negative; write for example normal_1_0.5",
         ),
-        ("normal_1_-0.5", "law 'normal_1_-0.5' is not understood"),
-        ("normal_inf_1", "law 'normal_inf_1' is not understood"),
+        ("normal_1_-0.5", "distribution 'normal_1_-0.5' is not understood"),
+        ("normal_inf_1", "distribution 'normal_inf_1' is not understood"),
         ("interpolation_1.1", "interpolation takes the mean, from -1 to 1; write for example interpolation_0.3"),
         (
             "bernoulli_0",
             "bernoulli takes the probability to keep, above 0 and up to 1; write for example bernoulli_0.5",
         ),
-        ("inverted_0", "law 'inverted_0' is not understood"),
+        ("inverted_0", "distribution 'inverted_0' is not understood"),
     ],
 )
 def test_wrong_texts_say_what_to_write(text: str, message: str):
     with pytest.raises(Misuse) as caught:
-        law_named(text)
+        Distribution.parse(text)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
