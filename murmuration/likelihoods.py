@@ -1,8 +1,8 @@
-"""What a network's output means: a class, or a number with its noise.
+"""Likelihoods: the distribution of the target given a network's outputs.
 
-Every likelihood answers three questions: how many outputs the network needs (`width`), how badly outputs
-explain targets (`loss`, per example, in nats), and how to write itself down (`to_json`). All knowledge of the
-task is here: neither the training loop nor an engine ever asks whether it is classifying or regressing.
+`Categorical` is for classification, `Gaussian` (known noise) and `HeteroscedasticGaussian` (noise learned per input)
+are for regression. Every likelihood has the number of outputs a network needs (`width`), the negative log-likelihood
+per example in nats (`loss`), validation scores (`validate`) and `to_json`. Training and engines use nothing else.
 """
 
 import math
@@ -17,42 +17,41 @@ from torch import Tensor
 from murmuration.errors import Misuse, unknown
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
-SMALLEST_STD = 1e-3  # in units of the target's spread: keeps one memorised example from an infinite density
-LOWEST = -37.0  # below it softplus(x) is exp(x) to the last digit of a double
+SMALLEST_STD = 1e-3  # in standard deviations of the target: the density of a memorised example stays finite
+LOWEST = -37.0  # below it softplus(x) equals exp(x) in double precision
 
 
-def as_they_are(outputs: Tensor) -> Tensor:
-    """The outputs (...)."""
+def identity(outputs: Tensor) -> Tensor:
+    """The outputs (...) themselves: the link of softmax."""
     return outputs
 
 
 def log_softplus(outputs: Tensor) -> Tensor:
-    """log log(1 + exp(x)) of each output (...), finite with its gradient however low x is: there it is x itself.
+    """log log(1 + exp(x)) of each output (...); equal to x for very low x, so that value and gradient are finite.
 
     >>> log_softplus(torch.tensor([-1000.0, 0.0]))
     tensor([-1.0000e+03, -3.6651e-01])
     """
-    safe = outputs.clamp_min(LOWEST)  # where x is lower, this branch must have a finite gradient though it is not taken
+    safe = outputs.clamp_min(LOWEST)  # the gradient of the branch not taken must be finite too
     return torch.where(outputs < LOWEST, outputs, F.softplus(safe, threshold=40).log())
 
 
-LINKS: dict[str, Callable[[Tensor], Tensor]] = {  # outputs -> logits, whose softmax are the probabilities
-    "softmax": as_they_are,
+LINKS: dict[str, Callable[[Tensor], Tensor]] = {  # outputs -> logits; class probabilities are their softmax
+    "softmax": identity,
     "softplus": log_softplus,
 }
 
 
 @dataclass(frozen=True)
 class Categorical:
-    """Outputs belong to `classes` labels, targets are label indices; the link makes probabilities of outputs f.
+    """Classification: one output per class; targets are label indices. The link maps outputs f to probabilities.
 
     | link | probability of class c | |
     |---|---|---|
     | `softmax` | exp(f_c) / sum of exp(f_j) | |
-    | `softplus` | softplus(f_c) / sum of softplus(f_j) | grows in a line: flatter (Shridhar et al. 2018) |
+    | `softplus` | softplus(f_c) / sum of softplus(f_j) | linear in large f, so less confident (Shridhar et al. 2018) |
 
-    Either is the softmax of logits, which are f itself or log softplus(f): all that looks at probabilities goes through
-    `logits`.
+    Both are the softmax of logits, which are f or log softplus(f); use `logits` wherever probabilities are needed.
     """
 
     classes: int
@@ -72,13 +71,13 @@ class Categorical:
         return F.cross_entropy(self.logits(outputs).movedim(-1, 1), y, reduction="none")
 
     def validate(self, outputs: Tensor, y: Tensor) -> dict[str, Any]:
-        """Each member's validation NLL and accuracy from outputs (M, N, K), and those of all sound members together."""
-        mean = self.probs(outputs[_sound(outputs)]).mean(0)
+        """Validation NLL and accuracy of each member, from outputs (M, N, K), and of all finite members."""
+        mean = self.probs(outputs[_finite(outputs)]).mean(0)
         hits = [(guess.argmax(-1) == y).double().mean(-1) for guess in (outputs, mean)]
         return _validation(self.loss(outputs, y.expand(len(outputs), *y.shape)), "val_accuracy", hits)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """What the softmax of gives class probabilities (..., N, K)."""
+        """Logits (..., N, K), whose softmax are the class probabilities."""
         return LINKS[self.link](outputs)
 
     def probs(self, outputs: Tensor) -> Tensor:
@@ -91,35 +90,35 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Outputs are means in units of the target's spread; the noise has one known standard deviation.
+    """Regression with Gaussian noise of one known standard deviation; K outputs f are standardised means.
 
-    An output f predicts the target `shift + scale * f` with noise `noise_std`, in the target's units.
+    The target is N(shift + scale * f, noise_std^2), in the target's units.
     """
 
     noise_std: float
     shift: tuple[float, ...] = (0.0,)
     scale: tuple[float, ...] = (1.0,)
-    targets: int | None = None  # target dimensions K, where one shift and scale serves them all
+    targets: int | None = None  # target dimensions K, if one shift and scale holds for all
     task: ClassVar[str] = "regression"
 
     def __post_init__(self) -> None:
         if not 0 < self.noise_std < math.inf:
-            raise Misuse(f"noise_std={self.noise_std:g}: need a positive number such as 0.1, in the target's units")
+            raise Misuse(f"noise_std={self.noise_std:g}: expected a positive number such as 0.1, in the target's units")
 
     @property
     def width(self) -> int:
         return len(self.shift) if self.targets is None else self.targets
 
-    def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance (..., N, K) of the target, in the target's units."""
         mean = outputs * outputs.new_tensor(self.scale) + outputs.new_tensor(self.shift)
         return mean, torch.full_like(mean, self.noise_std**2)
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return gaussian_loss(*self.moments(outputs), y)
+        return gaussian_loss(*self.mean_var(outputs), y)
 
     def validate(self, outputs: Tensor, y: Tensor) -> dict[str, Any]:
-        return validate_moments(*self.moments(outputs), y)
+        return validate_mean_var(*self.mean_var(outputs), y)
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "gaussian", **asdict(self)}
@@ -127,9 +126,9 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class HeteroscedasticGaussian:
-    """Outputs are K means, then K raw spreads whose softplus is the noise's standard deviation.
+    """Regression with Gaussian noise that depends on the input: K outputs f for means, then K outputs r for noise.
 
-    Both are in units of the target's spread: mean = shift + scale * f, std = scale * (softplus(r) + 1e-3).
+    In the target's units, mean = shift + scale * f and std = scale * (softplus(r) + 1e-3).
     """
 
     shift: tuple[float, ...] = (0.0,)
@@ -140,7 +139,7 @@ class HeteroscedasticGaussian:
     def width(self) -> int:
         return 2 * len(self.shift)
 
-    def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance (..., N, K) of the target, in the target's units."""
         f, raw = outputs.chunk(2, dim=-1)
         scale = outputs.new_tensor(self.scale)
@@ -148,10 +147,10 @@ class HeteroscedasticGaussian:
         return f * scale + outputs.new_tensor(self.shift), std.square()
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return gaussian_loss(*self.moments(outputs), y)
+        return gaussian_loss(*self.mean_var(outputs), y)
 
     def validate(self, outputs: Tensor, y: Tensor) -> dict[str, Any]:
-        return validate_moments(*self.moments(outputs), y)
+        return validate_mean_var(*self.mean_var(outputs), y)
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "heteroscedastic", **asdict(self)}
@@ -159,7 +158,7 @@ class HeteroscedasticGaussian:
 
 @dataclass(frozen=True)
 class MeanAndStd:
-    """Outputs are K means, then K standard deviations, in the target's units: predictions made elsewhere."""
+    """Regression predictions made elsewhere: K means, then K standard deviations, in the target's units."""
 
     targets: int
     task: ClassVar[str] = "regression"
@@ -168,16 +167,16 @@ class MeanAndStd:
     def width(self) -> int:
         return 2 * self.targets
 
-    def moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance (..., N, K) of the target, in the target's units."""
         mean, std = outputs.chunk(2, dim=-1)
         return mean, std.square()
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return gaussian_loss(*self.moments(outputs), y)
+        return gaussian_loss(*self.mean_var(outputs), y)
 
     def validate(self, outputs: Tensor, y: Tensor) -> dict[str, Any]:
-        return validate_moments(*self.moments(outputs), y)
+        return validate_mean_var(*self.mean_var(outputs), y)
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "mean-and-std", **asdict(self)}
@@ -191,17 +190,17 @@ def gaussian_loss(mean: Tensor, var: Tensor, y: Tensor) -> Tensor:
     return (0.5 * (y - mean).square() / var + 0.5 * var.log() + HALF_LOG_TWO_PI).sum(-1)
 
 
-def validate_moments(mean: Tensor, var: Tensor, y: Tensor) -> dict[str, Any]:
-    """Each member's validation NLL and RMSE from its moments (M, N, K), and those of all sound members together."""
-    errors = [(guess - y).square().mean((-2, -1)).sqrt() for guess in (mean, mean[_sound(mean)].mean(0))]
+def validate_mean_var(mean: Tensor, var: Tensor, y: Tensor) -> dict[str, Any]:
+    """Validation NLL and RMSE of each member, from means and variances (M, N, K), and of all finite members."""
+    errors = [(guess - y).square().mean((-2, -1)).sqrt() for guess in (mean, mean[_finite(mean)].mean(0))]
     return _validation(gaussian_loss(mean, var, y.expand_as(mean)), "val_rmse", errors)
 
 
 def _validation(losses: Tensor, name: str, scores: list[Tensor]) -> dict[str, Any]:
-    """From losses (M, N): means by member, and of the mixture's loss -log mean_m exp(-loss_m)."""
+    """A validation record: mean losses of members, from losses (M, N), and of the mixture, -log mean exp(-loss)."""
     members, ensemble = scores
-    sound = losses[_sound(losses)]
-    mixture = math.log(max(len(sound), 1)) - (-sound).logsumexp(0)
+    finite = losses[_finite(losses)]
+    mixture = math.log(max(len(finite), 1)) - (-finite).logsumexp(0)
     return {
         "val_nll": losses.mean(-1).tolist(),
         name: members.tolist(),
@@ -209,14 +208,14 @@ def _validation(losses: Tensor, name: str, scores: list[Tensor]) -> dict[str, An
     }
 
 
-def _sound(values: Tensor) -> Tensor:
-    """Which members (M,) have nothing but finite values (M, ...)."""
+def _finite(values: Tensor) -> Tensor:
+    """Whether all values (M, ...) of each member (M,) are finite."""
     return values.flatten(1).isfinite().all(1)
 
 
 def link_of(likelihood: Likelihood) -> Callable[[Tensor], Tensor]:
-    """What makes logits of outputs; those of a regression stay as they are."""
-    return likelihood.logits if isinstance(likelihood, Categorical) else as_they_are
+    """The map from outputs to logits; the identity for regression."""
+    return likelihood.logits if isinstance(likelihood, Categorical) else identity
 
 
 def likelihood_for(
@@ -226,21 +225,21 @@ def likelihood_for(
     noise_std: float | None = None,
     link: str | None = None,
 ) -> Likelihood:
-    """The likelihood of a task from its training targets: classes, or a Gaussian whose noise is learned or known."""
+    """The likelihood of a task: `Categorical`, or Gaussian noise, known or learned, scaled to the targets y (N, K)."""
     if link is not None and task != "classification":
-        raise Misuse(f"link={link} belongs to classes, and this data has numbers: leave it out")
+        raise Misuse(f"link={link} is for classification, and this data is a regression: leave it out")
     if noise_std is not None and task == "classification":
-        raise Misuse(f"noise_std={noise_std:g} belongs to regression, and this data has classes: leave it out")
+        raise Misuse(f"noise_std={noise_std:g} is for regression, and this data is a classification: leave it out")
     if task == "classification":
         return Categorical(classes, link or "softmax")
-    shift, spread = y.double().mean(0), y.double().std(0, correction=0)
-    scale = torch.where(spread > 0, spread, 1.0)
+    shift, std = y.double().mean(0), y.double().std(0, correction=0)
+    scale = torch.where(std > 0, std, 1.0)
     units = tuple(shift.tolist()), tuple(scale.tolist())
     return HeteroscedasticGaussian(*units) if noise_std is None else Gaussian(noise_std, *units)
 
 
 def likelihood_from_json(record: dict[str, Any]) -> Likelihood:
-    """The likelihood that `to_json` wrote down.
+    """The likelihood of a record made by `to_json`.
 
     >>> likelihood_from_json(Categorical(10).to_json())
     Categorical(classes=10, link='softmax')

@@ -18,7 +18,7 @@ from torch import Tensor
 import murmuration.mixtures as mixtures
 from murmuration.errors import Misuse
 from murmuration.likelihoods import HALF_LOG_TWO_PI, Categorical, Likelihood, MeanAndStd
-from murmuration.workers import side_by_side
+from murmuration.workers import parallel_map
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats
 SUM_TOLERANCE = 1e-3  # how far from one probabilities may sum: float16 and rounded files pass
@@ -186,7 +186,7 @@ class Predictive:
                 "quantiles, intervals and members' means of y belong to regression, and this is a classification: "
                 "read probs, entropy, mutual_information, aleatoric_var or aleatoric_covariance"
             )
-        return self.likelihood.moments(self.outputs.double())
+        return self.likelihood.mean_var(self.outputs.double())
 
     @property
     def member_mean(self) -> Tensor:
@@ -361,7 +361,7 @@ def checked_logits(probs: Any) -> Tensor:
         check_rows(rows, sums, first)
         logits[:, first : first + size] = (rows / sums[..., None]).clamp_min_(SMALLEST_STORED).log_()
 
-    for _ in side_by_side(fill, range(0, values.shape[1], size)):
+    for _ in parallel_map(fill, range(0, values.shape[1], size)):
         pass
     return logits
 

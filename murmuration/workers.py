@@ -1,7 +1,7 @@
-"""Work on many small tensors, on all cores: one worker a core instead of many cores inside each operator.
+"""Parallel work on many small tensors: one thread per core, instead of several cores inside each operator.
 
-Threads inside an operator wait for each other, and wait long when another program wants the same cores. Workers that
-share nothing do not: two of them on two busy cores still take half the time of one.
+Threads inside an operator synchronise, which takes long if another program uses the same cores. Independent threads do
+not: two of them on two busy cores still take half the time of one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +14,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """The results of `work` on each item, in order, by as many workers as this thread may use cores.
+def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """The results of `work` on each item, in order, from `torch.get_num_threads()` threads of one core each.
 
-    That number is `torch.get_num_threads()`; with one, or inside a worker, the caller does all itself.
+    If that number is 1, as inside such a thread, everything runs in the calling thread.
 
-    >>> list(side_by_side(lambda n: n * n, range(4)))
+    >>> list(parallel_map(lambda n: n * n, range(4)))
     [0, 1, 4, 9]
     """
     workers = min(torch.get_num_threads(), len(items))

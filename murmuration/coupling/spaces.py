@@ -16,7 +16,7 @@ from murmuration.coupling.forces import FORCES, Felt, ssge_at
 from murmuration.coupling.lengthscales import Metric
 from murmuration.coupling.settings import Repulsion
 from murmuration.errors import Misuse
-from murmuration.likelihoods import as_they_are
+from murmuration.likelihoods import identity
 
 SMALLEST = 1e-20  # added to squared norms of gradients
 SILENT = 16  # a gradient shorter than so many roundings of one, or than 1e-8, is not pushed: its direction is noise
@@ -36,7 +36,7 @@ class Shown:
     run: Callable[[dict[str, Tensor], Tensor], Tensor] | None = None  # weights, x -> outputs; changes no buffer
     draw: Callable[[Tensor], Tensor] | None = None  # standard normal numbers like a tensor (m, ...), a stream a member
     apart: tuple[Tensor, Tensor] | None = None  # outputs (m, r, K), inputs of examples that ran apart
-    link: Callable[[Tensor], Tensor] = as_they_are  # outputs -> logits, whose softmax are probabilities
+    link: Callable[[Tensor], Tensor] = identity  # outputs -> logits, whose softmax are probabilities
 
 
 class Space(Protocol):
@@ -146,9 +146,7 @@ class InputGradientSpace:
             outputs, x = shown.apart
         return self.metric(normalised(self.gradients(outputs, x, shown.y[:, : x.shape[1]], shown.link)))
 
-    def gradients(
-        self, outputs: Tensor, x: Tensor, y: Tensor, link: Callable[[Tensor], Tensor] = as_they_are
-    ) -> Tensor:
+    def gradients(self, outputs: Tensor, x: Tensor, y: Tensor, link: Callable[[Tensor], Tensor] = identity) -> Tensor:
         """Gradients (m, B, D) of one number an example by its input."""
         if y.is_floating_point():
             told = means_of(outputs, y)

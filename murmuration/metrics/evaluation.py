@@ -21,7 +21,7 @@ from murmuration.metrics.intervals import (
 from murmuration.metrics.per_example import Columns, columns
 from murmuration.metrics.scores import MEASURES, Measure, Task
 from murmuration.predictive import Predictive, inputs_at_once
-from murmuration.workers import side_by_side
+from murmuration.workers import parallel_map
 
 
 class Score(float):
@@ -148,7 +148,7 @@ class Gathering:
             part = pred.at(slice(first, first + size))  # made here, so that what it unfolds in memory goes with it
             return columns(part, targets[first : first + size]), agreement_sums(part, self._origin)
 
-        for table, sums in side_by_side(measured, range(0, len(targets), size)):
+        for table, sums in parallel_map(measured, range(0, len(targets), size)):
             self._put(table, self.inputs)
             self._sums = self._sums + sums
             self.inputs += len(table["log_prob"])

@@ -1,4 +1,4 @@
-"""Plain torch modules by name; see README.md. Nothing here knows of ensembles."""
+"""Networks as plain torch modules, by name; see README.md."""
 
 from murmuration.nets.table import NETS, NetEntry, build_net, net_names
 

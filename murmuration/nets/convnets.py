@@ -1,4 +1,4 @@
-"""Plain convolutional networks: those of the loss-landscape study and of the Bayesian CNN study."""
+"""Convolutional networks: those of Fort et al. 2019 (loss landscapes) and of Shridhar et al. 2019 (Bayesian CNNs)."""
 
 import math
 from itertools import pairwise
@@ -7,7 +7,7 @@ from torch import nn
 
 from murmuration.nets.dense import activation_named, with_head
 
-NATIVE = 32  # pixels: what LeNet-5, AlexNet and 3Conv3FC were drawn for
+NATIVE = 32  # pixels: the input size of LeNet-5, AlexNet and 3Conv3FC
 
 
 def plain_cnn(
@@ -15,9 +15,8 @@ def plain_cnn(
 ) -> nn.Module:
     """Blocks of conv 3x3, dropout, max-pool 2x2 and ReLU (not after the last), then one dense layer.
 
-    SmallCNN and MediumCNN of Fort, Hu and Lakshminarayanan (2019), as in the authors' notebook: dropout
-    stands before the pool, and weights and biases are both Glorot-uniform. A side of one pixel is not
-    pooled further.
+    SmallCNN and MediumCNN of Fort, Hu and Lakshminarayanan (2019), as in the authors' notebook: dropout precedes the
+    pooling, and weights and biases are both Glorot-uniform. A side of one pixel is not pooled further.
     """
     count, height, width = input_shape
     body: list[nn.Module] = []
@@ -49,10 +48,10 @@ def lenet5(input_shape: tuple[int, ...], outputs: int, *, activation: str = "rel
         return activation_named(activation)
 
     body = [
-        *entrance(input_shape),
+        *upscale_small(input_shape),
         *[nn.Conv2d(input_shape[0], 6, 5), act(), nn.MaxPool2d(2)],
         *[nn.Conv2d(6, 16, 5), act(), nn.MaxPool2d(2)],
-        *exit_at(input_shape, 5),
+        *flatten_to(input_shape, 5),
         *[nn.Linear(400, 120), act(), nn.Linear(120, 84), act()],
     ]
     return with_head(body, 84, outputs)
@@ -67,8 +66,8 @@ def alexnet(
 ) -> nn.Module:
     """The AlexNet of the Bayesian CNN study (Shridhar et al. 2019): five convs, for 32 pixels, and one dense.
 
-    Its half keeps half of each width, which quarters most kernels; it is not the same number of parameters
-    as a point network of full width once every weight has a mean and a spread.
+    `alexnet-half` has half of each width, which quarters most kernels: with a mean and a standard deviation for every
+    weight it has fewer parameters than the deterministic network of full width.
     """
 
     def act() -> nn.Module:
@@ -76,13 +75,13 @@ def alexnet(
 
     a, b, c, d, e = widths
     body = [
-        *entrance(input_shape),
+        *upscale_small(input_shape),
         *[nn.Conv2d(input_shape[0], a, 11, stride=4, padding=5), act(), nn.MaxPool2d(2)],
         *[nn.Conv2d(a, b, 5, padding=2), act(), nn.MaxPool2d(2)],
         *[nn.Conv2d(b, c, 3, padding=1), act()],
         *[nn.Conv2d(c, d, 3, padding=1), act()],
         *[nn.Conv2d(d, e, 3, padding=1), act(), nn.MaxPool2d(2)],
-        *exit_at(input_shape, 1),
+        *flatten_to(input_shape, 1),
     ]
     return with_head(body, e, outputs)
 
@@ -94,22 +93,21 @@ def three_conv_three_fc(input_shape: tuple[int, ...], outputs: int, *, activatio
         return activation_named(activation)
 
     body = [
-        *entrance(input_shape),
+        *upscale_small(input_shape),
         *[nn.Conv2d(input_shape[0], 32, 5, padding=2), act(), nn.MaxPool2d(3, stride=2)],
         *[nn.Conv2d(32, 64, 5, padding=2), act(), nn.MaxPool2d(3, stride=2)],
         *[nn.Conv2d(64, 128, 5, padding=1), act(), nn.MaxPool2d(3, stride=2)],
-        *exit_at(input_shape, 2),
+        *flatten_to(input_shape, 2),
         *[nn.Linear(512, 1000), act(), nn.Linear(1000, 1000), act()],
     ]
     return with_head(body, 1000, outputs)
 
 
-def entrance(input_shape: tuple[int, ...]) -> list[nn.Module]:
-    """Layers that bring an image smaller than 32 pixels to 32: a whole-number zoom, then a border of zeros.
+def upscale_small(input_shape: tuple[int, ...]) -> list[nn.Module]:
+    """Layers that bring images smaller than 32 pixels to 32: repetition by a whole factor, then zero padding.
 
-    8x8 digits are repeated 4 times; 28x28 MNIST keeps its pixels and gets a border of 2, as LeNet-5 had it.
-    Zero is the mean of standardised inputs. Nothing is interpolated: no pixel value appears that was not
-    given.
+    8x8 digits are repeated 4 times; 28x28 MNIST keeps its pixels and gets a border of 2, as in LeNet-5. Zero is the
+    mean of standardised inputs. Nothing is interpolated.
     """
     _, height, width = input_shape
     factor = max(1, min(NATIVE // height, NATIVE // width))
@@ -120,7 +118,7 @@ def entrance(input_shape: tuple[int, ...]) -> list[nn.Module]:
     return layers
 
 
-def exit_at(input_shape: tuple[int, ...], side: int) -> list[nn.Module]:
-    """The flattening of a map that is side x side for 32 pixels; maps of larger images are averaged to it."""
+def flatten_to(input_shape: tuple[int, ...], side: int) -> list[nn.Module]:
+    """Layers that flatten a feature map of side x side (at 32 pixels); larger maps are average-pooled to it first."""
     larger = max(input_shape[1:]) > NATIVE
     return [*([nn.AdaptiveAvgPool2d(side)] if larger else []), nn.Flatten()]

@@ -1,4 +1,4 @@
-"""The dense network for tables, and for anything else once it is flattened."""
+"""The multilayer perceptron, for tables and for any other input, which is flattened."""
 
 import math
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 def activation_named(name: str) -> nn.Module:
-    """A fresh activation layer; never in place, which functional transforms forbid."""
+    """A new activation layer by name; not in place, which functional transforms forbid."""
     if name not in ACTIVATIONS:
         raise unknown("activation", name, ACTIVATIONS)
     return ACTIVATIONS[name]()
 
 
 def with_head(body: Sequence[nn.Module], features: int, outputs: int) -> nn.Module:
-    """The layers as `body`, then the dense layer `head` from so many features to the outputs."""
+    """A module of two parts: `body`, the given layers, and `head`, a dense layer from `features` to `outputs`."""
     network = nn.Sequential()
     network.add_module("body", nn.Sequential(*body))
     network.add_module("head", nn.Linear(features, outputs))

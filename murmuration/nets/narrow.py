@@ -1,15 +1,15 @@
-"""A network with fewer channels in some of its layers, and otherwise the same."""
+"""Copies of a network with other widths of some layers (pruned runs)."""
 
 import copy
 from collections.abc import Mapping, Sequence
 
 from torch import nn
 
-Width = Sequence[int]  # channels that a layer takes, and channels that it makes
+Width = Sequence[int]  # input and output channels of a layer
 
 
 def narrowed(module: nn.Module, widths: Mapping[str, Width]) -> nn.Module:
-    """A copy of the network with fresh layers of these widths, by their names, in the place of its own.
+    """A copy of the network in which the named layers are replaced by new ones of the given widths.
 
     >>> narrowed(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), {"0": (4, 3), "2": (3, 2)})[2]
     Linear(in_features=3, out_features=2, bias=True)
@@ -22,7 +22,7 @@ def narrowed(module: nn.Module, widths: Mapping[str, Width]) -> nn.Module:
 
 
 def layer_like(layer: nn.Module, inputs: int, outputs: int) -> nn.Module:
-    """A fresh linear layer, or a convolution of one group, like this one but for its channels."""
+    """A new linear layer or convolution (of one group) with other numbers of channels and the same settings."""
     if isinstance(layer, nn.Linear):
         return nn.Linear(inputs, outputs, bias=layer.bias is not None)
     assert isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from murmuration.nets.dense import with_head
 
-PHOTOGRAPH = 64  # pixels: from here on the entrance is conv 7x7 / 2 and max-pool 3x3 / 2
+LARGE = 64  # pixels: images of this size and above get a stem of conv 7x7 / 2 and max-pool 3x3 / 2
 WIDTHS = (64, 128, 256, 512)
 
 
@@ -26,7 +26,7 @@ class Residual(nn.Module):
 class Preactivated(nn.Module):
     """body(a) + shortcut(a or x) with a = relu(norm(x)): the block of He et al. (2016).
 
-    A shortcut that changes shape starts from a, one that does not is x itself.
+    The shortcut is a projection of a if the shape changes, else x itself.
     """
 
     def __init__(self, channels: int, body: nn.Module, shortcut: nn.Module | None) -> None:
@@ -96,15 +96,15 @@ def resnet50(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 def stem(input_shape: tuple[int, ...], *, normed: bool) -> list[nn.Module]:
-    """Layers that make 64 channels of an image: conv 3x3; from 64 pixels on conv 7x7 / 2 and max-pool / 2."""
-    large = min(input_shape[1:]) >= PHOTOGRAPH
+    """The first layers, image to 64 channels: conv 3x3; from 64 pixels on conv 7x7 / 2 and max-pool / 2."""
+    large = min(input_shape[1:]) >= LARGE
     first = conv(input_shape[0], 64, kernel=7, stride=2) if large else conv(input_shape[0], 64)
     norm = [nn.BatchNorm2d(64), nn.ReLU()] if normed else []
     return [first, *norm, *([nn.MaxPool2d(3, stride=2, padding=1)] if large else [])]
 
 
 def stages(widths: Sequence[int], *, blocks: Sequence[int], entering: int) -> list[tuple[int, int, int]]:
-    """For every block its channels before and after, and its stride: 2 where a later stage begins."""
+    """Input channels, output channels and stride of every block; the stride is 2 at the start of later stages."""
     after = [width for width, count in zip(widths, blocks, strict=True) for _ in range(count)]
     first = {sum(blocks[:index]) for index in range(1, len(blocks))}
     pairs = pairwise([entering, *after])
@@ -112,7 +112,7 @@ def stages(widths: Sequence[int], *, blocks: Sequence[int], entering: int) -> li
 
 
 def conv(before: int, after: int, *, kernel: int = 3, stride: int = 1, bias: bool = False) -> nn.Conv2d:
-    """A convolution that keeps the size of the map, but for its stride."""
+    """A convolution with padding that keeps the size of the feature map, up to the stride."""
     return nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=bias)
 
 
@@ -128,10 +128,10 @@ def changing_shortcut(before: int, after: int, stride: int) -> nn.Module | None:
 
 
 def he_normal(layer: nn.Module) -> None:
-    """Fill a kernel with a normal of variance 2 / fan_in, cut at two deviations, and its bias with zero."""
+    """Initialise a kernel by a normal of variance 2 / fan_in, truncated at two deviations, and a bias by zero."""
     if isinstance(layer, nn.Conv2d | nn.Linear):
         fan_in = layer.weight[0].numel()
-        std = math.sqrt(2 / fan_in) / 0.87962566103423978  # the cut takes this share of the deviation
+        std = math.sqrt(2 / fan_in) / 0.87962566103423978  # standard deviation of a normal truncated at 2
         nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)

@@ -1,4 +1,4 @@
-"""Any network as a source of fresh ones: a name of this package, a factory, or a module to be copied."""
+"""Sources of newly initialised networks: a name of this package, a factory, or a module used as an architecture."""
 
 import copy
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from murmuration.errors import Misuse
+from murmuration.errors import Misuse, first_line
 from murmuration.nets import build_net
 
 Net = str | nn.Module | Callable[[], nn.Module]
@@ -16,14 +16,14 @@ Net = str | nn.Module | Callable[[], nn.Module]
 
 @dataclass(frozen=True)
 class NetSource:
-    """A function that builds a network with fresh weights, and how a run writes it down."""
+    """A function that builds a newly initialised network, and its record in run.json."""
 
     build: Callable[[], nn.Module]
     record: dict[str, Any]
 
 
 def net_source(net: Net, input_shape: tuple[int, ...], width: int) -> NetSource:
-    """The source that a name, a factory or a module stands for; weights come from torch's global generator."""
+    """The source for a name, a factory or a module; weights are drawn from torch's global generator."""
     if isinstance(net, str):
         return NetSource(lambda: build_net(net, input_shape, width), {"name": net})
     if isinstance(net, nn.Module):
@@ -41,9 +41,9 @@ def _built_by(factory: Callable[[], nn.Module]) -> nn.Module:
 
 
 def freshly_initialised(module: nn.Module) -> nn.Module:
-    """A copy of the module with new weights; an instance is an architecture, not a starting point for all members.
+    """A copy of the module with new weights: an instance is taken as an architecture, its weights are not used.
 
-    Every parameter must belong to a layer that can reset itself, or members would begin as equals in that parameter.
+    Every layer with parameters must have `reset_parameters`; otherwise all members would start from equal values.
     """
     fresh = copy.deepcopy(module)
     for name, layer in fresh.named_modules():
@@ -53,21 +53,20 @@ def freshly_initialised(module: nn.Module) -> nn.Module:
         elif any(True for _ in layer.parameters(recurse=False)):
             where = f"'{name}' ({type(layer).__name__})" if name else type(layer).__name__
             raise Misuse(
-                f"{where} has parameters but no reset_parameters(), so members would begin equal: "
+                f"{where} has parameters but no reset_parameters(), so all members would start equal: "
                 "pass a function that builds the net instead of an instance"
             )
     return fresh
 
 
 def check_outputs(module: nn.Module, x: Tensor, width: int) -> None:
-    """Refuse a network whose outputs do not fit the data, before anything is trained."""
+    """Refuse a network whose outputs on x (N, ...) are not (N, width)."""
     module.eval()
     try:
         with torch.no_grad():
             outputs = module(x)
     except Exception as error:  # a user's network may raise anything on an input of the wrong shape
-        first = str(error).strip().splitlines()[:1]
-        raise Misuse(f"the net cannot take inputs of shape {tuple(x.shape[1:])}: {''.join(first)}") from error
+        raise Misuse(f"the net cannot take inputs of shape {tuple(x.shape[1:])}: {first_line(error)}") from error
     if not isinstance(outputs, Tensor) or tuple(outputs.shape) != (len(x), width):
         got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise Misuse(f"the net gives outputs {got} for {len(x)} inputs: the data needs ({len(x)}, {width})")

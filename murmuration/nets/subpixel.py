@@ -8,21 +8,20 @@ from torch import Tensor, nn
 from murmuration.errors import Misuse
 
 SCALES = (2, 3, 4)
-AROUND = 2  # pixels each way over which luma is averaged
-REACH = AROUND + 2 + 1 + 1 + 1  # pixels of the small image, each way, that an output depends on
+AROUND = 2  # radius, in pixels, of the local mean
+REACH = AROUND + 2 + 1 + 1 + 1  # radius of the receptive field in pixels of the small image
 
 
 class Subpixel(nn.Module):
     """Images (N, 1, H, W) -> (N, r^2 H W), the pixels of images (r H, r W) row by row.
 
-    The sub-pixel network of Shi et al. (2016). Pixel (r h + i, r w + j) is channel r i + j at (h, w). With `beyond`,
-    the output is added to a bicubic interpolation, and the input is taken less its local mean: the network learns the
-    details only.
+    The sub-pixel network of Shi et al. (2016). Pixel (r h + i, r w + j) is channel r i + j at (h, w). With `residual`,
+    the outputs are added to a bicubic enlargement and the inputs lose their local mean: only details are learned.
     """
 
-    def __init__(self, scale: int, beyond: bool = True) -> None:
+    def __init__(self, scale: int, residual: bool = True) -> None:
         super().__init__()
-        self.scale, self.beyond = scale, beyond
+        self.scale, self.residual = scale, residual
         self.body = nn.Sequential(
             *(nn.Conv2d(1, 64, 5, padding=2), nn.ReLU()),
             *(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()),
@@ -31,23 +30,23 @@ class Subpixel(nn.Module):
         self.head = nn.Conv2d(32, scale**2, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        seen = details(x) if self.beyond else x
-        made = F.pixel_shuffle(self.head(self.body(seen)), self.scale)
-        return (made + enlarged(x, self.scale) if self.beyond else made).flatten(1)
+        inputs = details(x) if self.residual else x
+        outputs = F.pixel_shuffle(self.head(self.body(inputs)), self.scale)
+        return (outputs + enlarged(x, self.scale) if self.residual else outputs).flatten(1)
 
 
 def details(x: Tensor) -> Tensor:
-    """Images (N, C, H, W) less the mean around every pixel: 0 in flat regions of any brightness."""
+    """Images (N, C, H, W) minus their local mean: 0 in regions of one brightness."""
     return x - F.avg_pool2d(x, 2 * AROUND + 1, stride=1, padding=AROUND, count_include_pad=False)
 
 
 def enlarged(x: Tensor, scale: int) -> Tensor:
-    """Images (N, C, r H, r W) by cubic convolution (Keys 1981, a = -0.5), as in PIL and MATLAB."""
+    """Images (N, C, r H, r W) by bicubic interpolation (Keys 1981, a = -0.5), as in PIL and MATLAB."""
     return F.interpolate(x, scale_factor=float(scale), mode="bicubic", antialias=True)
 
 
-def subpixel(input_shape: tuple[int, ...], outputs: int, *, beyond: bool = True) -> nn.Module:
-    """The sub-pixel network whose scale maps that input to so many pixels.
+def subpixel(input_shape: tuple[int, ...], outputs: int, *, residual: bool = True) -> nn.Module:
+    """The sub-pixel network whose scale maps the input shape to `outputs` pixels.
 
     >>> sum(p.numel() for p in subpixel((1, 85, 85), 255 * 255).parameters())
     59657
@@ -59,4 +58,4 @@ def subpixel(input_shape: tuple[int, ...], outputs: int, *, beyond: bool = True)
             f"the sub-pixel net turns (1, {height}, {width}) into {4 * height * width}, {9 * height * width} or"
             f" {16 * height * width} pixels, got {input_shape} and {outputs} outputs"
         )
-    return Subpixel(scale, beyond)
+    return Subpixel(scale, residual)

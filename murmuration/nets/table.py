@@ -1,4 +1,4 @@
-"""The networks by name."""
+"""The table of networks by name, and `build_net`."""
 
 import math
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from murmuration.nets.subpixel import subpixel
 
 small_cnn = partial(plain_cnn, channels=(16, 32, 32))
 medium_cnn = partial(plain_cnn, channels=(64, 128, 256, 256))
-subpixel_plain = partial(subpixel, beyond=False)
+subpixel_plain = partial(subpixel, residual=False)
 alexnet_half = partial(alexnet, widths=(32, 96, 192, 128, 64))
 
 
 @dataclass(frozen=True)
 class NetEntry:
-    """A network that can be built for any input shape it takes."""
+    """One network: its factory, the options it takes and a description."""
 
     factory: Callable[..., nn.Module]  # (input_shape, outputs, and the options below) -> module
     options: tuple[str, ...]  # keywords of the factory that `build_net` passes on
@@ -48,7 +48,7 @@ NETS: dict[str, NetEntry] = {
 
 
 def net_names() -> list[str]:
-    """The names that `build_net` knows, small to large."""
+    """The names that `build_net` takes, small networks first."""
     return list(NETS)
 
 
@@ -61,10 +61,10 @@ def build_net(
     activation: str | None = None,
     dropout: float | None = None,
 ) -> nn.Module:
-    """The network of that name for inputs of that shape, without the batch axis, and so many outputs.
+    """A network by name, for inputs of a shape without the batch axis and a number of outputs.
 
-    Options left out keep the network's own values. The weights come from torch's global generator: to fix
-    them, seed it around the call (`torch.random.fork_rng`, `torch.manual_seed`).
+    Options that are None keep the network's defaults. Weights are drawn from torch's global generator: to fix them,
+    seed it around the call (`torch.random.fork_rng`, `torch.manual_seed`).
 
     >>> sum(p.numel() for p in build_net("small-cnn", (3, 32, 32), 10).parameters())
     19466
@@ -79,7 +79,7 @@ def build_net(
 
 
 def check_shape(name: str, input_shape: tuple[int, ...], outputs: int) -> None:
-    """Nothing, if the network can take that input and give that many outputs."""
+    """Refuse an input shape or a number of outputs that the network cannot have."""
     if not input_shape or math.prod(input_shape) < 1 or outputs < 1:
         raise Misuse(f"input shape {input_shape} and {outputs} outputs: expected sizes of at least 1")
     if len(input_shape) != 3 and not NETS[name].tables:
@@ -89,11 +89,11 @@ def check_shape(name: str, input_shape: tuple[int, ...], outputs: int) -> None:
 
 
 def check_options(name: str, options: dict[str, Any]) -> None:
-    """Nothing, if the network has these options and their values make sense."""
+    """Refuse options that the network does not have, and values out of range."""
     for option, value in options.items():
         if option not in NETS[name].options:
             having = ", ".join(key for key, net in NETS.items() if option in net.options)
             raise Misuse(f"{name} has no option '{option}' (got {value!r}): leave it out, or use {having}")
     dropout = options.get("dropout", 0.0)
     if not 0 <= dropout < 1:
-        raise Misuse(f"dropout={dropout}: expected a share in [0, 1), for example 0.1")
+        raise Misuse(f"dropout={dropout}: expected a probability in [0, 1), for example 0.1")

@@ -296,7 +296,7 @@ def test_the_link_is_a_setting_of_a_run(murmur, tmp_path):
     assert murmur("evaluate", tmp_path / "run", "--json").code == 0
     for arguments, said in (
         (("two-moons", "--link", "softpuls"), "link 'softpuls'"),
-        (("x-sin-x", "--link", "softplus"), "link=softplus belongs to classes"),
+        (("x-sin-x", "--link", "softplus"), "link=softplus is for classification"),
     ):
         ended = murmur("train", *arguments, *SMALL, "--out", tmp_path / "no")
         assert (ended.code, said in ended.err) == (2, True)

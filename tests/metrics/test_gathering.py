@@ -1,6 +1,5 @@
 """Gathering: columns that grow with the inputs, by any number of workers, and never by the size of a chunk."""
 
-import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,7 +11,6 @@ from murmuration.likelihoods import Categorical
 from murmuration.metrics import Evaluation, evaluate
 from murmuration.metrics.evaluation import Gathering, placed
 from murmuration.predictive import ELEMENTS, Predictive, inputs_at_once
-from murmuration.workers import side_by_side
 
 
 @pytest.fixture
@@ -94,18 +92,3 @@ def test_arrays_double() -> None:
     assert array.tolist() == list(range(64))
     wide = placed(placed(None, np.ones((2, 3)), 0), np.zeros((2, 1)), 3)
     np.testing.assert_array_equal(wide[:, :4], [[1, 1, 1, 0]] * 2)
-
-
-def test_workers_have_one_core_each_and_keep_the_order(two_threads: None) -> None:
-    seen = list(side_by_side(lambda n: (n, torch.get_num_threads(), threading.get_ident()), range(40)))
-    assert [n for n, _, _ in seen] == list(range(40))
-    assert {threads for _, threads, _ in seen} == {1}
-    assert threading.get_ident() not in {ident for _, _, ident in seen}
-    assert torch.get_num_threads() == 2
-    nested = list(side_by_side(lambda n: list(side_by_side(lambda m: threading.get_ident(), range(3))), range(2)))
-    assert all(len(set(idents)) == 1 for idents in nested)
-
-
-def test_a_worker_that_fails_is_heard(two_threads: None) -> None:
-    with pytest.raises(ZeroDivisionError):
-        list(side_by_side(lambda n: 1 // (n - 3), range(10)))

@@ -23,7 +23,7 @@ def test_three_times_as_large_it_has_59657_parameters(name: str):
 def test_pixels_follow_the_index_law():
     """out[r h + i, r w + j] = in[r i + j, h, w], by a head that lets each channel show its own number and place."""
     r, height, width = 3, 4, 5
-    net = Subpixel(r, beyond=False)
+    net = Subpixel(r, residual=False)
     channels = torch.arange(r * r * height * width, dtype=torch.float32).view(1, r * r, height, width)
     net.body, net.head = torch.nn.Identity(), torch.nn.Identity()
     out = net(channels).view(r * height, r * width)
@@ -42,12 +42,12 @@ def silent(net: Subpixel) -> Subpixel:
 def test_with_a_silent_head_it_is_bicubic_and_plain_is_black():
     x = grain(1, 1, 9, 7)
     assert torch.equal(silent(Subpixel(2))(x), enlarged(x, 2).flatten(1))
-    assert not silent(Subpixel(2, beyond=False))(x).any()
+    assert not silent(Subpixel(2, residual=False))(x).any()
 
 
 def test_the_end_has_no_relu():
     torch.manual_seed(0)
-    assert (Subpixel(2, beyond=False)(grain(1, 1, 12, 12) * 4 - 2) < 0).any()
+    assert (Subpixel(2, residual=False)(grain(1, 1, 12, 12) * 4 - 2) < 0).any()
 
 
 @pytest.mark.parametrize("scale", [2, 3, 4])
@@ -61,7 +61,7 @@ def test_brightness_passes_through():
     """f(x + c) = f(x) + c: the network sees details alone; the plain one does not have this."""
     torch.manual_seed(0)
     x = grain(1, 1, 10, 10).double()
-    net, plain = Subpixel(2).double(), Subpixel(2, beyond=False).double()
+    net, plain = Subpixel(2).double(), Subpixel(2, residual=False).double()
     torch.testing.assert_close(net(x + 0.3), net(x) + 0.3)
     assert (plain(x + 0.3) - plain(x) - 0.3).abs().max() > 0.1
     assert details(torch.full((1, 1, 6, 6), 0.7)).abs().max() < 1e-6

@@ -1,4 +1,4 @@
-"""The link that makes probabilities of outputs, in the likelihood and in all that looks at probabilities."""
+"""Links of the categorical likelihood, in the loss and in everything that uses probabilities."""
 
 import json
 import math
@@ -83,7 +83,7 @@ def test_it_is_written_down_and_old_records_mean_softmax() -> None:
     assert likelihood_from_json({"kind": "categorical", "classes": 3}) == Categorical(3, "softmax")
     with pytest.raises(Misuse, match=r"link 'softpuls'.*softplus"):
         Categorical(3, "softpuls")
-    with pytest.raises(Misuse, match="link=softplus belongs to classes"):
+    with pytest.raises(Misuse, match="link=softplus is for classification"):
         mm.fit("mlp", "x-sin-x", epochs=1, members=1, link="softplus")
     x = torch.randn(2, 3)
     assert link_of(Gaussian(1.0))(x) is x
