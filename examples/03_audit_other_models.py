@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.model_selection import train_test_split
 
-from murmuration.audit import judged, open_predictions
+from murmuration.audit import evaluate_predictions, open_predictions
 
 MODELS = {
     "forest": RandomForestClassifier(random_state=0),
@@ -40,7 +40,7 @@ def main(quick: bool = False) -> dict[str, float]:
     """Write the files (into this folder, unless quick) and say what an audit finds first."""
     with tempfile.TemporaryDirectory() as scratch:
         paths = write_predictions(Path(scratch) if quick else Path())
-        found = {path.stem: judged(open_predictions(path, groups=["size"])) for path in paths}
+        found = {path.stem: evaluate_predictions(open_predictions(path, groups=["size"])) for path in paths}
     for name, each in found.items():
         worse = [group.value for group in each.groups["size"] if group.worse]
         print(f"{name}: NLL {each.scores['nll']!r}, worse for {' and '.join(worse) or 'no group'}")

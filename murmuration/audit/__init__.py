@@ -1,7 +1,6 @@
-"""Predictions made by anything, and how far to trust them; see README.md for the path."""
+"""Predictions of any model, read from a file and evaluated like an ensemble's; see README.md."""
 
-from murmuration.audit.judging import judged
-from murmuration.audit.predictions import Predictions, check_same_targets
-from murmuration.audit.reading import open_predictions
+from murmuration.audit.evaluate import evaluate_predictions
+from murmuration.audit.predictions import Predictions, check_same_targets, open_predictions
 
-__all__ = ["Predictions", "check_same_targets", "judged", "open_predictions"]
+__all__ = ["Predictions", "check_same_targets", "evaluate_predictions", "open_predictions"]

@@ -1,8 +1,8 @@
 """Arrays in `.npz` and `.npy` files, read some rows at a time; nothing in them is ever unpickled.
 
-An .npz is a zip archive of .npy files. An array that was stored as it is (`np.savez`) is mapped where it lies in the
-archive. A compressed one (`np.savez_compressed`) is first unpacked to a temporary file, which goes away with the last
-object that reads it.
+An .npz is a zip archive of .npy files. An uncompressed array (`np.savez`) is memory-mapped inside the archive. A
+compressed one (`np.savez_compressed`) is first unpacked to a temporary file, which is deleted with the last object that
+reads it.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from typing import IO, ClassVar
 
 import numpy as np
 
-from murmuration.audit.checks import Rows
+from murmuration.audit.outputs import Rows
 from murmuration.errors import Failure, Misuse
 
 LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a file in a zip: signature, ..., lengths of its name and its extra field
@@ -40,7 +40,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Stored:
-    """An array that lies uncompressed in a file."""
+    """An uncompressed array inside a file."""
 
     path: Path
     offset: int  # of the first number, in bytes
@@ -52,7 +52,7 @@ class Stored:
     def read(self, rows: Rows, axis: int) -> np.ndarray:
         """Some rows along an axis, the other axes whole, as a copy in float64.
 
-        The file is mapped anew each time: pages that were read would otherwise stay with the process.
+        The file is mapped again each time: otherwise pages that were read would stay in the process.
         """
         if isinstance(rows, slice) or len(rows) <= ROWS_AT_ONCE:
             mapped = self.mapped()
@@ -61,7 +61,7 @@ class Stored:
         return np.concatenate([self.read(part, axis) for part in parts], axis=axis)
 
     def mapped(self) -> np.ndarray:
-        """The array as a map of its file."""
+        """The array, memory-mapped."""
         order = "F" if self.fortran else "C"
         try:
             return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)  # type: ignore[call-overload]
@@ -71,16 +71,16 @@ class Stored:
 
 @dataclass(frozen=True)
 class Header:
-    """What the head of an .npy file says of its array."""
+    """The header of an .npy file."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
     fortran: bool
-    length: int  # of the head itself, in bytes
+    length: int  # of the header itself, in bytes
 
     @property
     def end(self) -> int:
-        """Where the array ends, in bytes from the start of the .npy file."""
+        """The end of the array, in bytes from the start of the .npy file."""
         return self.length + math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -102,8 +102,8 @@ class Archive:
             found = read_header(file, name)
             whole = self.path.stat().st_size if (info := self.members[name]) is None else info.file_size
         if found.end != whole:
-            said = f"{found.dtype} {found.shape}"
-            raise Failure(f"array {name} of '{self.path}' is cut off: {whole} bytes where {said} needs {found.end}")
+            what = f"{found.dtype} {found.shape}"
+            raise Failure(f"array {name} of '{self.path}' is cut off: {whole} bytes where {what} needs {found.end}")
         return found
 
     def values(self, name: str) -> np.ndarray:
@@ -130,7 +130,7 @@ class Archive:
         return Stored(self.path, start + header.length, header.shape, header.dtype, header.fortran)
 
     def unpack(self, name: str, place: Path) -> Path:
-        """The place to which the .npy file of one array was unpacked, a piece at a time."""
+        """Unpack the .npy file of one array to `place`, a piece at a time; returns the place."""
         with self.opened(name) as packed, contextlib.ExitStack() as stack:
             try:
                 shutil.copyfileobj(packed, stack.enter_context(open(place, "wb")), COPIED_AT_ONCE)
@@ -143,7 +143,7 @@ class Archive:
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[IO[bytes]]:
-        """The .npy file of one array, open for reading; damage is one line."""
+        """The .npy file of one array, open for reading; a damaged one raises a `Failure` of one line."""
         with readable(self.path), contextlib.ExitStack() as stack:
             info = self.members[name]
             if info is None:
@@ -154,7 +154,7 @@ class Archive:
 
 @contextlib.contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """A failure in one line instead of whatever a damaged file raises."""
+    """Turn the errors of damaged files into a `Failure` of one line."""
     try:
         yield
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, ValueError) as error:
@@ -184,7 +184,7 @@ def open_array(path: Path, name: str) -> Archive:
 
 
 def read_header(file: IO[bytes], name: str) -> Header:
-    """What the head of an open .npy file says; Python objects, which would have to be unpickled, are refused."""
+    """The header of an open .npy file; Python objects, which would have to be unpickled, are refused."""
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:
         raise ValueError(f"array {name} is of npy version {version}")
@@ -199,12 +199,12 @@ def read_header(file: IO[bytes], name: str) -> Header:
 
 
 def kind_of(dtype: np.dtype) -> str:
-    """What an array of this type holds, in a word."""
+    """The contents of an array of this type, in a word."""
     return {"O": "Python objects", "U": "texts", "S": "texts", "c": "complex numbers"}.get(dtype.kind, f"{dtype}")
 
 
 def start_of(path: Path, info: zipfile.ZipInfo) -> int:
-    """Where the bytes of a stored file begin in a zip archive: behind its local header, which has its own lengths."""
+    """The offset of a stored file's bytes in a zip archive: after its local header, which has its own lengths."""
     with readable(path), open(path, "rb") as file:
         file.seek(info.header_offset)
         head = file.read(30)

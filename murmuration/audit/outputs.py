@@ -1,4 +1,4 @@
-"""From numbers in a file to `Predictive`s, some rows at a time: probabilities, logits, moments or draws of y."""
+"""Blocks of numbers (S, N, K) in a file as `Predictive`s of some rows: probabilities, logits, moments or samples."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,37 +6,39 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from murmuration.audit.checks import Rows, bad_logit, bad_moments, bad_probability, bad_sample
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical
-from murmuration.predictive import Predictive
+from murmuration.predictive import SUM_TOLERANCE, Predictive
 
+Rows = slice | np.ndarray  # a range of rows, or their indices in increasing order
+Where = Callable[[int, int, int | None], str]  # (member, row, column or None for all) -> "probs[2, 17]"
+FINITE = "expected a finite number"
 SILVERMAN = 1.06  # the width of a Gaussian kernel is this times std times S^(-1/5) (Silverman 1986)
 
 MEANS = ("mean", "prediction", "predicted")  # names in files; the first that is there is taken
 STDS, VARIANCES = ("std", "total_std", "sigma"), ("var", "total_var", "variance")
-WITHOUT_SPREAD = "without one write the standard deviation of the errors on other data"
+WITHOUT_NOISE = "without one write the standard deviation of the errors on other data"
 
 
 @dataclass(frozen=True)
 class Block:
-    """Numbers (S, N, K) of a file: their shape, how some rows of them are read, and how a place in them is called."""
+    """Numbers (S, N, K) of a file: their shape, a reader of some rows, and the name of an entry for messages."""
 
     name: str  # "probs", "columns prob_a, prob_b"
     shape: tuple[int, int, int]  # (S, N, K); K is 1 for a probability of the second of two classes
     read: Callable[[Rows], np.ndarray]  # rows -> (S, n, K) float64, a copy
-    where: Callable[[int, int, int | None], str]  # (member, row, column or None for all) -> "probs[2, 17]"
-    where_logits_go: str  # what to write if these are logits
+    where: Where
+    logits_hint: str  # what to write if these are logits
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a file predicts for N rows, before it is known what was true."""
+    """The predictions of a file for N rows, not yet joined with their targets."""
 
     form: str  # probabilities, logits, moments or samples
     shape: tuple[int, int, int]  # (S, N, K): members, rows, and classes or targets
     take: Callable[[Rows], Predictive]
-    names: tuple[str, ...] | None = None  # of the classes, where the file names them
+    names: tuple[str, ...] | None = None  # of the classes, if the file names them
 
     @property
     def task(self) -> str:
@@ -44,21 +46,21 @@ class Outputs:
 
 
 def probabilities(block: Block, names: tuple[str, ...] | None) -> Outputs:
-    """The outputs of class probabilities; one probability a row is that of the second of two classes."""
+    """Class probabilities; a single one per row is that of the second of two classes."""
 
     def take(rows: Rows) -> Predictive:
         values = block.read(rows)
         full = np.concatenate([1 - values, values], axis=-1) if values.shape[-1] == 1 else values
         try:
             return Predictive.from_probs(full)
-        except Misuse:  # it counts from the first of these rows, not of the file
-            raise bad_probability(values, block.where, rows, block.where_logits_go) from None
+        except Misuse:  # its message counts from the first of these rows, not of the file
+            raise bad_probability(values, block.where, rows, block.logits_hint) from None
 
     return Outputs("probabilities", full_shape(block), take, names)
 
 
 def logits(block: Block, names: tuple[str, ...] | None) -> Outputs:
-    """The outputs of logits, whose softmax are the probabilities; one logit a row is that of the second of two."""
+    """Logits; a single one per row is that of the second of two classes, against 0."""
 
     def take(rows: Rows) -> Predictive:
         values = block.read(rows)
@@ -71,33 +73,33 @@ def logits(block: Block, names: tuple[str, ...] | None) -> Outputs:
 
 
 def full_shape(block: Block) -> tuple[int, int, int]:
-    """The shape (S, N, K) with two classes where there is one number a row."""
+    """The shape (S, N, K), with K = 2 where there is one number per row."""
     members, rows, width = block.shape
     return members, rows, max(width, 2)
 
 
-def moments(mean: Block, spread: Block | float, *, squared: bool) -> Outputs:
-    """The outputs of Gaussian means with standard deviations, or variances (`squared`), or one for all rows."""
-    if isinstance(spread, Block) and spread.shape != mean.shape:
+def moments(mean: Block, noise: Block | float, *, squared: bool) -> Outputs:
+    """Gaussian means with standard deviations, or variances (`squared`): per row, or one number for all."""
+    if isinstance(noise, Block) and noise.shape != mean.shape:
         expected = "expected as many of each, or one number for all"
-        raise Misuse(f"{mean.name} is (S, N, K) = {mean.shape} but {spread.name} {spread.shape}: {expected}")
+        raise Misuse(f"{mean.name} is (S, N, K) = {mean.shape} but {noise.name} {noise.shape}: {expected}")
 
     def take(rows: Rows) -> Predictive:
         means = mean.read(rows)
-        given = spread.read(rows) if isinstance(spread, Block) else np.full_like(means, spread)
+        given = noise.read(rows) if isinstance(noise, Block) else np.full_like(means, noise)
         with np.errstate(invalid="ignore"):  # a negative variance becomes NaN and is refused
             stds = np.sqrt(given) if squared else given
         try:
             return Predictive.from_moments(means, stds)
         except Misuse:
-            place = spread.where if isinstance(spread, Block) else None
+            place = noise.where if isinstance(noise, Block) else None
             raise bad_moments((means, given), (mean.where, place), rows, squared=squared) from None
 
     return Outputs("moments", mean.shape, take)
 
 
 def samples(block: Block) -> Outputs:
-    """The outputs of S draws of y a row, as a mixture of S Gaussians of one width."""
+    """S samples of y per row, as a mixture of S Gaussians of one width (kernel density estimate)."""
     if block.shape[0] < 2:
         raise Misuse(f"{block.name} has one draw of y a row: expected several, or mean and std")
 
@@ -113,15 +115,95 @@ def samples(block: Block) -> Outputs:
 def kernels(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centres and widths (S, N, K) of Gaussians whose mixture has the mean and the variance of the draws (S, N, K).
 
-    The width is h = 1.06 std S^(-1/5), Silverman's rule. A mixture of kernels around the draws themselves would
-    have the variance var + h^2, so the centres are drawn towards their mean by the factor a = sqrt(1 - h^2 / var).
-    Variances are divided by S, as those of members are. The rule is meant for one smooth peak: it widens the
-    peaks of a distribution that has several.
+    The width is h = 1.06 std S^(-1/5), Silverman's rule. Kernels centred at the draws would have the variance var +
+    h^2, so the centres are shrunk towards their mean by the factor sqrt(1 - h^2 / var). Variances are divided by S, as
+    those of members are. The rule assumes a unimodal density and oversmooths multimodal ones.
 
     >>> centres, widths = kernels(np.array([[[-1.0]], [[1.0]]]))
     >>> bool(np.isclose(centres.var() + widths[0, 0, 0] ** 2, 1))
     True
     """
     mean, std = draws.mean(0), draws.std(0)
-    share = SILVERMAN**2 * len(draws) ** -0.4  # h^2 / var, below one from two draws on
-    return mean + np.sqrt(1 - share) * (draws - mean), np.broadcast_to(np.sqrt(share) * std, draws.shape).copy()
+    ratio = SILVERMAN**2 * len(draws) ** -0.4  # h^2 / var, below one from two draws on
+    return mean + np.sqrt(1 - ratio) * (draws - mean), np.broadcast_to(np.sqrt(ratio) * std, draws.shape).copy()
+
+
+# Refusals of rows that are no predictions: where, what was found, what to write instead
+
+
+def row_in_file(rows: Rows, place: int) -> int:
+    """The index in the file, from 0, of the row at index `place` among the rows read."""
+    return int(rows.start or 0) + place if isinstance(rows, slice) else int(rows[place])
+
+
+def first(bad: np.ndarray) -> tuple[int, int, int]:
+    """The index (member, row, column) of the first true entry of a mask (S, n, K), by row first."""
+    row = int(bad.any((0, 2)).argmax())
+    member = int(bad[:, row].any(-1).argmax())
+    return member, row, int(bad[member, row].argmax())
+
+
+def entry_name(where: Where, rows: Rows, spot: tuple[int, int, int]) -> str:
+    """The name of one entry in its file."""
+    member, place, column = spot
+    return where(member, row_in_file(rows, place), column)
+
+
+def bad_probability(values: np.ndarray, where: Where, rows: Rows, logits_hint: str) -> Misuse:
+    """The refusal of the first row of (S, n, K) that is no distribution, or of (S, n, 1) that is not in 0..1."""
+    single = values.shape[-1] == 1
+    sums = np.ones((*values.shape[:2], 1)) if single else values.sum(-1, keepdims=True)
+    wrong = ~np.isfinite(values) | (values < 0) | (single & (values > 1))
+    member, place, _ = first(wrong | ~(np.abs(sums - 1) <= SUM_TOLERANCE))
+    row, number = values[member, place], row_in_file(rows, place)
+    if wrong[member, place].any():
+        column = int(wrong[member, place].argmax())
+        hint = f"; {logits_hint}" if np.isfinite(row[column]) else ""
+        return Misuse(f"{where(member, number, column)} is {row[column]:.6g}: expected 0 to 1{hint}")
+    total = sums[member, place, 0]
+    hint = sum_hint(row, total, logits_hint)
+    return Misuse(f"{where(member, number, None)} sums to {total:.6g}: expected probabilities that sum to 1; {hint}")
+
+
+def sum_hint(row: np.ndarray, total: float, logits_hint: str) -> str:
+    """Advice on non-negative numbers (K,) that do not sum to one."""
+    if abs(total - 100) < 1:
+        return "these look like per cent, divide them by 100"
+    if row.max() > 1:
+        return logits_hint
+    return "divide each row by its sum if exactly one class is true of it"
+
+
+def bad_logit(values: np.ndarray, where: Where, rows: Rows) -> Misuse:
+    """The refusal of the first logit of (S, n, K) that is not finite."""
+    spot = first(~np.isfinite(values))
+    hint = "; write the logarithm of zero as -700" if values[spot] == -np.inf else ""
+    return Misuse(f"{entry_name(where, rows, spot)} is {values[spot]}: {FINITE}{hint}")
+
+
+def bad_moments(
+    values: tuple[np.ndarray, np.ndarray], where: tuple[Where, Where | None], rows: Rows, *, squared: bool
+) -> Misuse:
+    """The refusal of the first mean of (S, n, K) that is not finite, or of the first std that is not positive."""
+    means, noises = values
+    if not np.isfinite(means).all():
+        spot = first(~np.isfinite(means))
+        return Misuse(f"{entry_name(where[0], rows, spot)} is {means[spot]}: {FINITE}")
+    spot = first(~(np.isfinite(noises) & (noises > 0)))
+    name = entry_name(where[1], rows, spot) if where[1] else "the standard deviation or variance of all rows"
+    noise = "variance" if squared else "standard deviation"
+    hint = "without one take that of the errors on other data"
+    return Misuse(f"{name} is {noises[spot]:.6g}: expected a positive {noise} of the prediction's error; {hint}")
+
+
+def bad_sample(values: np.ndarray, where: Where, rows: Rows) -> Misuse:
+    """The refusal of the first sample of (S, n, K) that is not finite, or of the first row of equal samples."""
+    if not np.isfinite(values).all():
+        spot = first(~np.isfinite(values))
+        return Misuse(f"{entry_name(where, rows, spot)} is {values[spot]}: {FINITE}")
+    spot = first((values.max(0) == values.min(0))[None])
+    number = row_in_file(rows, spot[1]) + 1
+    return Misuse(
+        f"all {len(values)} samples of row {number} are {values[0, spot[1], spot[2]]:.6g}: expected draws of y "
+        "that differ; add the noise of y to draws of its mean"
+    )

@@ -1,4 +1,4 @@
-"""`murmur audit`: how far to trust predictions that anything made."""
+"""`murmur audit`: evaluation of the predictions of any model."""
 
 import math
 from pathlib import Path
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from murmuration.audit import Predictions
     from murmuration.evaluation import Assessment
     from murmuration.metrics.groups import GroupScores
+    from murmuration.posthoc import PostHocConfig
 
 HELP = help_text(
-    "Report how far predictions can be trusted, whatever made them: scores with intervals, reliability, sets that hold "
-    "the truth, what declining would gain, groups that fare worse, and what would help. A .npz holds probs (N, K) or "
-    "(S, N, K) of S members, or logits, or mean and std, or samples (S, N), and y; a .csv or .parquet the columns "
-    "prob_<class> and label, or mean, std and y. Several files on the same rows are compared with paired tests. Half "
-    "of the rows teach a calibrator and sets, the other half shows what they are worth.",
+    "Evaluate the predictions of any model: scores with confidence intervals, calibration, conformal coverage, "
+    "selective prediction, and scores by group. A .npz holds probs (N, K) or (S, N, K) of S members, or logits, or "
+    "mean and std, or samples (S, N), and y; a .csv or .parquet the columns prob_<class> and label, or mean, std and "
+    "y. Several files on the same rows are compared with paired tests. A calibrator and conformal sets are fitted on "
+    "half of the rows and evaluated on the other half.",
     "murmur audit predictions.npz",
     "murmur audit forest.csv boosting.csv --group region",
     "murmur audit predictions.csv --label outcome --out audit.html",
@@ -34,11 +35,11 @@ def audit(
     files: Annotated[list[str], typer.Argument(help="One or more .npz, .npy, .csv or .parquet files.", metavar="FILE")],
     labels: Annotated[
         str | None,
-        typer.Option(help="What was true, where FILE does not say: .csv, .npz, .npy or text.", metavar="FILE"),
+        typer.Option(help="File of the labels, if FILE has none: .csv, .npz, .npy or text.", metavar="FILE"),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Column or array of what was true.", metavar="NAME")] = None,
+    label: Annotated[str | None, typer.Option(help="Column or array of the labels.", metavar="NAME")] = None,
     group: Annotated[
-        list[str] | None, typer.Option(help="Column of groups to tell apart; again for more.", metavar="NAME")
+        list[str] | None, typer.Option(help="Column of groups to score separately; again for more.", metavar="NAME")
     ] = None,
     task: Annotated[
         str | None, typer.Option(help="classification or regression, if it cannot be told.", metavar="TASK")
@@ -50,7 +51,7 @@ def audit(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Report how far anyone's predictions can be trusted."""
+    """Evaluate the predictions of any model."""
     from murmuration.audit import open_predictions
     from murmuration.cli.writers import writable
 
@@ -63,44 +64,44 @@ def audit(
     with counting_bar("audit", as_json) as show:
         for turn, each in enumerate(opened):
             show(each.name, turn, len(opened))
-            assessments.append(judged_with(each, config))
+            assessments.append(evaluate_with(each, config))
     conclude(path, assessments, as_json=as_json)
 
 
 def beside(file: Path) -> Path:
-    """Where the report goes when nobody says: next to the file, replacing an earlier one."""
+    """The default path of the report: next to the file, replacing an earlier one."""
     return file.with_name(f"{file.stem}-audit.html")
 
 
 def check_names(files: list[str]) -> None:
-    """Refuse files that a table could not tell apart."""
+    """Refuse files of the same name: a table could not tell them apart."""
     seen: dict[str, str] = {}
     for file in files:
         name = Path(file).stem
         if name in seen:
-            told = f"'{seen[name]}' and '{file}' would both be called '{name}' in the table"
-            raise Misuse(f"{told}: give each file once, under a name of its own")
+            both = f"'{seen[name]}' and '{file}' would both be called '{name}' in the table"
+            raise Misuse(f"{both}: give each file once, under a name of its own")
         seen[name] = file
 
 
 def check_alike(opened: list["Predictions"]) -> None:
-    """Refuse files that cannot be compared, since they are of other rows."""
+    """Refuse files that predict different rows."""
     from murmuration.audit import check_same_targets
 
     for each in opened[1:]:
         check_same_targets(opened[0], each)
 
 
-def judged_with(predictions: "Predictions", config: Any) -> "Assessment":
-    from murmuration.audit import judged
-    from murmuration.posthoc.fit import check_config
+def evaluate_with(predictions: "Predictions", config: "PostHocConfig") -> "Assessment":
+    from murmuration.audit import evaluate_predictions
+    from murmuration.posthoc import check_config
 
     check_config(config, predictions.task)
-    return judged(predictions, config)
+    return evaluate_predictions(predictions, config)
 
 
 def conclude(path: Path, assessments: list["Assessment"], *, as_json: bool) -> None:
-    """Write the report, and print the record or tables and sentences that say the same."""
+    """Write the report, and print the record as JSON or as tables and sentences."""
     from murmuration.cli.closing import show_scores, write_found
     from murmuration.reports.bridge import report_of, this_command
     from murmuration.reports.findings import differences
@@ -134,7 +135,7 @@ def show_groups(assessments: list["Assessment"]) -> None:
 
 
 def show_grouping(column: str, found: list[tuple[str, "GroupScores"]], task: Any, *, named: bool) -> None:
-    """The main scores in the groups of one column, and which are worse off than the rest, if any."""
+    """The main scores in the groups of one column, and which groups are significantly worse than the rest."""
     from murmuration.cli.closing import heading
     from murmuration.metrics import shown_in
     from murmuration.reports.wording import number

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from audit_files import refusal
+from prediction_files import refusal
 
 HALF = np.full((4, 2), 0.5)
 Y = [0, 1, 1, 0]
@@ -119,7 +119,7 @@ ARRAYS = {
     "var-negative": ({"mean": [1.0, 2, 3, 4], "var": [1.0, -1, 1, 1], "y": Y}, r"var\[1\] is -1: .* positive variance"),
     "one-std": (
         {"mean": [1.0, 2, 3, 4], "std": -1.0, "y": Y},
-        r"the one spread for all rows is -1: expected a positive",
+        r"the standard deviation or variance of all rows is -1: expected a positive",
     ),
     "mean-nan": ({"mean": [1.0, 2, np.nan, 4], "std": 1.0, "y": Y}, r"mean\[2\] is nan: expected a finite number"),
     "std-shape": (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from audit_files import refusal
+from prediction_files import refusal
 
 from murmuration.audit import open_predictions
 from murmuration.errors import Failure, Misuse
@@ -64,11 +64,11 @@ TABLES = {
         r"quantiles \(q05, q_0.5, quantile_95\) are not read: expected columns mean and std instead",
     ),
     "nothing": ({"score": ["x"], "y": ["a"]}, r"no predictions: expected columns prob_<class> or prob .*; found score"),
-    "no-std": ({"predicted": [0.5], "y": [1.0]}, r"column 'predicted' but none of its spread: expected std beside it"),
+    "no-std": ({"predicted": [0.5], "y": [1.0]}, r"column 'predicted' but not its std: expected std beside it"),
     "std": ({"mean": [0.5], "std": [0.0], "y": [1.0]}, r"row 1 of column std is 0: expected a positive standard"),
     "both": (
         {"prob_a": [0.5], "prob_b": [0.5], "mean": [1.0], "std": [1.0], "y": ["a"]},
-        r"columns of class probabilities and also a mean with its spread: say which, task=TASK \(--task\)",
+        r"columns of class probabilities and also a mean with its std: say which, task=TASK \(--task\)",
     ),
     "member": (
         {"m0_prob_a": [0.5], "m0_prob_b": [0.5], "m1_prob_a": [0.5], "y": ["a"]},
@@ -241,5 +241,5 @@ def test_tables_and_labels_of_different_lengths(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [[], [2, 1], [0, 4], [-1, 2], [0.5], [1, 1]])
 def test_rows_that_cannot_be_read(tmp_path: Path, rows: list[float]) -> None:
     np.savez(tmp_path / "x.npz", probs=HALF, y=Y)
-    with pytest.raises(Misuse, match=r"rows of 'x': expected indices from 0 to 3 in rising order"):
+    with pytest.raises(Misuse, match=r"rows of 'x': expected indices from 0 to 3 in increasing order"):
         open_predictions(tmp_path / "x.npz").rows_at(np.array(rows))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from audit_files import joined, saved, some_probs
+from prediction_files import joined, saved, some_probs
 
 from murmuration.audit import Predictions, check_same_targets, open_predictions
 from murmuration.audit.predictions import MOST_ROWS

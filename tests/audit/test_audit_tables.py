@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from audit_files import RNG, joined, saved, some_probs
+from prediction_files import RNG, joined, saved, some_probs
 
 from murmuration.audit import check_same_targets, open_predictions
 from murmuration.cli import writers

@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from audit_files import saved
 from prediction_factories import made_classes, made_numbers
+from prediction_files import saved
 
 import murmuration as mm
-from murmuration.audit import judging, open_predictions
-from murmuration.audit.judging import judged
+from murmuration.audit import evaluate, evaluate_predictions, open_predictions
 from murmuration.evaluation import Assessment
 from murmuration.metrics import paired_test
 from murmuration.posthoc import PostHocConfig
@@ -29,7 +28,7 @@ def triples(scores: dict) -> dict:
 
 
 def halves(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that teach and those that judge: two random halves, each in order."""
+    """The rows to fit on and those to evaluate on: two random halves, each in order."""
     order = np.random.default_rng(0).permutation(count)
     return np.sort(order[: count // 2]), np.sort(order[count // 2 : 2 * (count // 2)])
 
@@ -41,7 +40,7 @@ def distorted() -> tuple[Predictive, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def found(distorted, tmp_path_factory) -> Assessment:
-    return judged(open_predictions(file_of(tmp_path_factory.mktemp("audit"), *distorted)))
+    return evaluate_predictions(open_predictions(file_of(tmp_path_factory.mktemp("audit"), *distorted)))
 
 
 def test_scores_are_those_of_the_arrays(found, distorted):
@@ -68,12 +67,12 @@ def test_a_planted_temperature_is_found_and_would_help(found):
 
 
 def test_what_is_sound_is_left_alone(tmp_path):
-    sound = judged(open_predictions(file_of(tmp_path, *made_classes(2000, seed=4))))
+    sound = evaluate_predictions(open_predictions(file_of(tmp_path, *made_classes(2000, seed=4))))
     assert sound.guard.calibrator.temperature == pytest.approx(1.0, abs=0.2)  # type: ignore[union-attr]
     assert "by no more than chance explains" in about_calibrator(sound, "the model")
 
 
-def test_posthoc_are_judged_on_rows_that_taught_nothing(found, distorted):
+def test_posthoc_steps_are_evaluated_on_other_rows(found, distorted):
     pred, y = distorted
     taught, tried = halves(3001)
     guard = fit_posthoc(Predictive(pred.outputs[:, taught], pred.likelihood), y[taught])
@@ -89,16 +88,18 @@ def test_posthoc_are_judged_on_rows_that_taught_nothing(found, distorted):
     assert not any(each.broken for each in found.sets[:3])
 
 
-def test_no_more_rows_than_needed_teach_and_judge(distorted, tmp_path, monkeypatch):
-    monkeypatch.setattr(judging, "TAUGHT", 100)
-    few = judged(open_predictions(file_of(tmp_path, *distorted)))
+def test_no_more_rows_than_needed_are_used(distorted, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluate, "MOST_ROWS", 100)
+    few = evaluate_predictions(open_predictions(file_of(tmp_path, *distorted)))
     assert (few.guard.calibrator_examples, few.guard.rule_examples) == (50, 50)  # type: ignore[union-attr]
     assert few.before.inputs == 100  # type: ignore[union-attr]
     assert few.evaluation.inputs == 3001
 
 
 def test_the_config_is_used(distorted, tmp_path):
-    few = judged(open_predictions(file_of(tmp_path, *distorted)), PostHocConfig("none", coverage=0.7, conformal="aps"))
+    few = evaluate_predictions(
+        open_predictions(file_of(tmp_path, *distorted)), PostHocConfig("none", coverage=0.7, conformal="aps")
+    )
     assert few.guard.calibrator is None  # type: ignore[union-attr]
     assert few.after is None
     assert (few.sets[0].method, few.sets[0].level) == ("aps", 0.7)
@@ -110,7 +111,7 @@ def test_a_planted_group_is_named_and_its_sets_are_looked_at(tmp_path):
     site = np.where(np.arange(2000) % 5 == 0, "north", "south")
     labels = y.copy()
     labels[site == "north"] = np.random.default_rng(3).integers(0, 4, 400)  # there, predictions say nothing
-    found = judged(open_predictions(file_of(tmp_path, pred, labels, site=site), groups=["site"]))
+    found = evaluate_predictions(open_predictions(file_of(tmp_path, pred, labels, site=site), groups=["site"]))
     north, south = found.groups["site"]
     assert (north.value, north.examples, north.worse) == ("north", 400, True)
     assert (south.value, south.examples, south.worse) == ("south", 1600, False)
@@ -135,7 +136,7 @@ def test_a_planted_group_is_named_and_its_sets_are_looked_at(tmp_path):
 def test_groups_that_are_alike_are_not_called_worse(tmp_path):
     pred, y = made_classes(1000, seed=8)
     site = np.array(list("abcd"))[np.arange(1000) % 4]
-    found = judged(open_predictions(file_of(tmp_path, pred, y, site=site), groups=["site"]))
+    found = evaluate_predictions(open_predictions(file_of(tmp_path, pred, y, site=site), groups=["site"]))
     assert [each.value for each in found.groups["site"]] == list("abcd")
     assert about_groups(found, "the model") == ""
 
@@ -143,7 +144,7 @@ def test_groups_that_are_alike_are_not_called_worse(tmp_path):
 @pytest.mark.parametrize(("rows", "guarded"), [(39, False), (40, True)])
 def test_few_rows_have_scores_and_no_posthoc(tmp_path, rows, guarded):
     pred, y = made_classes(rows)
-    found = judged(open_predictions(file_of(tmp_path, pred, y)))
+    found = evaluate_predictions(open_predictions(file_of(tmp_path, pred, y)))
     assert triples(found.scores) == triples(mm.score(pred, y))
     assert (found.guard is not None) == guarded
     assert (found.before is not None) == guarded
@@ -152,10 +153,10 @@ def test_few_rows_have_scores_and_no_posthoc(tmp_path, rows, guarded):
 
 
 @pytest.mark.parametrize("targets", [1, 2])
-def test_numbers_are_judged_alike(tmp_path, targets):
+def test_regression_is_evaluated_alike(tmp_path, targets):
     pred, y = made_numbers(1200, targets=targets, distortion=0.4)
     path = saved(tmp_path / "n.npz", mean=pred.member_mean.numpy(), std=pred.member_var.sqrt().numpy(), y=y)
-    found = judged(open_predictions(path))
+    found = evaluate_predictions(open_predictions(path))
     assert found.exam.task == "regression"
     scores = mm.score(pred, y)
     assert {name: float(score) for name, score in found.scores.items()} == pytest.approx(

@@ -5,7 +5,7 @@ import tempfile
 import numpy as np
 import pytest
 import torch
-from audit_files import RNG, joined, saved, some_probs
+from prediction_files import RNG, joined, saved, some_probs
 
 from murmuration.audit import open_predictions
 from murmuration.audit.outputs import kernels

@@ -1,4 +1,4 @@
-"""What was true of every row: labels or numbers, and the groups rows belong to; from the file itself or another."""
+"""Targets and groups of every row, from the file of the predictions or another one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ TRUTH_VALUES = {"False": "0", "True": "1"}
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedValues:
     """Values by name: the arrays of an archive, the columns of a table, the lines of a text."""
 
     noun: str  # array, column
@@ -25,12 +25,12 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Truth:
-    """What was true of every row, as found: texts, labels or numbers (N,), or numbers (N, K)."""
+class Targets:
+    """The targets of every row as found: labels as text or numbers (N,), or values (N, K)."""
 
     name: str  # "column label", "array y"
     values: np.ndarray
-    sources: tuple[str, ...]  # the names it was read from, if in the file of the predictions
+    sources: tuple[str, ...]  # the names they were read from, if in the file of the predictions
 
     @property
     def rows(self) -> int:
@@ -38,27 +38,27 @@ class Truth:
 
 
 def names_among(known: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """Those of the known names that are there, in the order they are known."""
+    """The known names that occur, in the order of `known`."""
     return tuple(name for name in known if name in names)
 
 
-def find(source: Named, name: str, what: str) -> str:
-    """The name, if the source has it; else the nearest is suggested."""
+def find(source: NamedValues, name: str, what: str) -> str:
+    """The name, if the source has it; the refusal suggests the nearest one."""
     if name in source.names:
         return name
     raise Misuse(f"no {source.noun} '{name}' for the {what}: {nearest(name, source.names)}found {listed(source.names)}")
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """The question whether the nearest known name was meant, if one is near."""
+    """The question "did you mean ...?" with the nearest known name, or nothing."""
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean '{near[0]}'? " if near else ""
 
 
-def read_truth(source: Named, label: str | None, targets: tuple[str, ...], *, alone: bool) -> Truth:
-    """What was true, from the names given, or the usual ones, or those of the targets that are predicted.
+def read_targets(source: NamedValues, label: str | None, targets: tuple[str, ...], *, alone: bool) -> Targets:
+    """The targets under the given names, or the usual ones, or the names of the predicted targets.
 
-    `alone` says that the source is a file of labels, where the only name there is will do.
+    `alone`: the source is a file of labels, and its only column or array is taken whatever its name.
     """
     if label is not None:
         chosen = (label,) if label in source.names else tuple(part.strip() for part in label.split(","))
@@ -78,22 +78,22 @@ def read_truth(source: Named, label: str | None, targets: tuple[str, ...], *, al
     )
 
 
-def joined(source: Named, names: tuple[str, ...]) -> Truth:
-    """One or several columns of truth, side by side."""
-    said = f"{source.noun} {', '.join(names)}"
+def joined(source: NamedValues, names: tuple[str, ...]) -> Targets:
+    """One or several columns of targets, side by side."""
+    what = f"{source.noun} {', '.join(names)}"
     found = [source.values(name) for name in names]
     for values in found:
         if not values.ndim or not values.size:
-            raise Misuse(f"{said} of shape {values.shape}: expected at least one row")
-        refuse_missing(values, said)
+            raise Misuse(f"{what} of shape {values.shape}: expected at least one row")
+        refuse_missing(values, what)
     if len(found) == 1:
-        return Truth(said, found[0], names)
+        return Targets(what, found[0], names)
     if len({values.shape for values in found}) > 1 or found[0].ndim > 1:
-        raise Misuse(f"{said} of shapes {listed(str(values.shape) for values in found)}: expected one value a row each")
-    return Truth(said, np.concatenate([numbers(values, said) for values in found], axis=1), names)
+        raise Misuse(f"{what} of shapes {listed(str(values.shape) for values in found)}: expected one value a row each")
+    return Targets(what, np.concatenate([as_values(values, what) for values in found], axis=1), names)
 
 
-def numbers(values: np.ndarray, name: str) -> np.ndarray:
+def as_values(values: np.ndarray, name: str) -> np.ndarray:
     """Targets (N, K) float64 of numbers or texts of numbers (N,) or (N, K), all finite."""
     if values.dtype.kind not in "iufb":
         texts = values.ravel().tolist()
@@ -107,23 +107,23 @@ def numbers(values: np.ndarray, name: str) -> np.ndarray:
     return found
 
 
-def checked_numbers(truth: Truth, width: int) -> np.ndarray:
-    """The true values (N, K) of as many targets as are predicted."""
-    found = numbers(truth.values, truth.name)
+def checked_values(targets: Targets, width: int) -> np.ndarray:
+    """The values (N, K) of as many targets as are predicted."""
+    found = as_values(targets.values, targets.name)
     if found.shape[1] != width:
-        raise Misuse(f"{truth.name} has {found.shape[1]} targets but {width} are predicted: expected as many")
+        raise Misuse(f"{targets.name} has {found.shape[1]} targets but {width} are predicted: expected as many")
     return found
 
 
-def checked_labels(truth: Truth, classes: tuple[str, ...], *, named: bool) -> np.ndarray:
-    """The index (N,) of every true class: labels are names of classes, or else 0, 1, ... in their order.
+def checked_labels(targets: Targets, classes: tuple[str, ...], *, named: bool) -> np.ndarray:
+    """The class index (N,) of every label: labels are names of classes, or else 0, 1, ... in their order.
 
-    Names win: where classes are named 1 and 2, the label 1 is the first class.
+    Names take precedence: with classes named 1 and 2, the label 1 is the first class.
     """
-    values = truth.values
+    values = targets.values
     if values.ndim == 2 and values.shape[1] != 1:
         raise Misuse(
-            f"{truth.name} of shape {values.shape}: expected one label a row; write y.argmax(1) of one-hot rows"
+            f"{targets.name} of shape {values.shape}: expected one label a row; write y.argmax(1) of one-hot rows"
         )
     levels, places = label_names(values, None)
     index = {name: i for i, name in enumerate(classes)}
@@ -131,47 +131,47 @@ def checked_labels(truth: Truth, classes: tuple[str, ...], *, named: bool) -> np
         numbered = {str(i): i for i in range(len(classes))}
         plain = [TRUTH_VALUES.get(level, level) for level in levels]
         if not set(plain) <= set(numbered):
-            raise unknown_label(truth, levels, places, classes, named=named)
+            raise unknown_label(targets, levels, places, classes, named=named)
         levels, index = plain, numbered
     return np.array([index[level] for level in levels], dtype=np.int64)[places]
 
 
 def unknown_label(
-    truth: Truth, levels: list[str], places: np.ndarray, classes: tuple[str, ...], *, named: bool
+    targets: Targets, levels: list[str], places: np.ndarray, classes: tuple[str, ...], *, named: bool
 ) -> Misuse:
     """The refusal of the first label that is neither the name of a class nor its number."""
     wrong = np.array([level not in classes for level in levels])[places]
     row = int(wrong.argmax())
     level = levels[places[row]]
-    said = f"label '{level}' (row {row + 1}) of {truth.name}"
+    what = f"label '{level}' (row {row + 1}) of {targets.name}"
     if named:
-        return Misuse(f"{said} is not among the classes: {nearest(level, classes)}Known: {listed(classes)}")
+        return Misuse(f"{what} is not among the classes: {nearest(level, classes)}Known: {listed(classes)}")
     hint = "or an array names that names the classes in their order"
-    return Misuse(f"{said}: expected 0 to {len(classes) - 1} for {len(classes)} classes, {hint}")
+    return Misuse(f"{what}: expected 0 to {len(classes) - 1} for {len(classes)} classes, {hint}")
 
 
-def read_groups(sources: Sequence[Named], asked: Sequence[str], rows: int) -> dict[str, np.ndarray]:
-    """The text (N,) of every row's group, by the name of the grouping; the first source that has it is asked."""
+def read_groups(sources: Sequence[NamedValues], asked: Sequence[str], rows: int) -> dict[str, np.ndarray]:
+    """The group (N,) of every row as text, by column name; from the first source that has the column."""
     if not asked:
         asked = names_among(GROUPS, sources[0].names)
     holders = {name: next((s for s in sources if name in s.names), sources[-1]) for name in asked}
     return {name: group_texts(source, find(source, name, "groups"), rows) for name, source in holders.items()}
 
 
-def group_texts(source: Named, name: str, rows: int) -> np.ndarray:
-    """The groups (N,) of one grouping as texts; where there is none, 'missing'."""
-    values, said = source.values(name), f"{source.noun} {name}"
+def group_texts(source: NamedValues, name: str, rows: int) -> np.ndarray:
+    """The groups (N,) of one column as text; 'missing' where there is none."""
+    values, what = source.values(name), f"{source.noun} {name}"
     if values.shape != (rows,):
-        raise Misuse(f"{said} of shape {values.shape} for the groups: expected ({rows},), one a row")
+        raise Misuse(f"{what} of shape {values.shape} for the groups: expected ({rows},), one a row")
     if values.dtype.kind == "f":
         rough = np.isfinite(values) & (values % 1 != 0)
         if rough.any():
             row = int(rough.argmax())
-            raise Misuse(f"{said} holds {values[row]:g} in row {row + 1}: expected texts or whole numbers for groups")
+            raise Misuse(f"{what} holds {values[row]:g} in row {row + 1}: expected texts or whole numbers for groups")
     if values.dtype.kind == "O":
         values = np.array(["missing" if value is None else value for value in values.tolist()], dtype=str)
     levels, places = np.unique(values, return_inverse=True)
     if len(levels) > MOST_GROUPS:
-        raise Misuse(f"{said} has {len(levels)} distinct values: expected at most {MOST_GROUPS} groups; bin them first")
+        raise Misuse(f"{what} has {len(levels)} distinct values: expected at most {MOST_GROUPS} groups; bin them first")
     texts = ["missing" if level != level else as_text(level) for level in levels]
     return np.array(texts, dtype=str)[places.reshape(-1)]

@@ -1,4 +1,4 @@
-"""Which columns of a `.csv` or `.parquet` table are the predictions. Tables are read whole, 8 bytes a number."""
+"""Predictions in a `.csv` or `.parquet` table: which columns. Tables are read whole, 8 bytes a number."""
 
 import csv
 import re
@@ -9,19 +9,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from murmuration.audit.checks import Rows
 from murmuration.audit.outputs import (
     MEANS,
     STDS,
     VARIANCES,
-    WITHOUT_SPREAD,
+    WITHOUT_NOISE,
     Block,
     Outputs,
+    Rows,
     logits,
     moments,
     probabilities,
 )
-from murmuration.audit.truth import Truth, names_among
+from murmuration.audit.targets import Targets, names_among
 from murmuration.data.columns import is_numeric, to_numbers
 from murmuration.data.raw import LoadOptions
 from murmuration.data.tables import SEPARATORS, one_target, read_csv, read_parquet, table_raw
@@ -33,10 +33,10 @@ PROBABILITY, LOGIT = ("prob_", "proba_", "p_"), ("logit_",)  # before the name o
 SECOND_OF_TWO = ("prob", "probability", "proba")
 MEMBER = re.compile(r"(?:m|member_?)(\d+)_(.+)")
 QUANTILE = re.compile(r"(?:q|quantile|pctl|percentile)_?\d*\.?\d+%?", re.IGNORECASE)
-WHERE_LOGITS_GO = "if these are logits, name the columns logit_<class>"
+LOGITS_HINT = "if these are logits, name the columns logit_<class>"
 EXPECTED = {"classification": "prob_<class> or prob", "regression": "mean and std"}
 
-Members = Mapping[int, Mapping[str, str]]  # member -> what it says, without its prefix -> name of the column
+Members = Mapping[int, Mapping[str, str]]  # member -> column name without the member's prefix -> column name
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,16 @@ def refuse_repeated(path: Path) -> None:
         raise Misuse(f"two columns '{twice}': expected every name once")
 
 
-def sheet_outputs(sheet: Sheet, truth: Truth, taken: tuple[str, ...], task: str | None) -> Outputs:
-    """What a table predicts for the rows whose truth is known; `taken` columns hold something else."""
-    if len(sheet.table) != truth.rows:
-        raise Misuse(f"the table has {len(sheet.table)} rows, but {truth.name} has {truth.rows}: expected as many")
+def sheet_outputs(sheet: Sheet, targets: Targets, taken: tuple[str, ...], task: str | None) -> Outputs:
+    """The predictions of a table for the rows of the targets; `taken` columns hold something else."""
+    if len(sheet.table) != targets.rows:
+        raise Misuse(f"the table has {len(sheet.table)} rows, but {targets.name} has {targets.rows}: expected as many")
     names = tuple(name for name in sheet.names if name not in taken)
     members = members_among(names)
-    found = None if task == "regression" else class_outputs(sheet, members, truth)
+    found = None if task == "regression" else class_outputs(sheet, members, targets)
     numbers = None if task == "classification" else number_outputs(sheet, members, strict=found is None)
     if found and numbers and task is None:
-        raise Misuse("columns of class probabilities and also a mean with its spread: say which, task=TASK (--task)")
+        raise Misuse("columns of class probabilities and also a mean with its std: say which, task=TASK (--task)")
     if not (found or numbers):
         raise no_predictions(names, task)
     return found or numbers  # type: ignore[return-value]
@@ -109,40 +109,40 @@ def members_among(names: Sequence[str]) -> Members:
         if match := MEMBER.fullmatch(name):
             found.setdefault(int(match[1]), {})[match[2]] = name
     predicting = {
-        m: said for m, said in found.items() if prefixed(said, PROBABILITY + LOGIT) or names_among(MEANS, list(said))
+        m: own for m, own in found.items() if prefixed(own, PROBABILITY + LOGIT) or names_among(MEANS, list(own))
     }
     return dict(sorted(predicting.items())) or {0: {name: name for name in names}}
 
 
 def prefixed(names: Sequence[str] | Mapping[str, str], prefixes: Sequence[str]) -> tuple[str, ...]:
-    """The names that begin with the first of the prefixes that any begins with."""
+    """The names with the first prefix that occurs."""
     for prefix in prefixes:
         if found := tuple(name for name in names if name.startswith(prefix) and name != prefix):
             return found
     return ()
 
 
-def class_outputs(sheet: Sheet, members: Members, truth: Truth) -> Outputs | None:
+def class_outputs(sheet: Sheet, members: Members, targets: Targets) -> Outputs | None:
     """The class probabilities or logits of a table, if it has any."""
-    said = next(iter(members.values()))
+    columns = next(iter(members.values()))
     for kind, prefixes in ((probabilities, PROBABILITY), (logits, LOGIT)):
-        if found := prefixed(said, prefixes):
+        if found := prefixed(columns, prefixes):
             classes = tuple(whole_number(name.split("_", 1)[1]) for name in found)
             if len(found) == 1:
                 raise Misuse(
-                    f"column '{said[found[0]]}' is for only one class: expected two or more; if it is the larger "
+                    f"column '{columns[found[0]]}' is for only one class: expected two or more; if it is the larger "
                     "of two labels name it prob"
                 )
             return kind(column_block(sheet, members, found), classes)
-    if single := names_among(SECOND_OF_TWO, tuple(said)):
-        return probabilities(column_block(sheet, members, single[:1]), two_classes(truth, single[0]))
-    if named := named_like_labels(sheet, tuple(said), truth):
+    if single := names_among(SECOND_OF_TWO, tuple(columns)):
+        return probabilities(column_block(sheet, members, single[:1]), two_classes(targets, single[0]))
+    if named := named_like_labels(sheet, tuple(columns), targets):
         return probabilities(column_block(sheet, members, named), tuple(map(whole_number, named)))
     return None
 
 
 def whole_number(name: str) -> str:
-    """The name of a class as labels are spelt: 1 for 1.0.
+    """The name of a class spelt like labels: 1 for 1.0.
 
     >>> whole_number("1.0"), whole_number("1.5"), whole_number("cat")
     ('1', '1.5', 'cat')
@@ -150,24 +150,24 @@ def whole_number(name: str) -> str:
     return name[:-2] if re.fullmatch(r"-?\d+\.0", name) else name
 
 
-def two_classes(truth: Truth, name: str) -> tuple[str, ...]:
-    """The two labels that occur, the larger last."""
-    levels = sort_names(label_names(truth.values, None)[0])
+def two_classes(targets: Targets, name: str) -> tuple[str, ...]:
+    """The two labels that occur, in order."""
+    levels = sort_names(label_names(targets.values, None)[0])
     if len(levels) != 2:
-        few = f"{truth.name} has {len(levels)} distinct labels ({listed(levels, most=5)})"
+        few = f"{targets.name} has {len(levels)} distinct labels ({listed(levels, most=5)})"
         raise Misuse(f"column '{name}' is the probability of one of two classes but {few}: write columns prob_<class>")
     return levels
 
 
-def named_like_labels(sheet: Sheet, names: tuple[str, ...], truth: Truth) -> tuple[str, ...]:
-    """All columns of numbers, if they are named like the labels.
+def named_like_labels(sheet: Sheet, names: tuple[str, ...], targets: Targets) -> tuple[str, ...]:
+    """All numeric columns, if they are named like the labels.
 
-    A class may have a column and no label, if the numbers of the first row sum to one all the same.
+    A class without a label may have a column, if the first row sums to one.
     """
-    if truth.values.ndim > 1 or truth.values.dtype.kind == "f":
+    if targets.values.ndim > 1 or targets.values.dtype.kind == "f":
         return ()
     found = tuple(name for name in names if is_numeric(sheet.table[name]))
-    levels, named = set(label_names(truth.values, None)[0]), set(map(whole_number, found))
+    levels, named = set(label_names(targets.values, None)[0]), set(map(whole_number, found))
     if len(found) < 2 or not levels <= named:
         return ()
     total = sum(float(to_numbers(sheet.table[name].iloc[:1])[0]) for name in found)
@@ -175,19 +175,19 @@ def named_like_labels(sheet: Sheet, names: tuple[str, ...], truth: Truth) -> tup
 
 
 def number_outputs(sheet: Sheet, members: Members, *, strict: bool) -> Outputs | None:
-    """The means and spreads of a table, if it has any; `strict` refuses a mean without its spread."""
-    said = tuple(next(iter(members.values())))
-    means = names_among(MEANS, said)[:1] or prefixed(said, ("mean_",))
+    """Means with standard deviations or variances, if the table has any; `strict` refuses a mean without one."""
+    names = tuple(next(iter(members.values())))
+    means = names_among(MEANS, names)[:1] or prefixed(names, ("mean_",))
     suffixes = [name.removeprefix("mean") for name in means] if means and means[0].startswith("mean") else [""]
-    for spread in STDS + VARIANCES:
-        spreads = tuple(spread + suffix for suffix in suffixes)
-        if means and set(spreads) <= set(said):
-            squared = spread in VARIANCES
-            blocks = column_block(sheet, members, means), column_block(sheet, members, spreads)
+    for noise in STDS + VARIANCES:
+        noises = tuple(noise + suffix for suffix in suffixes)
+        if means and set(noises) <= set(names):
+            squared = noise in VARIANCES
+            blocks = column_block(sheet, members, means), column_block(sheet, members, noises)
             return moments(*blocks, squared=squared)
     if means and strict:
         expected = f"expected std{suffixes[0]} beside it"
-        raise Misuse(f"column '{means[0]}' but none of its spread: {expected}; {WITHOUT_SPREAD}; found {listed(said)}")
+        raise Misuse(f"column '{means[0]}' but not its std: {expected}; {WITHOUT_NOISE}; found {listed(names)}")
     return None
 
 
@@ -196,13 +196,13 @@ def target_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.removeprefix("mean_") for name in prefixed(names, ("mean_",)))
 
 
-def column_block(sheet: Sheet, members: Members, said: Sequence[str]) -> Block:
-    """What every member says in some columns, as numbers (S, N, K)."""
+def column_block(sheet: Sheet, members: Members, chosen: Sequence[str]) -> Block:
+    """The named columns of every member as a block (S, N, K)."""
     for member, columns in members.items():
-        if missing := [name for name in said if name not in columns]:
+        if missing := [name for name in chosen if name not in columns]:
             example = next(iter(members.values()))[missing[0]]
             raise Misuse(f"member {member} has no column of '{missing[0]}': expected one as '{example}' is for another")
-    grid = [[columns[name] for name in said] for columns in members.values()]
+    grid = [[columns[name] for name in chosen] for columns in members.values()]
     numbers = [[to_numbers(sheet.table[name]) for name in row] for row in grid]
 
     def read(rows: Rows) -> np.ndarray:
@@ -212,5 +212,5 @@ def column_block(sheet: Sheet, members: Members, said: Sequence[str]) -> Block:
         names = grid[member] if column is None else grid[member][column : column + 1]
         return f"row {row + 1} of column{'s' * (len(names) > 1)} {listed(names, most=4)}"
 
-    name = f"columns {listed(said, most=4)}"
-    return Block(name, (len(members), len(sheet.table), len(said)), read, where, WHERE_LOGITS_GO)
+    name = f"columns {listed(chosen, most=4)}"
+    return Block(name, (len(members), len(sheet.table), len(chosen)), read, where, LOGITS_HINT)

@@ -1,0 +1,71 @@
+"""Evaluation of predictions from a file: scores of all rows, and post-hoc steps fitted on one half of them."""
+
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import torch
+
+from murmuration.audit.predictions import Predictions
+from murmuration.data import ArrayPreparation, Split, Task
+from murmuration.evaluation import Assessment, Exam, examine
+from murmuration.evaluation.promises import by_class
+from murmuration.metrics import Evaluation, Score
+from murmuration.metrics.groups import by_group, rows_by_group
+from murmuration.posthoc import FEWEST, PostHocConfig, fit_posthoc
+
+DECOMPOSITION = ("aleatoric_std", "epistemic_std", "rmse_fair", "crps_fair")  # undefined for samples of y
+MOST_ROWS = 10_000  # that post-hoc steps are fitted on, and as many that they are evaluated on
+
+
+def evaluate_predictions(predictions: Predictions, config: PostHocConfig | None = None) -> Assessment:
+    """The scores of all rows and groups, and post-hoc steps fitted on some random rows and evaluated on others.
+
+    With fewer than 40 rows there are no post-hoc steps.
+    """
+    evaluation = Evaluation.from_chunks(predictions.pairs())
+    samples = (
+        predictions.form == "samples"
+    )  # of y: they describe one prediction, and do not tell noise from disagreement
+    evaluation = replace(evaluation, agreement=np.ones((1, 1))) if samples else evaluation
+    scores = without_decomposition(evaluation.scores()) if samples else evaluation.scores()
+    groups = {column: by_group(evaluation, values) for column, values in predictions.groups.items()}
+    found = Assessment(predictions.name, eval_set(predictions), evaluation, scores, groups=groups)
+    if predictions.rows < 2 * FEWEST:
+        return found
+    fitted, tested = random_halves(predictions.rows)
+    posthoc = fit_posthoc(predictions.rows_at(fitted), predictions.targets[fitted], config)
+    result = examine([(predictions.rows_at(tested), predictions.targets[tested])], posthoc)
+    parts = by_class(result.plain, predictions.classes) | rows_of_groups(predictions, tested)
+    return replace(found, guard=posthoc, before=result.plain, after=result.guarded, parts=parts)
+
+
+def without_decomposition(scores: dict[str, Score]) -> dict[str, Score]:
+    """The scores that need neither single members nor the split into aleatoric and epistemic uncertainty."""
+    return {
+        name: score for name, score in scores.items() if not name.startswith("member_") and name not in DECOMPOSITION
+    }
+
+
+def eval_set(predictions: Predictions) -> Exam:
+    """The evaluation set of a file: its targets, without inputs."""
+    split = Split(torch.empty(predictions.rows, 0), torch.from_numpy(predictions.targets))
+    nothing = ArrayPreparation((0,), (), ())
+    sizes = {"rows": predictions.rows}
+    return Exam(predictions.name, cast(Task, predictions.task), split, predictions.classes, nothing, sizes)
+
+
+def random_halves(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """The indices (n,) of rows to fit on and of as many others to evaluate on, each in increasing order."""
+    order = np.random.default_rng(0).permutation(rows)
+    count = min(MOST_ROWS, rows // 2)
+    return np.sort(order[:count]), np.sort(order[count : 2 * count])
+
+
+def rows_of_groups(predictions: Predictions, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The positions of each group among the rows (n,), by column and value."""
+    return {
+        f"{column} {value}": chosen
+        for column, values in predictions.groups.items()
+        for value, chosen in rows_by_group(values[rows].astype(str)).items()
+    }
