@@ -1,4 +1,4 @@
-"""How fast pictures are corrupted: ours against the package imagecorruptions, corruption by corruption in one run.
+"""How fast images are corrupted: ours against the package imagecorruptions, corruption by corruption in one run.
 
     python benchmarks/corruptions.py                          a table
     python benchmarks/corruptions.py --json                   one JSON object on standard output
@@ -6,13 +6,13 @@
 
 The package needs:  pip install imagecorruptions opencv-python-headless scikit-image "setuptools<80"
 It is from 2021 and calls functions that numpy and scikit-image have renamed since; `mended` gives them back, unchanged
-in what they do. It spoils one picture a call, with the severities of ImageNet-C: more work than those of CIFAR-10-C for
+in what they do. It corrupts one image a call, with the severities of ImageNet-C: more work than those of CIFAR-10-C for
 some corruptions (glass blur scatters further and oftener), less for others. Glass blur and frost are most of its time,
 so the median of the nineteen ratios stands beside the ratio of the totals.
 
-Both get the same 32 x 32 colour pictures, synthetic or (--data) from a binary file of CIFAR-10, and one thread. A
-contender does all five severities of a corruption, then the other does; its first picture of each, in which tables are
-made, is not timed. The package is timed on fewer pictures and its time scaled in proportion.
+Both get the same 32 x 32 colour images, synthetic or (--data) from a binary file of CIFAR-10, and one thread. A
+contender does all five severities of a corruption, then the other does; its first image of each, in which tables are
+made, is not timed. The package is timed on fewer images and its time scaled in proportion.
 With several repeats the median counts. Ratios are what counts: absolute times on a shared machine are noise.
 """
 
@@ -50,13 +50,13 @@ def synthetic(count: int) -> np.ndarray:
 
 
 def cifar(path: Path, count: int) -> np.ndarray:
-    """The first pictures (N, 32, 32, 3) uint8 of a binary file of CIFAR-10."""
+    """The first images (N, 32, 32, 3) uint8 of a binary file of CIFAR-10."""
     records = np.fromfile(path, dtype=np.uint8).reshape(-1, CIFAR_RECORD)[:count, 1:]
     return np.ascontiguousarray(records.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
 
 
 def own_timer(images: np.ndarray) -> Timer:
-    """A function of an official name: seconds for five severities of it on all pictures."""
+    """A function of an official name: seconds for five severities of it on all images."""
     from murmuration.data.shift.images import corrupt
 
     def seconds(name: str) -> float:
@@ -106,7 +106,7 @@ def serve_peer(path: Path) -> None:
 @contextmanager
 def peer_process(python: str, images: np.ndarray) -> Iterator[Timer]:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "pictures.npy"
+        path = Path(folder) / "images.npy"
         np.save(path, images)
         command = [python, __file__, "--serve-peer", str(path)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
@@ -162,7 +162,7 @@ def run(images: np.ndarray, peer_images: int, repeats: int, python: str) -> dict
 
 
 def table(result: dict) -> str:
-    lines = [f"{result['images']} pictures, five severities; seconds of ours, of {result['peer']}, ratio"]
+    lines = [f"{result['images']} images, five severities; seconds of ours, of {result['peer']}, ratio"]
     for name, entry in result["corruptions"].items():
         lines.append(f"{name:20s} {entry['ours_s']:8.2f} {entry['peer_s']:9.1f} {entry['ratio']:7.1f}x")
     lines.append(f"{'all':20s} {result['ours_total_s']:8.2f} {result['peer_total_s']:9.1f} {result['ratio']:7.1f}x")
@@ -174,10 +174,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--images", type=int, default=10_000)
-    parser.add_argument("--peer-images", type=int, default=500, help="pictures the package is timed on")
+    parser.add_argument("--peer-images", type=int, default=500, help="images the package is timed on")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--peer-python", default=sys.executable, help="the interpreter that has imagecorruptions")
-    parser.add_argument("--data", type=Path, help="a binary file of CIFAR-10 instead of synthetic pictures")
+    parser.add_argument("--data", type=Path, help="a binary file of CIFAR-10 instead of synthetic images")
     parser.add_argument("--serve-peer", type=Path, metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve_peer:

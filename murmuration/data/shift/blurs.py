@@ -11,7 +11,7 @@ from murmuration.data.shift.randomness import Draws
 NEGLIGIBLE = 1e-6  # a weight that moves no number by a visible amount
 
 
-def smoothed(x: np.ndarray, deviation: float) -> np.ndarray:
+def smooth(x: np.ndarray, deviation: float) -> np.ndarray:
     """x (N, H, W, ...) under a Gaussian of the given standard deviation in pixels, cut at 4 of it, edges repeated."""
     from scipy.ndimage import gaussian_filter
 
@@ -21,7 +21,7 @@ def smoothed(x: np.ndarray, deviation: float) -> np.ndarray:
 
 def gaussian_blur(x: np.ndarray, deviation: float, draws: Draws) -> np.ndarray:
     """x (N, H, W, C) under a Gaussian filter of standard deviation c pixels."""
-    return smoothed(x, deviation)
+    return smooth(x, deviation)
 
 
 def glass_blur(x: np.ndarray, parameters: tuple[float, int], draws: Draws) -> np.ndarray:
@@ -32,7 +32,7 @@ def glass_blur(x: np.ndarray, parameters: tuple[float, int], draws: Draws) -> np
     the image before the pass.
     """
     deviation, passes = parameters
-    x = np.floor(smoothed(x, deviation) * np.float32(255) + np.float32(2e-4))
+    x = np.floor(smooth(x, deviation) * np.float32(255) + np.float32(2e-4))
     count, height, width, _ = x.shape
     image = np.arange(count)[:, None, None]
     rows, columns = np.arange(2, height)[:, None], np.arange(2, width)
@@ -40,10 +40,10 @@ def glass_blur(x: np.ndarray, parameters: tuple[float, int], draws: Draws) -> np
     for step in range(passes):
         up, left = ((words[:, step] >> np.uint32(bit)) & np.uint32(1) for bit in (0, 1))
         x[:, 2:, 2:] = x[image, rows - up.astype(np.intp), columns - left.astype(np.intp)]
-    return smoothed(x / np.float32(255), deviation)
+    return smooth(x / np.float32(255), deviation)
 
 
-def mapped(x: np.ndarray, pixels: Any) -> np.ndarray:
+def apply_map(x: np.ndarray, pixels: Any) -> np.ndarray:
     """x (N, H, W, C) with all its pixels under a sparse linear map (H W, H W)."""
     count, height, width, colours = x.shape
     columns = np.ascontiguousarray(x.transpose(1, 2, 0, 3)).reshape(height * width, count * colours)
@@ -53,7 +53,7 @@ def mapped(x: np.ndarray, pixels: Any) -> np.ndarray:
 
 def defocus_blur(x: np.ndarray, parameters: tuple[float, float], draws: Draws) -> np.ndarray:
     """x (N, H, W, C) filtered with a disk, mirrored at the border pixel."""
-    return mapped(x, defocus_map(x.shape[1], x.shape[2], parameters))
+    return apply_map(x, defocus_map(x.shape[1], x.shape[2], parameters))
 
 
 def disk(radius: float, softness: float) -> np.ndarray:
@@ -103,7 +103,7 @@ def single_precision(total: Any) -> Any:
 
 def zoom_blur(x: np.ndarray, end: float, draws: Draws) -> np.ndarray:
     """The mean (N, H, W, C) of x and its enlargements by 1, 1.01, 1.02, ... up to the given end."""
-    return mapped(x, zoom_map(x.shape[1], x.shape[2], tuple(np.arange(1, end, 0.01).tolist()), keep=1))
+    return apply_map(x, zoom_map(x.shape[1], x.shape[2], tuple(np.arange(1, end, 0.01).tolist()), keep=1))
 
 
 @lru_cache(maxsize=32)
@@ -113,11 +113,11 @@ def zoom_map(height: int, width: int, factors: tuple[float, ...], keep: int = 0)
 
     total = keep * csr_array(eye_array(height * width))
     for factor in factors:
-        total = total + kron(csr_array(enlarging(height, factor)), csr_array(enlarging(width, factor)))
+        total = total + kron(csr_array(zoom_matrix(height, factor)), csr_array(zoom_matrix(width, factor)))
     return single_precision(total / (len(factors) + keep))
 
 
-def enlarging(side: int, factor: float) -> np.ndarray:
+def zoom_matrix(side: int, factor: float) -> np.ndarray:
     """The matrix (side, side) that enlarges the middle of a line by a factor, bilinear.
 
     The middle ceil(side / z) entries are stretched to round(ceil(side / z) z) and the middle of those kept.
@@ -135,10 +135,10 @@ def enlarging(side: int, factor: float) -> np.ndarray:
 
 def motion_blur(x: np.ndarray, parameters: tuple[int, float], draws: Draws) -> np.ndarray:
     """x (N, H, W, C), each image smeared along a random direction within 45 degrees of the horizontal."""
-    return smeared(x, parameters, 90 * draws.uniforms(()) - 45)
+    return smear(x, parameters, 90 * draws.uniforms(()) - 45)
 
 
-def smeared(x: np.ndarray, parameters: tuple[int, float], degrees: np.ndarray) -> np.ndarray:
+def smear(x: np.ndarray, parameters: tuple[int, float], degrees: np.ndarray) -> np.ndarray:
     """x (N, H, W, C) as a weighted sum of copies shifted by 0 .. 2 r pixels along the angles (N,), edges repeated.
 
     The weights are proportional to exp(-i² / 2σ²) and shifts are rounded to whole pixels, as in ImageMagick's motion
@@ -148,22 +148,22 @@ def smeared(x: np.ndarray, parameters: tuple[int, float], degrees: np.ndarray) -
     weights = np.exp(-(np.arange(2 * radius + 1) ** 2) / (2 * deviation**2))
     weights = weights[weights >= NEGLIGIBLE * weights.sum()]
     weights /= weights.sum()
-    shifted = shifting(x, len(weights) - 1)
+    shifted = shift_function(x, len(weights) - 1)
     angle = np.deg2rad(degrees.astype(np.float64))
     out = np.zeros_like(x)
     for i, weight in enumerate(weights):
-        copy = shifted(rounded(i * np.sin(angle)), rounded(i * np.cos(angle)))
+        copy = shifted(round_half_down(i * np.sin(angle)), round_half_down(i * np.cos(angle)))
         copy *= np.float32(weight)
         out += copy
     return out
 
 
-def rounded(value: np.ndarray) -> np.ndarray:
+def round_half_down(value: np.ndarray) -> np.ndarray:
     """The nearest integers (N,), halves down."""
     return np.ceil(value - 0.5).astype(np.intp)
 
 
-def shifting(x: np.ndarray, reach: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def shift_function(x: np.ndarray, reach: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """A function of offsets (N,) down and right, within ±reach, that returns x (N, H, W, C) read at these offsets."""
     count, height, width, colours = x.shape
     border = ((0, 0), (reach, reach), (reach, reach), (0, 0))

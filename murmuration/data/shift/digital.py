@@ -118,13 +118,13 @@ def elastic_transform(x: np.ndarray, parameters: tuple[float, float, float], dra
     height, width = x.shape[1:3]
     strength, sigma, jitter = (amount * min(height, width) for amount in parameters)
     rows, columns = affine_positions(height, width, jitter * (2 * draws.uniforms((3, 2)) - 1))
-    x = sampled(x, rows, columns, edge_twice=False)
+    x = sample_bilinear(x, rows, columns, edge_twice=False)
     if strength == 0:
         return x
     moves = 2 * draws.uniforms((2, height, width), purpose=1) - 1
     moves = strength * gaussian_filter(moves, (0, 0, sigma, sigma), mode="reflect", truncate=3)
     y, z = np.arange(height, dtype=np.float32)[:, None], np.arange(width, dtype=np.float32)
-    return sampled(x, y + moves[:, 0], z + moves[:, 1], edge_twice=True)
+    return sample_bilinear(x, y + moves[:, 0], z + moves[:, 1], edge_twice=True)
 
 
 def affine_positions(height: int, width: int, jitter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -152,11 +152,11 @@ def affine_positions(height: int, width: int, jitter: np.ndarray) -> tuple[np.nd
     return place(-along_x[:, 1], along_x[:, 0]), place(along_y[:, 1], -along_y[:, 0])
 
 
-def folded(index: np.ndarray, size: int, edge_twice: bool) -> np.ndarray:
+def mirror_index(index: np.ndarray, size: int, edge_twice: bool) -> np.ndarray:
     """Indices mirrored into 0..size-1, at the border pixel or (`edge_twice`) at the border behind it.
 
     >>> outside = np.array([-2, -1, 0, 3, 4])
-    >>> folded(outside, 4, edge_twice=False), folded(outside, 4, edge_twice=True)
+    >>> mirror_index(outside, 4, edge_twice=False), mirror_index(outside, 4, edge_twice=True)
     (array([2, 1, 0, 3, 2]), array([1, 0, 0, 3, 3]))
     """
     period = 2 * size if edge_twice else 2 * size - 2
@@ -164,7 +164,7 @@ def folded(index: np.ndarray, size: int, edge_twice: bool) -> np.ndarray:
     return np.minimum(index, period - int(edge_twice) - index)
 
 
-def sampled(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, *, edge_twice: bool) -> np.ndarray:
+def sample_bilinear(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, *, edge_twice: bool) -> np.ndarray:
     """x (N, H, W, C) read at fractional rows and columns (N, H, W), bilinear."""
     count, height, width, colours = x.shape
     top, left = np.floor(rows), np.floor(columns)
@@ -172,8 +172,8 @@ def sampled(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, *, edge_twice:
     top, left = top.astype(np.intp), left.astype(np.intp)
     pixels = x.reshape(-1, colours)
     start = np.arange(count)[:, None, None] * (height * width)
-    above, below = (start + folded(top + i, height, edge_twice) * width for i in (0, 1))
-    west, east = (folded(left + i, width, edge_twice) for i in (0, 1))
+    above, below = (start + mirror_index(top + i, height, edge_twice) * width for i in (0, 1))
+    west, east = (mirror_index(left + i, width, edge_twice) for i in (0, 1))
     upper = pixels.take(above + west, 0) * (1 - right) + pixels.take(above + east, 0) * right
     lower = pixels.take(below + west, 0) * (1 - right) + pixels.take(below + east, 0) * right
     return upper * (1 - down) + lower * down

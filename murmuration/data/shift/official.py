@@ -45,7 +45,7 @@ def official_split(
         raise unknown("corruption", name, known)
     check_arguments(severity, 0, 0)
     place = Path(folder).expanduser()
-    pixels, labels = mapped(place / f"{name}.npy"), mapped(place / f"{LABELS}.npy")
+    pixels, labels = load_array(place / f"{name}.npy"), load_array(place / f"{LABELS}.npy")
     check_arrays(pixels, labels, place / f"{name}.npy")
     count = len(pixels) // len(SEVERITIES)
     rows = slice((severity - 1) * count, severity * count)
@@ -53,7 +53,7 @@ def official_split(
     return Split(preparation.apply(pixels[rows], peak=255.0), torch.from_numpy(labels[rows].astype(np.int64)))
 
 
-def mapped(path: Path) -> np.ndarray:
+def load_array(path: Path) -> np.ndarray:
     """The memory-mapped array of a `.npy` file."""
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)

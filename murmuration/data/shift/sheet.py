@@ -36,7 +36,7 @@ def sheet(
         place = number % len(images)
         clean = images[place : place + 1]
         corrupted = [corrupt(clean, name, severity, seed=seed, first=place) for severity in severities]
-        rows.append([enlarged(image[0]) for image in (clean, *corrupted)])
+        rows.append([enlarge(image[0]) for image in (clean, *corrupted)])
     heads = ["clean", *map(str, severities)]
     depth = -(-len(rows) // blocks)
     parts = [slice(start, start + depth) for start in range(0, len(rows), depth)]
@@ -44,7 +44,7 @@ def sheet(
     return np.concatenate(sides, axis=1)
 
 
-def enlarged(image: np.ndarray) -> np.ndarray:
+def enlarge(image: np.ndarray) -> np.ndarray:
     """An image (H, W) or (H, W, C) of bytes or floats as (k H, k W, 3) uint8, every pixel a square of side k."""
     levels = image if image.dtype == np.uint8 else np.rint(255 * image.astype(np.float64)).astype(np.uint8)
     colours = np.broadcast_to(levels.reshape(*levels.shape[:2], -1), (*levels.shape[:2], 3))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.data.shift.blurs import mapped, smeared, smoothed, zoom_map
+from murmuration.data.shift.blurs import apply_map, smear, smooth, zoom_map
 from murmuration.data.shift.randomness import Draws
 
 GREY = (np.float32(0.299), np.float32(0.587), np.float32(0.114))  # luma weights of red, green and blue (ITU-R BT.601)
@@ -71,9 +71,9 @@ def snow(x: np.ndarray, parameters: tuple[float, ...], draws: Draws) -> np.ndarr
     height, width, colours = x.shape[1:]
     layer = (mean + np.float32(deviation) * draws.normals((height, width)))[..., None].astype(np.float32)
     if enlarged > 1:
-        layer = mapped(layer, zoom_map(height, width, (enlarged,)))
+        layer = apply_map(layer, zoom_map(height, width, (enlarged,)))
     layer[layer < threshold] = 0
-    layer = smeared(np.minimum(layer, 1), (int(radius), length), -135 + 90 * draws.uniforms((), purpose=1))
+    layer = smear(np.minimum(layer, 1), (int(radius), length), -135 + 90 * draws.uniforms((), purpose=1))
     grey = x if colours == 1 else sum(weight * x[..., i : i + 1] for i, weight in enumerate(GREY))
     pale = np.maximum(x, grey * np.float32(1.5) + np.float32(0.5))
     return np.float32(kept) * x + np.float32(1 - kept) * pale + layer + layer[:, ::-1, ::-1]
@@ -136,12 +136,12 @@ def spatter(x: np.ndarray, parameters: tuple[float, ...], draws: Draws) -> np.nd
     """
     mean, deviation, sigma, threshold, weight, is_mud = parameters
     layer = np.float32(mean) + np.float32(deviation) * draws.normals(x.shape[1:3])
-    layer = smoothed(layer, sigma)
+    layer = smooth(layer, sigma)
     layer[layer < threshold] = 0
     colour = MUD if is_mud else WATER
     colour = colour if x.shape[3] == 3 else colour.mean(keepdims=True)
     if is_mud:
-        mask = smoothed((layer > threshold).astype(np.float32), weight)[..., None]
+        mask = smooth((layer > threshold).astype(np.float32), weight)[..., None]
         mask[mask < 0.8] = 0
         return x * (1 - mask) + colour * mask
     x += (np.float32(weight) * drops(np.floor(layer * 255) % 256))[..., None] * colour
@@ -151,39 +151,39 @@ def spatter(x: np.ndarray, parameters: tuple[float, ...], draws: Draws) -> np.nd
 def drops(layer: np.ndarray) -> np.ndarray:
     """The light (N, H, W) that drops of water add, at most 1 in every image, given the layer of liquid in 0..255."""
     distance = np.minimum(chamfer(edges(layer)), FAR)
-    height = equalised(np.floor(mean_of_nine(distance) + np.float32(1e-4)).astype(np.intp))
+    height = equalise(np.floor(box_mean(distance) + np.float32(1e-4)).astype(np.intp))
     relief = sum(
         weight * near
-        for row, line in zip(EMBOSS, around(height), strict=True)
+        for row, line in zip(EMBOSS, neighbours(height), strict=True)
         for weight, near in zip(row, line, strict=True)
     )
-    light = layer * np.rint(mean_of_nine(np.clip(relief, 0, 255)))
+    light = layer * np.rint(box_mean(np.clip(relief, 0, 255)))
     brightest = light.max(axis=(1, 2), keepdims=True)
     return light / np.where(brightest > 0, brightest, 1)
 
 
-def around(x: np.ndarray, border: str = "reflect") -> Neighbours:
-    """The three by three neighbours of all pixels, each (N, H, W): around(x)[1][1] is x."""
+def neighbours(x: np.ndarray, border: str = "reflect") -> Neighbours:
+    """The three by three neighbours of all pixels, each (N, H, W): neighbours(x)[1][1] is x."""
     fill = np.pad(x, ((0, 0), (1, 1), (1, 1)), mode=border)  # type: ignore[call-overload]
     height, width = x.shape[1:]
     return [[fill[:, i : i + height, j : j + width] for j in range(3)] for i in range(3)]
 
 
-def mean_of_nine(x: np.ndarray) -> np.ndarray:
+def box_mean(x: np.ndarray) -> np.ndarray:
     """The mean (N, H, W) of each pixel and its eight neighbours."""
-    return sum(near for line in around(x) for near in line) / np.float32(9)  # type: ignore[return-value]
+    return sum(near for line in neighbours(x) for near in line) / np.float32(9)  # type: ignore[return-value]
 
 
 def edges(layer: np.ndarray, low: float = 50, high: float = 150) -> np.ndarray:
     """Canny edges (N, H, W) of images in 0..255: ridges of the gradient above `low` connected to one above `high`."""
-    (a, b, c), (d, _, f), (g, h, i) = around(layer, "edge")
+    (a, b, c), (d, _, f), (g, h, i) = neighbours(layer, "edge")
     right = (c + 2 * f + i) - (a + 2 * d + g)
     down = (g + 2 * h + i) - (a + 2 * b + c)
     size = np.abs(right) + np.abs(down)
     ridge = (size > low) & is_ridge(size, right, down)
     found = ridge & (size > high)
     while True:
-        grown = ridge & np.logical_or.reduce([near for line in around(found, "constant") for near in line])
+        grown = ridge & np.logical_or.reduce([near for line in neighbours(found, "constant") for near in line])
         if (grown == found).all():
             return found
         found = grown
@@ -191,7 +191,7 @@ def edges(layer: np.ndarray, low: float = 50, high: float = 150) -> np.ndarray:
 
 def is_ridge(size: np.ndarray, right: np.ndarray, down: np.ndarray) -> np.ndarray:
     """Whether a gradient (N, H, W) is the largest along its own direction, rounded to 45 degrees."""
-    (a, b, c), (d, _, f), (g, h, i) = around(size, "constant")
+    (a, b, c), (d, _, f), (g, h, i) = neighbours(size, "constant")
     flat = np.abs(down) < np.abs(right) * np.tan(np.pi / 8)
     steep = np.abs(down) > np.abs(right) * np.tan(3 * np.pi / 8)
     across = np.where(right * down < 0, (size > c) & (size > g), (size > a) & (size > i))
@@ -233,7 +233,7 @@ STEPS = (  # cost, rows above, columns aside
 )
 
 
-def equalised(levels: np.ndarray) -> np.ndarray:
+def equalise(levels: np.ndarray) -> np.ndarray:
     """Histogram equalisation of integers (N, H, W) in 0..FAR to 0..255; an image of a single level keeps it."""
     count, pixels, bins = len(levels), levels[0].size, int(FAR) + 1
     flat = (levels + bins * np.arange(count)[:, None, None]).ravel()

@@ -77,7 +77,7 @@ def test_glass_blur_goes_from_the_last_pixel_to_the_third(severity: int) -> None
         assert_allclose(out, ndimage.gaussian_filter(levels / 255, (sigma, sigma, 0), mode="nearest"), atol=ROUNDING)
 
 
-def smeared(image: np.ndarray, radius: int, sigma: float, degrees: float) -> np.ndarray:
+def smear(image: np.ndarray, radius: int, sigma: float, degrees: float) -> np.ndarray:
     weights = np.exp(-(np.arange(2 * radius + 1) ** 2) / (2 * sigma**2))
     height, width = image.shape[:2]
     out = np.zeros_like(image)
@@ -94,7 +94,7 @@ def test_motion_blur(severity: int) -> None:
     draws = draws_for(0, "motion_blur_approximate", severity, range(len(X)))
     angles = 90 * draws.uniforms(()) - 45
     how = parameters("motion_blur_approximate", severity)
-    expected = [smeared(p, *how, angle) for p, angle in zip(X, angles, strict=True)]
+    expected = [smear(p, *how, angle) for p, angle in zip(X, angles, strict=True)]
     assert_allclose(ours("motion_blur", severity), expected, atol=2e-5)  # weights below a millionth are left out
 
 
@@ -225,7 +225,7 @@ def test_snow_is_a_pale_image_and_two_layers_of_flakes(severity: int, colours: i
     angles = -135 + 90 * draws.uniforms((), purpose=1)
     for image, noise, angle, result in zip(x, draws.normals((32, 32)), angles, out, strict=True):
         layer = zoomed((m + s * noise)[..., None].astype(float), z)
-        layer = smeared(np.clip(np.where(layer < t, 0, layer), 0, 1), int(radius), sigma, angle)
+        layer = smear(np.clip(np.where(layer < t, 0, layer), 0, 1), int(radius), sigma, angle)
         grey = image @ [0.299, 0.587, 0.114] if colours == 3 else image[..., 0]
         pale = kept * image + (1 - kept) * np.maximum(image, 1.5 * grey[..., None] + 0.5)
         assert_allclose(result, np.clip(pale + layer + np.rot90(layer, 2), 0, 1), atol=2e-5)

@@ -63,4 +63,4 @@ def test_distances_are_the_shortest_walks_of_a_chess_board() -> None:
 
 def test_equalised_levels_are_ranks() -> None:
     levels = np.array([[[0, 0], [3, 20]], [[7, 7], [7, 7]]])
-    assert weather.equalised(levels).tolist() == [[[0, 0], [128, 255]], [[7, 7], [7, 7]]]
+    assert weather.equalise(levels).tolist() == [[[0, 0], [128, 255]], [[7, 7], [7, 7]]]
