@@ -219,11 +219,7 @@ def link_of(likelihood: Likelihood) -> Callable[[Tensor], Tensor]:
 
 
 def likelihood_for(
-    task: str,
-    y: Tensor,
-    classes: int,
-    noise_std: float | None = None,
-    link: str | None = None,
+    task: str, y: Tensor, classes: int, noise_std: float | None = None, link: str | None = None
 ) -> Likelihood:
     """The likelihood of a task: `Categorical`, or Gaussian noise, known or learned, scaled to the targets y (N, K)."""
     if link is not None and task != "classification":

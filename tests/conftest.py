@@ -36,8 +36,16 @@ def moons() -> Data:
     return open_data("two-moons")
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Two cores inside an operator, and two threads for `parallel_map`."""
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
 class NormalisedNet(nn.Module):
-    """A convolutional net with batch normalisation, dropout and a functional flatten: what vmap must cope with."""
+    """A convolutional net with batch normalisation, dropout and a functional flatten: a hard case for vmap."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,20 +1,11 @@
 """Threads of one core each, results in order."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 import torch
 
 from murmuration.workers import parallel_map
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_workers_have_one_core_each_and_keep_the_order(two_threads: None) -> None:

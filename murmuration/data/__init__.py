@@ -22,13 +22,7 @@ _HOMES = {
     "builtin": ("builtin_names",),
     "dataset": ("Data", "Split", "open_data", "open_inputs", "open_split"),
     "formats": ("FORMATS", "Format"),
-    "preparation": (
-        "ArrayPreparation",
-        "ImagePreparation",
-        "Preparation",
-        "TablePreparation",
-        "preparation_from_json",
-    ),
+    "preparation": ("ArrayPreparation", "ImagePreparation", "Preparation", "TablePreparation", "preparation_from_json"),
     "targets": ("Task",),
 }
 

@@ -29,12 +29,7 @@ def pad(x: Tensor, padding: int, fill: Tensor | None = None, reflect: bool = Fal
 
 
 def pad_crop(
-    x: Tensor,
-    generator: torch.Generator,
-    *,
-    padding: int = 4,
-    fill: Tensor | None = None,
-    reflect: bool = False,
+    x: Tensor, generator: torch.Generator, *, padding: int = 4, fill: Tensor | None = None, reflect: bool = False
 ) -> Tensor:
     """Images (N, C, H, W), each padded and cropped at a random position, so shifted by up to `padding` pixels.
 

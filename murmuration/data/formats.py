@@ -71,12 +71,7 @@ FORMATS = (  # the first that matches is used
         in_package("tables.load_table_file"),
         takes_target=True,
     ),
-    Format(
-        "FILE.npz",
-        "arrays x and y, or x_train, y_train, x_test, y_test",
-        has_suffix(".npz"),
-        in_package("arrays.load_npz"),
-    ),
+    Format("FILE.npz", "arrays x and y, or x_train, y_train, ...", has_suffix(".npz"), in_package("arrays.load_npz")),
     Format(
         "a folder of CIFAR binaries",
         "CIFAR-10 (data_batch_1.bin, ...) or CIFAR-100 (train.bin, test.bin)",
@@ -106,7 +101,7 @@ FORMATS = (  # the first that matches is used
     ),
     Format(
         "an array",
-        "inputs alone, for prediction",
+        "inputs only, for prediction",
         in_package("arrays.is_array"),
         in_package("arrays.load_array"),
         kind="object",

@@ -1,7 +1,5 @@
 """Gathering: columns that grow with the inputs, by any number of workers, and never by the size of a chunk."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -11,14 +9,6 @@ from murmuration.likelihoods import Categorical
 from murmuration.metrics import Evaluation, evaluate
 from murmuration.metrics.evaluation import Gathering, placed
 from murmuration.predictive import ELEMENTS, Predictive, inputs_at_once
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def large(inputs: int = 3000, members: int = 4, classes: int = 60) -> tuple[Predictive, torch.Tensor]:

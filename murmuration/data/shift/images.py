@@ -47,100 +47,48 @@ class Corruption:
         return {self.name, self.name.removesuffix(APPROXIMATE), self.alias} - {""}
 
 
-FLAKES = (
+DEFOCUS = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))  # radius and softness of a disk
+GLASS = ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))  # standard deviation and passes
+MOTION = ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))  # radius and standard deviation
+SNOW = (  # mean, standard deviation, zoom, threshold, radius and length of the smear, weight of the image
     (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
     (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
     (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
     (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
     (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
 )
-STRETCHES = ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
-LIQUIDS = (
+FROST = ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))  # weights of the image and of the frost
+FOG = ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))  # thickness and decay of the roughness
+ELASTIC = ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
+SPATTER = (  # mean, standard deviation, smoothing, threshold, opacity, and 1 for mud
     (0.62, 0.1, 0.7, 0.7, 0.5, 0),
     (0.65, 0.1, 0.8, 0.7, 0.5, 0),
     (0.65, 0.3, 1, 0.69, 0.5, 0),
     (0.65, 0.1, 0.7, 0.69, 0.6, 1),
     (0.65, 0.1, 0.5, 0.68, 0.6, 1),
 )
-
+SATURATE = ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))  # factor and summand of the saturation
 
 TABLE = (
-    Corruption(
-        "gaussian_noise",
-        "noise",
-        "Gaussian noise of the same size everywhere",
-        (0.04, 0.06, 0.08, 0.09, 0.10),
-        noise.gaussian_noise,
-    ),
+    Corruption("gaussian_noise", "noise", "Gaussian noise", (0.04, 0.06, 0.08, 0.09, 0.10), noise.gaussian_noise),
     Corruption("shot_noise", "noise", "Poisson noise of few photons", (500, 250, 100, 75, 50), noise.shot_noise),
-    Corruption(
-        "impulse_noise",
-        "noise",
-        "salt and pepper: single values become 0 or 1",
-        (0.01, 0.02, 0.03, 0.05, 0.07),
-        noise.impulse_noise,
-    ),
-    Corruption(
-        "defocus_blur",
-        "blur",
-        "a lens out of focus",
-        ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
-        blurs.defocus_blur,
-    ),
-    Corruption(
-        "glass_blur",
-        "blur",
-        "seen through frosted glass",
-        ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2)),
-        blurs.glass_blur,
-        alias="frosted_glass_blur",
-    ),
-    Corruption(
-        "motion_blur_approximate",
-        "blur",
-        "a moving camera; ImageMagick's rounding is not reproduced",
-        ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
-        blurs.motion_blur,
-    ),
+    Corruption("impulse_noise", "noise", "salt and pepper", (0.01, 0.02, 0.03, 0.05, 0.07), noise.impulse_noise),
+    Corruption("defocus_blur", "blur", "a lens out of focus", DEFOCUS, blurs.defocus_blur),
+    Corruption("glass_blur", "blur", "seen through frosted glass", GLASS, blurs.glass_blur, "frosted_glass_blur"),
+    Corruption("motion_blur_approximate", "blur", "a moving camera, unlike ImageMagick's", MOTION, blurs.motion_blur),
     Corruption("zoom_blur", "blur", "a camera moving closer", (1.06, 1.11, 1.16, 1.21, 1.26), blurs.zoom_blur),
-    Corruption(
-        "snow_approximate", "weather", "falling snow; flakes are smeared without ImageMagick", FLAKES, weather.snow
-    ),
-    Corruption(
-        "frost_approximate",
-        "weather",
-        "ice on the lens; drawn, where CIFAR-10-C has photographs",
-        ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
-        weather.frost,
-    ),
-    Corruption(
-        "fog", "weather", "fog of uneven thickness", ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)), weather.fog
-    ),
+    Corruption("snow_approximate", "weather", "falling snow, smeared unlike ImageMagick", SNOW, weather.snow),
+    Corruption("frost_approximate", "weather", "drawn frost, where CIFAR-10-C has photographs", FROST, weather.frost),
+    Corruption("fog", "weather", "fog of uneven thickness", FOG, weather.fog),
     Corruption("brightness", "weather", "more light", (0.05, 0.1, 0.15, 0.2, 0.3), digital.brightness),
     Corruption("contrast", "digital", "less contrast", (0.75, 0.5, 0.4, 0.3, 0.15), digital.contrast),
-    Corruption(
-        "elastic_transform",
-        "digital",
-        "turned, sheared and stretched",
-        STRETCHES,
-        digital.elastic_transform,
-        alias="elastic",
-    ),
+    Corruption("elastic_transform", "digital", "turned and stretched", ELASTIC, digital.elastic_transform, "elastic"),
     Corruption("pixelate", "digital", "fewer pixels", (0.95, 0.9, 0.85, 0.75, 0.65), digital.pixelate),
     Corruption("jpeg_compression", "digital", "JPEG compression", (80, 65, 58, 50, 40), digital.jpeg_compression),
-    Corruption(
-        "speckle_noise", "noise", "noise that grows with the light", (0.06, 0.1, 0.12, 0.16, 0.2), noise.speckle_noise
-    ),
+    Corruption("speckle_noise", "noise", "multiplicative noise", (0.06, 0.1, 0.12, 0.16, 0.2), noise.speckle_noise),
     Corruption("gaussian_blur", "blur", "a Gaussian filter", (0.4, 0.6, 0.7, 0.8, 1), blurs.gaussian_blur),
-    Corruption("spatter", "weather", "drops of water, then of mud", LIQUIDS, weather.spatter),
-    Corruption(
-        "saturate",
-        "digital",
-        "less colour, then more",
-        ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
-        digital.saturate,
-        needs_colour=True,
-    ),
+    Corruption("spatter", "weather", "drops of water, then of mud", SPATTER, weather.spatter),
+    Corruption("saturate", "digital", "less colour, then more", SATURATE, digital.saturate, needs_colour=True),
 )
 CORRUPTIONS: dict[str, Corruption] = {corruption.name: corruption for corruption in TABLE}
 

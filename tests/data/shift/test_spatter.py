@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy import ndimage
 
 from murmuration.data.shift import weather
-from murmuration.data.shift.images import LIQUIDS, corrupt
+from murmuration.data.shift.images import SPATTER, corrupt
 from murmuration.data.shift.randomness import draws_for
 
 GENERATOR = np.random.default_rng(0)
@@ -16,7 +16,7 @@ ROUNDING = 3e-6  # of numbers in 0..1 in single precision after a few dozen oper
 
 @pytest.mark.parametrize("severity", [4, 5])
 def test_mud_hides_what_is_behind_it(severity: int) -> None:
-    m, s, sigma, t, w, _ = LIQUIDS[severity - 1]
+    m, s, sigma, t, w, _ = SPATTER[severity - 1]
     noise = draws_for(0, "spatter", severity, range(len(X))).normals((32, 32))
     for image, row, out in zip(X, noise, corrupt(X, "spatter", severity), strict=True):
         liquid = ndimage.gaussian_filter(m + s * row.astype(float), sigma, mode="nearest")
@@ -27,7 +27,7 @@ def test_mud_hides_what_is_behind_it(severity: int) -> None:
 
 @pytest.mark.parametrize("severity", [1, 2, 3])
 def test_water_adds_turquoise_where_there_is_liquid(severity: int) -> None:
-    m, s, sigma, t, w, _ = LIQUIDS[severity - 1]
+    m, s, sigma, t, w, _ = SPATTER[severity - 1]
     black = np.zeros((len(X), 32, 32, 3))
     out = corrupt(black, "spatter", severity)
     noise = draws_for(0, "spatter", severity, range(len(X))).normals((32, 32)).astype(float)
