@@ -15,9 +15,9 @@ from typing import Any
 from bayes_tables import bayes_cost_table, bayes_runs_table, superres_table
 from tables import SCORES, head, score
 
-from murmuration.papers.embedded.found import Found
-from murmuration.papers.embedded.page import ratio_of, spread_text, told
+from murmuration.papers.embedded.page import estimate_text, interval_text, mean_ratio
 from murmuration.papers.embedded.predictions import verdicts
+from murmuration.papers.embedded.record import Results
 from murmuration.papers.verdicts import mean_interval
 
 ROOT = Path(__file__).parents[1]
@@ -126,32 +126,32 @@ EMBEDDED_WIDTHS = (1.0, 4.0)  # of the table of all arms
 
 def embedded_accuracy_table(record: dict[str, Any]) -> str:
     """Ensemble accuracy of every arm against the number of models."""
-    found = Found(record)
+    found = Results(record)
     lines = head(["arm", "N", *(f"M = {models}" for models in found.models)])
     for arm in found.arms:
         for width in EMBEDDED_WIDTHS:
-            cells = [spread_text(found, arm, width, models, "accuracy") for models in found.models]
+            cells = [interval_text(found, arm, width, models, "accuracy") for models in found.models]
             lines.append(f"| {arm} | {found.neurons(width)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def embedded_members_table(record: dict[str, Any]) -> str:
     """Training accuracy of independent members, a row a width."""
-    found = Found(record)
+    found = Results(record)
     lines = head(["N", *(f"M = {models}" for models in found.models)])
     for width in found.widths:
-        cells = [spread_text(found, "independent", width, m, "member_train_accuracy") for m in found.models]
+        cells = [interval_text(found, "independent", width, m, "member_train_accuracy") for m in found.models]
         lines.append(f"| {found.neurons(width)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def embedded_kernels_table(record: dict[str, Any]) -> str:
     """T_o / T_d before training, a row an arm that shares anything."""
-    found = Found(record)
+    found = Results(record)
     lines = head(["arm", *(f"N = {found.neurons(width)}" for width in found.widths)])
     for arm in found.arms:
         if arm not in ("naive", "single"):
-            lines.append(f"| {arm} | {' | '.join(ratio_of(found, arm, [width]) for width in found.widths)} |")
+            lines.append(f"| {arm} | {' | '.join(mean_ratio(found, arm, [width]) for width in found.widths)} |")
     return "\n".join(lines)
 
 
@@ -161,7 +161,7 @@ def embedded_verdicts_table(record: dict[str, Any]) -> str:
     for verdict in verdicts(record):
         for place, each in enumerate(verdict.estimates):
             begun = f"| {verdict.name} | {verdict.claim} | **{verdict.word}** " if place == 0 else "| | | "
-            lines.append(f"{begun}| {each.what} | {told(each)} | {each.region} |")
+            lines.append(f"{begun}| {each.what} | {estimate_text(each)} | {each.region} |")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""`murmur reproduce`: an experiment done again, from nothing to its figure."""
+"""`murmur reproduce`: a published experiment reproduced, with its figure and verdicts."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +9,9 @@ from murmuration.cli.options import Json, option
 from murmuration.cli.screen import Interrupted, counting_bar, help_text, say, say_json, say_table
 
 HELP = help_text(
-    "Do an experiment again and draw its figure: DIR/record.json holds every number, DIR/report.html the figure, what "
-    "theory predicts and whether it holds. Every number is written as soon as it is known; killed, the same command "
-    "goes on where it stood, and with a larger grid it computes only what is new. See `murmur list experiments`.",
+    "Reproduce a published experiment: DIR/record.json holds all results, DIR/report.html the figure, the predictions "
+    "of the theory and whether they hold. Results are written as they are computed: the same command continues a "
+    "killed run, and with a larger grid computes only what is new. See `murmur list experiments`.",
     "murmur reproduce embedded",
     "murmur reproduce embedded --widths 0.5,1 --models 1,2,4,8 --arms independent,naive --seeds 0",
     "murmur reproduce embedded --data two-moons --epochs 30 --out runs/moons",
@@ -24,13 +24,13 @@ def reproduce(
     data: Annotated[str | None, option("Anything that can be DATA; digits if left out.", "Grid", "DATA")] = None,
     widths: Annotated[str | None, option("Multiples of the base width; 0.25,0.5,1,2,4.", "Grid", "LIST")] = None,
     models: Annotated[str | None, option("Numbers of members; 1,2,4,8,16,32,64.", "Grid", "LIST")] = None,
-    arms: Annotated[str | None, option("Ways to make an ensemble; all if left out.", "Grid", "LIST")] = None,
+    arms: Annotated[str | None, option("Kinds of ensembles; all if left out.", "Grid", "LIST")] = None,
     seeds: Annotated[str | None, option("Intervals need two at least; 0,1,2.", "Grid", "LIST")] = None,
-    epochs: Annotated[int | None, option("Passes over the training examples.", "Grid", "N")] = None,
+    epochs: Annotated[int | None, option("Epochs.", "Grid", "N")] = None,
     out: Annotated[str | None, option("Directory; runs/reproduce-NAME if left out.", "Options", "DIR")] = None,
     as_json: Json = False,
 ) -> None:
-    """Do an experiment again and draw its figure."""
+    """Reproduce a published experiment."""
     from murmuration.papers import Request, experiment_named
     from murmuration.reports.bridge import this_command
     from murmuration.runs import write_bytes
@@ -42,10 +42,10 @@ def reproduce(
         with counting_bar(experiment, quiet=as_json) as show:
             outcome = chosen.reproduce(request, path, show, this_command())
     except KeyboardInterrupt:
-        raise Interrupted("the same command goes on where it stood") from None
+        raise Interrupted("the same command continues it") from None
     write_bytes(path / REPORT, outcome.page.encode())
     if as_json:
         return say_json({**outcome.record, "report": str(path / REPORT)})
-    for board in outcome.boards:
-        say_table(board.columns, board.rows, title=board.title, right=board.right)
+    for table in outcome.tables:
+        say_table(table.columns, table.rows, title=table.title, right=table.right)
     say(f"report: {path / REPORT}")

@@ -1,4 +1,4 @@
-"""Experiments that can be done again by one command: a table of names, and what each leaves."""
+"""Reproductions of published experiments, one command each; see README.md."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Show = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Request:
-    """What a command line asks for; what is left out is the experiment's own choice."""
+    """Options of the command line; None means the default of the experiment."""
 
     data: str | None = None
     widths: str | None = None
@@ -24,27 +24,27 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Board:
+class ScreenTable:
     """A table for the screen."""
 
     title: str
     columns: list[str]
     rows: list[list[str]]
-    right: bool = True  # whether all columns but the first are numbers
+    right: bool = True  # whether all columns but the first are right-aligned
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an experiment leaves."""
+    """The result of a reproduction."""
 
     record: dict[str, Any]  # as JSON
     page: str  # HTML
-    boards: list[Board]
+    tables: list[ScreenTable]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One entry of the table; `module` has `reproduce(request, out, show, command) -> Outcome`."""
+    """One experiment; `module` has `reproduce(request, out, show, command) -> Outcome`."""
 
     about: str
     module: str
@@ -56,8 +56,8 @@ class Experiment:
 
 EXPERIMENTS = {
     "embedded": Experiment(
-        "members inside one network, by width, number and regime, against separate networks (Velikanov et al. 2022)",
-        "murmuration.papers.embedded.reproducing",
+        "embedded ensembles by width, number of members and regime, against separate networks (Velikanov et al. 2022)",
+        "murmuration.papers.embedded.reproduce",
     ),
 }
 

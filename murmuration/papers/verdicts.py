@@ -1,4 +1,4 @@
-"""Whether a prediction holds: an estimate with its interval against the region the prediction allows."""
+"""Verdicts on predictions: an estimate with its interval against the predicted region."""
 
 import math
 import statistics
@@ -14,7 +14,7 @@ Word = Literal["holds", "does not hold", "cannot tell"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, its 95 % interval, and where a prediction says that it lies."""
+    """An estimate, its 95 % interval, and the predicted region."""
 
     what: str
     value: float
@@ -25,7 +25,7 @@ class Estimate:
 
     @property
     def word(self) -> Word:
-        """The interval lies in the region: holds; outside: does not hold; else, or without interval: cannot tell.
+        """`holds` if the interval lies in the region, `does not hold` if outside; else, or without one, `cannot tell`.
 
         >>> Estimate("slope", 0.9, 0.8, 1.0, 0.75, 1.25).word, Estimate("slope", 0.9, 0.7, 1.1, 0.75, 1.25).word
         ('holds', 'cannot tell')
@@ -47,7 +47,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One prediction, what was found, and what it rests on."""
+    """A prediction and the estimates that decide it."""
 
     name: str
     claim: str
@@ -56,7 +56,7 @@ class Verdict:
 
     @property
     def word(self) -> Word:
-        """The worst word of all estimates; without any, nothing can be told."""
+        """The worst of all estimates; `cannot tell` without any."""
         words = [estimate.word for estimate in self.estimates]
         if "does not hold" in words:
             return "does not hold"
@@ -73,7 +73,7 @@ class Verdict:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean of values and its 95 % interval by Student's t; without an interval for fewer than two values.
+    """The mean of values and its 95 % interval by Student's t; NaN limits for fewer than two values.
 
     >>> [round(each, 3) for each in mean_interval([1.0, 2.0, 3.0])]
     [2.0, -0.484, 4.484]
@@ -88,17 +88,17 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """The standard error of the mean; not a number for fewer than two values."""
+    """The standard error of the mean; NaN for fewer than two values."""
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 
-def estimated(what: str, values: Sequence[float], least: float, most: float) -> Estimate:
-    """The mean of one value a seed, against a region."""
+def estimate(what: str, values: Sequence[float], least: float, most: float) -> Estimate:
+    """The mean over seeds of one value per seed, against a region."""
     return Estimate(what, *mean_interval(values), least, most)
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """The slope of the straight line through points by least squares; None with fewer than two different x.
+    """The least-squares slope of points; None with fewer than two different x.
 
     >>> slope([0.0, 1.0, 2.0], [1.0, 3.0, 5.0])
     2.0

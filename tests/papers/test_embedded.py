@@ -13,15 +13,13 @@ import torch
 from murmuration.data import open_data
 from murmuration.errors import Failure, Misuse
 from murmuration.papers import experiment_named
-from murmuration.papers.embedded import running
-from murmuration.papers.embedded.cells import Shape, embedded_parameters, trained_cell, wide_enough
-from murmuration.papers.embedded.found import Found
+from murmuration.papers.embedded import record as record_module
+from murmuration.papers.embedded.cells import Shape, embedded_parameters, matching_width, summarise_kernels, train_cell
 from murmuration.papers.embedded.page import page
-from murmuration.papers.embedded.predictions import PREDICTIONS, tolerance, verdicts
-from murmuration.papers.embedded.probes import crossing, largest_step_cell, steps_cell
-from murmuration.papers.embedded.running import RECORD, begun, run
+from murmuration.papers.embedded.predictions import PREDICTIONS, members_tolerated, verdicts
+from murmuration.papers.embedded.probes import count_steps, crossing, find_largest_step
+from murmuration.papers.embedded.record import RECORD, Results, new_record, run
 from murmuration.papers.embedded.settings import ARMS, MEANS, PROBED, Cell, Grid, Setting, between_name
-from murmuration.papers.embedded.tangents import summed_up
 from murmuration.papers.verdicts import Estimate, Verdict, mean_interval
 from murmuration.reports import report_check
 
@@ -41,22 +39,22 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_one_member_alone_is_trained_once_for_all_arms(made):
-    cells = [running.cell_of(entry) for entry in made["cells"]]
+    cells = [record_module.cell_of(entry) for entry in made["cells"]]
     assert len(cells) == len(set(cells)) == 2 + 3 * 2  # M=1 at two widths; M=2 of three arms
     assert {cell.arm for cell in cells if cell.models == 1} == {"naive"}
-    found = Found(made)
+    found = Results(made)
     alone = Cell("naive", 1.0, 1, 0)
     assert found.score(alone._replace(arm="independent"), "accuracy") == found.score(alone, "accuracy")
 
 
 def test_parameters_are_those_stored(made):
-    found = Found(made)
+    found = Results(made)
     assert found.score(Cell("naive", 1.0, 2, 0), "parameters") == 2 * (2 * 4 + 4 + 4 * 4 + 4 + 4 * 2 + 2)
     embedded = found.score(Cell("independent", 1.0, 2, 0), "parameters")
     shape = Shape(inputs=2, outputs=2, layers=2)
     assert embedded == embedded_parameters(shape, 4, 2)
     single = Cell("single", 1.0, 2, 0)
-    wide = wide_enough(shape, int(embedded))
+    wide = matching_width(shape, int(embedded))
     assert found.score(single, "neurons") == wide
     sizes = [abs(n * n + n * 6 + 2 - embedded) for n in (wide - 1, wide, wide + 1)]
     assert min(sizes) == sizes[1]
@@ -66,10 +64,10 @@ def test_parameters_are_those_stored(made):
 def test_parameters_are_counted_at_other_depths(layers):
     data, setting = open_data("two-moons"), replace(TINY, layers=layers)
     shape = Shape(inputs=2, outputs=2, layers=layers)
-    entry = trained_cell(Cell("independent", 1.0, 2, 0), setting, data)
+    entry = train_cell(Cell("independent", 1.0, 2, 0), setting, data)
     assert entry["parameters"] == embedded_parameters(shape, 4, 2)
-    plain = trained_cell(Cell("naive", 1.0, 1, 0), setting, data)
-    assert wide_enough(shape, plain["parameters"]) == 4
+    plain = train_cell(Cell("naive", 1.0, 1, 0), setting, data)
+    assert matching_width(shape, plain["parameters"]) == 4
 
 
 def test_what_is_known_is_not_computed_again(tmp_path, monkeypatch, made):
@@ -79,9 +77,9 @@ def test_what_is_known_is_not_computed_again(tmp_path, monkeypatch, made):
         calls.append(cell)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return trained_cell(cell, setting, data)
+        return train_cell(cell, setting, data)
 
-    monkeypatch.setattr(running, "MEASURES", {**running.MEASURES, "trained": counted, "wider": counted})
+    monkeypatch.setattr(record_module, "MEASURES", {**record_module.MEASURES, "trained": counted, "wider": counted})
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, TINY, GRID, quiet)
     assert len(json.loads((tmp_path / RECORD).read_text())["cells"]) == 3
@@ -104,7 +102,7 @@ def test_records_of_something_else_are_refused(tmp_path, made):
     (tmp_path / RECORD).write_text("[]")
     with pytest.raises(Failure, match="is no record of the experiment embedded"):
         run(tmp_path, TINY, GRID, quiet)
-    with pytest.raises(Misuse, match="x-sin-x has numbers to predict"):
+    with pytest.raises(Misuse, match="x-sin-x is a regression"):
         run(tmp_path / "new", replace(TINY, data="x-sin-x"), GRID, quiet)
 
 
@@ -132,27 +130,27 @@ def test_the_grid_leaves_no_arm_out():
 
 def test_members_of_both_regimes_feel_each_other_as_theory_says():
     data, setting = open_data("two-moons"), replace(TINY, base=128)
-    ratios = {arm: trained_cell(Cell(arm, 1.0, 4, 0), setting, data)["tangent_ratio"] for arm in ("independent",)}
-    ratios["collective"] = trained_cell(Cell("collective", 1.0, 4, 0), setting, data)["tangent_ratio"]
+    ratios = {arm: train_cell(Cell(arm, 1.0, 4, 0), setting, data)["tangent_ratio"] for arm in ("independent",)}
+    ratios["collective"] = train_cell(Cell("collective", 1.0, 4, 0), setting, data)["tangent_ratio"]
     assert abs(ratios["independent"]) < 0.05  # 0 in the limit, off by about N^(-1/2) / sqrt(pairs)
     assert 0.25 < ratios["collective"] < 0.6
 
 
 def test_the_largest_eigenvalue_of_equal_members_is_their_number():
-    pull = summed_up(torch.ones(5, 5))
-    assert pull.ratio == pytest.approx(1.0)
-    assert pull.top == pytest.approx(5.0)
+    kernels = summarise_kernels(torch.ones(5, 5))
+    assert kernels.ratio == pytest.approx(1.0)
+    assert kernels.top == pytest.approx(5.0)
 
 
 def test_probes_find_steps_that_learn():
     data = open_data("two-moons")
-    found = largest_step_cell(Cell("largest-step", 1.0, 2, 0), replace(TINY, largest_step_epochs=1), data)
+    found = find_largest_step(Cell("largest-step", 1.0, 2, 0), replace(TINY, largest_step_epochs=1), data)
     assert math.log2(found["value"]) * 2 == pytest.approx(round(math.log2(found["value"]) * 2))
     assert 0.01 < found["value"] < 16
-    few = steps_cell(Cell("steps", 4.0, 2, 0), replace(TINY, steps_epochs=30, steps_lr=0.3), data)["value"]
-    many = steps_cell(Cell("steps", 4.0, 2, 0), replace(TINY, steps_epochs=60, steps_lr=0.15), data)["value"]
+    few = count_steps(Cell("steps", 4.0, 2, 0), replace(TINY, steps_epochs=30, steps_lr=0.3), data)["value"]
+    many = count_steps(Cell("steps", 4.0, 2, 0), replace(TINY, steps_epochs=60, steps_lr=0.15), data)["value"]
     assert few < many
-    assert steps_cell(Cell("steps", 1.0, 2, 0), replace(TINY, steps_epochs=1, steps_lr=1e-6), data)["value"] is None
+    assert count_steps(Cell("steps", 1.0, 2, 0), replace(TINY, steps_epochs=1, steps_lr=1e-6), data)["value"] is None
 
 
 def test_crossings_lie_between_epochs():
@@ -212,7 +210,7 @@ def by_hand(kind: str) -> dict[str, Any]:
             top = top if right or mean < 0.9 else 4.0
             cell = Cell(between_name(mean), PROBED["interpolation"][0], 16, seed)._asdict()
             cells.append({**cell, "top_alignment": top * (1 + noise)})
-    return {**begun(setting, open_data("two-moons")), "cells": cells}
+    return {**new_record(setting, open_data("two-moons")), "cells": cells}
 
 
 @pytest.mark.parametrize(("kind", "word"), [("right", "holds"), ("wrong", "does not hold")])
@@ -229,8 +227,10 @@ def test_without_cells_or_seeds_nothing_can_be_told():
 
 
 def test_tolerance_is_read_off_the_curve():
-    assert tolerance(Found(by_hand("right")), 1.0, 0) == pytest.approx(8 * math.sqrt(2))  # half of 0.02, in log M
-    assert tolerance(Found(by_hand("right")), 4.0, 0) == pytest.approx(32 * math.sqrt(2))
+    assert members_tolerated(Results(by_hand("right")), 1.0, 0) == pytest.approx(
+        8 * math.sqrt(2)
+    )  # half of 0.02, in log M
+    assert members_tolerated(Results(by_hand("right")), 4.0, 0) == pytest.approx(32 * math.sqrt(2))
 
 
 @pytest.mark.parametrize("record", ["tiny", "right"])

@@ -1,4 +1,4 @@
-"""One cell: members trained as its arm says, and what they are worth."""
+"""One cell: its members trained as the arm says, their scores, and their tangent kernels before training."""
 
 import math
 import time
@@ -14,18 +14,19 @@ from murmuration.likelihoods import likelihood_for
 from murmuration.metrics import columns
 from murmuration.nets.dense import mlp
 from murmuration.papers.embedded.settings import Arm, Cell, Setting, arm_named
-from murmuration.papers.embedded.tangents import Pull, pull_of, smooth_gamma
 from murmuration.population import Population
 from murmuration.predictive import Predictive
 from murmuration.recipe import Plan
+from murmuration.tangent_kernels import member_kernels, smooth_gamma
 from murmuration.training import Job, Progress, begin, choose_engine, train
+from murmuration.weights import NetworkWeights
 
 SMOOTH = "smooth"
 
 
 @dataclass(frozen=True)
-class Silent:
-    """A watcher who does nothing."""
+class NoCallback:
+    """A callback that does nothing."""
 
     def after_step(self, progress: Progress) -> None:
         return None
@@ -34,8 +35,16 @@ class Silent:
         return None
 
 
+@dataclass(frozen=True)
+class KernelSummary:
+    """Two numbers of the tangent kernels between members."""
+
+    ratio: float  # T_o / T_d
+    top: float  # the largest eigenvalue of the members' matrix of alignments, whose diagonal is 1
+
+
 def job_of(data: Data, arm: Arm, plan: Plan, *, neurons: int, layers: int) -> Job:
-    """The training of members with this many neurons in each hidden layer."""
+    """The training job of members with this many neurons in each hidden layer."""
 
     def build() -> nn.Module:
         return mlp(data.input_shape, len(data.classes), hidden=(neurons,) * layers)
@@ -44,45 +53,74 @@ def job_of(data: Data, arm: Arm, plan: Plan, *, neurons: int, layers: int) -> Jo
     return Job(build, data, likelihood, arm.recipe("embedded"), plan)
 
 
-def trained_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
-    """All numbers of one cell of trained members."""
+def train_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
+    """The entry of one cell of trained members in the record."""
     arm, start = arm_named(cell.arm), time.perf_counter()
     neurons, members = setting.neurons(cell.width), cell.models
     if arm.kind == "wider":
         shape = Shape(math.prod(data.input_shape), len(data.classes), setting.layers)
-        neurons, members = wide_enough(shape, embedded_parameters(shape, neurons, cell.models)), 1
+        neurons, members = matching_width(shape, embedded_parameters(shape, neurons, cell.models)), 1
     job = job_of(data, arm, setting.plan(members, cell.seed), neurons=neurons, layers=setting.layers)
     progress = begin(job)
-    pull = pull_at_start(job, progress, setting)
+    kernels = kernels_at_start(job, progress, setting)
     if arm.recipe("").shares.gamma == SMOOTH:
-        job = replace(job, gamma=smooth_gamma(members, pull.ratio if pull else 0.0))
+        job = replace(job, gamma=smooth_gamma(members, kernels.ratio if kernels else 0.0))
     engine = choose_engine(job, progress).engine
-    population = train(job, engine, progress, Silent())
+    population = train(job, engine, progress, NoCallback())
     return {
         **cell._asdict(),
         "neurons": neurons,
         "parameters": population.parameters_stored(),
         **scores(job, engine, population),
-        "tangent_ratio": pull.ratio if pull else None,
-        "top_alignment": pull.top if pull else None,
-        "fallen": len(progress.state.trouble),
+        "tangent_ratio": kernels.ratio if kernels else None,
+        "top_alignment": kernels.top if kernels else None,
+        "diverged": len(progress.state.trouble),
         "seconds": round(time.perf_counter() - start, 2),
     }
 
 
-def pull_at_start(job: Job, progress: Progress, setting: Setting) -> Pull | None:
-    """The pull between members before the first step."""
-    family = replace(job, gamma=1.0).method().weights  # what a weight is does not depend on gamma
+def kernels_at_start(job: Job, progress: Progress, setting: Setting) -> KernelSummary | None:
+    """The kernels between members before the first step."""
+    family = replace(job, gamma=1.0).method().weights  # the weight family does not depend on gamma
     x = job.data.train.x[: setting.inputs]
-    return pull_of(job.member(0), progress.state.population, family, x, setting.most)
+    return measure_kernels(job.member(0), progress.state.population, family, x, setting.most)
+
+
+def measure_kernels(
+    module: nn.Module, population: Population, family: NetworkWeights, x: Tensor, most: int
+) -> KernelSummary | None:
+    """The summary for at most `most` members, on inputs x (n, ...); None if there are more, or nothing is shared.
+
+    The kernels are those of the parameters as they are stored, on which gradient descent acts.
+    """
+    if not 2 <= population.members <= most or not population.shared:
+        return None
+    common = member_kernels(module, population, family, x).common
+    return summarise_kernels(common.double().diagonal(dim1=1, dim2=3).mean(-1))
+
+
+def summarise_kernels(matrix: Tensor) -> KernelSummary:
+    """The summary of a matrix (M, M) of kernels between members.
+
+    An alignment is T_ab / sqrt(T_aa T_bb). Without the roots the largest eigenvalue would mostly be that of the member
+    with the largest kernel.
+
+    >>> found = summarise_kernels(torch.tensor([[2.0, 2.0], [2.0, 8.0]], dtype=torch.float64))
+    >>> found.ratio, round(found.top, 9)
+    (0.4, 1.5)
+    """
+    members, own = len(matrix), matrix.diagonal()
+    others = float(matrix.sum() - own.sum()) / (members * (members - 1))
+    alignment = matrix / own.sqrt().outer(own.sqrt())
+    return KernelSummary(others / float(own.mean()), float(torch.linalg.eigvalsh(alignment)[-1]))
 
 
 def scores(job: Job, engine: Engine, population: Population) -> dict[str, float | None]:
-    """Accuracies and disagreement of trained members; nothing where none is left."""
+    """Accuracies and disagreement of trained members; None where no member is left."""
     if not population.members:
         return dict.fromkeys(("accuracy", "member_accuracy", "member_train_accuracy", "disagreement", "nll"))
-    test = columns(predicted(job, engine, population, job.data.test), job.data.test.y)
-    train_votes = predicted(job, engine, population, job.data.train).votes  # (M, N)
+    test = columns(predict(job, engine, population, job.data.test), job.data.test.y)
+    train_votes = predict(job, engine, population, job.data.train).votes  # (M, N)
     right: Tensor = train_votes == job.data.train.y
     return {
         "accuracy": float(test["correct"].mean()),
@@ -93,7 +131,7 @@ def scores(job: Job, engine: Engine, population: Population) -> dict[str, float 
     }
 
 
-def predicted(job: Job, engine: Engine, population: Population, split: Split) -> Predictive:
+def predict(job: Job, engine: Engine, population: Population, split: Split) -> Predictive:
     family = replace(job, gamma=1.0).method().weights
     with assemble(engine, job.member(0)) as team, torch.no_grad():
         return Predictive(member_outputs(team, family, population, split.x), job.likelihood)
@@ -101,7 +139,7 @@ def predicted(job: Job, engine: Engine, population: Population, split: Split) ->
 
 @dataclass(frozen=True)
 class Shape:
-    """A dense network: inputs, outputs and hidden layers."""
+    """A fully connected network: inputs, outputs and hidden layers."""
 
     inputs: int
     outputs: int
@@ -109,7 +147,7 @@ class Shape:
 
 
 def embedded_parameters(shape: Shape, neurons: int, members: int) -> int:
-    """Stored numbers of M members: kernels once; for each member two factors and a bias a neuron, and output biases.
+    """Stored parameters of M members: kernels once; per member two factors and a bias per neuron, and output biases.
 
     >>> embedded_parameters(Shape(64, 10, 2), 64, 8)
     11984
@@ -118,12 +156,12 @@ def embedded_parameters(shape: Shape, neurons: int, members: int) -> int:
     return kernels + members * (3 * shape.layers * neurons + shape.outputs)
 
 
-def wide_enough(shape: Shape, parameters: int) -> int:
-    """The width of hidden layers at which one plain network has as nearly as can be so many parameters.
+def matching_width(shape: Shape, parameters: int) -> int:
+    """The width of hidden layers at which one plain network has most nearly so many parameters.
 
     Solves (L - 1) n² + n (inputs + outputs + L) + outputs = parameters.
 
-    >>> wide_enough(Shape(64, 10, 2), 64 * 64 + 64 * 76 + 10)
+    >>> matching_width(Shape(64, 10, 2), 64 * 64 + 64 * 76 + 10)
     64
     """
     square, linear, rest = shape.layers - 1, shape.inputs + shape.outputs + shape.layers, parameters - shape.outputs

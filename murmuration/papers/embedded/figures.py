@@ -1,12 +1,12 @@
-"""Figures of the experiment, as plain dictionaries: curves over the number of models, one a width."""
+"""Figures of the experiment: curves over the number of members, one per width."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from murmuration.papers.embedded.found import Found
+from murmuration.analysis.regimes import spike_threshold
+from murmuration.papers.embedded.record import Results
 from murmuration.papers.embedded.settings import BETWEEN, PROBED, between_name
-from murmuration.papers.embedded.tangents import spike_threshold
 from murmuration.papers.verdicts import standard_error
 from murmuration.reports.canvas import Figure, axis, colour, dash, layout, numbers, symbol
 
@@ -21,7 +21,7 @@ PANELS = {  # score -> what it is
 
 
 @dataclass(frozen=True)
-class Spread:
+class SeedStatistics:
     """Means over seeds and their standard errors."""
 
     x: list[float]
@@ -29,38 +29,40 @@ class Spread:
     error: list[float]
 
 
-def spread_of(xs: Sequence[float], values: Iterable[list[float]]) -> Spread:
-    """The spread over seeds at every x that has values."""
+def seed_statistics(xs: Sequence[float], values: Iterable[list[float]]) -> SeedStatistics:
+    """Means and standard errors over seeds at every x that has values."""
     there = [(x, found) for x, found in zip(xs, values, strict=True) if found]
     means = [sum(found) / len(found) for _, found in there]
-    return Spread([x for x, _ in there], means, [standard_error(found) for _, found in there])
+    return SeedStatistics([x for x, _ in there], means, [standard_error(found) for _, found in there])
 
 
-def curve(spread: Spread, ink: str, mark: str, name: str, *, ghost: bool = False) -> dict[str, Any]:
-    """A line with whiskers of one standard error; a ghost is dotted and without marks."""
+def curve(statistics: SeedStatistics, ink: str, mark: str, name: str, *, faint: bool = False) -> dict[str, Any]:
+    """A line with error bars of one standard error; a faint one is dotted and without markers."""
     return {
         "type": "scatter",
-        "mode": "lines" if ghost else "lines+markers",
-        "x": numbers(spread.x),
-        "y": numbers(spread.mean),
+        "mode": "lines" if faint else "lines+markers",
+        "x": numbers(statistics.x),
+        "y": numbers(statistics.mean),
         "name": name,
-        "line": {"color": ink, "width": 1.3 if ghost else 2, "dash": "dot" if ghost else "solid"},
+        "line": {"color": ink, "width": 1.3 if faint else 2, "dash": "dot" if faint else "solid"},
         "marker": {"color": ink, "symbol": mark, "size": 7},
-        **({} if ghost else {"error_y": {"type": "data", "array": numbers(spread.error), "color": ink, "width": 2}}),
+        **(
+            {} if faint else {"error_y": {"type": "data", "array": numbers(statistics.error), "color": ink, "width": 2}}
+        ),
         "hovertemplate": f"{name}, %{{x}}: %{{customdata:.4f}}<extra></extra>",
-        "customdata": numbers(spread.mean),
-        "showlegend": not ghost,
+        "customdata": numbers(statistics.mean),
+        "showlegend": not faint,
         "legendgroup": name,
     }
 
 
 def as_error(trace: dict[str, Any]) -> dict[str, Any]:
-    """The curve of an accuracy as that of its error, which a logarithmic axis turned upside down shows best."""
+    """The curve of an accuracy as that of its error, for a reversed logarithmic axis."""
     return {**trace, "y": [None if y is None else max(1 - y, FLOOR) for y in trace["y"]]}
 
 
 def accuracy_axis(title: str) -> dict[str, Any]:
-    """An axis of errors, labelled by accuracies, the best on top."""
+    """A reversed logarithmic axis of errors, labelled by accuracies."""
     ticks = [max(1 - accuracy, FLOOR) for accuracy in ACCURACIES]
     labels = {"type": "log", "autorange": "reversed", "tickvals": ticks, "ticktext": [f"{a:g}" for a in ACCURACIES]}
     return axis(title) | labels
@@ -71,21 +73,21 @@ def models_axis(models: Sequence[int]) -> dict[str, Any]:
     return axis("number of models M") | {"type": "log", **ticks}
 
 
-def line_panel(found: Found, arm: str, score: str, letter: str = "") -> Figure | None:
-    """One score of an arm against the number of models, a curve a width; dotted, the separate networks."""
+def line_panel(found: Results, arm: str, score: str, letter: str = "") -> Figure | None:
+    """One score of an arm against the number of members, one curve per width; separate networks are dotted."""
     apart = score == "disagreement"
     models = [each for each in found.models if each > 1 or not apart]  # one member agrees with itself
     data = []
     for place, width in enumerate(found.widths):
         name = f"N={found.neurons(width)}"
         for each in dict.fromkeys((arm, "naive")):
-            spread = spread_of(models, (found.over_seeds(each, width, m, score) for m in models))
-            if spread.x:
-                drawn = curve(spread, colour(place), symbol(place), name, ghost=each != arm)
+            statistics = seed_statistics(models, (found.over_seeds(each, width, m, score) for m in models))
+            if statistics.x:
+                drawn = curve(statistics, colour(place), symbol(place), name, faint=each != arm)
                 data.append(drawn if apart else as_error(drawn))
     if not data:
         return None
-    up = axis("share of pairs that differ") | {"rangemode": "tozero"} if apart else accuracy_axis("accuracy")
+    up = axis("fraction of pairs that differ") | {"rangemode": "tozero"} if apart else accuracy_axis("accuracy")
     title = f"({letter}) {PANELS[score]}" if letter else PANELS[score]
     label = f"{arm}: {PANELS[score]} against the number of models, by width"
     panel = layout(models_axis(models), up) | {"showlegend": True}
@@ -101,8 +103,8 @@ def slug(arm: str) -> str:
     return arm.replace(".", "-")
 
 
-def parameters_panel(found: Found) -> Figure | None:
-    """Ensemble accuracy against stored parameters, a mark for every width and number of models, a colour an arm."""
+def parameters_panel(found: Results) -> Figure | None:
+    """Ensemble accuracy against stored parameters, one marker per width and number of members, one colour per arm."""
     data = []
     for place, arm in enumerate(found.arms):
         marks = [(w, m) for w in found.widths for m in found.models if found.over_seeds(arm, w, m, "accuracy")]
@@ -110,7 +112,7 @@ def parameters_panel(found: Found) -> Figure | None:
             marks = [(w, m) for w, m in marks if m > 1]
         size = [found.over_seeds(arm, w, m, "parameters")[0] for w, m in marks]
         means = [sum(each) / len(each) for w, m in marks if (each := found.over_seeds(arm, w, m, "accuracy"))]
-        trace = curve(Spread(size, means, []), colour(place), symbol(place), arm)
+        trace = curve(SeedStatistics(size, means, []), colour(place), symbol(place), arm)
         trace |= {"mode": "markers", "text": [f"N={found.neurons(w)}, M={m}" for w, m in marks]}
         trace |= {"hovertemplate": f"{arm}, %{{text}}: %{{customdata:.4f}}<extra></extra>"}
         data.append({key: value for key, value in as_error(trace).items() if key != "error_y"})
@@ -122,15 +124,15 @@ def parameters_panel(found: Found) -> Figure | None:
     return Figure("parameters", title, title.removeprefix("(d) "), data, panel, 460)
 
 
-def between_panel(found: Found, scores: dict[str, str], name: str, title: str) -> Figure | None:
-    """Some scores against the mean of factors, and where theory puts the switch."""
+def between_panel(found: Results, scores: dict[str, str], name: str, title: str) -> Figure | None:
+    """Scores against the mean of factors, with the predicted threshold."""
     width, (models,) = PROBED[BETWEEN]
     data = []
     for place, (score, words) in enumerate(scores.items()):
         values = (found.over_seeds(between_name(mean), width, models, score) for mean in found.means)
-        spread = spread_of(found.means, values)
-        if spread.x:
-            data.append(curve(spread, colour(place), symbol(place), words))
+        statistics = seed_statistics(found.means, values)
+        if statistics.x:
+            data.append(curve(statistics, colour(place), symbol(place), words))
     if not data:
         return None
     panel = layout(axis("mean m of factors"), axis()) | {"showlegend": True}
@@ -139,19 +141,19 @@ def between_panel(found: Found, scores: dict[str, str], name: str, title: str) -
 
 
 def guide(x: float) -> dict[str, Any]:
-    """A dotted line upwards."""
+    """A dotted vertical line."""
     line = {"color": "var(--ink-soft)", "width": 1, "dash": "dot"}
     return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
 
 
-def probe_panel(found: Found, arms: dict[str, str], kind: str, name: str, title: str) -> Figure | None:
-    """What was probed against M, both axes logarithmic."""
+def probe_panel(found: Results, arms: dict[str, str], kind: str, name: str, title: str) -> Figure | None:
+    """The largest step, or the number of steps, against M, both axes logarithmic."""
     width, models = PROBED[kind]
     data = []
     for place, (arm, words) in enumerate(arms.items()):
-        spread = spread_of(models, (found.over_seeds(arm, width, m, "value") for m in models))
-        if spread.x:
-            drawn = curve(spread, colour(place), symbol(place), words)
+        statistics = seed_statistics(models, (found.over_seeds(arm, width, m, "value") for m in models))
+        if statistics.x:
+            drawn = curve(statistics, colour(place), symbol(place), words)
             data.append(drawn | {"line": {"color": colour(place), "width": 2, "dash": dash(place)}})
     if not data:
         return None

@@ -1,4 +1,4 @@
-"""Two small measurements by plain gradient descent: the largest stable step, and how many steps learning takes."""
+"""Two measurements with plain gradient descent: the largest stable step, and the number of steps to a training loss."""
 
 import math
 import statistics
@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from murmuration.data import Data
-from murmuration.papers.embedded.cells import Silent, job_of
+from murmuration.papers.embedded.cells import NoCallback, job_of
 from murmuration.papers.embedded.settings import Cell, Setting, arm_named
 from murmuration.recipe import Plan
 from murmuration.training import Progress, begin, choose_engine, train
 from murmuration.training.batches import steps_per_epoch
 
-HALVES = range(-20, 9)  # steps that are tried are powers of the square root of 2
+HALVES = range(-20, 9)  # learning rates that are tried are powers of the square root of 2
 
 
 @dataclass(frozen=True)
-class Until:
-    """A watcher who ends the training once the mean training loss of an epoch is low enough."""
+class StopAtLoss:
+    """A callback that ends the training once the mean training loss of an epoch is low enough."""
 
     loss: float
 
@@ -33,42 +33,42 @@ def mean_loss(progress: Progress, epoch: int) -> float:
     return statistics.fmean(progress.history[epoch]["train_loss"])
 
 
-def carried_out(cell: Cell, setting: Setting, data: Data, plan: Plan, watcher: Silent | Until) -> Progress:
-    """Where training stands when it ends."""
+def run_training(cell: Cell, setting: Setting, data: Data, plan: Plan, watcher: NoCallback | StopAtLoss) -> Progress:
+    """The progress at the end of a training run."""
     job = job_of(data, arm_named(cell.arm), plan, neurons=setting.neurons(cell.width), layers=setting.layers)
     progress = begin(job)
     train(job, choose_engine(job, progress).engine, progress, watcher)
     return progress
 
 
-def largest_step_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
-    """The largest step with which members learn anything, found by halving a range of steps sqrt(2) apart.
+def find_largest_step(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
+    """The largest learning rate at which members learn, by bisection over rates sqrt(2) apart.
 
-    With a step that is too large losses grow without bound, or end where nothing has been learnt: at ln K or above.
+    At larger rates losses diverge, or end at ln K or above, the loss of a uniform prediction.
     """
 
     def learns(power: int) -> bool:
         plan = replace(setting.plain(cell.models, cell.seed), lr=2 ** (power / 2), epochs=setting.largest_step_epochs)
-        progress = carried_out(cell, setting, data, plan, Silent())
+        progress = run_training(cell, setting, data, plan, NoCallback())
         return not progress.state.trouble and mean_loss(progress, -1) < math.log(len(data.classes))
 
-    low, high = HALVES.start, HALVES.stop  # the first is taken to learn, the last not to
+    low, high = HALVES.start, HALVES.stop  # the first is assumed to learn, the last not to
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if learns(middle) else (low, middle)
     return {**cell._asdict(), "value": 2 ** (low / 2)}
 
 
-def steps_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
-    """How many steps members need until their mean training loss is half of ln K; None if they never get there.
+def count_steps(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
+    """Steps until the mean training loss is half of ln K; None if it is not reached.
 
-    Between epochs the logarithm of the loss is taken to fall on a straight line.
+    Between epochs the logarithm of the loss is interpolated linearly.
     """
     averaged = arm_named(cell.arm).recipe("").shares.gamma == 1
     epochs = setting.steps_epochs * (cell.models if averaged else 1)
     plan = replace(setting.plain(cell.models, cell.seed), lr=setting.steps_lr, epochs=epochs)
     goal = math.log(len(data.classes)) / 2
-    progress = carried_out(cell, setting, data, plan, Until(goal))
+    progress = run_training(cell, setting, data, plan, StopAtLoss(goal))
     losses = [mean_loss(progress, epoch) for epoch in range(len(progress.history))]
     reached = crossing([math.log(len(data.classes)), *losses], goal)
     each = steps_per_epoch(len(data.train), plan.batch_size)
@@ -76,7 +76,7 @@ def steps_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
 
 
 def crossing(losses: list[float], goal: float) -> float | None:
-    """The first place, between indices too, at which positive losses are down at the goal.
+    """The first position, interpolated between indices, at which positive losses reach the goal.
 
     >>> crossing([4.0, 1.0], 2.0), crossing([4.0, 3.0], 2.0)
     (0.5, None)

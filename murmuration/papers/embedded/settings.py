@@ -1,4 +1,4 @@
-"""What is varied, what is held fixed, and which cells of the grid there are."""
+"""Settings of the experiment: what is fixed, what is varied, and the cells of the grid."""
 
 import math
 from dataclasses import dataclass, fields, replace
@@ -8,13 +8,13 @@ from murmuration.errors import Misuse, unknown
 from murmuration.recipe import Plan, Recipe
 
 UV = "rank-one-uv:bias=own"  # own biases: a shared output bias would tie members together whatever the factors are
-MEANS = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 0.9)  # of the factors, for the way between the regimes
+MEANS = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 0.9)  # of the factors, between the regimes
 BETWEEN = "interpolation"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a cell is trained; a record can only be continued with the same."""
+    """Training settings of all cells; a record is continued with the same settings only."""
 
     data: str = "digits"
     base: int = 32  # neurons in each hidden layer at width 1
@@ -23,11 +23,11 @@ class Setting:
     batch_size: int = 64
     lr: float = 0.025
     momentum: float = 0.9
-    largest_step_epochs: int = 3  # of the search for the largest step, plain gradient descent
+    largest_step_epochs: int = 3  # of the search for the largest stable step, plain gradient descent
     steps_lr: float = 0.05  # of the count of steps, plain gradient descent
-    steps_epochs: int = 60  # after which the count is given up, times M where shared gradients are averaged
-    inputs: int = 8  # that tangent kernels are measured on
-    most: int = 16  # cells of more members than this go without
+    steps_epochs: int = 60  # limit of the count, times M where shared gradients are averaged
+    inputs: int = 8  # on which tangent kernels are measured
+    most: int = 16  # members up to which tangent kernels are measured
 
     def neurons(self, width: float) -> int:
         """Neurons in each hidden layer at a multiple of the base width.
@@ -38,7 +38,7 @@ class Setting:
         return max(1, round(self.base * width))
 
     def plan(self, members: int, seed: int) -> Plan:
-        """How the members of a cell are trained: as theory has it, all on the same batches."""
+        """The plan of a cell: SGD with momentum, all members on the same batches, as in the theory."""
         return Plan(
             members=members,
             epochs=self.epochs,
@@ -52,7 +52,7 @@ class Setting:
         )
 
     def plain(self, members: int, seed: int) -> Plan:
-        """The same by gradient descent without momentum or schedule, whose stable steps theory speaks of."""
+        """The plan without momentum and schedule, for which the theory states stable steps."""
         return replace(self.plan(members, seed), momentum=0.0, schedule="constant")
 
 
@@ -67,7 +67,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to make an ensemble; `kind` is how its cells are measured, and so on which grid."""
+    """One kind of ensemble; `kind` says how its cells are measured, and so on which grid."""
 
     about: str
     sharing: str = "own"
@@ -101,7 +101,7 @@ PROBED = {  # kind -> the one width, and numbers of models
 
 
 def between_name(mean: float) -> str:
-    """The arm whose factors have this mean.
+    """The name of the arm whose factors have this mean.
 
     >>> between_name(0.25)
     'interpolation-0.25'
@@ -110,7 +110,7 @@ def between_name(mean: float) -> str:
 
 
 def mean_in(arm: str) -> float:
-    """The mean that the name of an arm between the regimes holds."""
+    """The mean of factors in the name of an arm between the regimes."""
     return float(arm.removeprefix(f"{BETWEEN}-"))
 
 
@@ -125,7 +125,7 @@ def arm_named(name: str) -> Arm:
 
 @dataclass(frozen=True)
 class Grid:
-    """Which cells are wanted."""
+    """The cells to compute."""
 
     widths: tuple[float, ...] = (0.25, 0.5, 1, 2, 4)
     models: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
@@ -146,7 +146,7 @@ class Grid:
             raise Misuse("models need to be at least 1, and seeds at least 0")
 
     def cells(self) -> list[Cell]:
-        """The cells in the order they are computed, each once: what matters most comes first."""
+        """The cells in the order they are computed, each once, the most important arms first."""
         return list(dict.fromkeys(cell for name in self.arms for seed in self.seeds for cell in self._of(name, seed)))
 
     def _of(self, name: str, seed: int) -> list[Cell]:
@@ -159,5 +159,5 @@ class Grid:
 
 
 def trained_as(cell: Cell) -> Cell:
-    """The cell that holds this one's numbers: one member alone is the same plain network in every arm."""
+    """The cell that holds the results of this one: a single member is the same plain network in every arm."""
     return cell._replace(arm="naive") if cell.models == 1 and cell.arm in LINES else cell
