@@ -1,4 +1,4 @@
-"""Predictions and truths from known distributions, for tests of what is learned from them."""
+"""Predictions and targets from known distributions."""
 
 import numpy as np
 import torch
@@ -7,7 +7,7 @@ from murmuration.likelihoods import Categorical
 from murmuration.predictive import Predictive
 
 
-def made_classes(
+def classification_sample(
     count: int, *, classes: int = 4, members: int = 3, distortion: float = 1.0, seed: int = 0
 ) -> tuple[Predictive, np.ndarray]:
     """Logits that are `distortion` times the true ones plus a little noise of each member, and labels (N,)."""
@@ -18,7 +18,7 @@ def made_classes(
     return Predictive(torch.from_numpy(logits), Categorical(classes)), (true + gumbel).argmax(1)
 
 
-def made_numbers(
+def regression_sample(
     count: int, *, targets: int = 1, members: int = 3, distortion: float = 1.0, seed: int = 0
 ) -> tuple[Predictive, np.ndarray]:
     """Gaussian predictions whose spread is `distortion` times the true one, and targets (N, K)."""

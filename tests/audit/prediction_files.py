@@ -1,4 +1,4 @@
-"""What tests of files of predictions share: making them, reading them whole, catching what is said of wrong ones."""
+"""Files of predictions: writing them, reading them whole, and the message of a refusal."""
 
 from pathlib import Path
 from typing import Any

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from prediction_factories import made_classes, made_numbers
+from prediction_factories import classification_sample, regression_sample
 from prediction_files import saved
 
 import murmuration as mm
@@ -35,7 +35,7 @@ def halves(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def distorted() -> tuple[Predictive, np.ndarray]:
-    return made_classes(3001, distortion=2.5)
+    return classification_sample(3001, distortion=2.5)
 
 
 @pytest.fixture(scope="module")
@@ -59,31 +59,33 @@ def test_a_planted_temperature_is_found_and_would_help(found):
     before, after = found.before.scores(), found.after.scores()
     assert before["ece"].low > after["ece"].high
     assert before["accuracy"] == pytest.approx(after["accuracy"], abs=0.01)
-    told = about_calibrator(found, "the model")
+    advice = about_calibrator(found, "the model")
     temperature = f"{found.guard.calibrator.temperature:.3g}"
-    assert told.startswith(
+    assert advice.startswith(
         f"calibration of the model by temperature (every logit divided by {temperature}) would lower"
     )
 
 
 def test_what_is_sound_is_left_alone(tmp_path):
-    sound = evaluate_predictions(open_predictions(file_of(tmp_path, *made_classes(2000, seed=4))))
-    assert sound.guard.calibrator.temperature == pytest.approx(1.0, abs=0.2)  # type: ignore[union-attr]
-    assert "by no more than chance explains" in about_calibrator(sound, "the model")
+    calibrated = evaluate_predictions(open_predictions(file_of(tmp_path, *classification_sample(2000, seed=4))))
+    assert calibrated.guard.calibrator.temperature == pytest.approx(1.0, abs=0.2)  # type: ignore[union-attr]
+    assert "by no more than chance explains" in about_calibrator(calibrated, "the model")
 
 
 def test_posthoc_steps_are_evaluated_on_other_rows(found, distorted):
     pred, y = distorted
-    taught, tried = halves(3001)
-    guard = fit_posthoc(Predictive(pred.outputs[:, taught], pred.likelihood), y[taught])
-    assert found.guard == guard
-    rest = Predictive(pred.outputs[:, tried], pred.likelihood)
-    assert triples(found.before.scores()) == triples(mm.score(rest, y[tried]))
-    assert triples(found.after.scores()) == triples(mm.score(guard.calibrated(rest), y[tried]))
-    kept = guard.per_example(guard.calibrated(rest), y[tried])
-    assert [each.coverage for each in found.sets[:3]] == [kept[f"covered_{m}"].mean() for m in ("lac", "aps", "raps")]
+    fitted, tested = halves(3001)
+    posthoc = fit_posthoc(Predictive(pred.outputs[:, fitted], pred.likelihood), y[fitted])
+    assert found.guard == posthoc
+    rest = Predictive(pred.outputs[:, tested], pred.likelihood)
+    assert triples(found.before.scores()) == triples(mm.score(rest, y[tested]))
+    assert triples(found.after.scores()) == triples(mm.score(posthoc.calibrated(rest), y[tested]))
+    columns = posthoc.per_example(posthoc.calibrated(rest), y[tested])
+    assert [each.coverage for each in found.sets[:3]] == [
+        columns[f"covered_{m}"].mean() for m in ("lac", "aps", "raps")
+    ]
     assert [each.answered for each in found.rules] == [
-        kept[f"answered_{name}"].mean() for name in ("cost", "error-rate", "risk-control")
+        columns[f"answered_{name}"].mean() for name in ("cost", "error-rate", "risk-control")
     ]
     assert not any(each.broken for each in found.sets[:3])
 
@@ -107,7 +109,7 @@ def test_the_config_is_used(distorted, tmp_path):
 
 
 def test_a_planted_group_is_named_and_its_sets_are_looked_at(tmp_path):
-    pred, y = made_classes(2000, seed=2)
+    pred, y = classification_sample(2000, seed=2)
     site = np.where(np.arange(2000) % 5 == 0, "north", "south")
     labels = y.copy()
     labels[site == "north"] = np.random.default_rng(3).integers(0, 4, 400)  # there, predictions say nothing
@@ -120,12 +122,12 @@ def test_a_planted_group_is_named_and_its_sets_are_looked_at(tmp_path):
     assert f"site north ({correct:.3f})" in about_groups(found, "the model")
     assert "south" not in about_groups(found, "the model")
 
-    _, tried = halves(2000)
-    rest = found.guard.calibrated(Predictive(pred.outputs[:, tried], pred.likelihood))  # type: ignore[union-attr]
-    inside = found.guard.per_example(rest, labels[tried])["covered_lac"]  # type: ignore[union-attr]
+    _, tested = halves(2000)
+    rest = found.guard.calibrated(Predictive(pred.outputs[:, tested], pred.likelihood))  # type: ignore[union-attr]
+    inside = found.guard.per_example(rest, labels[tested])["covered_lac"]  # type: ignore[union-attr]
     by_place = {each.where: each for each in found.sets}
     for name in ("north", "south"):
-        here = site[tried] == name
+        here = site[tested] == name
         assert by_place[f"site {name}"].coverage == pytest.approx(inside[here].mean(), abs=1e-12)
         assert by_place[f"site {name}"].examples == here.sum()
     assert by_place["site north"].broken
@@ -134,7 +136,7 @@ def test_a_planted_group_is_named_and_its_sets_are_looked_at(tmp_path):
 
 
 def test_groups_that_are_alike_are_not_called_worse(tmp_path):
-    pred, y = made_classes(1000, seed=8)
+    pred, y = classification_sample(1000, seed=8)
     site = np.array(list("abcd"))[np.arange(1000) % 4]
     found = evaluate_predictions(open_predictions(file_of(tmp_path, pred, y, site=site), groups=["site"]))
     assert [each.value for each in found.groups["site"]] == list("abcd")
@@ -143,7 +145,7 @@ def test_groups_that_are_alike_are_not_called_worse(tmp_path):
 
 @pytest.mark.parametrize(("rows", "guarded"), [(39, False), (40, True)])
 def test_few_rows_have_scores_and_no_posthoc(tmp_path, rows, guarded):
-    pred, y = made_classes(rows)
+    pred, y = classification_sample(rows)
     found = evaluate_predictions(open_predictions(file_of(tmp_path, pred, y)))
     assert triples(found.scores) == triples(mm.score(pred, y))
     assert (found.guard is not None) == guarded
@@ -154,7 +156,7 @@ def test_few_rows_have_scores_and_no_posthoc(tmp_path, rows, guarded):
 
 @pytest.mark.parametrize("targets", [1, 2])
 def test_regression_is_evaluated_alike(tmp_path, targets):
-    pred, y = made_numbers(1200, targets=targets, distortion=0.4)
+    pred, y = regression_sample(1200, targets=targets, distortion=0.4)
     path = saved(tmp_path / "n.npz", mean=pred.member_mean.numpy(), std=pred.member_var.sqrt().numpy(), y=y)
     found = evaluate_predictions(open_predictions(path))
     assert found.exam.task == "regression"

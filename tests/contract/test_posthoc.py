@@ -1,4 +1,4 @@
-"""The laws of post-hoc steps that runs obey: what is kept, what is resumed, what is refused."""
+"""Post-hoc steps of every preset: saved, loaded and resumed with the same bits, or refused."""
 
 import json
 from dataclasses import replace
@@ -79,14 +79,14 @@ def test_inputs_may_come_a_few_at_a_time(moons: Data):
 
 @pytest.mark.parametrize(("rows", "fitted"), [(60, False), (400, True)])
 def test_too_few_validation_examples_end_no_training(rows, fitted, tmp_path: Path):
-    rng, said = np.random.default_rng(0), []
+    rng, messages = np.random.default_rng(0), []
     x = torch.from_numpy(rng.standard_normal((rows, 2)))
     data = mm.open_data((x, (x[:, 0] > 0).long()))
-    show = lambda text, done, total, record: said.append(text)  # noqa: E731
+    show = lambda text, done, total, record: messages.append(text)  # noqa: E731
     ensemble = mm.fit("mlp", data, plan=PLAN, out=tmp_path / "run", show=show)
     assert (ensemble.posthoc is not None) == fitted
-    told = f"no post-hoc steps: {len(data.val)} validation examples, and they take 20"
-    assert (told in said) == (not fitted)
+    expected = f"no post-hoc steps: {len(data.val)} validation examples, and they take 20"
+    assert (expected in messages) == (not fitted)
     assert (mm.load(tmp_path / "run").posthoc is not None) == fitted
 
 

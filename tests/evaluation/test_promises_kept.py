@@ -6,7 +6,7 @@ from bisect import bisect_left
 import numpy as np
 import pytest
 import torch
-from prediction_factories import made_classes
+from prediction_factories import classification_sample
 from scipy.stats import betabinom
 
 from murmuration.evaluation import SetsFound, examine
@@ -67,7 +67,7 @@ def test_rows_choose_the_examples():
 
 
 def test_groups_have_the_first_rule_and_ten_examples_at_least():
-    pred, y = made_classes(300)
+    pred, y = classification_sample(300)
     guard = fit_posthoc(pred, y)
     evaluation = examine([(pred, y)], guard).plain
     parts = {"few": np.arange(9), "enough": np.arange(10), "all": np.arange(300)}
@@ -132,7 +132,7 @@ def test_broken_promises_are_noticed():
 
 def test_exchangeable_examples_seldom_look_broken():
     """The whole way: of 200 guards on data like their own, about 1 in 40 may look broken; 13 is 3.6 sigma too many."""
-    pred, y = made_classes(200 * 160, members=1, seed=9)
+    pred, y = classification_sample(200 * 160, members=1, seed=9)
     broken = 0
     for trial in range(200):
         learn = torch.arange(trial * 160, trial * 160 + 40)

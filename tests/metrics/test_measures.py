@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from prediction_factories import made_classes
+from prediction_factories import classification_sample
 
 import murmuration as mm
 from murmuration.errors import Misuse
@@ -51,7 +51,7 @@ def test_what_needs_members_is_not_shown_of_one():
 
 
 def test_a_measure_of_ones_own_is_scored_with_an_interval_in_its_range(cost):
-    pred, y = made_classes(50)
+    pred, y = classification_sample(50)
     found = mm.score(pred, y)["missed"]
     missed = (y == 3) & (pred.predicted.numpy() != 3)
     assert found == pytest.approx(5 * missed.mean())
@@ -62,7 +62,7 @@ def test_a_measure_of_ones_own_is_scored_with_an_interval_in_its_range(cost):
 
 def test_intervals_end_where_the_range_does():
     bounded = mm.Measure("tight", "T", "T.", lambda columns: columns["correct"].astype(float), bounds=(0.0, 1.0))
-    pred, y = made_classes(12, seed=4)
+    pred, y = classification_sample(12, seed=4)
     mm.add_measure(bounded)
     try:
         found = mm.score(pred, np.where(np.arange(12) < 11, pred.predicted.numpy(), (y + 1) % 4))["tight"]

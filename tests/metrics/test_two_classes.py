@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from prediction_factories import made_classes
+from prediction_factories import classification_sample
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from murmuration.metrics import Evaluation, evaluate
 
 
 def two(count: int, seed: int = 0, ties: bool = False) -> Evaluation:
-    pred, y = made_classes(count, classes=2, seed=seed)
+    pred, y = classification_sample(count, classes=2, seed=seed)
     found = evaluate(pred, y)
     if ties:
         found.columns["positive_prob"] = found.columns["positive_prob"].round(1)
@@ -42,6 +42,6 @@ def test_intervals_are_as_wide_as_those_of_whole_resamples(name):
 
 
 def test_other_numbers_of_classes_and_one_class_alone_have_neither():
-    pred, y = made_classes(50, classes=2)
-    for evaluation in (evaluate(*made_classes(50, classes=3)), evaluate(pred, np.ones_like(y))):
+    pred, y = classification_sample(50, classes=2)
+    for evaluation in (evaluate(*classification_sample(50, classes=3)), evaluate(pred, np.ones_like(y))):
         assert not {"auroc", "average_precision"} & set(evaluation.scores())

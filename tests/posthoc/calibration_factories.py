@@ -1,4 +1,4 @@
-"""Predictives whose right calibration is known, because their targets were drawn from it."""
+"""Predictives with a known optimal calibration: their targets are drawn from it."""
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ def tempered(temperature: float, *, members: int = 1, inputs: int = 20_000, seed
 def overconfident(
     *, members: int = 4, inputs: int = 1500, weights: list[float] | None = None
 ) -> tuple[Predictive, Tensor]:
-    """Weighted members that are surer than they should be, of three classes, one of which is favoured."""
+    """Overconfident weighted members of three classes, biased towards one of them."""
     truth = random_logits(1, inputs, 3, seed=5)[0]
     logits = truth + random_logits(members, inputs, 3, seed=6) + torch.tensor([0.8, 0.0, -0.4], dtype=torch.float64)
     shares = None if weights is None else torch.tensor(weights, dtype=torch.float64)
@@ -39,7 +39,7 @@ def overconfident(
 def gaussian_mixture(
     *, factor: float, inputs: int = 5000, targets: int = 2, seed: int = 0
 ) -> tuple[Predictive, Tensor]:
-    """Three weighted members, and targets drawn from their mixture stretched by `factor` around its mean."""
+    """Three weighted members, and targets drawn from their mixture scaled by `factor` around its mean."""
     rng = np.random.default_rng(seed)
     means = rng.normal(size=(3, inputs, targets))
     stds = 0.3 + rng.random((3, inputs, targets))

@@ -72,16 +72,16 @@ def test_costs_at_the_ends() -> None:
 
 
 def test_answers_follow_the_direction_of_the_uncertainty() -> None:
-    surer = Abstention("error-rate", "confidence", 0.5, 0.05, "", 10)
-    assert surer.answers([0.4, 0.5, 0.6, math.nan]).tolist() == [False, True, True, False]
-    unsurer = Abstention("error-rate", "mutual_information", 0.5, 0.05, "", 10)
-    assert unsurer.answers([0.4, 0.5, 0.6, math.nan]).tolist() == [True, True, False, False]
+    larger = Abstention("error-rate", "confidence", 0.5, 0.05, "", 10)
+    assert larger.answers([0.4, 0.5, 0.6, math.nan]).tolist() == [False, True, True, False]
+    smaller = Abstention("error-rate", "mutual_information", 0.5, 0.05, "", 10)
+    assert smaller.answers([0.4, 0.5, 0.6, math.nan]).tolist() == [True, True, False, False]
 
 
 def test_confidence_and_its_complement_give_the_same_answers() -> None:
     confidence, wrong = calibrated(4000)
     for choose in (by_cost, by_error_rate, by_risk_control):
-        one, other = choose(confidence, wrong), choose(1 - confidence, wrong, uncertainty="doubt")
+        one, other = choose(confidence, wrong), choose(1 - confidence, wrong, uncertainty="one minus confidence")
         assert (one.answers(confidence) == other.answers(1 - confidence)).all()
         assert 0 < one.answers(confidence).mean() < 1
 

@@ -1,6 +1,6 @@
-"""The promise: over random splits, coverage has the mean and the spread that theory gives, for every method.
+"""Coverage over random splits has the mean and the variance that theory gives, for every method.
 
-With n examples kept aside and m new inputs, the number covered is beta-binomial with parameters m, k and
+With n calibration examples and m new inputs, the number covered is beta-binomial with parameters m, k and
 n + 1 - k, k = ceil((n + 1) coverage), whatever the model, if no two scores are equal. Splits of one fixed
 pool are independent given the pool and have this very distribution, since only ranks count.
 """
@@ -15,10 +15,10 @@ import torch
 from murmuration.posthoc.conformal import CONFORMAL_METHODS, SetRule, covered, fit_conformal, quantile_rank
 from murmuration.predictive import Predictive
 
-SPLITS, KEPT, NEW, LEVEL = 200, 150, 350, 0.9
-PLACE = quantile_rank(KEPT, LEVEL)
-MEAN = PLACE / (KEPT + 1)
-VARIANCE = MEAN * (1 - MEAN) * (KEPT + 1 + NEW) / (NEW * (KEPT + 2))  # of the covered share
+SPLITS, CALIBRATION, NEW, COVERAGE = 200, 150, 350, 0.9
+RANK = quantile_rank(CALIBRATION, COVERAGE)
+MEAN = RANK / (CALIBRATION + 1)
+VARIANCE = MEAN * (1 - MEAN) * (CALIBRATION + 1 + NEW) / (NEW * (CALIBRATION + 2))  # of the covered share
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def _one_thread() -> None:
 def classification() -> tuple[Predictive, np.ndarray]:
     """Three members, overconfident, and right about half of the time."""
     rng = np.random.default_rng(1)
-    logits = rng.normal(size=(KEPT + NEW, 6))
+    logits = rng.normal(size=(CALIBRATION + NEW, 6))
     labels = (1.5 * logits + rng.gumbel(size=logits.shape)).argmax(1)
     shown = 3 * logits + rng.normal(size=(3, *logits.shape))
     return Predictive.from_probs(torch.tensor(shown).softmax(-1)), labels
@@ -38,8 +38,8 @@ def classification() -> tuple[Predictive, np.ndarray]:
 def regression(members: int) -> tuple[Predictive, np.ndarray]:
     """Members that take the noise for half of what it is."""
     rng = np.random.default_rng(2)
-    mean = rng.normal(size=(members, KEPT + NEW, 1))
-    noise = rng.uniform(0.2, 2, size=(KEPT + NEW, 1))
+    mean = rng.normal(size=(members, CALIBRATION + NEW, 1))
+    noise = rng.uniform(0.2, 2, size=(CALIBRATION + NEW, 1))
     y = (noise * rng.normal(size=noise.shape))[:, 0]
     return Predictive.from_moments(mean, np.repeat(noise[None] / 2, members, 0)), y
 
@@ -54,14 +54,16 @@ def covered_shares(method: str, *, randomised: bool = True, never_empty: bool = 
     )
     shares = []
     for split in range(SPLITS):
-        order = np.random.default_rng(split).permutation(KEPT + NEW)
-        kept, new = (replace(pred, outputs=pred.outputs[:, part]) for part in (order[:KEPT], order[KEPT:]))
-        rule = fit_conformal(method, kept, y[order[:KEPT]], coverage=LEVEL, seed=split)
+        order = np.random.default_rng(split).permutation(CALIBRATION + NEW)
+        calibration, new = (
+            replace(pred, outputs=pred.outputs[:, part]) for part in (order[:CALIBRATION], order[CALIBRATION:])
+        )
+        rule = fit_conformal(method, calibration, y[order[:CALIBRATION]], coverage=COVERAGE, seed=split)
         if isinstance(rule, SetRule):
             regions = replace(rule, randomised=randomised, never_empty=never_empty).sets(new)
-            shares.append(covered(regions, y[order[KEPT:]]).mean())
+            shares.append(covered(regions, y[order[CALIBRATION:]]).mean())
         else:
-            shares.append(covered(rule.intervals(new), y[order[KEPT:]]).mean())
+            shares.append(covered(rule.intervals(new), y[order[CALIBRATION:]]).mean())
     return np.array(shares)
 
 

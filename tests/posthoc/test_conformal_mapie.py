@@ -68,7 +68,7 @@ def classification(inputs: int = 600, count: int = 8) -> tuple[np.ndarray, np.nd
 
 @pytest.fixture
 def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The uniform numbers MAPIE draws, for the examples kept aside and again for new inputs."""
+    """The uniform numbers MAPIE draws, for calibration examples and again for new inputs."""
 
     def draws(seed: int, moment: int, first: int, count: int) -> np.ndarray:
         return np.random.RandomState(seed).uniform(size=count)
@@ -76,27 +76,27 @@ def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformal, "uniforms", draws)
 
 
-def theirs(score: str, kept: tuple, new: np.ndarray, last: bool | str = True) -> tuple[np.ndarray, Any]:
+def theirs(score: str, calibration: tuple, new: np.ndarray, last: bool | str = True) -> tuple[np.ndarray, Any]:
     """MAPIE's sets (N, K) and its conformity score."""
     model = SplitConformalClassifier(
         Probabilities(), confidence_level=0.9, conformity_score=score, prefit=True, random_state=SEED
-    ).conformalize(*kept)
+    ).conformalize(*calibration)
     params = {} if score == "lac" else {"include_last_label": last}
     sets = model.predict_set(new, conformity_score_params=params)[1][:, :, 0]
     return sets, model._mapie_classifier.conformity_score_function_
 
 
-def ours(method: str, kept: tuple, **options: Any) -> SetRule:
-    rule = fit_conformal(method, Predictive.from_probs(kept[0]), kept[1], seed=SEED, **options)
+def ours(method: str, calibration: tuple, **options: Any) -> SetRule:
+    rule = fit_conformal(method, Predictive.from_probs(calibration[0]), calibration[1], seed=SEED, **options)
     assert isinstance(rule, SetRule)
     return replace(rule, never_empty=False)
 
 
 def test_lac_gives_the_same_sets() -> None:
     probs, labels = classification()
-    kept, new = (probs[:251], labels[:251]), probs[251:]
-    sets, score = theirs("lac", kept, new)
-    rule = ours("lac", kept)
+    calibration, new = (probs[:251], labels[:251]), probs[251:]
+    sets, score = theirs("lac", calibration, new)
+    rule = ours("lac", calibration)
     assert rule.threshold == pytest.approx(score.quantiles_[0], abs=1e-12)
     assert (rule.sets(Predictive.from_probs(new)) == sets).all()
 
@@ -104,12 +104,12 @@ def test_lac_gives_the_same_sets() -> None:
 @pytest.mark.usefixtures("same_draws")
 def test_aps_gives_the_same_sets_with_and_without_chance() -> None:
     probs, labels = classification()
-    kept, new = (probs[:251], labels[:251]), probs[251:]
-    rule, pred = ours("aps", kept), Predictive.from_probs(new)
-    sets, score = theirs("aps", kept, new, "randomized")
+    calibration, new = (probs[:251], labels[:251]), probs[251:]
+    rule, pred = ours("aps", calibration), Predictive.from_probs(new)
+    sets, score = theirs("aps", calibration, new, "randomized")
     assert rule.threshold == pytest.approx(score.quantiles_[0], abs=1e-12)
     assert (rule.sets(pred) == sets).all()
-    assert (replace(rule, randomised=False).sets(pred) == theirs("aps", kept, new, True)[0]).all()
+    assert (replace(rule, randomised=False).sets(pred) == theirs("aps", calibration, new, True)[0]).all()
 
 
 @pytest.mark.usefixtures("same_draws")
@@ -121,12 +121,12 @@ def test_raps_has_the_same_threshold_and_differs_where_the_penalty_meets_the_edg
     the last class, where that is penalised.
     """
     probs, labels = classification()
-    kept, new = (probs[:400], labels[:400]), probs[400:]
-    sets, score = theirs("raps", kept, new, True)
+    calibration, new = (probs[:400], labels[:400]), probs[400:]
+    sets, score = theirs("raps", calibration, new, True)
     split = StratifiedShuffleSplit(n_splits=1, test_size=score.size_raps, random_state=SEED)
-    part, _ = next(split.split(*kept))
+    part, _ = next(split.split(*calibration))
     start = int(np.ravel(score.k_star)[0])
-    rule = ours("raps", (kept[0][part], kept[1][part]), penalty=float(score.lambda_star), start=start)
+    rule = ours("raps", (calibration[0][part], calibration[1][part]), penalty=float(score.lambda_star), start=start)
     assert rule.threshold == pytest.approx(np.ravel(score.quantiles_)[0], abs=1e-12)
     found = replace(rule, randomised=False).sets(Predictive.from_probs(new))
     extra = sets & ~found
@@ -155,11 +155,11 @@ def regression(inputs: int = 500) -> tuple[Predictive, np.ndarray, np.ndarray]:
     return pred, np.concatenate([part.numpy() for part in parts], 1), 1.5 * rng.normal(size=inputs)
 
 
-def halves(pred: Predictive, kept: int) -> tuple[Predictive, Predictive]:
-    return replace(pred, outputs=pred.outputs[:, :kept]), replace(pred, outputs=pred.outputs[:, kept:])
+def halves(pred: Predictive, calibration: int) -> tuple[Predictive, Predictive]:
+    return replace(pred, outputs=pred.outputs[:, :calibration]), replace(pred, outputs=pred.outputs[:, calibration:])
 
 
-def their_intervals(method: str, features: np.ndarray, y: np.ndarray, kept: int) -> np.ndarray:
+def their_intervals(method: str, features: np.ndarray, y: np.ndarray, calibration: int) -> np.ndarray:
     """MAPIE's ends (N, 2) at level 0.9."""
     model: Any
     options = {}
@@ -169,26 +169,26 @@ def their_intervals(method: str, features: np.ndarray, y: np.ndarray, kept: int)
     else:
         score = "absolute" if method == "absolute" else StdConformityScore()
         model = SplitConformalRegressor(Column(3), conformity_score=score, prefit=True)
-    model.conformalize(features[:kept], y[:kept])
-    return model.predict_interval(features[kept:], **options)[1][:, :, 0]
+    model.conformalize(features[:calibration], y[:calibration])
+    return model.predict_interval(features[calibration:], **options)[1][:, :, 0]
 
 
 @pytest.mark.parametrize(
-    ("method", "kept"),
+    ("method", "calibration"),
     [("absolute", 200), ("absolute", 199), ("quantile", 200), ("quantile", 199), ("normalised", 199)],
 )
-def test_intervals_are_the_same(method: str, kept: int) -> None:
+def test_intervals_are_the_same(method: str, calibration: int) -> None:
     pred, features, y = regression()
-    first, rest = halves(pred, kept)
-    ends = fit_conformal(method, first, y[:kept]).intervals(rest)
-    assert np.allclose(np.concatenate(ends, 1), their_intervals(method, features, y, kept), rtol=0, atol=1e-12)
+    first, rest = halves(pred, calibration)
+    ends = fit_conformal(method, first, y[:calibration]).intervals(rest)
+    assert np.allclose(np.concatenate(ends, 1), their_intervals(method, features, y, calibration), rtol=0, atol=1e-12)
 
 
 def test_the_lower_end_of_mapie_is_one_score_short_where_the_place_is_not_whole() -> None:
     """With 200 examples the place is ceil(201 * 0.9) = 181. MAPIE's standardised score takes it for the upper end.
 
     For the lower end it counts ceil(201 * 0.1) = 21 from the top, which is place 180: such an interval is not
-    promised to hold the truth with probability 0.9. With 199 examples both counts are place 180.
+    of nominal coverage 0.9. With 199 examples both counts are place 180.
     """
     pred, features, y = regression()
     first, rest = halves(pred, 200)

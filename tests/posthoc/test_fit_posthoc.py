@@ -1,10 +1,10 @@
-"""What validation examples teach: from which of them, what exactly, and how it survives a file."""
+"""`fit_posthoc`: which examples each part is fitted on, what is fitted, and its columns per example."""
 
 import numpy as np
 import pytest
 import torch
 from posthoc_factories import CASES, fitted
-from prediction_factories import made_classes, made_numbers
+from prediction_factories import classification_sample, regression_sample
 
 from murmuration.posthoc import PostHocConfig
 from murmuration.posthoc.abstention import by_cost, by_error_rate, by_risk_control
@@ -38,15 +38,15 @@ def test_without_a_calibrator_the_rules_get_all():
     first, second = halves(30, PostHocConfig("none"))
     assert len(first) == 0
     assert second.tolist() == list(range(30))
-    guard, pred, y = fitted("classes, aps, no calibrator")
-    assert guard.calibrator is None
-    assert guard.calibrated(pred) is pred
-    assert (guard.calibrator_examples, guard.rule_examples) == (0, 120)
-    assert guard.conformal[0] == fit_conformal("aps", pred, y)
+    posthoc, pred, y = fitted("classes, aps, no calibrator")
+    assert posthoc.calibrator is None
+    assert posthoc.calibrated(pred) is pred
+    assert (posthoc.calibrator_examples, posthoc.rule_examples) == (0, 120)
+    assert posthoc.conformal[0] == fit_conformal("aps", pred, y)
 
 
 def test_weights_of_members_stay_with_the_rows():
-    pred, y = made_classes(60)
+    pred, y = classification_sample(60)
     weighted = Predictive(pred.outputs, pred.likelihood, torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64))
     part = weighted.at(torch.tensor([3, 5]))
     torch.testing.assert_close(part.mean, weighted.mean[[3, 5]], rtol=0, atol=0)
@@ -57,25 +57,25 @@ def test_weights_of_members_stay_with_the_rows():
 
 
 def test_every_part_is_what_its_own_function_makes_of_its_half():
-    guard, pred, y = fitted("classes")
+    posthoc, pred, y = fitted("classes")
     first, second = halves(200, PostHocConfig())
     calibrator = fit_calibrator("temperature", pred.at(first), y[first])
     rest = calibrator(pred.at(second))
-    assert guard.calibrator == calibrator
-    assert guard.conformal == tuple(fit_conformal(method, rest, y[second]) for method in ("lac", "aps", "raps"))
+    assert posthoc.calibrator == calibrator
+    assert posthoc.conformal == tuple(fit_conformal(method, rest, y[second]) for method in ("lac", "aps", "raps"))
     sure, wrong = rest.mean.amax(-1).numpy(), (rest.mean.argmax(-1).numpy() != y[second]).astype(float)
-    assert guard.abstention == (by_cost(sure, wrong), by_error_rate(sure, wrong), by_risk_control(sure, wrong))
-    assert (guard.calibrator_examples, guard.rule_examples) == (100, 100)
+    assert posthoc.abstention == (by_cost(sure, wrong), by_error_rate(sure, wrong), by_risk_control(sure, wrong))
+    assert (posthoc.calibrator_examples, posthoc.rule_examples) == (100, 100)
 
 
 def test_settings_reach_their_part():
-    guard, pred, y = fitted("classes, raps, costs")
+    posthoc, pred, y = fitted("classes, raps, costs")
     first, second = halves(301, PostHocConfig())
     rest = fit_calibrator("vector", pred.at(first), y[first])(pred.at(second))
     sure, wrong = rest.confidence.numpy(), (rest.predicted.numpy() != y[second]).astype(float)
-    assert guard.conformal[0] == fit_conformal("raps", rest, y[second], coverage=0.8)
-    assert [rule.method for rule in guard.conformal] == ["raps", "lac", "aps"]
-    assert guard.abstention == (
+    assert posthoc.conformal[0] == fit_conformal("raps", rest, y[second], coverage=0.8)
+    assert [rule.method for rule in posthoc.conformal] == ["raps", "lac", "aps"]
+    assert posthoc.abstention == (
         by_cost(sure, wrong, error_cost=5.0, abstain_cost=1.0),
         by_error_rate(sure, wrong, max_error_rate=0.1),
         by_risk_control(sure, wrong, max_risk=0.1),
@@ -84,55 +84,55 @@ def test_settings_reach_their_part():
 
 def test_a_regression_abstains_only_if_abstaining_has_a_cost():
     assert fitted("one target")[0].abstention == ()
-    guard, pred, y = fitted("two targets")
+    posthoc, pred, y = fitted("two targets")
     first, second = halves(151, PostHocConfig())
     rest = fit_calibrator("member_temperature", pred.at(first), y[first])(pred.at(second))
     spread = rest.total_var.mean(-1).sqrt().numpy()
     errors = np.abs(rest.mean.numpy() - y[second]).mean(-1)
-    assert guard.abstention == (by_cost(spread, errors, abstain_cost=0.7, uncertainty="total_std"),)
+    assert posthoc.abstention == (by_cost(spread, errors, abstain_cost=0.7, uncertainty="total_std"),)
     expected = [fit_conformal(m, rest, y[second], coverage=0.8) for m in ("normalised", "absolute", "quantile")]
-    assert list(guard.conformal) == expected
+    assert list(posthoc.conformal) == expected
 
 
 def test_a_known_distortion_is_undone():
     """2000 examples: the temperature's standard error is about 1 / sqrt(1000 * Fisher information), near 0.1."""
-    pred, y = made_classes(2000, distortion=3.0)
+    pred, y = classification_sample(2000, distortion=3.0)
     assert fit_posthoc(pred, y).calibrator.temperature == pytest.approx(3.0, abs=0.4)  # type: ignore[union-attr]
-    numbers, targets = made_numbers(2000, distortion=0.25)
+    numbers, targets = regression_sample(2000, distortion=0.25)
     factor = fit_posthoc(numbers, targets).calibrator.factors[0]  # type: ignore[union-attr]
     assert factor == pytest.approx(4.0, rel=4 / np.sqrt(2 * 1000))  # of a standard deviation, four standard errors
 
 
 def test_targets_may_be_a_tensor_of_single_precision():
-    pred, y = made_numbers(100)
+    pred, y = regression_sample(100)
     single = y.astype(np.float32)
     assert fit_posthoc(pred, torch.from_numpy(single[:, 0])) == fit_posthoc(pred, single.astype(np.float64))
 
 
-# What is kept of each example
+# What is columns of each example
 
 
 @EVERY
 @pytest.mark.parametrize("size", [7, 64])
 def test_the_columns_are_what_sets_and_rules_say_however_inputs_are_batched(case, size):
-    guard, pred, y = fitted(case)
-    changed = guard.calibrated(pred)
+    posthoc, pred, y = fitted(case)
+    changed = posthoc.calibrated(pred)
     parts, place = [], 0
     for batch in changed.batches(size):
         count = batch.outputs.shape[1]
-        parts.append(guard.per_example(batch, y[place : place + count], first=place))
+        parts.append(posthoc.per_example(batch, y[place : place + count], first=place))
         place += count
     found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    expected = directly(guard, changed, y)
+    expected = directly(posthoc, changed, y)
     assert list(found) == list(expected)
     for name, values in expected.items():  # quantiles of mixtures are known to 1e-12 of the spread
         np.testing.assert_allclose(found[name], values, rtol=1e-11 if name.startswith("size") else 0, err_msg=name)
 
 
-def directly(guard: PostHoc, pred: Predictive, y: np.ndarray) -> dict[str, np.ndarray]:
+def directly(posthoc: PostHoc, pred: Predictive, y: np.ndarray) -> dict[str, np.ndarray]:
     """The same columns, input by input."""
     found: dict[str, np.ndarray] = {}
-    for rule in guard.conformal:
+    for rule in posthoc.conformal:
         if isinstance(rule, SetRule):
             sets = rule.sets(pred)
             found[f"covered_{rule.method}"] = np.array([chosen[label] for chosen, label in zip(sets, y, strict=True)])
@@ -142,7 +142,7 @@ def directly(guard: PostHoc, pred: Predictive, y: np.ndarray) -> dict[str, np.nd
             inside = np.array([(a <= t) & (t <= b) for a, t, b in zip(low, y, high, strict=True)]).mean(1)
             found[f"covered_{rule.method}"] = inside
             found[f"size_{rule.method}"] = np.array([(b - a).mean() for a, b in zip(low, high, strict=True)])
-    for rule in guard.abstention:
+    for rule in posthoc.abstention:
         if pred.task == "classification":
             found[f"answered_{rule.name}"] = pred.mean.amax(-1).numpy() >= rule.threshold
         else:
@@ -151,57 +151,65 @@ def directly(guard: PostHoc, pred: Predictive, y: np.ndarray) -> dict[str, np.nd
 
 
 @pytest.mark.parametrize("sets", ["aps", "raps"])
-def test_inputs_that_do_not_say_their_place_would_get_another_chance(sets):
+def test_random_sets_depend_on_the_index_of_the_input(sets):
     """The randomness of aps is real: the same inputs as if they stood elsewhere have other sets."""
-    pred, y = made_classes(400)
-    guard = fit_posthoc(pred, y, PostHocConfig(conformal=sets))
-    changed = guard.calibrated(pred)
-    here, there = (guard.per_example(changed, y, first=first)[f"size_{sets}"] for first in (0, 400))
+    pred, y = classification_sample(400)
+    posthoc = fit_posthoc(pred, y, PostHocConfig(conformal=sets))
+    changed = posthoc.calibrated(pred)
+    here, there = (posthoc.per_example(changed, y, first=first)[f"size_{sets}"] for first in (0, 400))
     assert (here != there).any()
 
 
-def test_truths_are_held_as_often_as_promised_after_calibrator_and_rules():
-    """Over 60 splits in teaching and testing. The mean coverage of aps and raps is exactly k / (n + 1) for the k-th of
-    n scores; that of lac as well, since its scores have no ties, but for the class that empty sets are given."""
-    trials, taught, tested = 60, 100, 200
-    pred, y = made_classes(trials * (taught + tested), distortion=2.0, members=2, seed=5)
-    held: dict[str, list[float]] = {}
+def test_empirical_coverage_is_nominal_after_calibrator_and_rules():
+    """Over 60 splits into fitting and testing examples. The mean coverage of aps and raps is exactly k / (n + 1) for
+    the k-th of n scores; that of lac as well, since its scores have no ties, but for the class that empty sets get."""
+    trials, fitted_on, tested = 60, 100, 200
+    pred, y = classification_sample(trials * (fitted_on + tested), distortion=2.0, members=2, seed=5)
+    empirical: dict[str, list[float]] = {}
     for trial in range(trials):
-        start = trial * (taught + tested)
-        learn, test = torch.arange(start, start + taught), torch.arange(start + taught, start + taught + tested)
-        guard = fit_posthoc(pred.at(learn), y[learn])
-        kept = guard.per_example(guard.calibrated(pred.at(test)), y[test])
-        for rule in guard.conformal:
-            held.setdefault(rule.method, []).append(float(kept[f"covered_{rule.method}"].mean()))
-    promised = np.ceil(51 * 0.9) / 51
-    variance = promised * (1 - promised) * (1 / 52 + 1 / tested)  # of Beta(k, n + 1 - k), then of a binomial
+        start = trial * (fitted_on + tested)
+        learn, test = (
+            torch.arange(start, start + fitted_on),
+            torch.arange(start + fitted_on, start + fitted_on + tested),
+        )
+        posthoc = fit_posthoc(pred.at(learn), y[learn])
+        columns = posthoc.per_example(posthoc.calibrated(pred.at(test)), y[test])
+        for rule in posthoc.conformal:
+            empirical.setdefault(rule.method, []).append(float(columns[f"covered_{rule.method}"].mean()))
+    nominal = np.ceil(51 * 0.9) / 51
+    variance = nominal * (1 - nominal) * (1 / 52 + 1 / tested)  # of Beta(k, n + 1 - k), then of a binomial
     error = 4 * np.sqrt(variance / trials)
     for method in ("aps", "raps"):
-        assert promised - error < np.mean(held[method]) < promised + error + 0.02, method  # never empty: a little more
-    assert promised - error < np.mean(held["lac"])
-    assert np.mean(held["lac"]) < promised + error + 0.02
+        assert nominal - error < np.mean(empirical[method]) < nominal + error + 0.02, (
+            method
+        )  # never empty: a little more
+    assert nominal - error < np.mean(empirical["lac"])
+    assert np.mean(empirical["lac"]) < nominal + error + 0.02
 
 
 @pytest.mark.parametrize("targets", [1, 2])
-def test_intervals_hold_as_often_as_promised(targets):
-    trials, taught, tested = 25, 80, 100
-    pred, y = made_numbers(trials * (taught + tested), targets=targets, distortion=0.3, members=2, seed=6)
-    held: dict[str, list[float]] = {}
+def test_intervals_have_nominal_coverage(targets):
+    trials, fitted_on, tested = 25, 80, 100
+    pred, y = regression_sample(trials * (fitted_on + tested), targets=targets, distortion=0.3, members=2, seed=6)
+    empirical: dict[str, list[float]] = {}
     for trial in range(trials):
-        start = trial * (taught + tested)
-        learn, test = torch.arange(start, start + taught), torch.arange(start + taught, start + taught + tested)
-        guard = fit_posthoc(pred.at(learn), y[learn])
-        kept = guard.per_example(guard.calibrated(pred.at(test)), y[test])
-        for rule in guard.conformal:
-            held.setdefault(rule.method, []).append(float(kept[f"covered_{rule.method}"].mean()))
-    promised = np.ceil(41 * 0.9) / 41
-    error = 4 * np.sqrt(promised * (1 - promised) * (1 / 42 + 1 / tested) / trials)
-    assert {method: abs(np.mean(shares) - promised) < error for method, shares in held.items()} == dict.fromkeys(
-        held, True
+        start = trial * (fitted_on + tested)
+        learn, test = (
+            torch.arange(start, start + fitted_on),
+            torch.arange(start + fitted_on, start + fitted_on + tested),
+        )
+        posthoc = fit_posthoc(pred.at(learn), y[learn])
+        columns = posthoc.per_example(posthoc.calibrated(pred.at(test)), y[test])
+        for rule in posthoc.conformal:
+            empirical.setdefault(rule.method, []).append(float(columns[f"covered_{rule.method}"].mean()))
+    nominal = np.ceil(41 * 0.9) / 41
+    error = 4 * np.sqrt(nominal * (1 - nominal) * (1 / 42 + 1 / tested) / trials)
+    assert {method: abs(np.mean(shares) - nominal) < error for method, shares in empirical.items()} == dict.fromkeys(
+        empirical, True
     )
 
 
-def test_the_usual_sets_come_first():
+def test_the_default_method_comes_first():
     assert conformal_methods("classification", None) == ["lac", "aps", "raps"]
     assert conformal_methods("regression", None) == ["quantile", "absolute", "normalised"]
     assert conformal_methods("regression", "absolute") == ["absolute", "quantile", "normalised"]

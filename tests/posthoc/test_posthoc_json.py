@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from posthoc_factories import CASES, fitted
-from prediction_factories import made_classes, made_numbers
+from prediction_factories import classification_sample, regression_sample
 
 from murmuration.errors import Failure, Misuse
 from murmuration.posthoc import PostHocConfig, to_json
@@ -21,11 +21,11 @@ EVERY = pytest.mark.parametrize("case", CASES)
 
 @EVERY
 def test_json_keeps_every_bit(case):
-    guard, pred, y = fitted(case)
-    again = posthoc_from_json(json.loads(json.dumps(to_json(guard), allow_nan=False)))
-    assert again == guard
-    assert torch.equal(again.calibrated(pred).outputs, guard.calibrated(pred).outputs)
-    before, after = (each.per_example(each.calibrated(pred), y, first=3) for each in (guard, again))
+    posthoc, pred, y = fitted(case)
+    again = posthoc_from_json(json.loads(json.dumps(to_json(posthoc), allow_nan=False)))
+    assert again == posthoc
+    assert torch.equal(again.calibrated(pred).outputs, posthoc.calibrated(pred).outputs)
+    before, after = (each.per_example(each.calibrated(pred), y, first=3) for each in (posthoc, again))
     assert list(before) == list(after)
     for name in before:
         np.testing.assert_array_equal(before[name], after[name])
@@ -114,7 +114,7 @@ def test_a_damaged_record_is_refused_in_one_line(kind):
     ],
 )
 def test_settings_that_a_task_does_not_know_are_refused(config, task, message):
-    pred, y = made_classes(40) if task == "classification" else made_numbers(40)
+    pred, y = classification_sample(40) if task == "classification" else regression_sample(40)
     for refused in (lambda: check_config(config, task), lambda: fit_posthoc(pred, y, config)):
         with pytest.raises(Misuse, match=message) as caught:
             refused()
@@ -140,7 +140,7 @@ def test_numbers_out_of_range_are_refused(fields, message):
 
 
 def test_too_few_examples_are_refused():
-    pred, y = made_classes(19)
+    pred, y = classification_sample(19)
     with pytest.raises(Misuse, match=r"^19 validation examples: expected at least 20 to fit post-hoc steps on$"):
         fit_posthoc(pred, y)
-    assert fit_posthoc(*made_classes(20)).rule_examples == 10
+    assert fit_posthoc(*classification_sample(20)).rule_examples == 10

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from prediction_factories import made_classes, made_numbers
+from prediction_factories import classification_sample, regression_sample
 
 from murmuration.data import ArrayPreparation, Split
 from murmuration.evaluation import Assessment, Corrupting, Exam, ForeignFound, ShiftFound, examine
@@ -48,7 +48,7 @@ def calibrated_by(temperature: float) -> PostHoc:
 
 @pytest.mark.parametrize(("applied", "words"), [(False, "would lower"), (True, "is applied and lowers")])
 def test_the_overconfident_are_told_what_would_help(applied, words):
-    found = assessed(*made_classes(800, distortion=3.0), calibrated_by(3.0), applied=applied)
+    found = assessed(*classification_sample(800, distortion=3.0), calibrated_by(3.0), applied=applied)
     old, new = (number(view.scores()["nll"]) for view in (found.before, found.after))  # type: ignore[union-attr]
     assert about_calibrator(found, "mine") == (
         f"calibration of mine by temperature (every logit divided by 3) {words} the NLL from {old} to {new}."
@@ -58,7 +58,7 @@ def test_the_overconfident_are_told_what_would_help(applied, words):
 
 @pytest.mark.parametrize(("applied", "words"), [(False, "would raise"), (True, "is applied, but raises")])
 def test_a_calibrator_that_harms_is_called_so(applied, words):
-    found = assessed(*made_classes(800), calibrated_by(3.0), applied=applied)
+    found = assessed(*classification_sample(800), calibrated_by(3.0), applied=applied)
     told = about_calibrator(found, "mine")
     assert words in told
     assert told.endswith("it does not help here.")
@@ -66,7 +66,7 @@ def test_a_calibrator_that_harms_is_called_so(applied, words):
 
 @pytest.mark.parametrize(("applied", "words"), [(False, "would change"), (True, "is applied, though it changes")])
 def test_what_chance_explains_is_called_chance(applied, words):
-    found = assessed(*made_classes(200), calibrated_by(1.01), applied=applied)
+    found = assessed(*classification_sample(200), calibrated_by(1.01), applied=applied)
     assert about_calibrator(found, "mine") == (
         f"calibration of mine by temperature {words} the NLL by no more than chance explains."
     )
@@ -98,7 +98,7 @@ def test_sets_that_fail_one_class_name_it_with_its_coverage():
 
 
 def test_sets_that_hold_are_reported_without_alarm():
-    pred, y = made_classes(600)
+    pred, y = classification_sample(600)
     found = assessed(pred, y, planted_sets(0.97), parts=by_label(y))
     told = about_sets(found, "mine")
     assert f"hold the truth {percent(found.sets[0].coverage)} of the time, 90.0 % promised." in told
@@ -107,7 +107,7 @@ def test_sets_that_hold_are_reported_without_alarm():
 
 
 def test_sets_that_fail_everywhere_are_said_to():
-    pred, y = made_classes(600)
+    pred, y = classification_sample(600)
     found = assessed(pred, y, planted_sets(0.05))
     assert found.sets[0].coverage < 0.8
     assert about_sets(found, "mine").endswith("90.0 % promised, fewer than promised by more than chance explains.")
@@ -133,7 +133,7 @@ def test_no_more_than_three_failing_groups_are_named():
 
 
 def test_intervals_without_end_are_explained():
-    pred, y = made_numbers(30)
+    pred, y = regression_sample(30)
     guard = fit_posthoc(pred, y)
     endless = replace(guard.conformal[0], thresholds=(np.inf,), coverage=0.99)
     found = assessed(pred, y, replace(guard, conformal=(endless,)))
@@ -143,7 +143,7 @@ def test_intervals_without_end_are_explained():
 
 
 def test_intervals_are_reported_as_such():
-    pred, y = made_numbers(400)
+    pred, y = regression_sample(400)
     found = assessed(pred, y, fit_posthoc(pred, y))
     share = percent(found.sets[0].coverage)
     assert (
@@ -160,7 +160,7 @@ def planted_rule(threshold: float, name: str = "cost", costs: tuple[float, ...] 
 
 
 def test_what_declining_gains_is_told_in_error_rates():
-    pred, y = made_classes(500)
+    pred, y = classification_sample(500)
     sure, wrong = pred.confidence.numpy(), pred.predicted.numpy() != y
     told = about_declining(assessed(pred, y, planted_rule(0.6)), "mine")
     assert told == (
@@ -172,18 +172,18 @@ def test_what_declining_gains_is_told_in_error_rates():
 
 @pytest.mark.parametrize("threshold", [-np.inf, np.inf])
 def test_a_rule_that_declines_nothing_or_all_is_passed_over(threshold):
-    assert about_declining(assessed(*made_classes(100), planted_rule(threshold)), "mine") == ""
+    assert about_declining(assessed(*classification_sample(100), planted_rule(threshold)), "mine") == ""
 
 
 def test_rules_of_other_kinds_are_passed_over():
-    assert about_declining(assessed(*made_classes(100), planted_rule(0.6, "error-rate", ())), "mine") == ""
+    assert about_declining(assessed(*classification_sample(100), planted_rule(0.6, "error-rate", ())), "mine") == ""
 
 
 # Groups
 
 
 def test_worse_groups_are_named_and_no_others():
-    pred, y = made_classes(600)
+    pred, y = classification_sample(600)
     site = np.array(list("nsew"))[np.arange(600) % 4]
     labels = np.where(site == "n", (pred.predicted.numpy() + 1) % 4, y)  # always wrong there
     found = assessed(pred, labels)
@@ -197,7 +197,7 @@ def test_worse_groups_are_named_and_no_others():
 
 
 def test_many_worse_groups_are_counted():
-    pred, _ = made_classes(1000, seed=1)
+    pred, _ = classification_sample(1000, seed=1)
     site = np.array(list("abcdefghij"))[np.arange(1000) % 10]
     labels = np.where(site < "f", (pred.predicted.numpy() + 1) % 4, pred.predicted.numpy())
     found = assessed(pred, labels)
@@ -222,7 +222,7 @@ def test_shift_tells_the_fall_the_worst_and_the_calibration():
         by_severity={1: exact(accuracy=0.9, ece=0.05), 5: exact(accuracy=0.41, ece=0.327)},
         pooled=exact(accuracy=0.68, ece=0.2),
     )
-    assert about_shift(assessed(*made_classes(50), shift=shift), "mine") == (
+    assert about_shift(assessed(*classification_sample(50), shift=shift), "mine") == (
         "under corruption the accuracy of mine goes from 0.980 to 0.410 at severity 5; snow hurts most (0.550). Its "
         "calibration error goes from 0.0120 to 0.327."
     )
@@ -238,7 +238,7 @@ def test_of_numbers_the_largest_error_is_the_worst():
         by_severity={3: exact(rmse=5.75)},
         pooled=exact(rmse=5.75),
     )
-    assert about_shift(assessed(*made_numbers(50), shift=shift), "mine") == (
+    assert about_shift(assessed(*regression_sample(50), shift=shift), "mine") == (
         "under corruption the RMSE of mine goes from 1.50 to 5.75 at severity 3; drift hurts most (9.00)."
     )
 
@@ -253,7 +253,7 @@ def told_apart(by: float, seed: int = 0) -> Detection:
 
 
 def foreign(**detections: Detection) -> Assessment:
-    return assessed(*made_classes(50), foreign=(ForeignFound("noise", 300, detections, {}),))
+    return assessed(*classification_sample(50), foreign=(ForeignFound("noise", 300, detections, {}),))
 
 
 def test_the_best_uncertainty_is_named_and_the_misled_ones_too():
@@ -280,13 +280,13 @@ def test_what_nothing_notices_is_not_called_noticed(by):
 
 
 def test_where_nothing_was_looked_at_nothing_is_said():
-    assert advice(assessed(*made_classes(100)), "mine") == []
-    assert advice(assessed(*made_numbers(100)), "mine") == []
+    assert advice(assessed(*classification_sample(100)), "mine") == []
+    assert advice(assessed(*regression_sample(100)), "mine") == []
 
 
 def test_sentences_come_in_the_order_of_the_report():
-    pred, y = made_classes(600, distortion=2.0)
-    guard = fit_posthoc(*made_classes(400, distortion=2.0, seed=1))
+    pred, y = classification_sample(600, distortion=2.0)
+    guard = fit_posthoc(*classification_sample(400, distortion=2.0, seed=1))
     found = assessed(pred, y, guard, foreign=foreign(entropy=told_apart(1.0)).foreign)
     told = advice(found, "mine")
     assert [text.split()[0] for text in told] == ["calibration", "the", "declining", "mine"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from prediction_factories import made_classes
+from prediction_factories import classification_sample
 
 import murmuration as mm
 from murmuration.evaluation import Assessment, Corrupting, assess, assess_foreign, assess_shift, exam_of, familiar_of
@@ -93,7 +93,7 @@ def test_foreign_inputs_are_shown_with_their_histograms(found):
 
 
 def test_groups_are_shown_with_a_note_where_they_are_worse():
-    pred, y = made_classes(200)
+    pred, y = classification_sample(200)
     labels = np.where(np.arange(200) < 50, (pred.predicted.numpy() + 1) % 4, y)
     worse, rest = by_group(evaluate(pred, labels), np.where(np.arange(200) < 50, "a", "b"))
     shown = group_of("site", worse, "classification")

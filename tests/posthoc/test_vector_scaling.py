@@ -1,4 +1,4 @@
-"""A factor and a shift a class: against the truth, finite differences and the ridge's closed form."""
+"""Vector scaling against known parameters, finite differences and the closed form of the penalty."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Stretched mixtures against closed forms, differences and the truth they were drawn from."""
+"""Scaled mixtures against closed forms, finite differences and the known factors of their targets."""
 
 import math
 
@@ -60,13 +60,13 @@ def test_the_slope_is_zero_and_the_loss_lower_at_the_fitted_factors() -> None:
 
 def test_a_stretch_multiplies_every_spread_and_keeps_the_mean() -> None:
     pred, _ = gaussian_mixture(factor=1.0, inputs=20)
-    stretched = StdScaling((2.0, 0.5))(pred)
+    scaled = StdScaling((2.0, 0.5))(pred)
     squares = torch.tensor([4.0, 0.25], dtype=torch.float64)
-    torch.testing.assert_close(stretched.mean, pred.mean, atol=1e-14, rtol=0)
-    torch.testing.assert_close(stretched.aleatoric_var, squares * pred.aleatoric_var, atol=1e-13, rtol=0)
-    torch.testing.assert_close(stretched.epistemic_var, squares * pred.epistemic_var, atol=1e-13, rtol=0)
+    torch.testing.assert_close(scaled.mean, pred.mean, atol=1e-14, rtol=0)
+    torch.testing.assert_close(scaled.aleatoric_var, squares * pred.aleatoric_var, atol=1e-13, rtol=0)
+    torch.testing.assert_close(scaled.epistemic_var, squares * pred.epistemic_var, atol=1e-13, rtol=0)
     distance = torch.tensor([2.0, 0.5], dtype=torch.float64) * (pred.quantile(0.9) - pred.mean)
-    torch.testing.assert_close(stretched.quantile(0.9), pred.mean + distance, atol=1e-9, rtol=0)
+    torch.testing.assert_close(scaled.quantile(0.9), pred.mean + distance, atol=1e-9, rtol=0)
 
 
 def test_each_members_noise_is_its_own_closed_form() -> None:
@@ -92,9 +92,9 @@ def test_members_count_by_their_weights() -> None:
 
 def test_outputs_of_networks_are_stretched_in_the_targets_units() -> None:
     net = Predictive(torch.tensor([[[0.0], [1.0]], [[2.0], [3.0]]]), Gaussian(0.5, shift=(10.0,), scale=(2.0,)))
-    stretched = StdScaling((3.0,))(net)
-    assert stretched.member_mean.tolist() == [[[6.0], [8.0]], [[18.0], [20.0]]]
-    assert stretched.member_var.sqrt().unique().tolist() == [1.5]
+    scaled = StdScaling((3.0,))(net)
+    assert scaled.member_mean.tolist() == [[[6.0], [8.0]], [[18.0], [20.0]]]
+    assert scaled.member_var.sqrt().unique().tolist() == [1.5]
 
 
 def test_without_any_error_the_factor_stops_at_its_smallest() -> None:

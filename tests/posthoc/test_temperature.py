@@ -1,4 +1,4 @@
-"""Temperatures against the truth they were drawn from, closed laws, and two other implementations."""
+"""Temperatures against known ones, closed forms, and two other implementations."""
 
 import math
 
@@ -124,7 +124,7 @@ def test_labels_that_know_nothing_make_the_temperature_as_high_as_it_goes() -> N
 
 
 def test_given_zeros_count_as_small_probabilities_not_as_infinite_certainty() -> None:
-    """A forest of ten trees says 0 or 1 often; every tenth sure answer is wrong."""
+    """A forest of ten trees often predicts 0 or 1; every tenth of these predictions is wrong."""
     probs = np.tile([[1.0, 0.0, 0.0]], (200, 1))
     probs[100:] = [0.6, 0.4, 0.0]
     y = np.zeros(200, dtype=int)

@@ -27,7 +27,7 @@ def test_steps_take_equals_together() -> None:
     assert steps.answered.tolist() == [1, 3, 4]
     assert steps.loss.tolist() == [0, 1, 2]
     assert steps.threshold(3) == -math.inf
-    assert 0.5 < steps.threshold(2) < 0.5 + 1e-15  # just above the surest declined
+    assert 0.5 < steps.threshold(2) < 0.5 + 1e-15  # just above the most certain input that is not answered
 
 
 def test_risk_control_by_hand() -> None:
@@ -51,7 +51,7 @@ def test_controlled_risk_is_within_the_target_and_near_it() -> None:
     assert true.mean() > risk - 2 / (examples + 1) - 4 * error
 
 
-def test_certified_risk_is_broken_as_rarely_as_promised_and_answers_most_of_what_it_could() -> None:
+def test_the_certified_error_rate_holds_and_most_inputs_are_answered() -> None:
     examples, risk, level = 20_000, 0.05, 0.9
     largest = np.array(
         [certified_threshold(1 - c, wrong, risk, level) for c, wrong in (simulated(i, examples) for i in range(300))]
@@ -63,7 +63,7 @@ def test_certified_risk_is_broken_as_rarely_as_promised_and_answers_most_of_what
     assert np.median(largest) > (1 - 2 / 6) * risk / 0.75
 
 
-def test_certified_risk_is_broken_as_rarely_where_every_threshold_is_just_too_risky() -> None:
+def test_the_certified_error_rate_holds_where_every_threshold_is_just_too_risky() -> None:
     """The hardest case: the error rate is a hair above the target whatever the confidence."""
     rng, broken = np.random.default_rng(0), 0
     for _ in range(SIMULATIONS):
@@ -81,7 +81,7 @@ def test_certified_threshold_follows_clopper_and_pearson() -> None:
         assert found == (0.25 if bound <= 0.05 else -math.inf)
 
 
-def test_one_error_among_the_surest_does_not_end_the_search() -> None:
+def test_one_error_among_the_most_certain_does_not_end_the_search() -> None:
     uncertainty, wrong = np.linspace(0.001, 0.5, 1000), np.zeros(1000)
     wrong[0] = 1
     assert certified_threshold(uncertainty, wrong, 0.05, 0.95) == 0.5
