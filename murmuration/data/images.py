@@ -59,24 +59,14 @@ def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
     if not paths:
         raise Misuse(f"no images in '{folder}': expected class folders of {listed(sorted(IMAGE_SUFFIXES))}")
     planes = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options.size)
+    names = sort_names(label for found in files.values() for _, label in found)
+    index = {name: i for i, name in enumerate(names)}
     parts, start = {}, 0
     for part, found in files.items():
-        labels = np.array([label for _, label in found], dtype=object) if options.labelled else None
+        labels = np.array([index[label] for _, label in found], dtype=np.int64) if options.labelled else None
         parts[str(part)] = RawPart(planes[start : start + len(found)], labels)
         start += len(found)
-    names = sort_names(label for found in files.values() for _, label in found)
-    return RawData(with_indices(parts, names), "classification", names if options.labelled else None, peak=255.0)
-
-
-def with_indices(parts: dict[str, RawPart], names: tuple[str, ...]) -> dict[str, RawPart]:
-    """The parts with labels as indices into `names` instead of texts."""
-    index = {name: i for i, name in enumerate(names)}
-    return {
-        key: part
-        if part.targets is None
-        else RawPart(part.inputs, np.array([index[label] for label in part.targets], dtype=np.int64))
-        for key, part in parts.items()
-    }
+    return RawData(parts, "classification", names if options.labelled else None, peak=255.0)
 
 
 def labelled_files(folder: Path, labelled: bool) -> list[tuple[Path, str]]:

@@ -1,6 +1,8 @@
 """The table of formats: one row is all that a new format needs."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +58,13 @@ def test_every_format_is_in_messages_and_lists(capsys) -> None:
     assert main(["list", "data"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert all(each.usage in shown for each in FORMATS if each.kind != "object")
+
+
+def test_help_lists_the_formats_without_loading_torch() -> None:
+    code = "import sys; from murmuration.cli.options import DATA_HELP; print(DATA_HELP, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert format_usage("name", "path")[1:] in done.stdout
+    assert done.stdout.split()[-1] == "False"
 
 
 def test_a_name_is_not_taken_for_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
