@@ -6,6 +6,7 @@ not: two of them on two busy cores still take half the time of one.
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -26,5 +27,25 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Itera
     if workers < 2:
         yield from map(work, items)
         return
-    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with single_core_threads(workers) as pool:
         yield from pool.map(work, items)
+
+
+@contextmanager
+def single_core_threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of threads, each with one core inside an operator.
+
+    `torch.set_num_threads` in a thread also sets the number with which threads made later start, for the whole process:
+    it is restored at the end, so that the host's own threads keep their cores.
+    """
+    default = _in_new_thread(torch.get_num_threads)
+    try:
+        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield pool
+    finally:
+        _in_new_thread(torch.set_num_threads, default)
+
+
+def _in_new_thread(function: Callable[..., Result], *arguments: int) -> Result:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments).result()

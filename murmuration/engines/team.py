@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
 from torch import nn
 
 from murmuration.weights import Structure
+from murmuration.workers import single_core_threads
 
 Item = TypeVar("Item")
 
@@ -79,6 +79,5 @@ def assemble(engine: Engine, module: nn.Module) -> Iterator[Team]:
     if not engine.workers:
         yield Team(engine, module, None)
         return
-    # The number of threads inside an operator is a setting of each thread: workers get one core each.
-    with ThreadPoolExecutor(engine.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with single_core_threads(engine.workers) as pool:
         yield Team(engine, module, pool)

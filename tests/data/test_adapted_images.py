@@ -1,4 +1,4 @@
-"""Foreign images: resized as PIL does, grey by luma, and untouched where they fit already."""
+"""Images adapted to an earlier run: resized as PIL does, grey by luma, unchanged if they fit already."""
 
 from pathlib import Path
 

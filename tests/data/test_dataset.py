@@ -1,4 +1,4 @@
-"""Opening: what is recognised, what is refused in one line, and what stays the same."""
+"""Data sets: sources that are recognised, refused in one line, or opened again with the same result."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Picture folders, idx and CIFAR files written byte by byte and read back."""
+"""Image folders, idx and CIFAR files written byte by byte and read back."""
 
 import gzip
 import struct

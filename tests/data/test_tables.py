@@ -67,7 +67,7 @@ def test_constant_missing_and_never_missing_columns() -> None:
     assert preparation.apply(gap)[0].tolist() == [1.0, 0.0, 1.0, 0.0]  # the median of 1..4 is their mean
 
 
-def test_missing_level_that_training_never_saw_is_unseen() -> None:
+def test_missing_category_that_training_never_saw_is_unseen() -> None:
     column = CategoricalColumn("b", ("x", "y"), has_missing=False)
     assert column.apply(pd.Series(["y", None], name="b")).tolist() == [[0, 1, 0], [0, 0, 1]]
 
@@ -98,7 +98,7 @@ def test_csv_and_parquet_give_the_same_data(tmp_path: Path) -> None:
     assert open_data(changed, target="kind").fingerprint != first.fingerprint
 
 
-def test_statistics_and_levels_come_from_training_rows(tmp_path: Path) -> None:
+def test_statistics_and_categories_come_from_training_rows(tmp_path: Path) -> None:
     data = open_data(mixed(), target="cost")
     numbers = [i for i, name in enumerate(data.feature_names) if name in ("age", "count", "day")]
     train = data.train.x[:, numbers].double()

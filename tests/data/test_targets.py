@@ -43,7 +43,7 @@ def test_classes_are_sorted_by_value_or_alphabet() -> None:
     assert class_list([np.array([False, True])], None) == ("False", "True")
 
 
-def test_labels_become_places_among_the_classes() -> None:
+def test_labels_become_indices_of_the_classes() -> None:
     y = encode_labels(np.array(["c", "a", "c"], dtype=object), None, ("a", "b", "c"))
     assert y.dtype == torch.int64
     assert y.tolist() == [2, 0, 2]

@@ -200,7 +200,7 @@ def test_large_nets_take_digits(name: str) -> None:
     assert (both[0] - both[1]).abs().max() > 0
 
 
-def test_entrance_keeps_pixels() -> None:
+def test_small_images_are_repeated_and_padded() -> None:
     """8x8 digits are repeated four times each way; 28x28 gets a border of two zeros."""
     digits = build_net("lenet5", (1, 8, 8), 10).body[0]
     x = torch.arange(64.0).reshape(1, 1, 8, 8)

@@ -78,7 +78,7 @@ def test_noise_is_normal_with_the_stated_deviation(severity: int) -> None:
     assert not noise[~PRESENT].any()  # a missing number is the median still
 
 
-def test_noise_drift_and_scale_leave_levels_and_flags_alone() -> None:
+def test_noise_drift_and_scale_leave_categories_and_flags_alone() -> None:
     others = [i for i in range(X.shape[1]) if i not in NUMBERS]
     for name in ("feature_noise", "covariate_drift", "scale_drift"):
         assert torch.equal(moved(name, 5)[:, others], X[:, others])
@@ -141,7 +141,7 @@ def test_missing_cells_are_prepared_as_missing_cells_of_a_table(severity: int) -
 
 
 @pytest.mark.parametrize("severity", range(1, 6))
-def test_swaps_replace_known_levels_by_others(severity: int) -> None:
+def test_swaps_replace_known_categories_by_others(severity: int) -> None:
     probability = TABLE_SHIFTS["category_swaps"].severities[severity - 1]
     after = moved("category_swaps", severity)
     assert torch.equal(after[:, NUMBERS], X[:, NUMBERS])
@@ -205,13 +205,13 @@ def test_arrays_have_numbers_alone_and_lose_them_to_the_mean() -> None:
     assert list(corruptions_for(preparation)) == ["feature_noise", "covariate_drift", "scale_drift", "missing_values"]
 
 
-def levels_only(*columns: str) -> TablePreparation:
+def categories_only(*columns: str) -> TablePreparation:
     return fit_table(TABLE[list(columns)])
 
 
 def test_each_kind_of_input_is_offered_what_applies() -> None:
     assert corruptions_for(PREPARATION) == TABLE_SHIFTS
-    assert list(corruptions_for(levels_only("colour"))) == ["missing_values", "category_swaps"]
+    assert list(corruptions_for(categories_only("colour"))) == ["missing_values", "category_swaps"]
     assert list(corruptions_for(fit_table(TABLE.assign(colour="red")[["colour"]]))) == ["missing_values"]
     grey = ImagePreparation((1, 8, 8), 16.0, (4.0,), (6.0,))
     assert list(corruptions_for(grey)) == [name for name in CORRUPTIONS if name != "saturate"]  # grey has no colour
