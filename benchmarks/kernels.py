@@ -35,7 +35,7 @@ from murmuration.population import Named, Population, populate
 from murmuration.recipe_text import parse
 from murmuration.sharing import SHARING
 from murmuration.streams import generator, global_stream
-from murmuration.tangent_kernels import Blocks, member_kernels
+from murmuration.tangent_kernels import MemberKernels, member_kernels
 from murmuration.weights import WEIGHTS, NetworkWeights, trace_kernels
 
 ROUTES = ("ours", "tutorial")
@@ -79,7 +79,7 @@ def work_of(setting: Setting) -> Work:
     return Work(module, population, parse("point", "weights", WEIGHTS).in_network(trace), x)
 
 
-def ours(work: Work) -> Blocks:
+def ours(work: Work) -> MemberKernels:
     return member_kernels(work.module, work.population, work.family, work.x)
 
 
@@ -104,7 +104,7 @@ def by_hand(module: nn.Module) -> nn.Module:
     return made if len(made) else module
 
 
-def tutorial(work: Work) -> Blocks:
+def tutorial(work: Work) -> MemberKernels:
     """The same kernels by whole Jacobians."""
     network, shared = by_hand(work.module), work.population.shared
     owns = [{name: each[i] for name, each in work.population.own.items()} for i in range(work.population.members)]
@@ -123,13 +123,13 @@ def tutorial(work: Work) -> Blocks:
     jacobians = [jacobian(0, mine) for mine in owns]
     common = torch.stack([torch.stack([contracted(a, b) for b in jacobians], 1) for a in jacobians])
     del jacobians
-    return Blocks(common, torch.stack([contracted(own, own) for own in (jacobian(1, mine) for mine in owns)]))
+    return MemberKernels(common, torch.stack([contracted(own, own) for own in (jacobian(1, mine) for mine in owns)]))
 
 
-RUN: dict[str, Callable[[Work], Blocks]] = {"ours": ours, "tutorial": tutorial}
+RUN: dict[str, Callable[[Work], MemberKernels]] = {"ours": ours, "tutorial": tutorial}
 
 
-def relative_difference(one: Blocks, other: Blocks) -> float:
+def relative_difference(one: MemberKernels, other: MemberKernels) -> float:
     """The largest difference of entries, against the largest entry."""
     both = [(one.common, other.common), (one.individual, other.individual)]
     return max(((a - b).abs().max() / b.abs().max()).item() for a, b in both)

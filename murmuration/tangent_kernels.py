@@ -9,9 +9,10 @@ With w the parameters that members share and u_a those of member a,
 masks act and are no parameters. Outputs of one example must not depend on the other examples.
 
 The derivative of an output by a kernel is a sum over positions of (derivative by the layer's output) times (the layer's
-input), so one recorded pass per member is enough and no Jacobian of the kernel's size is kept (`Recording`). Parameters
-that scale or shift channels get one copy per example, so that one backward pass finds the derivatives of all examples.
-Parameters used in any other way are found beforehand (`understood`) and differentiated example by example.
+input), so one recorded pass per member is enough and no Jacobian of the kernel's size is kept (`KernelRecorder`).
+Parameters that scale or shift channels get one copy per example, so that one backward pass finds the derivatives of all
+examples.
+Parameters used in any other way are found beforehand (`traceable_parameters`) and differentiated example by example.
 
 Inner products are then, with `left` and `right` the two factors at position p of each group of channels,
 
@@ -45,88 +46,91 @@ from murmuration.weights.kernel_trace import LINEARS, bias_of, widened
 from murmuration.weights.operators import Intercept, is_getter
 
 MEAN, EACH = "mean", "each"
-BUDGET = 1 << 22  # numbers that are held for a moment
-FROM_CHANNEL: set[Callable] = {F.batch_norm, F.group_norm}  # scales stand at axis 1, in the others at the last axes
+BUDGET = 1 << 22  # entries of temporary tensors
+FROM_CHANNEL: set[Callable] = {
+    F.batch_norm,
+    F.group_norm,
+}  # scale and shift along axis 1; of the others along the last axes
 NORMS: set[Callable] = FROM_CHANNEL | {F.layer_norm, F.rms_norm}
-PLAIN = ("stride", "padding", "dilation", "groups")  # what follows the bias of a convolution
+PLAIN = ("stride", "padding", "dilation", "groups")  # arguments after the bias of a convolution
 TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """Tangent kernels of given members: `common` (M, n1, M, n2), shared parameters; `individual` (M, n1, n2), own."""
+class MemberKernels:
+    """Tangent kernels between members."""
 
-    common: Tensor
-    individual: Tensor
+    common: Tensor  # (M, n1, M, n2), by shared parameters
+    individual: Tensor  # (M, n1, n2), by own parameters
 
 
 @dataclass(frozen=True)
 class Window:
-    """ForwardSpec a convolution moves over its input, or a transposed one over its output."""
+    """The geometry of a convolution over its input, or of a transposed one over its output."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]  # before and after, an axis each
+    padding: tuple[tuple[int, int], ...]  # (before, after) for every axis
     groups: int
     transposed: bool
 
 
 @dataclass(frozen=True)
-class Use:
-    """One use of a kernel: what it met, and where the derivative by what it made passes in a backward pass."""
+class KernelUse:
+    """One use of a kernel in a forward pass."""
 
-    met: Tensor  # (n, ..., I), of a convolution (n, I, *axes)
-    edge: GradientEdge
-    made: torch.Size
+    inputs: Tensor  # (n, ..., I), of a convolution (n, I, *axes)
+    edge: GradientEdge  # through which the gradient by the output flows
+    output_shape: torch.Size
     window: Window | None  # of a convolution
 
 
 @dataclass(frozen=True)
-class Trace:
-    """One member's pass over n inputs: outputs (n, K), uses of its kernels, and every example's copies of the rest."""
+class ForwardTrace:
+    """One member's recorded forward pass over n inputs."""
 
-    outputs: Tensor
-    uses: dict[str, list[Use]]
-    copies: dict[str, Tensor]  # (n, ...) each
+    outputs: Tensor  # (n, K)
+    uses: dict[str, list[KernelUse]]
+    copies: dict[str, Tensor]  # (n, ...), one per example, of parameters that are no kernels
 
 
 @dataclass(frozen=True)
-class Slope:
-    """Derivatives by what a kernel made in one use, (n k, ...): `each` = k rows for every one of n examples."""
+class OutputGradients:
+    """Gradients (n k, ...) by the output of a kernel in one use; `each` = k rows for each of n examples."""
 
-    use: Use
-    by_made: Tensor
+    use: KernelUse
+    gradients: Tensor
     each: int = 1
 
     def sides(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """Left (r, P, G, high) and right (r, P, G, wide) of some rows, r of them."""
-        by_made = self.by_made[rows]
-        start, stop, _ = rows.indices(len(self.by_made))
-        met = self.use.met[rows] if self.each == 1 else self.use.met[torch.arange(start, stop) // self.each]
+        """The factors left (r, P, G, high) and right (r, P, G, wide) of r rows; see the module docstring."""
+        gradients = self.gradients[rows]
+        start, stop, _ = rows.indices(len(self.gradients))
+        inputs = self.use.inputs[rows] if self.each == 1 else self.use.inputs[torch.arange(start, stop) // self.each]
         window = self.use.window
         if window is None:
-            left, right = (side.reshape(len(side), -1, 1, side.shape[-1]) for side in (by_made, met))
+            left, right = (side.reshape(len(side), -1, 1, side.shape[-1]) for side in (gradients, inputs))
             return left, right
-        still, moved = (met, by_made) if window.transposed else (by_made, met)
+        still, moved = (inputs, gradients) if window.transposed else (gradients, inputs)
         left = still.flatten(2).unflatten(1, (window.groups, -1)).permute(0, 3, 1, 2)
         return left, patches(moved, window, tuple(still.shape[2:]))
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked: which members' outputs, by which parameters, on which inputs."""
+class KernelRequest:
+    """The kernels to compute: of which members, by which parameters, on which inputs."""
 
     structure: Structure
     spec: ForwardSpec
     population: Population
-    members: tuple[Named, ...]  # all tensors of each
+    members: tuple[Named, ...]  # all tensors of each member
     parameters: frozenset[str]
     x: Tensor  # (n, ...), both sets of inputs
-    split: int | None  # how many are of the first set; None if the second is the first
+    split: int | None  # size of the first set; None if both sets are the same
 
-    def meeting(self, rows: int) -> tuple[slice, slice]:
-        """The rows of the first and of the second set, with so many rows an input."""
+    def row_slices(self, rows: int) -> tuple[slice, slice]:
+        """The rows of the first and of the second set, with so many rows per input."""
         if self.split is None:
             return slice(None), slice(None)
         return slice(0, self.split * rows), slice(self.split * rows, None)
@@ -134,9 +138,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Derivatives:
-    """One member's derivatives, rows of n examples times k outputs, by kernels and by all else."""
+    """One member's derivatives of k outputs on n examples, by kernels (in factors) and by other parameters."""
 
-    kernels: dict[str, list[Slope]]
+    kernels: dict[str, list[OutputGradients]]
     rest: Named  # (n k, P) each
 
 
@@ -149,21 +153,19 @@ def member_kernels(
     *,
     outputs: str | Sequence[int] = MEAN,
     trained: Callable[[str], bool] | None = None,
-) -> Blocks:
+) -> MemberKernels:
     """Tangent kernels of x1 (n1, ...) and x2 (n2, ...): common (M, n1, M, n2) and individual (M, n1, n2).
 
-    Of K outputs, `mean` takes the mean over units k of <df_k, df_k'>, the trace of the (K, K) block divided by K. In
-    the limit of infinite width the block is that number times the identity, and of any network it is the kernel that
-    the K units have on average, whatever basis they are written in. `each` keeps all of it: rows and columns are then
-    n K, an example's outputs being neighbours, so that `block_matrix` and `predict_blocks` serve with targets (n K,).
-    A list of units keeps these only: [3] is the kernel of output 3 alone.
+    `outputs="mean"` is the mean over the K outputs of <df_k, df_k'>, the trace of the (K, K) block divided by K; at
+    infinite width the block is that number times the identity. `outputs="each"` keeps the block: rows and columns are
+    then n K, the outputs of an example next to each other. A list of outputs keeps these only.
 
-    `trained` says by name which parameters move, all if it is left out: a frozen backbone belongs to no kernel.
+    `trained` selects by name the parameters that training moves, all by default: a frozen backbone belongs to no
+    kernel. Without x2 the kernels are those of x1 with itself.
 
-    Without x2 the inputs meet themselves. Each member runs once, with one backward pass a unit. Memory grows as members
-    times inputs times what layers make, not times parameters, but for parameters that are used in unknown ways
-    (embeddings, torch's attention): their derivatives are made, by `torch.func`, for one unit at a time, or for all
-    units that are kept.
+    Each member runs once, with one backward pass per output. Memory grows as members times inputs times activations,
+    not times parameters, except for parameters that are used in unknown ways (embeddings, torch's attention) or pruned:
+    their Jacobians are computed by `torch.func`, in bundles of bounded size.
 
     >>> from murmuration.population import populate
     >>> from murmuration.weights import POINT
@@ -172,23 +174,26 @@ def member_kernels(
     tensor([[[5., 3.],
              [3., 9.]]])
     """
-    asked = asked_of(module, population, family, both(x1, x2), None if x2 is None else len(x1), trained)
-    pruned = {name for name in asked.parameters if name + KEPT in population.buffers}  # differentiated, then masked
-    known = understood(asked.structure, asked.members[0], asked.spec, asked.x, asked.parameters) - pruned
-    traces = [trace(asked.structure, tensors, asked.spec, asked.x, known) for tensors in asked.members]
-    batches = batches_of(outputs, traces[0].outputs.shape[1])
-    first, second = (len(asked.x[rows]) for rows in asked.meeting(1))
+    request = make_request(module, population, family, joined_inputs(x1, x2), None if x2 is None else len(x1), trained)
+    pruned = {name for name in request.parameters if name + KEPT in population.buffers}  # differentiated, then masked
+    known = (
+        traceable_parameters(request.structure, request.members[0], request.spec, request.x, request.parameters)
+        - pruned
+    )
+    traces = [trace(request.structure, tensors, request.spec, request.x, known) for tensors in request.members]
+    batches = output_groups(outputs, traces[0].outputs.shape[1])
+    first, second = (len(request.x[rows]) for rows in request.row_slices(1))
     each, members, like = len(batches[0]), population.members, traces[0].outputs
     common = like.new_zeros(members, first * each, members, second * each)
     individual = like.new_zeros(members, first * each, second * each)
     for units in batches:
-        for found in all_derivatives(asked, traces, known, units):
-            add_products(asked, found, asked.meeting(each), common, individual)
-    return Blocks(common.div_(len(batches)), individual.div_(len(batches)))
+        for found in all_derivatives(request, traces, known, units):
+            add_products(request, found, request.row_slices(each), common, individual)
+    return MemberKernels(common.div_(len(batches)), individual.div_(len(batches)))
 
 
-def both(x1: Tensor, x2: Tensor | None) -> Tensor:
-    """Both sets of inputs, one behind the other."""
+def joined_inputs(x1: Tensor, x2: Tensor | None) -> Tensor:
+    """Both sets of inputs, concatenated."""
     if x2 is not None and x1.shape[1:] != x2.shape[1:]:
         raise Misuse(f"inputs of shapes {tuple(x1.shape)} and {tuple(x2.shape)}: examples of both sets need one shape")
     if not len(x1) or (x2 is not None and not len(x2)):
@@ -196,27 +201,29 @@ def both(x1: Tensor, x2: Tensor | None) -> Tensor:
     return x1 if x2 is None else torch.cat([x1, x2])
 
 
-def asked_of(
+def make_request(
     module: nn.Module,
     population: Population,
     family: NetworkWeights,
     x: Tensor,
     split: int | None,
     trained: Callable[[str], bool] | None,
-) -> Asked:
-    """The question, with nothing of chance left in the network."""
-    calm = replace(family.spec, rates={}, dropout="never")
+) -> KernelRequest:
+    """The request for a population, its networks without dropout."""
+    spec = replace(family.spec, rates={}, dropout="never")
     names = frozenset(name for name in (*population.own, *population.shared) if trained is None or trained(name))
     members = []
     for index in range(population.members):
         own = {name: tensor[index].detach() for name, tensor in {**population.own, **population.buffers}.items()}
         members.append({**own, **{name: tensor.detach() for name, tensor in population.shared.items()}})
     device = next(iter(members[0].values())).device
-    return Asked(Structure(module).train(False), calm, population, tuple(members), names, x.detach().to(device), split)
+    return KernelRequest(
+        Structure(module).train(False), spec, population, tuple(members), names, x.detach().to(device), split
+    )
 
 
-def batches_of(outputs: str | Sequence[int], units: int) -> list[list[int]]:
-    """Units whose rows stand side by side, for every sum that is averaged."""
+def output_groups(outputs: str | Sequence[int], units: int) -> list[list[int]]:
+    """Groups of outputs whose rows stand side by side; kernels are averaged over groups."""
     if isinstance(outputs, str):
         if outputs not in (MEAN, EACH):
             raise unknown("outputs", outputs, (MEAN, EACH))
@@ -230,20 +237,20 @@ def batches_of(outputs: str | Sequence[int], units: int) -> list[list[int]]:
 
 
 def all_derivatives(
-    asked: Asked, traces: Sequence[Trace], known: frozenset[str], units: list[int]
+    request: KernelRequest, traces: Sequence[ForwardTrace], known: frozenset[str], units: list[int]
 ) -> Iterator[list[Derivatives]]:
-    """Every member's derivatives of these outputs: by what is understood, then by some of the rest at a time."""
+    """All members' derivatives of these outputs: by traceable parameters, then by bundles of the others."""
     yield [backward(each, units) for each in traces]
-    rows = len(asked.x) * len(units) * len(asked.members)
-    for names in bundles(asked.parameters - known, asked.members[0], BUDGET // rows):
-        yield [Derivatives({}, jacobians(asked, tensors, names, units)) for tensors in asked.members]
+    rows = len(request.x) * len(units) * len(request.members)
+    for names in parameter_bundles(request.parameters - known, request.members[0], BUDGET // rows):
+        yield [Derivatives({}, jacobians(request, tensors, names, units)) for tensors in request.members]
 
 
-def backward(traced: Trace, units: list[int]) -> Derivatives:
-    """The derivatives of a member's outputs by all that its trace has noted, one backward pass a unit."""
+def backward(traced: ForwardTrace, units: list[int]) -> Derivatives:
+    """The derivatives of a member's outputs by all parameters of its trace, one backward pass per output."""
     uses = [use for each in traced.uses.values() for use in each]
     targets = [*(use.edge for use in uses), *map(get_gradient_edge, traced.copies.values())]
-    shapes = [*(use.made for use in uses), *(copy.shape for copy in traced.copies.values())]
+    shapes = [*(use.output_shape for use in uses), *(copy.shape for copy in traced.copies.values())]
     if not targets:
         return Derivatives({}, {})
     rows: list[tuple[Tensor, ...]] = []
@@ -252,12 +259,14 @@ def backward(traced: Trace, units: list[int]) -> Derivatives:
         pairs_of = zip(found, shapes, strict=True)
         rows.append(tuple(traced.outputs.new_zeros(shape) if each is None else each for each, shape in pairs_of))
     stacked = iter([torch.stack(each, 1).flatten(0, 1) for each in zip(*rows, strict=True)])
-    kernels = {name: [Slope(use, next(stacked), len(units)) for use in each] for name, each in traced.uses.items()}
+    kernels = {
+        name: [OutputGradients(use, next(stacked), len(units)) for use in each] for name, each in traced.uses.items()
+    }
     return Derivatives(kernels, {name: next(stacked).flatten(1) for name in traced.copies})
 
 
-def bundles(names: Iterable[str], tensors: Mapping[str, Tensor], limit: int) -> list[list[str]]:
-    """Parameters in groups of at most so many numbers; one that is larger is alone."""
+def parameter_bundles(names: Iterable[str], tensors: Mapping[str, Tensor], limit: int) -> list[list[str]]:
+    """Parameters in groups of at most `limit` entries; a larger parameter is a group of its own."""
     made: list[list[str]] = []
     room = 0
     for name in sorted(names):
@@ -270,30 +279,30 @@ def bundles(names: Iterable[str], tensors: Mapping[str, Tensor], limit: int) -> 
     return made
 
 
-def jacobians(asked: Asked, tensors: Named, names: list[str], units: list[int]) -> Named:
-    """Derivatives (n k, P) of a member's outputs by some parameters, however they are used; 0 by pruned weights."""
+def jacobians(request: KernelRequest, tensors: Named, names: list[str], units: list[int]) -> Named:
+    """Jacobians (n k, P) of a member's outputs by some parameters, for any use of them; 0 for pruned weights."""
 
     def one(some: Named, example: Tensor, unit: int) -> Tensor:
         whole = {**tensors, **some}
-        with Intercept(acting_on(whole, asked.spec), noise=()):
-            return flat_outputs(asked.structure(whole, example.unsqueeze(0)))[0, unit]
+        with Intercept(acting_on(whole, request.spec), noise=()):
+            return flat_outputs(request.structure(whole, example.unsqueeze(0)))[0, unit]
 
     by = {name: tensors[name] for name in names}
-    # One unit after the other: vmap inside vmap, which jacrev would be, has no rule for some operators.
-    rows = [vmap(grad(one), in_dims=(None, 0, None))(by, asked.x, unit) for unit in units]
+    # One output after the other: jacrev would be a vmap inside a vmap, for which some operators have no rule.
+    rows = [vmap(grad(one), in_dims=(None, 0, None))(by, request.x, unit) for unit in units]
     found = {name: torch.stack([each[name].flatten(1) for each in rows], 1).flatten(0, 1) for name in names}
     masks = {name: tensors[name + KEPT].flatten() for name in names if name + KEPT in tensors}
     return {name: found[name] * masks[name] if name in masks else found[name] for name in names}
 
 
 def add_products(
-    asked: Asked, found: list[Derivatives], rows: tuple[slice, slice], common: Tensor, individual: Tensor
+    request: KernelRequest, found: list[Derivatives], rows: tuple[slice, slice], common: Tensor, individual: Tensor
 ) -> None:
-    """Add the inner products of all members' derivatives to the kernels."""
-    for product in inner_products(found, asked.population.shared, rows):
+    """Add the inner products of all members' derivatives to the kernels, in place."""
+    for product in inner_products(found, request.population.shared, rows):
         common += product
     for member, alone in enumerate(found):
-        for product in inner_products([alone], asked.population.own, rows):
+        for product in inner_products([alone], request.population.own, rows):
             individual[member] += product[0, :, 0]
 
 
@@ -305,10 +314,10 @@ def inner_products(found: Sequence[Derivatives], among: Iterable[str], rows: tup
             yield kernel_products([each.kernels[name] for each in found], first, second)
         if name in found[0].rest:
             stacked = torch.stack([each.rest[name] for each in found])  # (m, n, P)
-            yield pairs(stacked[:, first], stacked[:, second])
+            yield pairwise_products(stacked[:, first], stacked[:, second])
 
 
-def averaged(blocks: Blocks) -> tuple[Tensor, Tensor, Tensor]:
+def average_kernels(blocks: MemberKernels) -> tuple[Tensor, Tensor, Tensor]:
     """T_d, T_o and Psi, each (n1, n2), as means over members and over pairs; T_o of a single member is zero."""
     members = len(blocks.individual)
     alone = torch.einsum("aiaj->ij", blocks.common)
@@ -317,15 +326,15 @@ def averaged(blocks: Blocks) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def trace_ratio(same: Tensor, other: Tensor) -> float:
-    """tr other / tr same of two kernels (n, n): rho, between two members against within one."""
+    """rho = tr T_o / tr T_d of two kernels (n, n), between two members and within one."""
     return (other.trace() / same.trace()).item()
 
 
 def smooth_gamma(members: int, ratio: float) -> float:
-    """M / (1 + (M - 1) rho): M for independent members, 1 for identical ones, and in between what fits.
+    """gamma = M / (1 + (M - 1) rho): M for independent members, 1 for identical ones.
 
-    It keeps the trace of the kernel of the mean that of one member alone. Infinite at rho = -1/(M - 1), the least there
-    is: members then undo each other's steps, and none moves their mean.
+    With this gamma the kernel of the members' mean has the trace of a single network's. Infinite at rho = -1/(M - 1),
+    the smallest possible value, where members' steps cancel in their mean.
 
     >>> smooth_gamma(8, 0.0), smooth_gamma(8, 1.0)
     (8.0, 1.0)
@@ -337,9 +346,9 @@ def smooth_gamma(members: int, ratio: float) -> float:
 
 def measured_gamma(module: nn.Module, population: Population, family: NetworkWeights, x: Tensor) -> float:
     """`smooth_gamma` of the members' kernels on inputs x (n, ...), held between the mean (1) and the sum (M)."""
-    same, other, _ = averaged(member_kernels(module, population, family, x))
+    same, other, _ = average_kernels(member_kernels(module, population, family, x))
     found = smooth_gamma(population.members, trace_ratio(same, other))
-    return min(max(found, 1.0), float(population.members))  # few inputs and narrow nets may seem to lie outside
+    return min(max(found, 1.0), float(population.members))  # estimates from few inputs and narrow nets may lie outside
 
 
 def check_members(members: int) -> None:
@@ -349,44 +358,44 @@ def check_members(members: int) -> None:
 
 def trace(
     structure: Structure, tensors: Mapping[str, Tensor], spec: ForwardSpec, x: Tensor, parameters: frozenset[str]
-) -> Trace:
-    """The pass of a member over x (n, ...), ready to be differentiated by these parameters."""
-    with torch.enable_grad(), Recording(acting_on(tensors, spec), tensors, len(x), parameters) as recording:
+) -> ForwardTrace:
+    """The forward pass of a member over x (n, ...), recorded for derivatives by these parameters."""
+    with torch.enable_grad(), KernelRecorder(acting_on(tensors, spec), tensors, len(x), parameters) as recording:
         outputs = structure(tensors, x)
-    return Trace(flat_outputs(outputs), recording.uses, recording.copies)
+    return ForwardTrace(flat_outputs(outputs), recording.uses, recording.copies)
 
 
 def flat_outputs(outputs: Tensor) -> Tensor:
-    """Outputs (n, K), whatever the shape of an example's outputs is."""
+    """Outputs (n, K) from outputs (n, ...)."""
     return outputs.reshape(len(outputs), -1)
 
 
-def understood(
+def traceable_parameters(
     structure: Structure, tensors: Mapping[str, Tensor], spec: ForwardSpec, x: Tensor, parameters: frozenset[str]
 ) -> frozenset[str]:
-    """Those of the parameters that a `trace` can differentiate by.
+    """The parameters by which a `trace` can be differentiated.
 
-    All their uses must be known ones, with examples along the first axis: two passes, of two and of three examples,
-    tell that axis from others that have the same length by chance.
+    All their uses must be in known operators with examples along the first axis. Two passes, with two and with three
+    examples, distinguish that axis from others of the same length.
     """
-    strange: set[str] = set()
-    sightings = []
+    unsupported: set[str] = set()
+    usages = []
     for count in (2, 3):
         few = x[:1].expand(count, *x.shape[1:])
-        with torch.no_grad(), Recording(acting_on(tensors, spec), tensors, count, frozenset()) as recording:
+        with torch.no_grad(), KernelRecorder(acting_on(tensors, spec), tensors, count, frozenset()) as recording:
             structure(tensors, few)
-        strange |= recording.strange
-        sightings.append(recording.sightings)
-    if len(sightings[0]) != len(sightings[1]):  # what runs depends on how many examples there are
+        unsupported |= recording.unsupported
+        usages.append(recording.usages)
+    if len(usages[0]) != len(usages[1]):  # the operators depend on the number of examples
         return frozenset()
-    for (names, two), (_, three) in zip(*sightings, strict=True):
+    for (names, two), (_, three) in zip(*usages, strict=True):
         if (two[:1], three[:1]) != ((2,), (3,)) or two[1:] != three[1:]:
-            strange |= names
-    return parameters - strange
+            unsupported |= names
+    return parameters - unsupported
 
 
-class Recording(Intercept):
-    """One member, watched: notes what kernels meet, and gives every example its copy of the parameters asked for."""
+class KernelRecorder(Intercept):
+    """One member: records the inputs of kernels, and gives every example its own copy of other requested parameters."""
 
     def __init__(
         self, acting: Acting, tensors: Mapping[str, Tensor], examples: int, parameters: frozenset[str]
@@ -394,59 +403,59 @@ class Recording(Intercept):
         super().__init__(acting, noise=())
         self.names = {id(tensor): name for name, tensor in tensors.items()}
         self.examples, self.parameters = examples, parameters
-        self.uses: dict[str, list[Use]] = {}
+        self.uses: dict[str, list[KernelUse]] = {}
         self.copies: dict[str, Tensor] = {}
-        self.strange: set[str] = set()  # names that an unknown operator met
-        self.sightings: list[tuple[set[str], tuple[int, ...]]] = []  # who was used together on an input of which shape
+        self.unsupported: set[str] = set()  # parameters used by an unknown operator
+        self.usages: list[tuple[set[str], tuple[int, ...]]] = []  # parameters used together, and the shape of the input
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in NORMS:
             return self.normalise(func, signature(func).bind(*args, **kwargs).arguments)
         if not (func in LINEARS and len(args) > 1) and not is_getter(func) and not is_dropout(func):
-            self.doubt(args, kwargs)
+            self.mark_unsupported(args, kwargs)
         return super().__torch_function__(func, types, args, kwargs)
 
     def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
-        """`op(x * in, K) * out + bias` or with the bias inside, as it always is, noting what the kernel meets."""
+        """`op(x * in, K) * out + bias`, or with the bias inside, as in `Intercept.linear`, with the use recorded."""
         x, weight, *after = args
         bias, rest = kwargs.pop("bias", after[0] if after else None), after[1:]
         into, out = self.acting.companions(weight)[:2] if id(weight) in self.acting.named else (None, None)
         behind, name = LINEARS[func][0], self.names.get(id(weight))
-        self.see(x, (weight, bias, into, out), axes=behind + 2 if behind else None)
-        x = x if into is None else x * self.each(into, x, behind)
+        self.record_usage(x, (weight, bias, into, out), axes=behind + 2 if behind else None)
+        x = x if into is None else x * self.per_example(into, x, behind)
         made = func(x, weight, None, *rest, **kwargs)
         if name in self.parameters:
-            made = self.note(name, x, made, window_of(func, weight, rest, kwargs) if behind else None)
+            made = self.record_use(name, x, made, window_of(func, weight, rest, kwargs) if behind else None)
         inside = self.acting.spec.bias_inside and out is not None
         if bias is not None and inside:
-            made = made + self.each(bias, made, behind)
-        made = made if out is None else made * self.each(out, made, behind)
-        return made if bias is None or inside else made + self.each(bias, made, behind)
+            made = made + self.per_example(bias, made, behind)
+        made = made if out is None else made * self.per_example(out, made, behind)
+        return made if bias is None or inside else made + self.per_example(bias, made, behind)
 
     def normalise(self, func: Callable, given: dict[str, Any]) -> Tensor:
-        """A normalising layer in two steps, so that examples can have scales and shifts of their own."""
+        """A normalisation layer in two steps, so that every example has its own copy of scale and shift."""
         x, weight, bias = given["input"], given.pop("weight", None), given.pop("bias", None)
         if func is F.batch_norm and given.get("training", False):
             raise Misuse(
                 "a batch-norm layer without running statistics mixes examples, so that an output has no tangent kernel"
                 " of its own: build it with track_running_stats=True"
             )
-        self.see(x, (weight, bias))
+        self.record_usage(x, (weight, bias))
         behind = x.dim() - 2 if func in FROM_CHANNEL else 0
         made: Tensor = func(**given)
-        made = made if weight is None else made * self.each(weight, made, behind)
-        return made if bias is None else made + self.each(bias, made, behind)
+        made = made if weight is None else made * self.per_example(weight, made, behind)
+        return made if bias is None else made + self.per_example(bias, made, behind)
 
-    def note(self, name: str, met: Tensor, made: Tensor, window: Window | None) -> Tensor:
-        """What a kernel made, its place in the graph noted: the tensor itself may be changed in place later."""
+    def record_use(self, name: str, inputs: Tensor, made: Tensor, window: Window | None) -> Tensor:
+        """The output of a kernel, its gradient edge recorded: the tensor itself may be changed in place later."""
         made = made if made.requires_grad else made.requires_grad_().clone()
-        use = Use(met.detach(), get_gradient_edge(made), made.shape, window)
+        use = KernelUse(inputs.detach(), get_gradient_edge(made), made.shape, window)
         self.uses.setdefault(name, []).append(use)
         return made
 
-    def each(self, values: Tensor, beside: Tensor, behind: int) -> Tensor:
-        """Values as they meet a tensor with so many axes behind the channel, for each example a copy if asked for."""
+    def per_example(self, values: Tensor, beside: Tensor, behind: int) -> Tensor:
+        """Values broadcast to a tensor with `behind` axes after the channel, with one copy per example if requested."""
         name = self.names.get(id(values))
         if name not in self.parameters:
             return self.spread(values if behind else widened(values, beside.shape[-1]), behind)
@@ -456,20 +465,20 @@ class Recording(Intercept):
         between = beside.dim() - copies.dim() - behind
         return copies.reshape(self.examples, *(1,) * between, *copies.shape[1:], *(1,) * behind)
 
-    def see(self, x: Tensor, used: Sequence[Tensor | None], axes: int | None = None) -> None:
-        """Remember who was used on an input of this shape; one without an axis of examples fits no number of them."""
+    def record_usage(self, x: Tensor, used: Sequence[Tensor | None], axes: int | None = None) -> None:
+        """Record that parameters were used on an input of this shape; () if it has no axis of examples."""
         names = {self.names[id(each)] for each in used if id(each) in self.names}
         missing = x.dim() < 2 or (axes is not None and x.dim() != axes)
-        self.sightings.append((names, () if missing else tuple(x.shape)))
+        self.usages.append((names, () if missing else tuple(x.shape)))
 
-    def doubt(self, args: Any, kwargs: Any) -> None:
-        """Give up on parameters among the arguments of an unknown operator, and on what is multiplied into them."""
+    def mark_unsupported(self, args: Any, kwargs: Any) -> None:
+        """Mark parameters among the arguments of an unknown operator, and their factors, as unsupported."""
         for value in tree_leaves((args, kwargs)):
             if id(value) in self.names:
-                self.strange.add(self.names[id(value)])
+                self.unsupported.add(self.names[id(value)])
             if id(value) in self.acting.named:
                 kernel = self.acting.named[id(value)]
-                self.strange |= {kernel, kernel + INTO, kernel + OUT, bias_of(kernel)}
+                self.unsupported |= {kernel, kernel + INTO, kernel + OUT, bias_of(kernel)}
 
 
 def window_of(func: Callable, weight: Tensor, rest: Sequence[Any], kwargs: dict[str, Any]) -> Window:
@@ -477,13 +486,13 @@ def window_of(func: Callable, weight: Tensor, rest: Sequence[Any], kwargs: dict[
     axes, transposed = LINEARS[func]
     given = {**dict(zip(TRANSPOSED if transposed else PLAIN, rest, strict=False)), **kwargs}
     size = tuple(weight.shape[2:])
-    stride, dilation = (spelled(given.get(name, 1), axes) for name in ("stride", "dilation"))
+    stride, dilation = (per_axis(given.get(name, 1), axes) for name in ("stride", "dilation"))
     padding = paddings(given.get("padding", 0), size, dilation)
     return Window(size, stride, dilation, padding, given.get("groups", 1), transposed)
 
 
-def spelled(value: Any, axes: int) -> tuple[int, ...]:
-    """One number an axis."""
+def per_axis(value: Any, axes: int) -> tuple[int, ...]:
+    """One value per axis."""
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * axes if len(values) == 1 else values
 
@@ -493,11 +502,11 @@ def paddings(padding: Any, size: tuple[int, ...], dilation: tuple[int, ...]) -> 
     if padding == "same":
         totals = [d * (k - 1) for d, k in zip(dilation, size, strict=True)]
         return tuple((total // 2, total - total // 2) for total in totals)
-    return tuple((each, each) for each in spelled(0 if padding == "valid" else padding, len(size)))
+    return tuple((each, each) for each in per_axis(0 if padding == "valid" else padding, len(size)))
 
 
 def patches(x: Tensor, window: Window, count: tuple[int, ...]) -> Tensor:
-    """What a window sees at its first `count` places on each axis of x (n, C, *axes): (n, P, G, C / G * size)."""
+    """Patches (n, P, G, C / G * size) of x (n, C, *axes) at the first `count` places of the window on each axis."""
     axes = len(count)
     seen = F.pad(x, [zeros for pair in reversed(window.padding) for zeros in pair])
     for axis, places in enumerate(count):
@@ -509,26 +518,26 @@ def patches(x: Tensor, window: Window, count: tuple[int, ...]) -> Tensor:
     return seen.permute(order).flatten(1, axes).flatten(3)
 
 
-def kernel_products(slopes: Sequence[Sequence[Slope]], first: slice, second: slice) -> Tensor:
-    """Inner products (m, n1, m, n2) of derivatives by one kernel: a list of uses for each of m members.
+def kernel_products(gradients: Sequence[Sequence[OutputGradients]], first: slice, second: slice) -> Tensor:
+    """Inner products (m, n1, m, n2) of derivatives by one kernel, from the list of its uses in each of m members.
 
-    `first` and `second` are the rows that meet, of all that the slopes hold.
+    `first` and `second` select the rows of the two sets.
     """
-    left, right = joined(slopes[0], slice(0, 1))
+    left, right = joined_sides(gradients[0], slice(0, 1))
     positions, high, wide = left.shape[1], left.shape[3], right.shape[3]
     cheap = positions**2 * (high + wide) < high * wide
-    return by_positions(slopes, first, second) if cheap else by_channels(slopes, first, second)
+    return by_positions(gradients, first, second) if cheap else by_channels(gradients, first, second)
 
 
-def joined(uses: Sequence[Slope], rows: slice) -> tuple[Tensor, Tensor]:
-    """Left and right of some rows, with the positions of all uses side by side."""
-    lefts, rights = zip(*(slope.sides(rows) for slope in uses), strict=True)
+def joined_sides(uses: Sequence[OutputGradients], rows: slice) -> tuple[Tensor, Tensor]:
+    """Left and right factors of some rows, with the positions of all uses concatenated."""
+    lefts, rights = zip(*(gradient.sides(rows) for gradient in uses), strict=True)
     return (lefts[0], rights[0]) if len(uses) == 1 else (torch.cat(lefts, 1), torch.cat(rights, 1))
 
 
-def by_positions(slopes: Sequence[Sequence[Slope]], first: slice, second: slice) -> Tensor:
-    """Inner products (m, n1, m, n2) over pairs of positions, some rows at a time."""
-    sides = [torch.stack(side) for side in zip(*(joined(uses, slice(None)) for uses in slopes), strict=True)]
+def by_positions(gradients: Sequence[Sequence[OutputGradients]], first: slice, second: slice) -> Tensor:
+    """Inner products (m, n1, m, n2) as sums over pairs of positions, some rows at a time."""
+    sides = [torch.stack(side) for side in zip(*(joined_sides(uses, slice(None)) for uses in gradients), strict=True)]
     ours, theirs = ([side[:, rows] for side in sides] for rows in (first, second))
     members, rows, positions, groups, _ = theirs[0].shape
     size = max(1, BUDGET // (groups * (members * positions) ** 2 * rows))
@@ -537,7 +546,7 @@ def by_positions(slopes: Sequence[Sequence[Slope]], first: slice, second: slice)
 
 
 def positions_product(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tensor:
-    """Sums (m, n1, m, n2) over groups and pairs of positions, of both sides' inner products multiplied."""
+    """Sums (m, n1, m, n2) over groups and pairs of positions of the products of both sides' inner products."""
     members, mine, positions = ours[0].shape[:3]
     rows, others = theirs[0].shape[1:3]
     left, right = (
@@ -546,31 +555,31 @@ def positions_product(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tenso
     return left.mul_(right).reshape(-1, members, mine, positions, members, rows, others).sum((0, 3, 6))
 
 
-def by_channels(slopes: Sequence[Sequence[Slope]], first: slice, second: slice) -> Tensor:
-    """Inner products (m, n1, m, n2) of derivatives that are made for some channels at a time."""
-    left, right = joined(slopes[0], slice(0, 1))
-    rows = len(slopes[0][0].by_made)
-    size = max(1, BUDGET // (len(slopes) * rows * right[0, 0].numel()))
+def by_channels(gradients: Sequence[Sequence[OutputGradients]], first: slice, second: slice) -> Tensor:
+    """Inner products (m, n1, m, n2) of explicit derivatives, some channels at a time."""
+    left, right = joined_sides(gradients[0], slice(0, 1))
+    rows = len(gradients[0][0].gradients)
+    size = max(1, BUDGET // (len(gradients) * rows * right[0, 0].numel()))
     total = left.new_zeros(())
     for start in range(0, left.shape[3], size):
         channels = slice(start, start + size)
-        made = torch.stack([derivatives(uses, channels) for uses in slopes])  # (m, n, F)
-        total = total + pairs(made[:, first], made[:, second])
+        made = torch.stack([derivatives(uses, channels) for uses in gradients])  # (m, n, F)
+        total = total + pairwise_products(made[:, first], made[:, second])
     return total
 
 
-def derivatives(uses: Sequence[Slope], channels: slice) -> Tensor:
+def derivatives(uses: Sequence[OutputGradients], channels: slice) -> Tensor:
     """Derivatives (n, F) by some left channels of a kernel, some rows at a time: patches are large."""
-    rows = len(uses[0].by_made)
-    left, right = joined(uses, slice(0, 1))
+    rows = len(uses[0].gradients)
+    left, right = joined_sides(uses, slice(0, 1))
     size = max(1, BUDGET // (left[0].numel() + right[0].numel()))
     made = []
     for start in range(0, rows, size):
-        left, right = joined(uses, slice(start, start + size))
+        left, right = joined_sides(uses, slice(start, start + size))
         made.append(torch.einsum("npgl,npgr->nglr", left[..., channels], right).flatten(1))
     return torch.cat(made)
 
 
-def pairs(first: Tensor, second: Tensor) -> Tensor:
+def pairwise_products(first: Tensor, second: Tensor) -> Tensor:
     """Inner products (M, n1, M, n2) of all rows of (M, n1, N) with all rows of (M, n2, N)."""
     return torch.einsum("aif,bjf->aibj", first, second)

@@ -7,7 +7,7 @@ import kernels
 import pytest
 import torch
 
-from murmuration.tangent_kernels import Blocks
+from murmuration.tangent_kernels import MemberKernels
 
 KEYS = {"speedup", "memory_ratio", "relative_difference", "seconds", "peak_megabytes", "setting"}
 
@@ -18,7 +18,7 @@ def test_both_routes_find_the_same_kernels(outputs):
     ours, tutorial = kernels.ours(work), kernels.tutorial(work)
     assert ours.common.shape == (2, 3, 2, 3)
     assert kernels.relative_difference(ours, tutorial) < 1e-5
-    changed = Blocks(ours.common, 1.01 * ours.individual)
+    changed = MemberKernels(ours.common, 1.01 * ours.individual)
     assert kernels.relative_difference(changed, tutorial) == pytest.approx(0.01, rel=1e-2)
 
 

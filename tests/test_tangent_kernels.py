@@ -20,7 +20,7 @@ from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical
 from murmuration.population import KEPT, Population
 from murmuration.recipe_text import parse
-from murmuration.tangent_kernels import Blocks, member_kernels, understood
+from murmuration.tangent_kernels import MemberKernels, member_kernels, traceable_parameters
 from murmuration.training.moving import Method
 from murmuration.training.step import Batch, State, step
 from murmuration.weights import POINT, WEIGHTS, Structure, trace_kernels
@@ -28,11 +28,11 @@ from murmuration.weights import POINT, WEIGHTS, Structure, trace_kernels
 RELATIVE = 1e-10
 
 
-def kernels(given: Crowd, x1: Tensor, x2: Tensor | None = None, **rest) -> Blocks:
+def kernels(given: Crowd, x1: Tensor, x2: Tensor | None = None, **rest) -> MemberKernels:
     return member_kernels(given.module, given.population, given.family, x1, x2, **rest)
 
 
-def assert_alike(found: Blocks, expected: Blocks, relative: float = RELATIVE) -> None:
+def assert_alike(found: MemberKernels, expected: MemberKernels, relative: float = RELATIVE) -> None:
     for name in ("common", "individual"):
         a, b = getattr(found, name), getattr(expected, name)
         assert a.shape == b.shape
@@ -73,7 +73,9 @@ def test_what_is_left_to_explicit_derivatives():
         given, x1, _ = case(name)
         tensors = {**given.population.shared, **given.tensors(0)[0], **given.tensors(0)[1]}
         names = frozenset({**given.population.own, **given.population.shared})
-        return set(names - understood(Structure(given.module).train(False), tensors, given.family.spec, x1, names))
+        return set(
+            names - traceable_parameters(Structure(given.module).train(False), tensors, given.family.spec, x1, names)
+        )
 
     assert left("odd") == {"words.weight", "tied.weight", "act.weight", "table"}
     attention = {
@@ -92,7 +94,7 @@ def test_inputs_that_meet_themselves(name):
     x = torch.cat([x1, x2])
     alone, crossed = kernels(given, x), kernels(given, x2, x1)
     assert_alike(alone, kernels(given, x, x))
-    assert_alike(Blocks(crossed.common.permute(2, 3, 0, 1), crossed.individual.mT), kernels(given, x1, x2))
+    assert_alike(MemberKernels(crossed.common.permute(2, 3, 0, 1), crossed.individual.mT), kernels(given, x1, x2))
     for gamma in (1.0, 2.0):
         for outputs in ("mean", "each", [1]):
             whole = block_matrix(kernels(given, x, outputs=outputs), Descent(1, gamma, own_rate=0.3))
@@ -117,7 +119,7 @@ def test_only_what_is_trained_counts():
     ]
     parts.append(kernels(given, x1, x2, trained=lambda name: name.endswith("bias")))
     whole = kernels(given, x1, x2)
-    assert_alike(Blocks(sum(p.common for p in parts), sum(p.individual for p in parts)), whole)
+    assert_alike(MemberKernels(sum(p.common for p in parts), sum(p.individual for p in parts)), whole)
     assert parts[0].common.abs().max() == 0
     assert parts[2].individual.abs().max() == 0
 
@@ -126,7 +128,7 @@ def test_one_output_alone():
     given, x1, x2 = case("rank-one")
     each = kernels(given, x1, x2, outputs="each")
     alone = kernels(given, x1, x2, outputs=[2])
-    assert_alike(alone, Blocks(each.common[:, 2::3][..., 2::3], each.individual[:, 2::3, 2::3]))
+    assert_alike(alone, MemberKernels(each.common[:, 2::3][..., 2::3], each.individual[:, 2::3, 2::3]))
 
 
 def test_a_kernel_by_finite_differences():
@@ -241,7 +243,7 @@ def test_pruned_weights_are_no_parameters(name):
             named[kernel] *= mask
     whole = jacobian_kernels(given, x1, x2)  # with the weights at zero, and derivatives by all of them
     by_pruned = pruned_products(given, kernel, mask, x1, x2)
-    expected = Blocks(whole.common - by_pruned.common, whole.individual - by_pruned.individual)
+    expected = MemberKernels(whole.common - by_pruned.common, whole.individual - by_pruned.individual)
     assert_alike(kernels(replace(given, population=population), x1, x2, outputs="each"), expected)
 
 
@@ -249,7 +251,7 @@ def rows_of(population: Population, name: str) -> Tensor:
     return population.own[name] if name in population.own else population.shared[name][None]
 
 
-def pruned_products(given: Crowd, kernel: str, mask: Tensor, x1: Tensor, x2: Tensor) -> Blocks:
+def pruned_products(given: Crowd, kernel: str, mask: Tensor, x1: Tensor, x2: Tensor) -> MemberKernels:
     """Kernels by the pruned entries of one parameter alone, from whole Jacobians."""
     members = range(given.population.members)
 
@@ -265,7 +267,7 @@ def pruned_products(given: Crowd, kernel: str, mask: Tensor, x1: Tensor, x2: Ten
     common = torch.stack([torch.stack([a @ b.mT for b in twos], 1) for a in ones])
     individual = torch.stack([a @ b.mT for a, b in zip(ones, twos, strict=True)])
     none = (torch.zeros_like(common), torch.zeros_like(individual))
-    return Blocks(none[0], individual) if kernel in given.population.own else Blocks(common, none[1])
+    return MemberKernels(none[0], individual) if kernel in given.population.own else MemberKernels(common, none[1])
 
 
 def test_nothing_is_changed_or_left_behind():

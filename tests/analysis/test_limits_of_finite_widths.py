@@ -9,7 +9,7 @@ from oracles.finite_width import EmbeddedMLP, empirical_kernels, run
 from torch import Tensor
 
 from murmuration.analysis.infinite_width import Architecture, limit_kernels, scales_of
-from murmuration.tangent_kernels import Blocks, averaged
+from murmuration.tangent_kernels import MemberKernels, average_kernels
 
 
 def covariance_given_hidden(net: EmbeddedMLP, x: Tensor) -> Tensor:
@@ -29,8 +29,8 @@ def drawn_kernels(architecture: Architecture, x: Tensor, width: int, draws: int)
     found = []
     for seed in range(draws):
         net = network(architecture, width, seed=100 + seed, inputs=x.shape[1])
-        same, other, _ = averaged(Blocks(covariance_given_hidden(net, x), torch.zeros(3, 1, 1)))
-        found.append(torch.stack([same, other, *averaged(empirical_kernels(net, x, x))]))
+        same, other, _ = average_kernels(MemberKernels(covariance_given_hidden(net, x), torch.zeros(3, 1, 1)))
+        found.append(torch.stack([same, other, *average_kernels(empirical_kernels(net, x, x))]))
     return torch.stack(found)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from murmuration.analysis.infinite_width import Architecture
 from murmuration.errors import Misuse
-from murmuration.tangent_kernels import Blocks, pairs
+from murmuration.tangent_kernels import MemberKernels, pairwise_products
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def run(network: EmbeddedMLP, x: Tensor) -> Pass:
     return Pass(tuple(inputs), tuple(sums), sums[-1].squeeze(2))
 
 
-def empirical_kernels(network: EmbeddedMLP, x1: Tensor, x2: Tensor) -> Blocks:
+def empirical_kernels(network: EmbeddedMLP, x1: Tensor, x2: Tensor) -> MemberKernels:
     """The network's own tangent kernels of x1 (n1, d) and x2 (n2, d), without any Jacobian.
 
     With delta = df/dz of a layer: <df/dW, df'/dW> = g_w² <x, x'> / N <delta, delta'> and <df/db, df'/db> = g_b² <delta,
@@ -115,9 +115,11 @@ def empirical_kernels(network: EmbeddedMLP, x1: Tensor, x2: Tensor) -> Blocks:
     individual = torch.zeros(network.members, len(x1), len(x2), dtype=x1.dtype)
     for layer, weight in enumerate(network.weights):
         entering = (
-            pairs(one.inputs[layer], two.inputs[layer]) * network.architecture.scales.weight_gain**2 / len(weight)
+            pairwise_products(one.inputs[layer], two.inputs[layer])
+            * network.architecture.scales.weight_gain**2
+            / len(weight)
         )
-        moving = pairs(slopes_one.sums[layer], slopes_two.sums[layer])
+        moving = pairwise_products(slopes_one.sums[layer], slopes_two.sums[layer])
         squared = bias_gain(network, layer) ** 2
         if network.architecture.bias_of(layer) == "member":
             individual = individual + squared * torch.einsum("aiaj->aij", moving)
@@ -125,7 +127,7 @@ def empirical_kernels(network: EmbeddedMLP, x1: Tensor, x2: Tensor) -> Blocks:
         common = common + (entering + squared) * moving
     for first, second in zip(slopes_one.own, slopes_two.own, strict=True):
         individual = individual + first @ second.mT
-    return Blocks(common, individual)
+    return MemberKernels(common, individual)
 
 
 @dataclass(frozen=True)

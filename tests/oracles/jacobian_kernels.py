@@ -15,7 +15,7 @@ from murmuration.population import Named, Population, populate
 from murmuration.recipe_text import parse
 from murmuration.sharing import SHARING
 from murmuration.streams import generator, global_stream
-from murmuration.tangent_kernels import Blocks
+from murmuration.tangent_kernels import MemberKernels
 from murmuration.weights import WEIGHTS, NetworkWeights, trace_kernels
 from murmuration.weights.family import INTO, OUT, effective_kernel
 from murmuration.weights.kernel_trace import bias_of
@@ -69,7 +69,7 @@ def plain_outputs(given: Crowd, tensors: Named, x: Tensor) -> Tensor:
     return functional_call(given.module.eval(), {**named, **plain}, (x,))
 
 
-def jacobian_kernels(given: Crowd, x1: Tensor, x2: Tensor) -> Blocks:
+def jacobian_kernels(given: Crowd, x1: Tensor, x2: Tensor) -> MemberKernels:
     """The kernels of all outputs, (M, n1 K, M, n2 K) and (M, n1 K, n2 K), by whole Jacobians,
     an example and an output at a time."""
 
@@ -88,16 +88,16 @@ def jacobian_kernels(given: Crowd, x1: Tensor, x2: Tensor) -> Blocks:
     members = range(given.population.members)
     ones, twos = ([rows(member, x) for member in members] for x in (x1, x2))
     common = torch.stack([torch.stack([a[1] @ b[1].mT for b in twos], 1) for a in ones])
-    return Blocks(common, torch.stack([a[0] @ b[0].mT for a, b in zip(ones, twos, strict=True)]))
+    return MemberKernels(common, torch.stack([a[0] @ b[0].mT for a, b in zip(ones, twos, strict=True)]))
 
 
-def mean_over_outputs(blocks: Blocks, outputs: int) -> Blocks:
+def mean_over_outputs(blocks: MemberKernels, outputs: int) -> MemberKernels:
     """The trace over outputs, divided by their number."""
     members, rows, _, columns = blocks.common.shape
     shape = (members, rows // outputs, outputs, members, columns // outputs, outputs)
     common = torch.einsum("aikbjk->aibj", blocks.common.reshape(shape)) / outputs
     own = blocks.individual.reshape(members, rows // outputs, outputs, columns // outputs, outputs)
-    return Blocks(common, torch.einsum("aikjk->aij", own) / outputs)
+    return MemberKernels(common, torch.einsum("aikjk->aij", own) / outputs)
 
 
 def dense() -> nn.Module:

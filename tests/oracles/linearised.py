@@ -17,7 +17,7 @@ from torch import Tensor
 
 from murmuration.analysis.infinite_width import Kernels
 from murmuration.errors import Misuse
-from murmuration.tangent_kernels import Blocks
+from murmuration.tangent_kernels import MemberKernels
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,12 @@ def predict_mse(
 
 
 def predict_blocks(
-    train: Blocks, cross: Blocks, start_train: Tensor, start_test: Tensor, targets: Tensor, descent: Descent
+    train: MemberKernels,
+    cross: MemberKernels,
+    start_train: Tensor,
+    start_test: Tensor,
+    targets: Tensor,
+    descent: Descent,
 ) -> Tensor:
     """Outputs (M, k) after training of members that need not be exchangeable: a network's own tangent kernels.
 
@@ -116,7 +121,7 @@ def mode_kernels(kernels: Kernels, members: int, descent: Descent) -> tuple[Tens
     return share * together + own, share * (kernels.tangent_same - kernels.tangent_other) + own
 
 
-def block_matrix(blocks: Blocks, descent: Descent) -> Tensor:
+def block_matrix(blocks: MemberKernels, descent: Descent) -> Tensor:
     """The kernel (M n1, M n2) of all members' outputs, member after member."""
     members, rows, _, columns = blocks.common.shape
     whole = descent.shared_rate * descent.gamma / members * blocks.common
@@ -130,7 +135,7 @@ def stable_step(train: Kernels, members: int, descent: Descent) -> float:
     return min(stable(kernel, len(kernel)) for kernel in mode_kernels(train, members, descent))
 
 
-def stable_step_of_blocks(train: Blocks, descent: Descent) -> float:
+def stable_step_of_blocks(train: MemberKernels, descent: Descent) -> float:
     """The same bound for members that need not be exchangeable."""
     return stable(block_matrix(train, descent), train.individual.shape[1])
 

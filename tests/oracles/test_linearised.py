@@ -19,7 +19,7 @@ from torch import Tensor
 
 from murmuration.analysis.infinite_width import Architecture, Kernels, limit_kernels
 from murmuration.errors import Misuse
-from murmuration.tangent_kernels import Blocks, averaged
+from murmuration.tangent_kernels import MemberKernels, average_kernels
 
 X, Y, TEST = gaussian(5, 3), gaussian(5, seed=1), gaussian(2, 3, seed=2)
 COLLECTIVE = made("normal_1_0.5", "normal_1_0.5", 2, scales=CRITICAL)
@@ -40,22 +40,22 @@ def start(members: int) -> tuple[Tensor, Tensor]:
     return gaussian(members, 5, seed=3), gaussian(members, 2, seed=4)
 
 
-def blocks(kernel: Kernels, members: int) -> Blocks:
+def blocks(kernel: Kernels, members: int) -> MemberKernels:
     """The exchangeable kernels written out for every pair of members."""
     eye = torch.eye(members, dtype=torch.float64)
     common = torch.einsum("ab,ij->aibj", eye, kernel.tangent_same)
     common = common + torch.einsum("ab,ij->aibj", 1 - eye, kernel.tangent_other)
-    return Blocks(common, kernel.individual.expand(members, -1, -1))
+    return MemberKernels(common, kernel.individual.expand(members, -1, -1))
 
 
-def generator_of(train: Blocks, cross: Blocks, descent: Descent) -> Tensor:
+def generator_of(train: MemberKernels, cross: MemberKernels, descent: Descent) -> Tensor:
     """The matrix of the linear flow of (residuals at n inputs, outputs at k), all members; nothing is inverted."""
     whole, side = block_matrix(train, descent), block_matrix(cross, descent)
     top = torch.cat([whole, whole.new_zeros(len(whole), len(side))], 1)
     return -torch.cat([top, torch.cat([side, side.new_zeros(len(side), len(side))], 1)]) / train.individual.shape[1]
 
 
-def brute_force(train: Blocks, cross: Blocks, starts: tuple[Tensor, Tensor], descent: Descent) -> Tensor:
+def brute_force(train: MemberKernels, cross: MemberKernels, starts: tuple[Tensor, Tensor], descent: Descent) -> Tensor:
     flow = generator_of(train, cross, descent)
     state = torch.cat([(starts[0] - Y).flatten(), starts[1].flatten()])
     if descent.discrete:
@@ -85,8 +85,8 @@ def test_members_that_are_not_exchangeable(discrete: bool):
     """Kernels of random features: any that are inner products of gradients."""
     shared, own = gaussian(3, 7, 40, seed=5), gaussian(3, 7, 6, seed=6)
     common, individual = torch.einsum("aif,bjf->aibj", shared, shared), torch.einsum("aif,ajf->aij", own, own)
-    train = Blocks(common[:, :5, :, :5], individual[:, :5, :5])
-    cross = Blocks(common[:, 5:, :, :5], individual[:, 5:, :5])
+    train = MemberKernels(common[:, :5, :, :5], individual[:, :5, :5])
+    cross = MemberKernels(common[:, 5:, :, :5], individual[:, 5:, :5])
     descent = Descent(20, 3.0, 0.01, 0.03, discrete)
     assert least_eigenvalue(block_matrix(train, descent)) >= -1e-10
     got = predict_blocks(train, cross, *start(3), Y, descent)
@@ -264,10 +264,10 @@ def test_before_training_variances_are_those_of_the_start():
 def test_averages_undo_blocks():
     train, cross, _ = kernels(COLLECTIVE)
     for got, expected in zip(
-        averaged(blocks(cross, 4)), (cross.tangent_same, cross.tangent_other, cross.individual), strict=True
+        average_kernels(blocks(cross, 4)), (cross.tangent_same, cross.tangent_other, cross.individual), strict=True
     ):
         torch.testing.assert_close(got, expected, rtol=1e-13, atol=1e-15)
-    assert torch.equal(averaged(blocks(train, 1))[1], torch.zeros(5, 5, dtype=torch.float64))
+    assert torch.equal(average_kernels(blocks(train, 1))[1], torch.zeros(5, 5, dtype=torch.float64))
 
 
 def test_only_the_common_block_scales_with_gamma():
