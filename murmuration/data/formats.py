@@ -51,7 +51,7 @@ def is_folder(test: Callable[[Path], bool] = lambda folder: True) -> Callable[[A
 FORMATS = (  # the first that matches is used
     Format(
         "a built-in name",
-        "a data set that needs no file",
+        "a data set that needs no file, such as digits",
         in_package("builtin.is_builtin"),
         in_package("builtin.load_builtin"),
         kind="name",
@@ -85,8 +85,8 @@ FORMATS = (  # the first that matches is used
         in_package("images.load_idx_folder"),
     ),
     Format(
-        "a folder of class folders",
-        "images, one folder per class, or such folders below train/, val/ and test/",
+        "a folder of class folders of images",
+        "one folder per class, or such folders below train/, val/ and test/",
         is_folder(),
         in_package("images.load_image_folder"),
     ),
