@@ -18,7 +18,7 @@ from murmuration.population import Population, populate
 from murmuration.posthoc import PostHocConfig
 from murmuration.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
 from murmuration.posthoc.serialization import to_json
-from murmuration.predictive import Predictive
+from murmuration.predictive import TASKS, Predictive
 from murmuration.recipe import Recipe
 from murmuration.runs import POSTHOC, create_run, read_json, save_members, write_json
 from murmuration.weights import KernelTrace, NetworkWeights, NotDirect
@@ -26,7 +26,6 @@ from murmuration.weights.family import OUT, effective_kernel
 
 FEW = 16  # inputs: up to so many, weight draws are stacked in any network
 STREAM = 4096  # inputs per batch of `stream`
-TASKS = ("classification", "regression")
 
 
 @dataclass(frozen=True)
@@ -168,10 +167,11 @@ def load_posthoc(path: Path) -> PostHoc | None:
     file = path / POSTHOC
     if not file.exists():
         return None
+    record = read_json(file)
     try:
-        return posthoc_from_json(read_json(file))
+        return posthoc_from_json(record)
     except Failure as error:
-        raise error if str(file) in str(error) else Failure(f"{file}: {error}") from None
+        raise Failure(f"{file}: {error}") from None
 
 
 def _as_module(group: MemberGroup, index: int, family: NetworkWeights) -> nn.Module:

@@ -20,6 +20,7 @@ from murmuration.errors import Misuse
 from murmuration.likelihoods import HALF_LOG_TWO_PI, Categorical, Likelihood, MeanAndStd
 from murmuration.workers import parallel_map
 
+TASKS = ("classification", "regression")
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats
 SUM_TOLERANCE = 1e-3  # how far from one probabilities may sum: float16 and rounded files pass
 SMALLEST_STORED = 1e-300  # a given probability of zero is stored as this, so that every logit stays finite

@@ -6,6 +6,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,8 @@ from murmuration.audit.outputs import Outputs, Rows
 from murmuration.audit.tables import Sheet, open_sheet, sheet_outputs, target_names
 from murmuration.audit.targets import NamedValues, Targets, checked_labels, checked_values, read_groups, read_targets
 from murmuration.errors import Failure, Misuse, unknown
-from murmuration.predictive import Predictive
+from murmuration.predictive import TASKS, Predictive
 
-TASKS = ("classification", "regression")
 OPENERS: dict[str, Callable[[Path], Archive | Sheet]] = {
     ".npz": open_archive,
     ".npy": lambda path: open_array(path, "probs"),
@@ -148,14 +148,18 @@ def open_predictions(
         raise Misuse(f"'{place}' has the suffix '{place.suffix}': expected a file {', '.join(OPENERS)}")
     found = open_file(place)
     source = named_values(found)
+    if isinstance(found, Archive):
+        outputs_of, names = partial(archive_outputs, found), class_names(found) or ()
+    else:
+        outputs_of, names = partial(sheet_outputs, found), target_names(found.names)
     other = source if labels is None else label_source(existing(labels))
     with naming(Path(labels or place)):
-        targets = read_targets(other, label, predicted_names(found), alone=labels is not None)
+        targets = read_targets(other, label, names, alone=labels is not None)
     if labels is not None:
         targets = replace(targets, name=f"{targets.name} of '{labels}'", sources=())
     with naming(place):
         grouped = read_groups([source, other], groups, targets.rows)
-        outputs = outputs_of(found, targets, (*targets.sources, *grouped), task)
+        outputs = outputs_of(targets, (*targets.sources, *grouped), task)
         predictions = join(place, outputs, targets, grouped)
         predictions.take(next(predictions.slices()))
     return predictions
@@ -205,18 +209,6 @@ def existing(path: str | Path) -> Path:
 def named_values(found: Archive | Sheet) -> NamedValues:
     """The arrays or columns of a file by name."""
     return NamedValues(found.noun, found.names, found.values)
-
-
-def outputs_of(found: Archive | Sheet, targets: Targets, taken: tuple[str, ...], task: str | None) -> Outputs:
-    """The predictions of a file; `taken` arrays or columns hold targets and groups."""
-    if isinstance(found, Archive):
-        return archive_outputs(found, targets, taken, task)
-    return sheet_outputs(found, targets, taken, task)
-
-
-def predicted_names(found: Archive | Sheet) -> tuple[str, ...]:
-    """The names of classes or targets, if the file has them: target columns may have these names."""
-    return class_names(found) or () if isinstance(found, Archive) else target_names(found.names)
 
 
 def label_source(path: Path) -> NamedValues:

@@ -1,6 +1,13 @@
 """Post-hoc steps on predictions: calibration, conformal prediction and abstention; see README.md."""
 
-from murmuration.posthoc.abstention import Abstention
+from murmuration.posthoc.abstention import (
+    Abstention,
+    by_cost,
+    by_error_rate,
+    by_risk_control,
+    coverage_at_risk,
+    risk_at_coverage,
+)
 from murmuration.posthoc.calibration import CALIBRATORS, Calibrator, calibrator_names, fit_calibrator
 from murmuration.posthoc.config import PostHocConfig
 from murmuration.posthoc.conformal import (
@@ -29,8 +36,12 @@ __all__ = [
     "PostHocConfig",
     "Rule",
     "SetRule",
+    "by_cost",
+    "by_error_rate",
+    "by_risk_control",
     "calibrator_names",
     "check_config",
+    "coverage_at_risk",
     "covered",
     "fit_calibrator",
     "fit_conformal",
@@ -38,5 +49,6 @@ __all__ = [
     "fit_posthoc",
     "posthoc_from_json",
     "region_sizes",
+    "risk_at_coverage",
     "to_json",
 ]

@@ -30,9 +30,8 @@ from murmuration.posthoc.losses import (
     mixture_loss,
 )
 from murmuration.posthoc.serialization import damaged
-from murmuration.predictive import SMALLEST_STORED, Predictive
+from murmuration.predictive import SMALLEST_STORED, TASKS, Predictive
 
-TASKS = ("classification", "regression")
 FEWEST = 2  # examples to fit on
 TEMPERATURES = 0.02, 50.0  # searched range: without mistakes among the examples the optimum is 0
 FACTORS = 1e-4, 1e4  # range of a fitted std factor: without errors among the examples the optimum is 0
