@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from murmuration.likelihoods import Categorical
-from murmuration.metrics import detection, evaluate
+from murmuration.metrics import detection, score_examples
 from murmuration.predictive import Predictive
 
 INPUTS, MEMBERS, CLASSES = 10_000, 3, 10
@@ -26,7 +26,7 @@ FAMILIAR, FOREIGN, RESAMPLES = 1_000_000, 200_000, 500
 def score_intervals() -> Callable[[], object]:
     rng = torch.Generator().manual_seed(0)
     pred = Predictive(torch.randn(MEMBERS, INPUTS, CLASSES, generator=rng), Categorical(CLASSES))
-    return evaluate(pred, torch.randint(CLASSES, (INPUTS,), generator=rng)).scores
+    return score_examples(pred, torch.randint(CLASSES, (INPUTS,), generator=rng)).scores
 
 
 def detection_intervals() -> Callable[[], object]:

@@ -20,7 +20,7 @@ from typing import Any
 import murmuration as mm
 from murmuration.data import Split, open_inputs
 from murmuration.data.shift import corruptions_for
-from murmuration.evaluation import Corrupting, assess_foreign, assess_shift, exam_of, familiar_of
+from murmuration.evaluation import ShiftSuite, eval_set_of, evaluate_ood, evaluate_shift, in_distribution
 from murmuration.provenance import versions
 from murmuration.recipe import recipe
 from murmuration.runs import read_json, write_json
@@ -78,11 +78,11 @@ def measured(method: str, seed: int, data: mm.Data, setting: Setting, foreign: A
     start = time.perf_counter()
     plan = mm.Plan(members=10, epochs=setting.epochs, batch_size=setting.batch_size, lr=setting.lr, batches="same")
     ensemble = mm.fit(setting.net, data, recipe=METHODS[method], seed=seed, plan=plan)
-    trained, exam = time.perf_counter() - start, exam_of(data)
-    corrupting = Corrupting(tuple(corruptions_for(data.preparation)), setting.severities)
-    shift = assess_shift(ensemble, exam, corrupting)
-    familiar = familiar_of(ensemble, replace(exam, train=None))  # uncertainties alone, no distances in feature space
-    strange = assess_foreign(ensemble, familiar, "foreign", foreign)
+    trained, eval_set = time.perf_counter() - start, eval_set_of(data)
+    suite = ShiftSuite(tuple(corruptions_for(data.preparation)), setting.severities)
+    shift = evaluate_shift(ensemble, eval_set, suite)
+    familiar = in_distribution(ensemble, replace(eval_set, train=None))  # no feature distances
+    strange = evaluate_ood(ensemble, familiar, "foreign", foreign)
     return {
         "method": method,
         "seed": seed,

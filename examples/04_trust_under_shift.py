@@ -1,4 +1,4 @@
-"""How far to trust an ensemble when its inputs go wrong: corruptions, foreign inputs, sets and the right to decline.
+"""Trust under shift: corrupted inputs, out-of-distribution inputs, conformal prediction sets.
 
 python examples/04_trust_under_shift.py
 """
@@ -6,29 +6,27 @@ python examples/04_trust_under_shift.py
 import torch
 
 import murmuration as mm
-from murmuration.evaluation import Corrupting, assess_foreign, assess_shift, familiar_of
 
 
 def main(quick: bool = False) -> dict[str, float]:
     data = mm.open_data("digits")
     ensemble = mm.fit("small-cnn", data, members=2 if quick else 5, epochs=5 if quick else 30)
-    ensemble = ensemble.fit_posthoc(data.val.x, data.val.y)  # calibrated, with sets, on examples it has not seen
-
-    found = mm.assess(ensemble, data)
-    for sets in found.sets[:3]:
-        print(f"{sets.method} sets of {sets.size:.2f} digits hold the truth {sets.coverage:.1%} of the time")
-
-    corrupting = Corrupting(("gaussian_noise", "fog", "contrast"), severities=(1, 5))
-    shift = assess_shift(ensemble, found.exam, corrupting, guard=ensemble.posthoc, applied=True)
-    clean, worst = shift.clean["accuracy"], shift.by_severity[5]["accuracy"]
-    held = shift.by_severity[5]["set_coverage"]
-    print(f"accuracy {clean:.3f} clean, {worst:.3f} at severity 5, where sets hold the truth {held:.1%} of the time")
+    ensemble = ensemble.fit_posthoc(data.val.x, data.val.y)  # calibrator and conformal sets, on held-out examples
 
     noise = torch.randn(500, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    strange = assess_foreign(ensemble, familiar_of(ensemble, found.exam), "noise", noise)
-    best = max(strange.detections, key=lambda name: strange.detections[name].auroc)
-    print(f"noise is noticed best by {best}: AUROC {strange.detections[best].auroc!r}")
-    return {"clean": float(clean), "worst": float(worst), "auroc": float(strange.detections[best].auroc)}
+    suite = mm.ShiftSuite(("gaussian_noise", "fog", "contrast"), severities=(1, 5))
+    found = mm.evaluate(ensemble, data, shift=suite, ood={"noise": noise})  # out="results" would write the report
+
+    for sets in found.coverage[:3]:
+        print(f"{sets.method} sets of {sets.size:.2f} digits cover {sets.coverage:.1%} (target {sets.nominal:.0%})")
+    clean, worst = found.shift.clean["accuracy"], found.shift.by_severity[5]["accuracy"]
+    covered = found.shift.by_severity[5]["set_coverage"]
+    print(f"accuracy {clean:.3f} clean, {worst:.3f} at severity 5, where the sets cover {covered:.1%}")
+
+    detections = found.ood[0].detections
+    best = max(detections, key=lambda name: detections[name].auroc)
+    print(f"noise is detected best by {best}: AUROC {detections[best].auroc!r}")
+    return {"clean": float(clean), "worst": float(worst), "auroc": float(detections[best].auroc)}
 
 
 if __name__ == "__main__":

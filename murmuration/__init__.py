@@ -18,24 +18,26 @@ if TYPE_CHECKING:
     from murmuration.data.shift import corrupt
     from murmuration.ensemble import Ensemble
     from murmuration.errors import Failure, Misuse
-    from murmuration.evaluation import Assessment, assess
+    from murmuration.evaluation import EvalSet, Evaluation, ShiftSuite
     from murmuration.fitting import fit, load, resume
     from murmuration.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
     from murmuration.memory import keep_freed_memory
-    from murmuration.metrics import Evaluation, Measure, Score, add_measure, remove_measure, score, score_detection
+    from murmuration.metrics import ExampleScores, Measure, Score, add_measure, remove_measure, score, score_detection
     from murmuration.posthoc import PostHoc, PostHocConfig, fit_calibrator, fit_conformal, fit_conformal_by_group
     from murmuration.predictive import Predictive
     from murmuration.recipe import Plan, Recipe
     from murmuration.reports.bridge import report
+    from murmuration.reports.evaluate import evaluate
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Assessment",
     "Categorical",
     "Data",
     "Ensemble",
+    "EvalSet",
     "Evaluation",
+    "ExampleScores",
     "Failure",
     "Gaussian",
     "HeteroscedasticGaussian",
@@ -47,10 +49,11 @@ __all__ = [
     "Predictive",
     "Recipe",
     "Score",
+    "ShiftSuite",
     "Split",
     "add_measure",
-    "assess",
     "corrupt",
+    "evaluate",
     "fit",
     "fit_calibrator",
     "fit_conformal",
@@ -70,15 +73,16 @@ _HOMES = {
     "data.shift": ("corrupt",),
     "ensemble": ("Ensemble",),
     "errors": ("Failure", "Misuse"),
-    "evaluation": ("Assessment", "assess"),
+    "evaluation": ("EvalSet", "Evaluation", "ShiftSuite"),
     "fitting": ("fit", "load", "resume"),
     "likelihoods": ("Categorical", "Gaussian", "HeteroscedasticGaussian"),
     "memory": ("keep_freed_memory",),
-    "metrics": ("Evaluation", "Measure", "Score", "add_measure", "remove_measure", "score", "score_detection"),
+    "metrics": ("ExampleScores", "Measure", "Score", "add_measure", "remove_measure", "score", "score_detection"),
     "posthoc": ("PostHoc", "PostHocConfig", "fit_calibrator", "fit_conformal", "fit_conformal_by_group"),
     "predictive": ("Predictive",),
     "recipe": ("Plan", "Recipe"),
     "reports.bridge": ("report",),
+    "reports.evaluate": ("evaluate",),
 }
 
 

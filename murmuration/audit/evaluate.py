@@ -8,9 +8,9 @@ import torch
 
 from murmuration.audit.predictions import Predictions
 from murmuration.data import ArrayPreparation, Split, Task
-from murmuration.evaluation import Assessment, Exam, examine
-from murmuration.evaluation.promises import by_class
-from murmuration.metrics import Evaluation, Score
+from murmuration.evaluation import EvalSet, Evaluation, score_predictions
+from murmuration.evaluation.coverage import rows_by_class
+from murmuration.metrics import ExampleScores, Score
 from murmuration.metrics.groups import by_group, rows_by_group
 from murmuration.posthoc import FEWEST, PostHocConfig, fit_posthoc
 
@@ -18,26 +18,26 @@ DECOMPOSITION = ("aleatoric_std", "epistemic_std", "rmse_fair", "crps_fair")  # 
 MOST_ROWS = 10_000  # that post-hoc steps are fitted on, and as many that they are evaluated on
 
 
-def evaluate_predictions(predictions: Predictions, config: PostHocConfig | None = None) -> Assessment:
+def evaluate_predictions(predictions: Predictions, config: PostHocConfig | None = None) -> Evaluation:
     """The scores of all rows and groups, and post-hoc steps fitted on some random rows and evaluated on others.
 
     With fewer than 40 rows there are no post-hoc steps.
     """
-    evaluation = Evaluation.from_chunks(predictions.pairs())
+    evaluation = ExampleScores.from_chunks(predictions.pairs())
     samples = (
         predictions.form == "samples"
     )  # of y: they describe one prediction, and do not tell noise from disagreement
     evaluation = replace(evaluation, agreement=np.ones((1, 1))) if samples else evaluation
     scores = without_decomposition(evaluation.scores()) if samples else evaluation.scores()
     groups = {column: by_group(evaluation, values) for column, values in predictions.groups.items()}
-    found = Assessment(predictions.name, eval_set(predictions), evaluation, scores, groups=groups)
+    found = Evaluation(predictions.name, eval_set(predictions), evaluation, scores, groups=groups)
     if predictions.rows < 2 * FEWEST:
         return found
     fitted, tested = random_halves(predictions.rows)
     posthoc = fit_posthoc(predictions.rows_at(fitted), predictions.targets[fitted], config)
-    result = examine([(predictions.rows_at(tested), predictions.targets[tested])], posthoc)
-    parts = by_class(result.plain, predictions.classes) | rows_of_groups(predictions, tested)
-    return replace(found, guard=posthoc, before=result.plain, after=result.guarded, parts=parts)
+    result = score_predictions([(predictions.rows_at(tested), predictions.targets[tested])], posthoc)
+    subsets = rows_by_class(result.uncalibrated, predictions.classes) | rows_of_groups(predictions, tested)
+    return replace(found, posthoc=posthoc, before=result.uncalibrated, after=result.calibrated, subsets=subsets)
 
 
 def without_decomposition(scores: dict[str, Score]) -> dict[str, Score]:
@@ -47,12 +47,12 @@ def without_decomposition(scores: dict[str, Score]) -> dict[str, Score]:
     }
 
 
-def eval_set(predictions: Predictions) -> Exam:
+def eval_set(predictions: Predictions) -> EvalSet:
     """The evaluation set of a file: its targets, without inputs."""
     split = Split(torch.empty(predictions.rows, 0), torch.from_numpy(predictions.targets))
     nothing = ArrayPreparation((0,), (), ())
     sizes = {"rows": predictions.rows}
-    return Exam(predictions.name, cast(Task, predictions.task), split, predictions.classes, nothing, sizes)
+    return EvalSet(predictions.name, cast(Task, predictions.task), split, predictions.classes, nothing, sizes)
 
 
 def random_halves(rows: int) -> tuple[np.ndarray, np.ndarray]:

@@ -60,7 +60,7 @@ class Predictions:
             yield self.take(rows)
 
     def pairs(self) -> Iterator[tuple[Predictive, np.ndarray]]:
-        """Predictives of successive rows with their targets, as `Evaluation.from_chunks` takes them."""
+        """Predictives of successive rows with their targets, as `ExampleScores.from_chunks` takes them."""
         for rows in self.slices():
             yield self.take(rows), self.targets[rows]
 

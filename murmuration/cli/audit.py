@@ -12,7 +12,7 @@ from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
     from murmuration.audit import Predictions
-    from murmuration.evaluation import Assessment
+    from murmuration.evaluation import Evaluation
     from murmuration.metrics.groups import GroupScores
     from murmuration.posthoc import PostHocConfig
 
@@ -60,12 +60,12 @@ def audit(
     config = trust.config()
     opened = [open_predictions(file, labels=labels, label=label, groups=group or (), task=task) for file in files]
     check_alike(opened)
-    assessments = []
+    evaluations = []
     with counting_bar("audit", as_json) as show:
         for turn, each in enumerate(opened):
             show(each.name, turn, len(opened))
-            assessments.append(evaluate_with(each, config))
-    conclude(path, assessments, as_json=as_json)
+            evaluations.append(evaluate_with(each, config))
+    conclude(path, evaluations, as_json=as_json)
 
 
 def beside(file: Path) -> Path:
@@ -92,7 +92,7 @@ def check_alike(opened: list["Predictions"]) -> None:
         check_same_targets(opened[0], each)
 
 
-def evaluate_with(predictions: "Predictions", config: "PostHocConfig") -> "Assessment":
+def evaluate_with(predictions: "Predictions", config: "PostHocConfig") -> "Evaluation":
     from murmuration.audit import evaluate_predictions
     from murmuration.posthoc import check_config
 
@@ -100,43 +100,44 @@ def evaluate_with(predictions: "Predictions", config: "PostHocConfig") -> "Asses
     return evaluate_predictions(predictions, config)
 
 
-def conclude(path: Path, assessments: list["Assessment"], *, as_json: bool) -> None:
+def conclude(path: Path, evaluations: list["Evaluation"], *, as_json: bool) -> None:
     """Write the report, and print the record as JSON or as tables and sentences."""
-    from murmuration.cli.closing import show_scores, write_found
+    from murmuration.cli.results import show_scores
     from murmuration.reports.bridge import report_of, this_command
+    from murmuration.reports.evaluate import write_results
     from murmuration.reports.findings import differences
     from murmuration.runs import finite
 
-    tests = differences(assessments)
-    report = report_of(assessments, tests, command=this_command())
+    tests = differences(evaluations)
+    report = report_of(evaluations, tests, command=this_command())
     record = finite(
         {
-            "results": {each.name: each.to_json() for each in assessments},
+            "results": {each.name: each.to_json() for each in evaluations},
             "tests": [test.to_json() for test in tests],
             "notes": list(report.notes),
             "report": str(path),
         }
     )
-    write_found(path, record, report)
+    write_results(path, record, report)
     if as_json:
         return say_json(record)
-    show_scores(assessments)
-    show_groups(assessments)
+    show_scores(evaluations)
+    show_groups(evaluations)
     for note in report.notes:
         say(f"- {note}")
     say(f"report: {path}")
 
 
-def show_groups(assessments: list["Assessment"]) -> None:
+def show_groups(evaluations: list["Evaluation"]) -> None:
     """The main scores in every group, one table for each column of groups."""
-    for column in dict.fromkeys(column for each in assessments for column in each.groups):
-        found = [(each.name, group) for each in assessments for group in each.groups.get(column, ())]
-        show_grouping(column, found, assessments[0].exam.task, named=len(assessments) > 1)
+    for column in dict.fromkeys(column for each in evaluations for column in each.groups):
+        found = [(each.name, group) for each in evaluations for group in each.groups.get(column, ())]
+        show_grouping(column, found, evaluations[0].eval_set.task, named=len(evaluations) > 1)
 
 
 def show_grouping(column: str, found: list[tuple[str, "GroupScores"]], task: Any, *, named: bool) -> None:
     """The main scores in the groups of one column, and which groups are significantly worse than the rest."""
-    from murmuration.cli.closing import heading
+    from murmuration.cli.results import heading
     from murmuration.metrics import shown_in
     from murmuration.reports.wording import number
 

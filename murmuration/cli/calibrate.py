@@ -20,10 +20,10 @@ HELP = help_text(
 @grouped
 def calibrate(*, run: RunPath, trust: TrustOptions, as_json: Json = False) -> None:
     """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
-    from murmuration.cli.closing import judged, leave
+    from murmuration.cli.results import leave_results
     from murmuration.cli.training import loaded, reopened
     from murmuration.ensemble import save_posthoc
-    from murmuration.evaluation import exam_of
+    from murmuration.evaluation import evaluate_ensemble
     from murmuration.posthoc import FEWEST
 
     path, config = Path(run), trust.config()
@@ -32,8 +32,8 @@ def calibrate(*, run: RunPath, trust: TrustOptions, as_json: Json = False) -> No
         told = f"{path} has {len(data.val)} validation examples: post-hoc steps take at least {FEWEST}"
         raise Misuse(f"{told}; train it anew on more examples")
     ensemble = ensemble.fit_posthoc(data.val.x, data.val.y, config)
-    found = judged(path, ensemble, exam_of(data))
+    evaluation = evaluate_ensemble(ensemble, data)
     save_posthoc(path, ensemble.posthoc)  # when all is known: interrupted before, the run is as it was
-    leave(path, found, as_json=as_json)
+    leave_results(path, evaluation, as_json=as_json)
     if not as_json:
         say(f"post-hoc steps: {path / 'posthoc.json'}")

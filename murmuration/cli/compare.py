@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from murmuration.cli.evaluate import shift_request
 from murmuration.cli.options import (
     DataOptions,
     DataSource,
@@ -17,17 +18,16 @@ from murmuration.cli.options import (
     listed,
     option,
 )
-from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, help_text, say, say_json
+from murmuration.cli.results import show_results
+from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, counting_bar, help_text, say
 from murmuration.cli.train import Link, NetName, NoiseStd
 from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
     from murmuration.cli.training import Order
-    from murmuration.cli.trust import Trial
     from murmuration.ensemble import Ensemble
-    from murmuration.evaluation import Assessment, Exam
+    from murmuration.evaluation import EvalSet, Evaluation
     from murmuration.recipe import Recipe
-    from murmuration.reports.findings import Difference
 
 REQUEST, RESULTS, REPORT = "compare.json", "results.json", "report.html"
 
@@ -60,21 +60,20 @@ def compare(
 ) -> None:
     """Train several recipes on the same splits and compare them."""
     from murmuration.cli.training import Order, free_path
-    from murmuration.cli.trust import trial_of
-    from murmuration.evaluation import exam_of
+    from murmuration.evaluation import eval_set_of
 
     chosen, settings = chosen_recipes(recipes), plan.plan(trust.config())
     path = Path(out) if out else free_path(data, "compare")
     opened = reading.open(data)
-    order, exam = Order(opened, settings, net, noise_std, link), exam_of(opened)
-    trial = trial_of(shift, exam)
+    order, eval_set = Order(opened, settings, net, noise_std, link), eval_set_of(opened)
+    request = shift_request(shift, eval_set)
     with taken(path, request_of(order, chosen)):
         ensembles = {each.name: run_of(order, each, path / each.name, quiet=as_json) for each in chosen}
-        assessments = assessed(exam, ensembles, trial, quiet=as_json)
-        tests, record = results(path, order, assessments)
-    if as_json:
-        return say_json(record)
-    show(path, assessments, tests, record)
+        evaluations = evaluated(eval_set, ensembles, request, quiet=as_json)
+        record = results(path, order, evaluations)
+    show_results(evaluations, record, as_json=as_json)
+    if not as_json:
+        say(f"report: {path / REPORT}")
 
 
 def chosen_recipes(text: str) -> list["Recipe"]:
@@ -152,28 +151,33 @@ def run_of(order: "Order", recipe: "Recipe", path: Path, *, quiet: bool) -> "Ens
     return train_run(order, recipe, path, quiet=quiet)
 
 
-def assessed(exam: "Exam", ensembles: dict[str, "Ensemble"], trial: "Trial", *, quiet: bool) -> list["Assessment"]:
-    """The assessments of all recipes on the one test split, and in the one trial."""
-    from murmuration.cli.trust import tried
-    from murmuration.evaluation import assess
+def evaluated(
+    eval_set: "EvalSet", ensembles: dict[str, "Ensemble"], request: tuple[Any, Any], *, quiet: bool
+) -> list["Evaluation"]:
+    """The evaluations of all recipes on the one test split, under the same corruptions and on the same OOD inputs."""
+    from murmuration.evaluation import evaluate_ensemble
 
-    return [tried(assess(ensemble, exam, name), trial, quiet=quiet) for name, ensemble in ensembles.items()]
+    (suite, foreign), found = request, []
+    for name, ensemble in ensembles.items():
+        with counting_bar(f"{name} under shift", quiet or suite is None) as progress:
+            found.append(evaluate_ensemble(ensemble, eval_set, name, shift=suite, ood=foreign, progress=progress))
+    return found
 
 
-def results(path: Path, order: "Order", assessments: list["Assessment"]) -> tuple[list["Difference"], dict[str, Any]]:
-    """The paired tests and the record of the comparison, both written with the report into its directory."""
+def results(path: Path, order: "Order", evaluations: list["Evaluation"]) -> dict[str, Any]:
+    """The record of the comparison, written with the report into its directory."""
     from murmuration.provenance import versions
     from murmuration.reports import render
     from murmuration.reports.bridge import report_of, this_command
     from murmuration.reports.findings import differences
     from murmuration.runs import finite, write_bytes, write_json
 
-    tests = differences(assessments)
-    report = report_of(assessments, tests, command=this_command())
+    tests = differences(evaluations)
+    report = report_of(evaluations, tests, command=this_command())
     record = {
         "data": {"name": order.data.name, "task": order.data.task, "fingerprint": order.data.fingerprint},
         "seed": order.plan.seed,
-        "results": {each.name: {**each.to_json(), "run": str(path / each.name)} for each in assessments},
+        "results": {each.name: {**each.to_json(), "run": str(path / each.name)} for each in evaluations},
         "tests": [test.to_json() for test in tests],
         "notes": list(report.notes),
         "report": str(path / REPORT),
@@ -182,16 +186,4 @@ def results(path: Path, order: "Order", assessments: list["Assessment"]) -> tupl
     }
     write_json(path / RESULTS, finite(record))
     write_bytes(path / REPORT, render(report).encode())
-    return tests, record
-
-
-def show(path: Path, assessments: list["Assessment"], tests: list["Difference"], record: dict[str, Any]) -> None:
-    """The table of recipes, and the sentences on them."""
-    from murmuration.cli.closing import show_scores
-    from murmuration.cli.trust import show_trials
-
-    show_scores(assessments)
-    show_trials(assessments)
-    for note in record["notes"]:
-        say(f"- {note}")
-    say(f"report: {path / REPORT}")
+    return record

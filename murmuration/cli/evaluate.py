@@ -1,13 +1,20 @@
 """`murmur evaluate`: what a run is worth, on its own test split or on other examples."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from murmuration.cli.options import Force, Json, RunPath, ShiftOptions, grouped, named_targets
-from murmuration.cli.screen import help_text, say
+from murmuration.cli.options import Force, Json, RunPath, ShiftOptions, grouped, listed, named_targets
+from murmuration.cli.screen import counting_bar, help_text, say
 from murmuration.errors import Misuse
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from murmuration.evaluation import EvalSet, ShiftSuite
 
 HELP = help_text(
     "Score a run on its own test split, and write metrics.json and report.html into its directory. With --on, score it "
@@ -36,12 +43,13 @@ def evaluate(
 ) -> None:
     """Score a run on its own test split, or on other examples."""
     from murmuration.applications.superres import is_superres
-    from murmuration.cli.closing import judged, show_found, write_found
+    from murmuration.cli.results import show_results
     from murmuration.cli.superres import close_superres
     from murmuration.cli.training import loaded, manifest_of, reopened
-    from murmuration.cli.trust import trial_of
     from murmuration.cli.writers import writable
-    from murmuration.evaluation import exam_of, exam_on
+    from murmuration.evaluation import eval_set_of, evaluate_ensemble, open_eval_set
+    from murmuration.reports.bridge import report_of
+    from murmuration.reports.evaluate import METRICS, REPORT, results_json, write_results
 
     path = Path(run)
     manifest = manifest_of(path)
@@ -55,13 +63,72 @@ def evaluate(
                 f"{path} upscales images: it is evaluated on its own photographs; write murmur evaluate {path}"
             )
         return close_superres(path, ensemble, as_json=as_json)
-    exam = exam_of(reopened(path)) if on is None else exam_on(on, manifest, named_targets(target))
-    trial = trial_of(shift, exam)
-    assessment, report, record = judged(path, ensemble, exam, trial, quiet=as_json)
-    own = [path / "metrics.json", path / "report.html"] if on is None else []
+    eval_set = eval_set_of(reopened(path)) if on is None else open_eval_set(on, manifest, named_targets(target))
+    suite, foreign = shift_request(shift, eval_set)
+    with counting_bar(f"{path.name} under shift", as_json or suite is None) as progress:
+        evaluation = evaluate_ensemble(ensemble, eval_set, shift=suite, ood=foreign, progress=progress)
+    report = report_of([evaluation])
+    record = results_json(evaluation, report, run=path)
+    own = [path / METRICS, path / REPORT] if on is None else []
     for file in [*own, *extra]:
-        write_found(file, record, report)
-    show_found(assessment, report, record, as_json=as_json)
+        write_results(file, record, report)
+    show_results([evaluation], record, as_json=as_json)
     if not as_json:
         for file in [*own[1:], *extra]:
             say(f"written: {file}")
+
+
+def shift_request(options: ShiftOptions, eval_set: "EvalSet") -> tuple["ShiftSuite | None", dict[str, "Tensor"]]:
+    """The corruptions and the out-of-distribution inputs that the options ask for, opened and checked."""
+    from murmuration.evaluation import ood_inputs
+
+    require_corruptions(options)
+    suite = suite_of(options, eval_set) if options.wanted else None
+    foreign: dict[str, Tensor] = {}
+    for source in options.ood or ():
+        with naming(f"--ood {source}", known=source):
+            found = ood_inputs([source], eval_set)
+        if set(found) & set(foreign):
+            raise Misuse(f"--ood names '{next(iter(found))}' twice: give each set once")
+        foreign |= found
+    return suite, foreign
+
+
+def require_corruptions(options: ShiftOptions) -> None:
+    """Refuse options that say how to corrupt where nothing is to be corrupted."""
+    how = {"severities": options.severities, "shift_examples": options.shift_examples}
+    for name, value in how.items():
+        if not options.wanted and value != getattr(ShiftOptions(), name):
+            raise Misuse(f"--{name.replace('_', '-')} {value} is for corrupted inputs: add --corruptions")
+
+
+def suite_of(options: ShiftOptions, eval_set: "EvalSet") -> "ShiftSuite":
+    """The suite of corruptions that the options name."""
+    from murmuration.evaluation import shift_suite
+    from murmuration.evaluation.shift import official_chosen
+
+    names = None if options.only is None else listed(options.only)
+    if options.shift_examples is not None and options.shift_examples < 1:
+        raise Misuse(f"--shift-examples {options.shift_examples}: expected at least 1")
+    severities, count = [severity(text) for text in listed(options.severities)], options.shift_examples
+    if options.cifar_c is None:
+        return shift_suite(eval_set, names, severities=severities, examples=count)
+    official_chosen(options.cifar_c, names)  # unknown names are refused in their own words
+    with naming(f"--cifar-c {options.cifar_c}", known=options.cifar_c):
+        return shift_suite(eval_set, names, severities=severities, examples=count, official=options.cifar_c)
+
+
+def severity(text: str) -> int:
+    """A severity as a number."""
+    if text not in ("1", "2", "3", "4", "5"):
+        raise Misuse(f"--severities names '{text}': expected some of 1,2,3,4,5")
+    return int(text)
+
+
+@contextmanager
+def naming(words: str, *, known: str) -> Iterator[None]:
+    """A refusal that begins with the words of the command, unless it names what they name already."""
+    try:
+        yield
+    except Misuse as error:
+        raise error if f"'{known}" in str(error) else Misuse(f"{words}: {error}") from None

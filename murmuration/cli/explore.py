@@ -174,11 +174,12 @@ def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
     """Diagnoses of a run's members as they began and as they are."""
     from murmuration.analysis.kernels import job_of, kernel_diagnosis, kernels_before_run, limit_diagnosis
     from murmuration.cli.training import loaded, manifest_of, reopened
-    from murmuration.evaluation import exam_on
+    from murmuration.evaluation import open_eval_set
 
     path, on, inputs = Path(request.where), request.on, request.inputs
     ensemble, data = loaded(path, guarded=False), reopened(path)
-    x = data.test.x if on is None else exam_on(on, manifest_of(path), named_targets(request.reading.target)).split.x
+    target = named_targets(request.reading.target)
+    x = data.test.x if on is None else open_eval_set(on, manifest_of(path), target).split.x
     limit = [limit_diagnosis(job_of(ensemble, data), x, inputs=inputs)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:
         show("before training", 0, 2)

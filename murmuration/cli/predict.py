@@ -35,7 +35,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict inputs, with uncertainty, into a file."""
-    from murmuration.cli.closing import counted
+    from murmuration.cli.results import counted
     from murmuration.cli.training import manifest_of
     from murmuration.cli.writers import WRITERS, writable, write_predictions
 

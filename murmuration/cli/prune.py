@@ -75,9 +75,9 @@ def prune(
     """Leave weights out of a run, and evaluate what is left."""
     from murmuration.applications.pruning import check_request, plan_pruning
     from murmuration.applications.pruning import prune as carry_out
-    from murmuration.cli.closing import judged, leave
+    from murmuration.cli.results import leave_results
     from murmuration.cli.training import manifest_of, resumable
-    from murmuration.evaluation import exam_of
+    from murmuration.evaluation import evaluate_ensemble
     from murmuration.runs import require_free
 
     pruning, path = line.pruning(), Path(out) if out else free_path(Path(run))
@@ -89,10 +89,10 @@ def prune(
     with resumable(path):
         with training_bar(finetune, as_json, "fine-tuning") as bar:
             ensemble = carry_out(found, path, finetune=finetune, lr=lr, compact=compact, show=bar)
-        assessment, report, record = judged(path, ensemble, exam_of(found.data))
+        evaluation = evaluate_ensemble(ensemble, found.data)
         if not as_json:
             show_pruning(ensemble)
-        leave(path, (assessment, report, {**record, "pruning": ensemble.manifest["pruning"]}), as_json=as_json)
+        leave_results(path, evaluation, as_json=as_json, pruning=ensemble.manifest["pruning"])
 
 
 def free_path(run: Path) -> Path:

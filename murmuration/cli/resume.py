@@ -15,7 +15,7 @@ HELP = help_text(
 def resume(run: RunPath, as_json: Json = False) -> None:
     """Continue a killed run, then evaluate it."""
     from murmuration.applications.superres import is_superres
-    from murmuration.cli.closing import close_run
+    from murmuration.cli.results import finish_run
     from murmuration.cli.superres import close_superres
     from murmuration.cli.training import reopened, resumable, resume_run
 
@@ -25,4 +25,4 @@ def resume(run: RunPath, as_json: Json = False) -> None:
         ensemble = resume_run(path, data, quiet=as_json)
         if is_superres(ensemble):
             return close_superres(path, ensemble, as_json=as_json)
-        close_run(path, ensemble, data, as_json=as_json)
+        finish_run(path, ensemble, data, as_json=as_json)

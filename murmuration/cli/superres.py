@@ -106,7 +106,7 @@ def close_superres(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
     """Evaluate a run on its test photographs, and write scores and a report."""
     from murmuration.applications.superres.evaluation import evaluate, mean_scores
     from murmuration.applications.superres.page import SCORE_COLUMNS, score_rows, sentences, superres_page
-    from murmuration.cli.closing import METRICS, REPORT
+    from murmuration.reports.evaluate import METRICS, REPORT
     from murmuration.runs import write_bytes, write_json
 
     with counting_bar("evaluating", quiet=as_json) as show:

@@ -53,7 +53,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train an ensemble, evaluate it, and leave a run directory."""
-    from murmuration.cli.closing import close_run
+    from murmuration.cli.results import finish_run
     from murmuration.cli.training import Order, free_path, resumable, train_run
     from murmuration.runs import require_free
 
@@ -63,4 +63,4 @@ def train(
     opened = reading.open(data)
     with resumable(path):
         ensemble = train_run(Order(opened, settings, net, noise_std, link), chosen, path, quiet=as_json)
-        close_run(path, ensemble, opened, as_json=as_json)
+        finish_run(path, ensemble, opened, as_json=as_json)

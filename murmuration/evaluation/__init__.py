@@ -1,29 +1,35 @@
-"""An ensemble on data: as it is, under shift, on foreign inputs, and what its promises are worth."""
+"""An ensemble on data: as it is, under shift, and against out-of-distribution inputs; see README.md."""
 
-from murmuration.evaluation.assessment import Assessment, assess
-from murmuration.evaluation.corrupting import Corrupting
-from murmuration.evaluation.costs import cost_of
-from murmuration.evaluation.examining import Examined, examine
-from murmuration.evaluation.exams import Exam, exam_of, exam_on
-from murmuration.evaluation.foreign import ForeignFound, assess_foreign, familiar_of
-from murmuration.evaluation.promises import RuleFound, SetsFound
-from murmuration.evaluation.shift import ShiftFound, assess_shift
+from murmuration.evaluation.coverage import AbstentionResult, SetCoverage
+from murmuration.evaluation.eval_set import (
+    EvalResult,
+    EvalSet,
+    cost_of,
+    eval_set_of,
+    open_eval_set,
+    score_predictions,
+)
+from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
+from murmuration.evaluation.record import Evaluation, evaluate_ensemble, ood_inputs
+from murmuration.evaluation.shift import ShiftResult, ShiftSuite, evaluate_shift, shift_suite
 
 __all__ = [
-    "Assessment",
-    "Corrupting",
-    "Exam",
-    "Examined",
-    "ForeignFound",
-    "RuleFound",
-    "SetsFound",
-    "ShiftFound",
-    "assess",
-    "assess_foreign",
-    "assess_shift",
+    "AbstentionResult",
+    "EvalResult",
+    "EvalSet",
+    "Evaluation",
+    "OodResult",
+    "SetCoverage",
+    "ShiftResult",
+    "ShiftSuite",
     "cost_of",
-    "exam_of",
-    "exam_on",
-    "examine",
-    "familiar_of",
+    "eval_set_of",
+    "evaluate_ensemble",
+    "evaluate_ood",
+    "evaluate_shift",
+    "in_distribution",
+    "ood_inputs",
+    "open_eval_set",
+    "score_predictions",
+    "shift_suite",
 ]

@@ -16,7 +16,7 @@ from murmuration.metrics.curves import (
     risk_coverage,
 )
 from murmuration.metrics.detection import Detection, score_detection
-from murmuration.metrics.evaluation import Evaluation, Score, evaluate, score
+from murmuration.metrics.example_scores import ExampleScores, Score, score, score_examples
 from murmuration.metrics.groups import GroupScores, by_group
 from murmuration.metrics.per_example import columns
 from murmuration.metrics.scores import MEASURES, Measure, add_measure, describe, remove_measure, shown_in
@@ -25,7 +25,7 @@ __all__ = [
     "MEASURES",
     "Comparison",
     "Detection",
-    "Evaluation",
+    "ExampleScores",
     "GroupScores",
     "Measure",
     "PitCurve",
@@ -37,7 +37,6 @@ __all__ = [
     "columns",
     "compare_predictives",
     "describe",
-    "evaluate",
     "holm",
     "paired_test",
     "pit_curve",
@@ -46,6 +45,7 @@ __all__ = [
     "risk_coverage",
     "score",
     "score_detection",
+    "score_examples",
     "shown_in",
     "smallest_difference",
 ]

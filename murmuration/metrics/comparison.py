@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from murmuration.errors import Misuse
-from murmuration.metrics.evaluation import Evaluation, Score, evaluate
+from murmuration.metrics.example_scores import ExampleScores, Score, score_examples
 from murmuration.metrics.intervals import CHUNK, bootstrap_means, group_of, group_sums, percentile_interval
 from murmuration.metrics.scores import Measure, measure_of
 from murmuration.predictive import Predictive
@@ -30,10 +30,10 @@ class Comparison:
 
 def compare_predictives(a: Predictive, b: Predictive, y: Any, metric: str = "nll") -> Comparison:
     """The comparison of two predictives for the same inputs by a score on targets y."""
-    return paired_test(evaluate(a, y), evaluate(b, y), metric)
+    return paired_test(score_examples(a, y), score_examples(b, y), metric)
 
 
-def paired_test(a: Evaluation, b: Evaluation, name: str, *, seed: int = 0, resamples: int = 1000) -> Comparison:
+def paired_test(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0, resamples: int = 1000) -> Comparison:
     """The difference a - b of the score `name`, its paired bootstrap interval, and its p-value.
 
     The p-value is McNemar's exact one for accuracy. For every other score it comes from swapping a and b on
@@ -54,7 +54,9 @@ def paired_sums(name: str, measure: Measure, a: np.ndarray, b: np.ndarray, *, in
     return Comparison(name, found, swap_test(measure, a, b, inputs=inputs, seed=seed), PERMUTED)
 
 
-def smallest_difference(a: Evaluation, b: Evaluation, name: str, *, seed: int = 0, resamples: int = 1000) -> float:
+def smallest_difference(
+    a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0, resamples: int = 1000
+) -> float:
     """The difference of a score that so many examples can tell from noise: half the width of the paired interval.
 
     It falls as 1 / sqrt(N), and depends on how alike a and b are: two that err on the same examples are told
@@ -83,7 +85,7 @@ def holm(p_values: Any) -> np.ndarray:
 
 
 def sums_of_both(
-    a: Evaluation, b: Evaluation, name: str, seed: int
+    a: ExampleScores, b: ExampleScores, name: str, seed: int
 ) -> tuple[Measure, tuple[np.ndarray, np.ndarray], np.ndarray]:
     """The measure, its sums (G, F) for a and for b over the same random groups, and the groups' sizes (G,)."""
     check_same_examples(a, b)
@@ -133,7 +135,7 @@ def mcnemar(correct_a: np.ndarray, correct_b: np.ndarray) -> float:
     return float(binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0
 
 
-def check_same_examples(a: Evaluation, b: Evaluation) -> None:
+def check_same_examples(a: ExampleScores, b: ExampleScores) -> None:
     """Nothing, if both evaluations are of the same targets in the same order."""
     key = "label" if a.task == "classification" else "target"
     if a.task != b.task or a.columns[key].shape != b.columns[key].shape:

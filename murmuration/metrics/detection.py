@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from murmuration.errors import Misuse
-from murmuration.metrics.evaluation import Score
+from murmuration.metrics.example_scores import Score
 from murmuration.metrics.intervals import CHUNK, LEVEL
 from murmuration.metrics.ranking import delong_interval
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from murmuration.errors import Misuse
 from murmuration.metrics.comparison import holm
-from murmuration.metrics.evaluation import Evaluation, Score
+from murmuration.metrics.example_scores import ExampleScores, Score
 from murmuration.metrics.ranking import selective
 
 FEWEST = 10  # examples a group has to have to stand alone
@@ -32,7 +32,7 @@ class GroupScores:
         return {"value": self.value, "examples": self.examples, "scores": scores, **rest}
 
 
-def by_group(evaluation: Evaluation, groups: Any, *, seed: int = 0, resamples: int = 1000) -> list[GroupScores]:
+def by_group(evaluation: ExampleScores, groups: Any, *, seed: int = 0, resamples: int = 1000) -> list[GroupScores]:
     """The scores of each group of inputs, from the text (N,) that says which group each input belongs to.
 
     In the order of their texts. Groups of fewer than 10 examples are pooled under "(fewer than 10)", at the
@@ -65,14 +65,14 @@ def rows_by_group(texts: np.ndarray) -> dict[str, np.ndarray]:
     return {**large, POOLED: np.sort(np.concatenate(small))} if small else large
 
 
-def worse_than_rest(evaluation: Evaluation, parts: list[np.ndarray]) -> list[tuple[float, bool]]:
+def worse_than_rest(evaluation: ExampleScores, parts: list[np.ndarray]) -> list[tuple[float, bool]]:
     """For each part of the inputs: the p-value against all others, and whether it is worse when all are looked at."""
     tests = against_rest(evaluation, parts)
     adjusted = holm([p_value for p_value, _ in tests])
     return [(p_value, bool(more and raised < DOUBT)) for (p_value, more), raised in zip(tests, adjusted, strict=True)]
 
 
-def against_rest(evaluation: Evaluation, parts: list[np.ndarray]) -> list[tuple[float, bool]]:
+def against_rest(evaluation: ExampleScores, parts: list[np.ndarray]) -> list[tuple[float, bool]]:
     """For each part of the inputs: the p-value against all others, and whether its losses are the larger ones."""
     _, losses = selective(evaluation.columns)
     if len(parts) == 1:

@@ -2,7 +2,7 @@
 
 import math
 
-from murmuration.evaluation import Assessment
+from murmuration.evaluation import Evaluation
 from murmuration.metrics import paired_test, shown_in
 from murmuration.metrics.scores import measure_of
 from murmuration.reports.wording import meaning, number, percent
@@ -11,67 +11,69 @@ DOUBT = 0.05  # a p-value from here on says that chance may explain a difference
 LISTED = 3  # groups or classes that a sentence names
 
 
-def advice(assessment: Assessment, who: str) -> list[str]:
+def advice(evaluation: Evaluation, who: str) -> list[str]:
     """Sentences on all that was looked at besides the scores."""
     found = [
-        about_calibrator(assessment, who),
-        about_sets(assessment, who),
-        about_declining(assessment, who),
-        about_groups(assessment, who),
-        about_shift(assessment, who),
-        *about_foreign(assessment, who),
+        about_calibrator(evaluation, who),
+        about_sets(evaluation, who),
+        about_declining(evaluation, who),
+        about_groups(evaluation, who),
+        about_shift(evaluation, who),
+        *about_foreign(evaluation, who),
     ]
     return [text for text in found if text]
 
 
-def about_calibrator(assessment: Assessment, who: str) -> str:
+def about_calibrator(evaluation: Evaluation, who: str) -> str:
     """Whether the calibrator helps on examples that it did not learn from."""
-    guard, before, after = assessment.guard, assessment.before, assessment.after
-    if guard is None or guard.calibrator is None or before is None or after is None:
+    posthoc, before, after = evaluation.posthoc, evaluation.before, evaluation.after
+    if posthoc is None or posthoc.calibrator is None or before is None or after is None:
         return ""
     test = paired_test(after, before, "nll")
     old, new = before.scores()["nll"], after.scores()["nll"]
-    name = guard.calibrator.name.replace("_", " ")
+    name = posthoc.calibrator.name.replace("_", " ")
     if test.p_value >= DOUBT:
-        told = "is applied, though it changes" if assessment.applied else "would change"
+        told = "is applied, though it changes" if evaluation.calibrated else "would change"
         return f"calibration of {who} by {name} {told} the NLL by no more than chance explains."
     if test.difference > 0:
-        told = "is applied, but raises" if assessment.applied else "would raise"
+        told = "is applied, but raises" if evaluation.calibrated else "would raise"
         return (
             f"calibration of {who} by {name} {told} the NLL from {number(old)} to {number(new)}: it does not help here."
         )
-    told = "is applied and lowers" if assessment.applied else "would lower"
-    return (
-        f"calibration of {who} by {name} ({guard.calibrator.about}) {told} the NLL from {number(old)} to {number(new)}."
-    )
+    told = "is applied and lowers" if evaluation.calibrated else "would lower"
+    how = posthoc.calibrator.about
+    return f"calibration of {who} by {name} ({how}) {told} the NLL from {number(old)} to {number(new)}."
 
 
-def about_sets(assessment: Assessment, who: str) -> str:
+def about_sets(evaluation: Evaluation, who: str) -> str:
     """Whether the promised sets hold the truth, and where they do not."""
-    guard = assessment.guard
-    if guard is None or not guard.conformal or not assessment.sets:
+    posthoc = evaluation.posthoc
+    if posthoc is None or not posthoc.conformal or not evaluation.coverage:
         return ""
-    own = [found for found in assessment.sets if found.method == guard.conformal[0].method]
+    own = [found for found in evaluation.coverage if found.method == posthoc.conformal[0].method]
     whole = own[0]
     if not math.isfinite(whole.size):
-        return f"there were too few examples for {whole.method} intervals of {who} that promise {percent(whole.level)}."
-    size = f"sets of {number(whole.size)} classes" if assessment.exam.classes else "conformal intervals"
-    held, promised = percent(whole.coverage), percent(whole.level)
+        return (
+            f"there were too few examples for {whole.method} intervals of {who} that promise {percent(whole.nominal)}."
+        )
+    size = f"sets of {number(whole.size)} classes" if evaluation.eval_set.classes else "conformal intervals"
+    held, promised = percent(whole.coverage), percent(whole.nominal)
     told = f"the {size} that {who} gives hold the truth {held} of the time, {promised} promised"
-    failing = sorted((each for each in own[1:] if each.broken), key=lambda each: float(each.coverage))
+    failing = sorted((each for each in own[1:] if each.verdict == "under"), key=lambda each: float(each.coverage))
+    short = ", fewer than promised by more than chance explains" if whole.verdict == "under" else ""
     if not failing:
-        return f"{told}{', fewer than promised by more than chance explains' if whole.broken else ''}."
-    named = ", ".join(f"{each.where} ({percent(each.coverage)})" for each in failing[:LISTED])
+        return f"{told}{short}."
+    named = ", ".join(f"{each.subset} ({percent(each.coverage)})" for each in failing[:LISTED])
     more = f" and {len(failing) - LISTED} more" if len(failing) > LISTED else ""
     return f"{told}, but less often than promised for {named}{more}."
 
 
-def about_declining(assessment: Assessment, who: str) -> str:
+def about_declining(evaluation: Evaluation, who: str) -> str:
     """What the rule by cost gains."""
-    found = next((each for each in assessment.rules if each.rule.name == "cost"), None)
-    if found is None or assessment.exam.task != "classification":
+    found = next((each for each in evaluation.abstention if each.rule.name == "cost"), None)
+    if found is None or evaluation.eval_set.task != "classification":
         return ""
-    everything = 1 - float((assessment.after or assessment.before or assessment.evaluation).columns["correct"].mean())
+    everything = 1 - float((evaluation.after or evaluation.before or evaluation.examples).columns["correct"].mean())
     declined = 1 - float(found.answered)
     if declined == 0 or not math.isfinite(found.risk):
         return ""
@@ -81,12 +83,12 @@ def about_declining(assessment: Assessment, who: str) -> str:
     )
 
 
-def about_groups(assessment: Assessment, who: str) -> str:
+def about_groups(evaluation: Evaluation, who: str) -> str:
     """Which groups are worse off by more than chance explains."""
-    score = shown_in("brief", assessment.exam.task)[0]
+    score = shown_in("brief", evaluation.eval_set.task)[0]
     worse = [
         f"{column} {each.value} ({number(each.scores[score])})"
-        for column, found in assessment.groups.items()
+        for column, found in evaluation.groups.items()
         for each in found
         if each.worse
     ]
@@ -94,19 +96,19 @@ def about_groups(assessment: Assessment, who: str) -> str:
         return ""
     label = meaning(score).label
     more = f" and {len(worse) - LISTED} more groups" if len(worse) > LISTED else ""
-    whole = number(assessment.scores[score])
+    whole = number(evaluation.scores[score])
     return (
         f"{label} of {who} is worse than for the rest, by more than chance explains, for "
         f"{', '.join(worse[:LISTED])}{more}; over all it is {whole}."
     )
 
 
-def about_shift(assessment: Assessment, who: str) -> str:
+def about_shift(evaluation: Evaluation, who: str) -> str:
     """How far the main score falls, which corruption hurts most, and whether confidence follows."""
-    shift = assessment.shift
+    shift = evaluation.shift
     if shift is None:
         return ""
-    task = assessment.exam.task
+    task = evaluation.eval_set.task
     score = shown_in("brief", task)[0]
     higher = measure_of(score, task).better == "higher"
     last = max(shift.by_severity)
@@ -124,10 +126,10 @@ def about_shift(assessment: Assessment, who: str) -> str:
     return f"{told}. Its calibration error goes from {errors[0]} to {errors[1]}."
 
 
-def about_foreign(assessment: Assessment, who: str) -> list[str]:
+def about_foreign(evaluation: Evaluation, who: str) -> list[str]:
     """Which uncertainty notices each foreign set best, and which are misled by it."""
     texts = []
-    for found in (each for each in assessment.foreign if each.detections):
+    for found in (each for each in evaluation.ood if each.detections):
         best = max(found.detections, key=lambda name: float(found.detections[name].auroc))
         misled = [meaning(name).label.lower() for name, each in found.detections.items() if each.auroc.high < 0.5]
         rest = f"; {', '.join(misled)} would call it more familiar than the test examples" if misled else ""

@@ -1,4 +1,4 @@
-"""An assessment as the record a report shows of it."""
+"""An evaluation as the record a report shows of it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmuration.evaluation import Assessment
+from murmuration.evaluation import Evaluation
 from murmuration.metrics import shown_in
 from murmuration.metrics.per_example import Columns
 from murmuration.reports.coupling_records import meetings_of
@@ -22,32 +22,32 @@ BINS = 20  # of a histogram
 CURVES = ("epoch", "train_loss", "val_nll", "val_accuracy", "val_rmse", "ensemble")
 
 
-def entry_of(assessment: Assessment) -> Entry:
+def entry_of(evaluation: Evaluation) -> Entry:
     """The entry of one ensemble."""
-    columns, task = assessment.evaluation.columns, assessment.exam.task
+    columns, task = evaluation.examples.columns, evaluation.eval_set.task
     classes = task == "classification"
-    members, ensemble = len(assessment.evaluation.agreement), assessment.ensemble
+    members, ensemble = len(evaluation.examples.agreement), evaluation.ensemble
     shown = shown_in("table", task, members=members)
-    scores = {name: assessment.scores[name] for name in shown if name in assessment.scores}
+    scores = {name: evaluation.scores[name] for name in shown if name in evaluation.scores}
     return Entry(
-        name=assessment.name,
+        name=evaluation.name,
         answers=ensemble.recipe.answers() if ensemble is not None else {},
         scores=plain(scores),
         reliability=reliability_of(columns, task),
         risk_coverage=declining(columns) if classes else None,
         histograms=tuple(histogram(columns, name, task) for name in spread_names(task, members)),
-        cost=Cost(**assessment.cost) if assessment.cost else None,
+        cost=Cost(**evaluation.cost) if evaluation.cost else None,
         history=curves(ensemble.history) if ensemble is not None else (),
-        draws=assessment.draws,
-        agreement=by_member(assessment.evaluation.agreement, assessment.draws) if members > 1 else None,
-        members=assessment.members if members > 1 else (),
-        frozen=assessment.trouble,
+        draws=evaluation.draws,
+        agreement=by_member(evaluation.examples.agreement, evaluation.draws) if members > 1 else None,
+        members=evaluation.member_scores if members > 1 else (),
+        frozen=evaluation.failures,
         parity=None if classes or columns["target"].ndim > 1 else parity(columns),
-        field=field_of(assessment),
-        trust=trust_of(assessment),
+        field=field_of(evaluation),
+        trust=trust_of(evaluation),
         meetings=meetings_of(ensemble.history, ensemble.manifest) if ensemble is not None else None,
-        doubts=doubts_of(assessment),
-        weights=assessment.weights,
+        doubts=doubts_of(evaluation),
+        weights=evaluation.weights,
         pruned=pruned_of(ensemble.manifest) if ensemble is not None else None,
     )
 
@@ -63,17 +63,17 @@ def by_member(agreement: NDArray[Any], draws: int) -> NDArray[Any]:
     return found
 
 
-def doubts_of(assessment: Assessment) -> Doubts | None:
+def doubts_of(evaluation: Evaluation) -> Doubts | None:
     """Why an ensemble is unsure; nothing of a regression."""
-    if assessment.exam.task != "classification":
+    if evaluation.eval_set.task != "classification":
         return None
-    answers = len(assessment.evaluation.columns["member_log_prob"])
+    answers = len(evaluation.examples.columns["member_log_prob"])
     rows = tuple(
         ClassRow(each.name, each.examples, plain({name: each.scores[name] for name in OF_CLASS}))
-        for each in assessment.doubts
+        for each in evaluation.class_uncertainty
     )
-    overall = plain({name: assessment.scores[name] for name in OVERALL})
-    return Doubts(answers // assessment.draws, assessment.draws, overall, rows)
+    overall = plain({name: evaluation.scores[name] for name in OVERALL})
+    return Doubts(answers // evaluation.draws, evaluation.draws, overall, rows)
 
 
 def spread_names(task: str, members: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from murmuration.data import ArrayPreparation, ImagePreparation, Preparation, TablePreparation
 from murmuration.data.preparation import Column, NumericColumn
-from murmuration.evaluation import Assessment
+from murmuration.evaluation import Evaluation
 from murmuration.predictive import Predictive
 from murmuration.reports.records import Example
 from murmuration.reports.wording import number
@@ -21,24 +21,24 @@ SPLIT_MEASURES = ("confidence", "aleatoric", "epistemic")
 NUMBER_MEASURES = ("total_std", "aleatoric_std", "epistemic_std")
 
 
-def uncertain_examples(assessment: Assessment, count: int = SHOWN, by: str | None = None) -> tuple[Example, ...]:
-    """The examples of the exam with most of an uncertainty, most uncertain first; only these are predicted again."""
-    exam, columns = assessment.exam, assessment.evaluation.columns
-    if assessment.ensemble is None:
+def uncertain_examples(evaluation: Evaluation, count: int = SHOWN, by: str | None = None) -> tuple[Example, ...]:
+    """The examples with most of an uncertainty, most uncertain first; only these are predicted again."""
+    eval_set, columns = evaluation.eval_set, evaluation.examples.columns
+    if evaluation.ensemble is None:
         return ()
-    ranked_by = by or RANKED_BY[exam.task]
+    ranked_by = by or RANKED_BY[eval_set.task]
     places = np.argsort(-columns[ranked_by], kind="stable")[:count]
-    x = exam.split.x[places.copy()]
-    predictive = assessment.ensemble.predict(x)
-    shown = measures(exam.task, predictive) if by is None else SPLIT_MEASURES
+    x = eval_set.split.x[places.copy()]
+    predictive = evaluation.ensemble.predict(x)
+    shown = measures(eval_set.task, predictive) if by is None else SPLIT_MEASURES
     return tuple(
         Example(
-            label=told(columns["label" if exam.classes else "target"], place, exam.classes),
-            prediction=told(columns["predicted"], place, exam.classes),
-            image=picture(exam.preparation, x[turn]),
-            row=row(exam.preparation, x[turn]),
+            label=told(columns["label" if eval_set.classes else "target"], place, eval_set.classes),
+            prediction=told(columns["predicted"], place, eval_set.classes),
+            image=picture(eval_set.preparation, x[turn]),
+            row=row(eval_set.preparation, x[turn]),
             measures={name: float(columns[name][place]) for name in shown},
-            votes=votes(predictive, turn, exam.classes),
+            votes=votes(predictive, turn, eval_set.classes),
             member_predictions=means(predictive, turn),
             index=int(place),
         )
@@ -46,12 +46,12 @@ def uncertain_examples(assessment: Assessment, count: int = SHOWN, by: str | Non
     )
 
 
-def doubtful_examples(assessment: Assessment, count: int = FEW) -> dict[str, tuple[Example, ...]]:
+def doubtful_examples(evaluation: Evaluation, count: int = FEW) -> dict[str, tuple[Example, ...]]:
     """Of a classification, the examples with most of each kind of uncertainty; one answer alone has one kind."""
-    if assessment.exam.task != "classification":
+    if evaluation.eval_set.task != "classification":
         return {}
-    kinds = ("epistemic", "aleatoric") if len(assessment.evaluation.agreement) > 1 else ("aleatoric",)
-    return {kind: uncertain_examples(assessment, count, kind) for kind in kinds}
+    kinds = ("epistemic", "aleatoric") if len(evaluation.examples.agreement) > 1 else ("aleatoric",)
+    return {kind: uncertain_examples(evaluation, count, kind) for kind in kinds}
 
 
 def measures(task: str, predictive: Predictive) -> tuple[str, ...]:

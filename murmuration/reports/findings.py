@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from murmuration.evaluation import Assessment
+from murmuration.evaluation import Evaluation
 from murmuration.evaluation.shift import paired_shift
 from murmuration.metrics import Comparison, paired_test, shown_in
 from murmuration.metrics.scores import measure_of
@@ -46,55 +46,55 @@ class Difference:
         return {"a": self.a, "b": self.b, **self.test.to_json(), "by_chance": self.by_chance, "sentence": self.sentence}
 
 
-def differences(assessments: Sequence[Assessment]) -> list[Difference]:
-    """The paired tests of every two ensembles that sat the same exam, and under the same corruptions."""
-    task = assessments[0].exam.task
+def differences(evaluations: Sequence[Evaluation]) -> list[Difference]:
+    """The paired tests of every two ensembles that sat the same eval_set, and under the same corruptions."""
+    task = evaluations[0].eval_set.task
     return [
         Difference(a.name, b.name, measure_of(score, task).better, test)
-        for a, b in combinations(assessments, 2)
+        for a, b in combinations(evaluations, 2)
         for score in shown_in("compared", task)
         for test in tests_of(a, b, score)
     ]
 
 
-def tests_of(a: Assessment, b: Assessment, score: str) -> list[Comparison]:
+def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[Comparison]:
     """The paired test of one score, and of its mean over corruptions where both were corrupted."""
-    clean = paired_test(a.evaluation, b.evaluation, score)
+    clean = paired_test(a.examples, b.examples, score)
     if a.shift is None or b.shift is None or score not in a.shift.sums:
         return [clean]
-    shifted = paired_shift(a.shift, b.shift, score, a.exam.task)
+    shifted = paired_shift(a.shift, b.shift, score, a.eval_set.task)
     return [clean, replace(shifted, name=f"corrupted_{score}")]
 
 
-def leading(assessments: Sequence[Assessment], tests: Sequence[Difference]) -> list[Difference]:
+def leading(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> list[Difference]:
     """The tests in which the ensemble with the lowest NLL takes part: enough to judge its lead."""
-    first = min(assessments, key=lambda each: float(each.scores["nll"])).name
+    first = min(evaluations, key=lambda each: float(each.scores["nll"])).name
     return [test for test in tests if first in (test.a, test.b)]
 
 
-def findings(assessments: Sequence[Assessment], tests: Sequence[Difference] = ()) -> tuple[str, ...]:
+def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()) -> tuple[str, ...]:
     """Sentences on every ensemble, then on the differences between them."""
-    alone = [text for each in assessments for text in about(each, named=len(assessments) > 1)]
-    return (*alone, *(difference.sentence for difference in leading(assessments, tests)))
+    alone = [text for each in evaluations for text in about(each, named=len(evaluations) > 1)]
+    return (*alone, *(difference.sentence for difference in leading(evaluations, tests)))
 
 
-def about(assessment: Assessment, named: bool) -> list[str]:
+def about(evaluation: Evaluation, named: bool) -> list[str]:
     """Sentences on one ensemble: whether to trust its confidence, what its members add, which of them fell."""
-    who = assessment.name if named else "the ensemble" if len(assessment.evaluation.agreement) > 1 else "the model"
-    trust = about_confidence if assessment.exam.task == "classification" else about_intervals
+    who = evaluation.name if named else "the ensemble" if len(evaluation.examples.agreement) > 1 else "the model"
+    trust = about_confidence if evaluation.eval_set.task == "classification" else about_intervals
     texts = [
-        trust(assessment, who),
-        about_members(assessment, who),
-        *advice(assessment, who),
-        about_weights(assessment, named),
-        *about_trouble(assessment),
+        trust(evaluation, who),
+        about_members(evaluation, who),
+        *advice(evaluation, who),
+        about_weights(evaluation, named),
+        *about_trouble(evaluation),
     ]
     return [text if named and text.startswith(who) else text[:1].upper() + text[1:] for text in texts if text]
 
 
-def about_confidence(assessment: Assessment, who: str) -> str:
+def about_confidence(evaluation: Evaluation, who: str) -> str:
     """Whether confidence is higher or lower than accuracy by more than the noise of so many examples."""
-    columns = assessment.evaluation.columns
+    columns = evaluation.examples.columns
     gaps = columns["confidence"] - columns["correct"]
     gap, noise = float(gaps.mean()), 1.96 * float(gaps.std()) / math.sqrt(len(gaps))
     if abs(gap) <= noise:
@@ -105,34 +105,34 @@ def about_confidence(assessment: Assessment, who: str) -> str:
     return f"{who} is {manner}confident by {points}: {sure} sure on average, and right {right} of the time."
 
 
-def about_intervals(assessment: Assessment, who: str) -> str:
+def about_intervals(evaluation: Evaluation, who: str) -> str:
     """Whether the 90 % intervals hold what they promise."""
-    held = assessment.scores["coverage_90"]
+    held = evaluation.scores["coverage_90"]
     told = f"the 90 % intervals of {who} held {percent(float(held))} of the truths"
     if held.low <= PROMISE <= held.high:
         return f"{told}, as promised within noise."
     return f"{told}: they are too {'narrow' if held < PROMISE else 'wide'}."
 
 
-def about_members(assessment: Assessment, who: str) -> str:
+def about_members(evaluation: Evaluation, who: str) -> str:
     """What averaging the members gains, if anything."""
-    members = len(assessment.evaluation.agreement)
+    members = len(evaluation.examples.agreement)
     if members == 1:
         return ""
-    alone, together = (number(float(assessment.scores[name])) for name in ("member_nll", "nll"))
-    one = "draw" if assessment.draws > 1 else "member"  # of a network whose weights are left to chance
+    alone, together = (number(float(evaluation.scores[name])) for name in ("member_nll", "nll"))
+    one = "draw" if evaluation.draws > 1 else "member"  # of a network whose weights are left to chance
     if alone == together:
         return f"averaging {members} {one}s leaves the NLL of {who} at {together}: they add little to one alone."
     return f"averaging {members} {one}s lowers the NLL of {who} from {alone} (a {one} alone) to {together}."
 
 
-def about_weights(assessment: Assessment, named: bool) -> str:
+def about_weights(evaluation: Evaluation, named: bool) -> str:
     """What became of weights that are distributions."""
-    found = assessment.weights.finding if assessment.weights is not None else ""
-    return f"{assessment.name}: {found}" if found and named else found
+    found = evaluation.weights.finding if evaluation.weights is not None else ""
+    return f"{evaluation.name}: {found}" if found and named else found
 
 
-def about_trouble(assessment: Assessment) -> list[str]:
+def about_trouble(evaluation: Evaluation) -> list[str]:
     return [
-        f"member {member} of {assessment.name} stopped early: {text}." for member, text in assessment.trouble.items()
+        f"member {member} of {evaluation.name} stopped early: {text}." for member, text in evaluation.failures.items()
     ]

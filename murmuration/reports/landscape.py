@@ -12,7 +12,7 @@ from torch import Tensor
 from murmuration.data import ArrayPreparation, Preparation, TablePreparation
 from murmuration.data.builtin import gaps_features
 from murmuration.data.preparation import NumericColumn
-from murmuration.evaluation import Assessment
+from murmuration.evaluation import Evaluation
 from murmuration.predictive import Predictive
 from murmuration.reports.records import Field1D, Field2D
 
@@ -22,20 +22,20 @@ POINTS = 400  # training points drawn, at most
 CURVE = ("x/2", "(x/2)^2")  # features that are one number in disguise
 
 
-def field_of(assessment: Assessment) -> Field1D | Field2D | None:
+def field_of(evaluation: Evaluation) -> Field1D | Field2D | None:
     """The field of an ensemble over its input space; None where that has more than two dimensions."""
-    exam = assessment.exam
-    units = units_of(exam.preparation)
-    if units is None or exam.train is None or assessment.ensemble is None or len(units[0]) > 2:
+    eval_set = evaluation.eval_set
+    units = units_of(eval_set.preparation)
+    if units is None or eval_set.train is None or evaluation.ensemble is None or len(units[0]) > 2:
         return None
-    if exam.task == "regression" and exam.train.y.shape[1] > 1:
+    if eval_set.task == "regression" and eval_set.train.y.shape[1] > 1:
         return None
-    train = exam.train.x.double().numpy() * units[1] + units[0]  # (N, D) in the source's units
-    if exam.preparation.names == CURVE:
-        return line(assessment, 2 * train[:, 0], gaps_features)
-    if train.shape[1] == 1 and exam.task == "regression":
-        return line(assessment, train[:, 0], lambda x: (x[:, None] - units[0]) / units[1])
-    return plane(assessment, train, units) if train.shape[1] == 2 else None
+    train = eval_set.train.x.double().numpy() * units[1] + units[0]  # (N, D) in the source's units
+    if eval_set.preparation.names == CURVE:
+        return line(evaluation, 2 * train[:, 0], gaps_features)
+    if train.shape[1] == 1 and eval_set.task == "regression":
+        return line(evaluation, train[:, 0], lambda x: (x[:, None] - units[0]) / units[1])
+    return plane(evaluation, train, units) if train.shape[1] == 2 else None
 
 
 def units_of(preparation: Preparation) -> tuple[np.ndarray, np.ndarray] | None:
@@ -52,12 +52,12 @@ def units_of(preparation: Preparation) -> tuple[np.ndarray, np.ndarray] | None:
     return np.array([column.mean for column in columns]), np.array([column.std for column in columns])
 
 
-def line(assessment: Assessment, train_x: np.ndarray, prepare: Callable[[np.ndarray], np.ndarray]) -> Field1D:
+def line(evaluation: Evaluation, train_x: np.ndarray, prepare: Callable[[np.ndarray], np.ndarray]) -> Field1D:
     """Mean and spreads along the line, with the training points."""
-    assert assessment.exam.train is not None
-    assert assessment.ensemble is not None
+    assert evaluation.eval_set.train is not None
+    assert evaluation.ensemble is not None
     x = np.linspace(*widened(train_x), LINE)
-    predictive = assessment.ensemble.predict(as_input(prepare(x)), calibrated=False)
+    predictive = evaluation.ensemble.predict(as_input(prepare(x)), calibrated=False)
     kept = some(len(train_x))
     return Field1D(
         x,
@@ -65,21 +65,21 @@ def line(assessment: Assessment, train_x: np.ndarray, prepare: Callable[[np.ndar
         predictive.aleatoric_var[:, 0].sqrt().numpy(),
         predictive.epistemic_var[:, 0].sqrt().numpy(),
         train_x[kept],
-        assessment.exam.train.y[:, 0].numpy()[kept],
+        evaluation.eval_set.train.y[:, 0].numpy()[kept],
     )
 
 
-def plane(assessment: Assessment, train: np.ndarray, units: tuple[np.ndarray, np.ndarray]) -> Field2D:
+def plane(evaluation: Evaluation, train: np.ndarray, units: tuple[np.ndarray, np.ndarray]) -> Field2D:
     """The total uncertainty of a classification, the epistemic one of a regression, over the plane."""
-    exam = assessment.exam
-    assert exam.train is not None
-    assert assessment.ensemble is not None
+    eval_set = evaluation.eval_set
+    assert eval_set.train is not None
+    assert evaluation.ensemble is not None
     x, y = (np.linspace(*widened(train[:, axis]), PLANE) for axis in (0, 1))
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # (PLANE * PLANE, 2)
     inputs = as_input((grid - units[0]) / units[1])
-    name, values = uncertainty(assessment.ensemble.predict(inputs, calibrated=False))
+    name, values = uncertainty(evaluation.ensemble.predict(inputs, calibrated=False))
     kept = some(len(train))
-    labels = exam.train.y.numpy()[kept] if exam.task == "classification" else ()
+    labels = eval_set.train.y.numpy()[kept] if eval_set.task == "classification" else ()
     return Field2D(x, y, values.numpy().reshape(PLANE, PLANE), name, train[kept], labels)
 
 

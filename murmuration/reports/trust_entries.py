@@ -1,4 +1,4 @@
-"""What an assessment found of trust, as the record a report shows of it."""
+"""What an evaluation found of trust, as the record a report shows of it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,8 +7,8 @@ import numpy as np
 
 from murmuration.data import ImagePreparation
 from murmuration.data.shift.sheet import sheet
-from murmuration.evaluation import Assessment, ForeignFound, RuleFound, SetsFound, ShiftFound
-from murmuration.metrics import Evaluation, Score, shown_in
+from murmuration.evaluation import AbstentionResult, Evaluation, OodResult, SetCoverage, ShiftResult
+from murmuration.metrics import ExampleScores, Score, shown_in
 from murmuration.metrics.groups import GroupScores
 from murmuration.metrics.scores import Task
 from murmuration.reports.curves import plain, reliability_of, triple
@@ -35,27 +35,27 @@ RULES = {
 }
 
 
-def trust_of(assessment: Assessment) -> Trust:
-    """All that the assessment found of trust."""
+def trust_of(evaluation: Evaluation) -> Trust:
+    """All that the evaluation found of trust."""
     return Trust(
-        shift=shift_of(assessment.shift, assessment) if assessment.shift is not None else None,
-        foreign=tuple(foreign_of(each) for each in assessment.foreign),
-        calibration=calibration_of(assessment),
-        sets=tuple(sets_of(each) for each in assessment.sets),
-        rules=tuple(rule_of(each) for each in assessment.rules),
+        shift=shift_of(evaluation.shift, evaluation) if evaluation.shift is not None else None,
+        foreign=tuple(foreign_of(each) for each in evaluation.ood),
+        calibration=calibration_of(evaluation),
+        sets=tuple(sets_of(each) for each in evaluation.coverage),
+        rules=tuple(rule_of(each) for each in evaluation.abstention),
         groups=tuple(
-            group_of(column, each, assessment.exam.task)
-            for column, found in assessment.groups.items()
+            group_of(column, each, evaluation.eval_set.task)
+            for column, found in evaluation.groups.items()
             for each in found
         ),
     )
 
 
-def shift_of(found: ShiftFound, assessment: Assessment) -> Shift:
+def shift_of(found: ShiftResult, evaluation: Evaluation) -> Shift:
     """Scores under shift, with a sheet of one example under every corruption."""
-    picture = sheet_of(found, assessment)
+    picture = sheet_of(found, evaluation)
     return Shift(
-        about=found.about,
+        about=found.description,
         clean=plain(found.clean),
         points=tuple(ShiftPoint(cell.corruption, cell.severity, plain(cell.scores)) for cell in found.cells),
         by_type={name: plain(scores) for name, scores in found.by_type.items()},
@@ -68,17 +68,17 @@ def shift_of(found: ShiftFound, assessment: Assessment) -> Shift:
     )
 
 
-def sheet_of(found: ShiftFound, assessment: Assessment) -> np.ndarray | None:
+def sheet_of(found: ShiftResult, evaluation: Evaluation) -> np.ndarray | None:
     """One example under the corruptions that were used; None where inputs are not pictures, or came corrupted."""
-    exam, corrupting = assessment.exam, found.corrupting
-    if not isinstance(exam.preparation, ImagePreparation) or corrupting.official is not None:
+    eval_set, suite = evaluation.eval_set, found.suite
+    if not isinstance(eval_set.preparation, ImagePreparation) or suite.official is not None:
         return None
-    if exam.preparation.shape[0] not in (1, 3):
+    if eval_set.preparation.shape[0] not in (1, 3):
         return None
-    return sheet(exam.preparation.pixels_of(exam.split.x[:1]), names=corrupting.names, seed=corrupting.seed)
+    return sheet(eval_set.preparation.pixels_of(eval_set.split.x[:1]), names=suite.names, seed=suite.seed)
 
 
-def foreign_of(found: ForeignFound) -> Foreign:
+def foreign_of(found: OodResult) -> Foreign:
     """One foreign set."""
     detections = {
         name: Detection(triple(each.auroc), triple(each.aupr), triple(each.fpr95))
@@ -86,31 +86,31 @@ def foreign_of(found: ForeignFound) -> Foreign:
     }
     histograms = tuple(
         Histogram(name, edges, {"familiar": familiar, found.name: foreign})
-        for name, (edges, familiar, foreign) in found.spreads.items()
+        for name, (edges, familiar, foreign) in found.histograms.items()
     )
     return Foreign(found.name, found.examples, detections, histograms)
 
 
-def calibration_of(assessment: Assessment) -> Calibration | None:
-    """What the calibrator changes on the exam, and under the strongest corruptions."""
-    guard, before, after = assessment.guard, assessment.before, assessment.after
-    if guard is None or guard.calibrator is None or before is None or after is None:
+def calibration_of(evaluation: Evaluation) -> Calibration | None:
+    """What the calibrator changes on the eval_set, and under the strongest corruptions."""
+    posthoc, before, after = evaluation.posthoc, evaluation.before, evaluation.after
+    if posthoc is None or posthoc.calibrator is None or before is None or after is None:
         return None
     changes = [recalibrated("test", before, after)]
-    shift = assessment.shift
+    shift = evaluation.shift
     if shift is not None and shift.worst:
-        where = f"all corruptions, severity {max(shift.corrupting.severities)}"
+        where = f"all corruptions, severity {max(shift.suite.severities)}"
         changes.append(without_intervals(recalibrated(where, shift.worst["before"], shift.worst["after"])))
     return Calibration(
-        method=guard.calibrator.name,
-        about=guard.calibrator.about,
-        fitted_on=guard.calibrator_examples,
-        applied=assessment.applied,
+        method=posthoc.calibrator.name,
+        about=posthoc.calibrator.about,
+        fitted_on=posthoc.calibrator_examples,
+        applied=evaluation.calibrated,
         changes=tuple(changes),
     )
 
 
-def recalibrated(where: str, before: Evaluation, after: Evaluation) -> Recalibrated:
+def recalibrated(where: str, before: ExampleScores, after: ExampleScores) -> Recalibrated:
     """Scores and reliability of the same examples, without and with the calibrator."""
     scores = [
         plain({name: found[name] for name in shown_in("recalibration", before.task) if name in found})
@@ -131,11 +131,19 @@ def without_intervals(found: Recalibrated) -> Recalibrated:
     return Recalibrated(found.where, bare(found.scores_before), bare(found.scores_after), *curves)
 
 
-def sets_of(found: SetsFound) -> Sets:
-    return Sets(found.method, found.level, found.where, triple(found.coverage), triple(found.size), found.examples)
+def sets_of(found: SetCoverage) -> Sets:
+    return Sets(
+        found.method,
+        found.nominal,
+        found.subset,
+        triple(found.coverage),
+        triple(found.size),
+        found.examples,
+        found.verdict,
+    )
 
 
-def rule_of(found: RuleFound) -> Rule:
+def rule_of(found: AbstentionResult) -> Rule:
     """One rule for declining, named by what it aims at."""
     rule = found.rule
     return Rule(
@@ -145,7 +153,7 @@ def rule_of(found: RuleFound) -> Rule:
         answered=triple(found.answered),
         risk=triple(found.risk),
         cost=triple(found.cost or NONE),
-        where=found.where,
+        where=found.subset,
         note=rule.guarantee,
     )
 

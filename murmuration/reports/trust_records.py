@@ -1,6 +1,5 @@
 """What a report says of trust: under shift, on foreign inputs, calibrated, with sets, with a right to decline."""
 
-import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -115,17 +114,12 @@ class Sets:
     coverage: Score
     size: Score  # mean number of classes, or mean width
     examples: int = 0
+    verdict: str = "valid"  # under, valid or over
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1:
             raise Misuse(f"level {self.level!r} of '{self.method}'; give a probability between 0 and 1, such as 0.9")
         check_scores(f"{self.method} on {self.where}", {"coverage": self.coverage, "size": self.size})
-
-    @property
-    def kept(self) -> bool | None:
-        """Whether the promise holds, as far as noise lets one tell: None where there is no interval."""
-        _, low, high = self.coverage
-        return high >= self.level if math.isfinite(low) and math.isfinite(high) else None
 
 
 @dataclass(frozen=True)

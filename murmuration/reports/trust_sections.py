@@ -144,7 +144,7 @@ def sets(report: Report) -> Markup:
 
 def _broken_promises(entry: str, found: Sequence[Sets]) -> str:
     """One sentence on the promises that were broken by more than noise."""
-    broken = [each for each in found if each.kept is False]
+    broken = [each for each in found if each.verdict == "under"]
     if not broken:
         return f"{entry}: no promise is broken by more than noise explains."
     where = "; ".join(dict.fromkeys(each.where for each in broken))
@@ -172,13 +172,9 @@ def _set_cells(each: Sets) -> list[Markup]:
 
 
 def _verdict(each: Sets) -> Markup:
-    """Whether the promise is kept, in words."""
-    if each.kept is None:
-        return text("no interval: cannot tell")
-    if not each.kept:
-        return tag("span", text("✗ broken: holds too few"), "mark wrong")
-    more = each.coverage[1] > each.level
-    return tag("span", text("✓ kept, holds more" if more else "✓ kept within noise"), "mark right")
+    """Whether the coverage is as nominal, in words."""
+    words = {"under": "✗ under-coverage", "valid": "✓ as nominal, within noise", "over": "✓ over-coverage"}
+    return tag("span", text(words[each.verdict]), "mark wrong" if each.verdict == "under" else "mark right")
 
 
 def foreign(report: Report) -> Markup:

@@ -10,7 +10,7 @@ from prediction_files import RNG, joined, saved, some_probs
 
 from murmuration.audit import check_same_targets, open_predictions
 from murmuration.cli import writers
-from murmuration.metrics import Evaluation, score
+from murmuration.metrics import ExampleScores, score
 from murmuration.predictive import Predictive
 
 
@@ -125,7 +125,7 @@ class TestRoundTrip:
         np.savez(tmp_path / "y.npz", y=y)
         found = open_predictions(path, labels=tmp_path / "y.npz")
         assert found.members == 3
-        theirs = Evaluation.from_chunks(found.pairs()).scores(resamples=20)
+        theirs = ExampleScores.from_chunks(found.pairs()).scores(resamples=20)
         assert theirs == pytest.approx(dict(score(pred, y, resamples=20)), rel=1e-12)
         numbers = Predictive.from_moments(RNG.normal(size=(4, 20, 1)), RNG.random((4, 20, 1)) + 0.5)
         path = self.write(tmp_path / "b.npz", numbers, ("cost",), with_members=True)

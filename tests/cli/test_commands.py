@@ -189,16 +189,16 @@ def test_compare_refuses_other_settings(murmur, tmp_path):
 
 
 def test_small_differences_are_called_noise(tmp_path):
-    from murmuration.evaluation import assess
+    from murmuration.evaluation import evaluate_ensemble
     from murmuration.reports.findings import differences
 
     data = mm.open_data("two-moons")
     ensemble = mm.fit("mlp", data, members=1, epochs=1)
-    accuracy, nll = differences([assess(ensemble, data, "a"), assess(ensemble, data, "b")])
+    accuracy, nll = differences([evaluate_ensemble(ensemble, data, "a"), evaluate_ensemble(ensemble, data, "b")])
     assert accuracy.sentence == "a and b differ in Accuracy by 0: within noise (p = 1)."
     assert nll.by_chance
     far = mm.fit("mlp", data, members=1, epochs=12)
-    better = differences([assess(ensemble, data, "short"), assess(far, data, "long")])[1]
+    better = differences([evaluate_ensemble(ensemble, data, "short"), evaluate_ensemble(far, data, "long")])[1]
     assert better.sentence.startswith("long has the better NLL: ")
     assert better.sentence.endswith("lower than short, more than chance explains (p < 0.001).")
 

@@ -11,7 +11,7 @@ import torch
 from cli_words import SMALL, assert_refused, tree
 
 import murmuration as mm
-from murmuration.evaluation import Corrupting, assess_foreign, assess_shift, exam_of, familiar_of
+from murmuration.evaluation import ShiftSuite, eval_set_of, evaluate_ood, evaluate_shift, in_distribution
 from murmuration.posthoc import to_json
 from murmuration.reports import report_check
 from murmuration.runs import finite
@@ -54,8 +54,8 @@ def test_predicted_classes_come_with_sets_and_decisions(murmur, moons_run, tmp_p
     for name in ("p.csv", "p.npz", "p.parquet"):
         assert murmur("predict", moons_run, "two-moons", "--out", tmp_path / name).code == 0
     ensemble = mm.load(moons_run)
-    pred, guard = ensemble.predict(mm.open_data("two-moons").test.x), ensemble.posthoc
-    sets, answered = guard.conformal[0].regions(pred), guard.answered(pred)["answered_cost"]
+    pred, posthoc = ensemble.predict(mm.open_data("two-moons").test.x), ensemble.posthoc
+    sets, answered = posthoc.conformal[0].regions(pred), posthoc.answered(pred)["answered_cost"]
     table = pd.read_csv(tmp_path / "p.csv", dtype={"set_90": str}, keep_default_na=False)
     assert table["set_90"].tolist() == ["|".join(np.array(["0", "1"])[row]) for row in sets]
     assert table["answered"].astype(bool).tolist() == answered.tolist()
@@ -71,12 +71,12 @@ def test_predicted_classes_come_with_sets_and_decisions(murmur, moons_run, tmp_p
 def test_predicted_numbers_come_with_intervals_and_decisions(murmur, sine_run, tmp_path):
     assert murmur("predict", sine_run, "x-sin-x", "--out", tmp_path / "p.csv").code == 0
     ensemble = mm.load(sine_run)
-    pred, guard = ensemble.predict(mm.open_data("x-sin-x").test.x), ensemble.posthoc
-    low, high = guard.conformal[0].regions(pred)
+    pred, posthoc = ensemble.predict(mm.open_data("x-sin-x").test.x), ensemble.posthoc
+    low, high = posthoc.conformal[0].regions(pred)
     table = pd.read_csv(tmp_path / "p.csv")
     np.testing.assert_allclose(table["conformal_low_80"], low[:, 0], rtol=1e-8)  # nine digits
     np.testing.assert_allclose(table["conformal_high_80"], high[:, 0], rtol=1e-8)
-    assert table["answered"].astype(bool).tolist() == guard.answered(pred)["answered_cost"].tolist()
+    assert table["answered"].astype(bool).tolist() == posthoc.answered(pred)["answered_cost"].tolist()
     assert stored(sine_run, "metrics.json")["metrics"] == scores(pred, mm.open_data("x-sin-x").test.y)
 
 
@@ -120,7 +120,7 @@ def test_calibrate_interrupted_leaves_the_run_as_it_was(murmur, copied, monkeypa
         raise KeyboardInterrupt
 
     before = tree(copied)
-    monkeypatch.setattr("murmuration.evaluation.assess", interrupt)
+    monkeypatch.setattr("murmuration.evaluation.evaluate_ensemble", interrupt)
     ended = murmur("calibrate", copied, "--calibrate", "none")
     assert (ended.code, ended.err) == (130, "interrupted: nothing was written\n")
     assert tree(copied) == before
@@ -128,9 +128,9 @@ def test_calibrate_interrupted_leaves_the_run_as_it_was(murmur, copied, monkeypa
 
 def test_shift_is_that_of_the_library(murmur, copied):
     ended = murmur("evaluate", copied, *SHIFT, "--json")
-    ensemble, exam = mm.load(copied), exam_of(mm.open_data("two-moons"))
-    corrupting = Corrupting(("feature_noise", "scale_drift"), (2, 5), examples=120)
-    expected = assess_shift(ensemble, exam, corrupting, guard=ensemble.posthoc, applied=True)
+    ensemble, eval_set = mm.load(copied), eval_set_of(mm.open_data("two-moons"))
+    suite = ShiftSuite(("feature_noise", "scale_drift"), (2, 5), examples=120)
+    expected = evaluate_shift(ensemble, eval_set, suite, posthoc=ensemble.posthoc, calibrated=True)
     assert (ended.code, ended.err) == (0, "")
     assert json.loads(ended.out)["shift"] == as_written(expected.to_json())
     assert stored(copied, "metrics.json")["shift"] == as_written(expected.to_json())
@@ -141,9 +141,9 @@ def test_shift_of_another_file(murmur, moons_run, tmp_path):
     test, before = mm.open_data("two-moons").test, tree(moons_run)
     np.savez(tmp_path / "same.npz", x=test.x.numpy(), y=test.y.numpy())
     found = json.loads(murmur("evaluate", moons_run, "--on", tmp_path / "same.npz", *SHIFT, "--json").out)
-    ensemble, exam = mm.load(moons_run), exam_of(mm.open_data("two-moons"))
-    corrupting = Corrupting(("feature_noise", "scale_drift"), (2, 5), examples=120)
-    expected = assess_shift(ensemble, exam, corrupting, guard=ensemble.posthoc, applied=True)
+    ensemble, eval_set = mm.load(moons_run), eval_set_of(mm.open_data("two-moons"))
+    suite = ShiftSuite(("feature_noise", "scale_drift"), (2, 5), examples=120)
+    expected = evaluate_shift(ensemble, eval_set, suite, posthoc=ensemble.posthoc, calibrated=True)
     assert found["shift"]["pooled"] == as_written(expected.to_json()["pooled"])
     assert tree(moons_run) == before
 
@@ -164,23 +164,23 @@ def test_foreign_inputs_are_those_of_the_library(murmur, copied, tmp_path):
     ended = murmur("evaluate", copied, "--ood", tmp_path / "far.npz", "--json")
     ensemble, data = mm.load(copied), mm.open_data("two-moons")
     inputs = mm.data.open_inputs(tmp_path / "far.npz", preparation=data.preparation, adapt=True)
-    expected = assess_foreign(ensemble, familiar_of(ensemble, exam_of(data)), "far.npz", inputs)
+    expected = evaluate_ood(ensemble, in_distribution(ensemble, eval_set_of(data)), "far.npz", inputs)
     assert json.loads(ended.out)["ood"] == [as_written(expected.to_json())]
     assert report_check(copied / "report.html") == []
     printed = murmur("evaluate", copied, "--ood", tmp_path / "far.npz").out
     auroc = expected.detections["entropy"].auroc
-    assert "deep-ensemble: 80 of far.npz against 500 familiar inputs" in printed
+    assert "deep-ensemble: 80 of far.npz against 500 in-distribution inputs" in printed
     assert any(line.split()[:2] == ["Entropy", f"{float(auroc):.3g}"] for line in printed.splitlines())
 
 
 def test_compare_tries_both_recipes(murmur, tmp_path):
     words = ("compare", "two-moons", "--recipes", "single,deep-ensemble", *SMALL, *SHIFT, "--out", tmp_path / "cmp")
     record = json.loads(murmur(*words, "--json").out)
-    exam = exam_of(mm.open_data("two-moons"))
-    corrupting = Corrupting(("feature_noise", "scale_drift"), (2, 5), examples=120)
+    eval_set = eval_set_of(mm.open_data("two-moons"))
+    suite = ShiftSuite(("feature_noise", "scale_drift"), (2, 5), examples=120)
     for name in ("single", "deep-ensemble"):
         ensemble = mm.load(tmp_path / "cmp" / name)
-        expected = assess_shift(ensemble, exam, corrupting, guard=ensemble.posthoc, applied=True)
+        expected = evaluate_shift(ensemble, eval_set, suite, posthoc=ensemble.posthoc, calibrated=True)
         assert record["results"][name]["shift"] == as_written(expected.to_json())
     assert report_check(tmp_path / "cmp" / "report.html") == []
 
@@ -220,8 +220,8 @@ def of_another_run(run: Path, other: Path) -> None:
 
 def of_more_classes(run: Path, other: Path) -> None:
     pred = mm.Predictive.from_probs(np.random.default_rng(0).dirichlet(np.ones(3), 60))
-    guard = mm.posthoc.fit_posthoc(pred, np.arange(60) % 3)
-    (run / "posthoc.json").write_text(json.dumps(to_json(guard)))
+    posthoc = mm.posthoc.fit_posthoc(pred, np.arange(60) % 3)
+    (run / "posthoc.json").write_text(json.dumps(to_json(posthoc)))
 
 
 def cut(run: Path, other: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from score_factories import triple
 from torch import nn
 
 import murmuration as mm
@@ -12,24 +13,22 @@ from murmuration.data import Split
 from murmuration.data.shift import shift_inputs
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
-from murmuration.evaluation import Corrupting, Exam, ShiftFound, assess, assess_shift, exam_of
-from murmuration.evaluation.grids import Grid
-from murmuration.evaluation.shift import paired_shift
+from murmuration.evaluation import EvalSet, ShiftResult, ShiftSuite, eval_set_of, evaluate_ensemble, evaluate_shift
+from murmuration.evaluation.shift import Grid, paired_shift
 from murmuration.metrics import shown_in
 from murmuration.metrics.intervals import wilson
 from murmuration.metrics.scores import measure_of
 from murmuration.posthoc import PostHocConfig
 from murmuration.recipe import Plan
-from murmuration.reports.curves import triple
 
 PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop", posthoc=PostHocConfig(conformal="aps"))
-THREE = Corrupting(("gaussian_noise", "contrast", "pixelate"), (2, 5), seed=3)
-TABLE = Corrupting(("feature_noise", "covariate_drift"), (1, 4))
+THREE = ShiftSuite(("gaussian_noise", "contrast", "pixelate"), (2, 5), seed=3)
+TABLE = ShiftSuite(("feature_noise", "covariate_drift"), (1, 4))
 
 
 @pytest.fixture(scope="module")
-def exam(digits) -> Exam:
-    return exam_of(digits)
+def eval_set(digits) -> EvalSet:
+    return eval_set_of(digits)
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +42,8 @@ def plain(guarded) -> Ensemble:
 
 
 @pytest.fixture(scope="module")
-def found(plain, exam) -> ShiftFound:
-    return assess_shift(plain, exam, THREE)
+def found(plain, eval_set) -> ShiftResult:
+    return evaluate_shift(plain, eval_set, THREE)
 
 
 def table_of(task: str) -> mm.Data:
@@ -61,37 +60,37 @@ def nearly(score: float, expected: float) -> None:
 # Cells
 
 
-def test_severity_0_is_the_clean_score(found, plain, exam):
-    clean = assess(plain, exam).scores
+def test_severity_0_is_the_clean_score(found, plain, eval_set):
+    clean = evaluate_ensemble(plain, eval_set).scores
     assert list(found.clean) == shown_in("shift", "classification")
     for name, score in found.clean.items():  # intervals: one matrix product, rounded by how many columns it has
         assert triple(score) == pytest.approx(triple(clean[name]), rel=1e-13)
 
 
-def test_with_a_calibrator_all_scores_are_those_after_it(guarded, exam, found):
-    whole = assess(guarded, exam)
-    assert whole.applied
-    after = assess_shift(guarded, exam, THREE, guard=whole.guard, applied=True)
+def test_with_a_calibrator_all_scores_are_those_after_it(guarded, eval_set, found):
+    whole = evaluate_ensemble(guarded, eval_set)
+    assert whole.calibrated
+    after = evaluate_shift(guarded, eval_set, THREE, posthoc=whole.posthoc, calibrated=True)
     nearly(after.clean["nll"], whole.scores["nll"])
     assert after.clean["nll"] != found.clean["nll"]
-    x = shift_inputs(exam.split.x, exam.preparation, "contrast", 5, seed=3)
+    x = shift_inputs(eval_set.split.x, eval_set.preparation, "contrast", 5, seed=3)
     pred = guarded.predict(x)
     cell = next(cell for cell in after.cells if (cell.corruption, cell.severity) == ("contrast", 5))
-    nearly(cell.scores["nll"], mm.score(pred, exam.split.y)["nll"])
+    nearly(cell.scores["nll"], mm.score(pred, eval_set.split.y)["nll"])
     rule = guarded.posthoc.conformal[0]  # type: ignore[union-attr]
     sets = rule.sets(pred)  # type: ignore[union-attr]
     nearly(cell.scores["set_size"], sets.sum(1).mean())
-    nearly(cell.scores["set_coverage"], sets[np.arange(len(sets)), exam.split.y.numpy()].mean())
-    before = assess_shift(guarded, exam, THREE, guard=whole.guard, applied=False)
+    nearly(cell.scores["set_coverage"], sets[np.arange(len(sets)), eval_set.split.y.numpy()].mean())
+    before = evaluate_shift(guarded, eval_set, THREE, posthoc=whole.posthoc, calibrated=False)
     nearly(before.pooled["nll"], found.pooled["nll"])
     assert before.pooled["set_size"] == after.pooled["set_size"]  # sets are those after the calibrator, in both
 
 
-def test_every_cell_is_scored_as_its_inputs_alone_would_be(found, plain, exam):
+def test_every_cell_is_scored_as_its_inputs_alone_would_be(found, plain, eval_set):
     assert [(cell.corruption, cell.severity) for cell in found.cells] == THREE.cells
     for cell in found.cells:
-        x = shift_inputs(exam.split.x, exam.preparation, cell.corruption, cell.severity, seed=3)
-        alone = mm.score(plain.predict(x), exam.split.y)
+        x = shift_inputs(eval_set.split.x, eval_set.preparation, cell.corruption, cell.severity, seed=3)
+        alone = mm.score(plain.predict(x), eval_set.split.y)
         assert list(cell.scores) == shown_in("shift", "classification")
         for name, score in cell.scores.items():
             nearly(score, alone[name])
@@ -104,8 +103,8 @@ def test_every_cell_is_scored_as_its_inputs_alone_would_be(found, plain, exam):
 def test_tables_and_numbers_are_scored_alike(task):
     data = table_of(task)
     ensemble = mm.fit("mlp", data, members=2, epochs=2, plan=Plan(engine="loop"))
-    guard = assess(ensemble, data).guard
-    found = assess_shift(ensemble, exam_of(data), TABLE, guard=guard)
+    posthoc = evaluate_ensemble(ensemble, data).posthoc
+    found = evaluate_shift(ensemble, eval_set_of(data), TABLE, posthoc=posthoc)
     for cell in found.cells:
         x = shift_inputs(data.test.x, data.preparation, cell.corruption, cell.severity)
         alone = mm.score(ensemble.predict(x), data.test.y)
@@ -122,14 +121,14 @@ def test_intervals_without_ends_have_a_coverage_and_no_size():
     """A promise of 99 % takes 99 examples, and the rules have 20."""
     data = table_of("regression")
     ensemble = mm.fit("mlp", data, members=2, epochs=1, plan=Plan(engine="loop", posthoc=PostHocConfig(coverage=0.99)))
-    whole = assess(ensemble, data)
-    shift = assess_shift(ensemble, exam_of(data), TABLE, guard=whole.guard, applied=True)
+    whole = evaluate_ensemble(ensemble, data)
+    shift = evaluate_shift(ensemble, eval_set_of(data), TABLE, posthoc=whole.posthoc, calibrated=True)
     assert shift.pooled["set_coverage"] == 1.0
     assert "set_size" not in shift.pooled
-    under_shift = replace(whole, shift=shift).sets[-1]
-    assert under_shift.where == "corrupted, severity 4"
+    under_shift = replace(whole, shift=shift).coverage[-1]
+    assert under_shift.subset == "corrupted, severity 4"
     assert under_shift.size == np.inf
-    assert replace(whole, shift=shift).to_json()["sets"][-1]["size"] == {"value": None, "low": None, "high": None}
+    assert replace(whole, shift=shift).to_json()["conformal"][-1]["size"] == {"value": None, "low": None, "high": None}
 
 
 # Means
@@ -145,27 +144,27 @@ def test_means_are_those_of_their_cells(found):
         nearly(found.pooled[name], np.mean([scores[name] for scores in table.values()]))
 
 
-def test_the_mean_over_one_corruption_is_that_corruption(plain, exam):
-    one = assess_shift(plain, exam, replace(THREE, names=("contrast",)))
+def test_the_mean_over_one_corruption_is_that_corruption(plain, eval_set):
+    one = evaluate_shift(plain, eval_set, replace(THREE, names=("contrast",)))
     for name in shown_in("shift", "classification"):
         assert triple(one.pooled[name]) == triple(one.by_type["contrast"][name])
     for cell in one.cells:
         assert triple(cell.scores["nll"]) == triple(one.by_severity[cell.severity]["nll"])
 
 
-def test_the_pooled_calibration_error_of_one_corruption_is_its_mean_over_severities(plain, exam):
-    one = assess_shift(plain, exam, replace(THREE, names=("contrast",)))
+def test_the_pooled_calibration_error_of_one_corruption_is_its_mean_over_severities(plain, eval_set):
+    one = evaluate_shift(plain, eval_set, replace(THREE, names=("contrast",)))
     nearly(one.pooled["ece_pooled"], np.mean([cell.scores["ece"] for cell in one.cells]))
 
 
-def test_the_pooled_calibration_error_is_that_of_all_predictions_together(found, plain, exam):
+def test_the_pooled_calibration_error_is_that_of_all_predictions_together(found, plain, eval_set):
     def inputs(name: str, severity: int) -> torch.Tensor:
-        return shift_inputs(exam.split.x, exam.preparation, name, severity, seed=3)
+        return shift_inputs(eval_set.split.x, eval_set.preparation, name, severity, seed=3)
 
     errors = []
     for severity in THREE.severities:
         pred = plain.predict(torch.cat([inputs(name, severity) for name in THREE.names]))
-        correct = (pred.predicted == exam.split.y.repeat(3)).double().numpy()
+        correct = (pred.predicted == eval_set.split.y.repeat(3)).double().numpy()
         sure = pred.confidence.numpy()
         bins = np.ceil(sure * 15).astype(int)  # (lo, hi]
         gaps = [abs((correct - sure)[bins == b].sum()) for b in np.unique(bins)]
@@ -177,11 +176,12 @@ def test_the_pooled_calibration_error_is_that_of_all_predictions_together(found,
 # Intervals and tests
 
 
-def test_examples_are_drawn_and_not_cells(found, plain, exam):
+def test_examples_are_drawn_and_not_cells(found, plain, eval_set):
     """Of the mean over cells, whose examples come along in every cell. 1000 resamples know a spread to 3 %."""
     correct = [
         (
-            plain.predict(shift_inputs(exam.split.x, exam.preparation, name, v, seed=3)).predicted == exam.split.y
+            plain.predict(shift_inputs(eval_set.split.x, eval_set.preparation, name, v, seed=3)).predicted
+            == eval_set.split.y
         ).double()
         for name, v in THREE.cells
     ]
@@ -205,10 +205,10 @@ def test_more_examples_than_groups():
     models = [nn.Linear(5, 2) for _ in range(2)]
     ensemble = Ensemble.from_models(models)
     x, data = torch.randn(4500, 5), table_of("classification")
-    exam = Exam("many", "classification", Split(x, (x[:, 0] > 0).long()), ("0", "1"), data.preparation)
-    many = assess_shift(ensemble, exam, TABLE)
+    eval_set = EvalSet("many", "classification", Split(x, (x[:, 0] > 0).long()), ("0", "1"), data.preparation)
+    many = evaluate_shift(ensemble, eval_set, TABLE)
     correct = [
-        (ensemble.predict(shift_inputs(x, data.preparation, name, v)).predicted == exam.split.y).double()
+        (ensemble.predict(shift_inputs(x, data.preparation, name, v)).predicted == eval_set.split.y).double()
         for name, v in TABLE.cells
     ]
     each = torch.stack(correct).mean(0)
@@ -226,18 +226,18 @@ def test_an_ensemble_is_no_better_than_itself(found):
         assert test.p_value == 1.0
 
 
-def test_a_paired_difference_is_that_of_the_pooled_scores(found, exam):
+def test_a_paired_difference_is_that_of_the_pooled_scores(found, eval_set):
     torch.manual_seed(0)
     worse = Ensemble.from_models([nn.Sequential(nn.Flatten(), nn.Linear(64, 10)) for _ in range(2)])
-    chance = assess_shift(worse, exam, THREE)
+    chance = evaluate_shift(worse, eval_set, THREE)
     test = paired_shift(found, chance, "accuracy", "classification")
     nearly(test.difference, found.pooled["accuracy"] - chance.pooled["accuracy"])
     assert test.difference.low > 0
     assert test.p_value == pytest.approx(1e-4)
 
 
-def test_only_the_same_corruptions_of_the_same_examples_are_compared(found, plain, exam):
-    fewer = assess_shift(plain, exam, replace(THREE, examples=50))
+def test_only_the_same_corruptions_of_the_same_examples_are_compared(found, plain, eval_set):
+    fewer = evaluate_shift(plain, eval_set, replace(THREE, examples=50))
     with pytest.raises(Misuse, match="expected the same corruptions of the same examples"):
         paired_shift(found, fewer, "nll", "classification")
     with pytest.raises(Misuse, match="unknown score of paired shift 'ece'"):
@@ -247,28 +247,28 @@ def test_only_the_same_corruptions_of_the_same_examples_are_compared(found, plai
 # Which corruptions of which examples
 
 
-def test_fewer_examples_are_the_first_ones(plain, exam):
-    limited = assess_shift(plain, exam, replace(THREE, names=("contrast",), severities=(5,), examples=40))
-    x = shift_inputs(exam.split.x[:40], exam.preparation, "contrast", 5, seed=3)
-    nearly(limited.pooled["nll"], mm.score(plain.predict(x), exam.split.y[:40])["nll"])
-    nearly(limited.clean["nll"], mm.score(plain.predict(exam.split.x[:40]), exam.split.y[:40])["nll"])
+def test_fewer_examples_are_the_first_ones(plain, eval_set):
+    limited = evaluate_shift(plain, eval_set, replace(THREE, names=("contrast",), severities=(5,), examples=40))
+    x = shift_inputs(eval_set.split.x[:40], eval_set.preparation, "contrast", 5, seed=3)
+    nearly(limited.pooled["nll"], mm.score(plain.predict(x), eval_set.split.y[:40])["nll"])
+    nearly(limited.clean["nll"], mm.score(plain.predict(eval_set.split.x[:40]), eval_set.split.y[:40])["nll"])
     assert limited.examples == 40
-    assert limited.about == "1 corruption, 1 severity, 40 examples"
+    assert limited.description == "1 corruption, 1 severity, 40 examples"
 
 
-def test_neither_order_nor_repetition_changes_anything(found, plain, exam):
-    turned = assess_shift(plain, exam, replace(THREE, names=THREE.names[::-1], severities=(5, 2)))
+def test_neither_order_nor_repetition_changes_anything(found, plain, eval_set):
+    turned = evaluate_shift(plain, eval_set, replace(THREE, names=THREE.names[::-1], severities=(5, 2)))
     values = {(cell.corruption, cell.severity): cell.scores for cell in found.cells}
     for cell in turned.cells:
         for name, score in values[cell.corruption, cell.severity].items():
             assert triple(cell.scores[name]) == triple(score)
-    assert assess_shift(plain, exam, THREE).to_json() == found.to_json()
-    other = assess_shift(plain, exam, replace(THREE, seed=4))
+    assert evaluate_shift(plain, eval_set, THREE).to_json() == found.to_json()
+    other = evaluate_shift(plain, eval_set, replace(THREE, seed=4))
     assert other.pooled["nll"] != found.pooled["nll"]
 
 
-def test_progress_counts_the_cells(plain, exam):
+def test_progress_counts_the_cells(plain, eval_set):
     said = []
     few = replace(THREE, examples=5)
-    assess_shift(plain, exam, few, show=lambda text, done, total: said.append((text, done, total)))
+    evaluate_shift(plain, eval_set, few, progress=lambda text, done, total: said.append((text, done, total)))
     assert said == [(f"{name} {v}", i, 6) for i, (name, v) in enumerate(few.cells)] + [("", 6, 6)]

@@ -13,9 +13,9 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Categorical
-from murmuration.metrics import MEASURES, Evaluation, Score, columns, evaluate, score
+from murmuration.metrics import MEASURES, ExampleScores, Score, columns, score, score_examples
 from murmuration.metrics.calibration_error import adaptive_bins, confidence_bins
-from murmuration.metrics.evaluation import overall_means
+from murmuration.metrics.example_scores import overall_means
 from murmuration.predictive import Predictive
 
 
@@ -226,8 +226,8 @@ def test_area_interval_agrees_with_resampling_the_inputs() -> None:
 
 def test_chunks_equal_the_whole() -> None:
     pred, y = ensemble()
-    whole = evaluate(pred, y)
-    chunked = Evaluation.from_chunks(zip(pred.batches(37), torch.tensor(y).split(37), strict=True))
+    whole = score_examples(pred, y)
+    chunked = ExampleScores.from_chunks(zip(pred.batches(37), torch.tensor(y).split(37), strict=True))
     assert list(whole.columns) == list(chunked.columns)
     for name, values in whole.columns.items():
         np.testing.assert_allclose(values, chunked.columns[name], atol=1e-14, err_msg=name)
@@ -239,7 +239,7 @@ def test_agreement_is_the_share_of_equal_classes() -> None:
     pred, y = ensemble()
     votes = pred.probs.argmax(-1).numpy()
     expected = (votes[:, None] == votes[None]).mean(-1)
-    evaluation = evaluate(pred, y)
+    evaluation = score_examples(pred, y)
     np.testing.assert_allclose(evaluation.agreement, expected, atol=1e-15)
     pairs = expected[np.triu_indices(4, 1)]
     assert evaluation.scores()["disagreement"] == pytest.approx(1 - pairs.mean(), abs=1e-12)
@@ -266,7 +266,7 @@ def test_every_score_lies_in_its_interval_and_its_bounds() -> None:
 
 
 def test_scores_are_the_same_for_the_same_seed_only() -> None:
-    evaluation = evaluate(*ensemble())
+    evaluation = score_examples(*ensemble())
     first, again, other = (evaluation.scores(seed=seed)["nll"] for seed in (0, 0, 1))
     assert (first.low, first.high) == (again.low, again.high)
     assert first.low != other.low
@@ -296,9 +296,9 @@ def test_refusals() -> None:
     with pytest.raises(Failure, match=r"members \[2\] of 4 output NaN.*select"):
         score(Predictive(broken, pred.likelihood), y)
     with pytest.raises(Misuse, match="no predictions to evaluate"):
-        Evaluation.from_chunks([])
+        ExampleScores.from_chunks([])
     with pytest.raises(Misuse, match="a chunk has 2 members"):
-        Evaluation.from_chunks([(pred, y), (pred.select([0, 1]), y)])
+        ExampleScores.from_chunks([(pred, y), (pred.select([0, 1]), y)])
 
 
 def test_debiased_interval_of_a_calibrated_model_holds_zero() -> None:

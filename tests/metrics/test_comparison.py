@@ -7,7 +7,14 @@ import pytest
 from scipy import stats
 
 from murmuration.errors import Misuse
-from murmuration.metrics import Evaluation, compare_predictives, evaluate, holm, paired_test, smallest_difference
+from murmuration.metrics import (
+    ExampleScores,
+    compare_predictives,
+    holm,
+    paired_test,
+    score_examples,
+    smallest_difference,
+)
 from murmuration.metrics.comparison import mcnemar, paired_sums, swap_test
 from murmuration.metrics.scores import measure_of
 from murmuration.predictive import Predictive
@@ -80,8 +87,8 @@ def test_mcnemar_by_hand() -> None:
 def test_root_of_squares_is_compared_on_its_own_scale() -> None:
     rng = np.random.default_rng(0)
     y = rng.normal(size=300)
-    good = evaluate(Predictive.from_moments((y + 0.1 * rng.normal(size=300))[None, :, None], 1.0), y)
-    poor = evaluate(Predictive.from_moments((y + 0.4 * rng.normal(size=300))[None, :, None], 1.0), y)
+    good = score_examples(Predictive.from_moments((y + 0.1 * rng.normal(size=300))[None, :, None], 1.0), y)
+    poor = score_examples(Predictive.from_moments((y + 0.4 * rng.normal(size=300))[None, :, None], 1.0), y)
     comparison = paired_test(good, poor, "rmse")
     assert comparison.difference == pytest.approx(good.scores()["rmse"] - poor.scores()["rmse"], abs=1e-12)
     assert comparison.p_value < 1e-3
@@ -108,7 +115,7 @@ def test_holm_keeps_the_chance_of_any_false_alarm() -> None:
 def test_the_smallest_difference_is_that_of_a_paired_mean() -> None:
     """For a mean: 1.96 standard errors of the differences, which fall with the number of examples."""
     a, b, y = pair(inputs=2000)
-    left, right = evaluate(a, y), evaluate(b, y)
+    left, right = score_examples(a, y), score_examples(b, y)
     d = left.columns["brier"] - right.columns["brier"]
     expected = 1.96 * d.std() / math.sqrt(2000)
     noise = 4 * 0.06  # of two 2.5 % quantiles of 1,000 resamples, relative to their distance
@@ -121,7 +128,7 @@ def test_the_smallest_difference_is_that_of_a_paired_mean() -> None:
 
 def test_sums_are_compared_as_the_examples_are() -> None:
     a, b, y = pair()
-    left, right = evaluate(a, y), evaluate(b, y)
+    left, right = score_examples(a, y), score_examples(b, y)
     sums = [each.columns["brier"][:, None] for each in (left, right)]
     theirs, ours = (
         paired_test(left, right, "brier"),
@@ -136,17 +143,17 @@ def test_sums_are_compared_as_the_examples_are() -> None:
 
 def test_scores_that_do_not_exist_are_refused() -> None:
     a, b, y = pair()
-    left, right = evaluate(a, y), evaluate(b, y)
-    with pytest.raises(Misuse, match=r"brier_fair does not exist for a, Evaluation\(.*members=1\).*two members"):
+    left, right = score_examples(a, y), score_examples(b, y)
+    with pytest.raises(Misuse, match=r"brier_fair does not exist for a, ExampleScores\(.*members=1\).*two members"):
         paired_test(left, right, "brier_fair")
 
 
 def test_other_examples_are_refused() -> None:
     a, b, y = pair()
-    left, right = evaluate(a, y), evaluate(b, np.roll(y, 1))
+    left, right = score_examples(a, y), score_examples(b, np.roll(y, 1))
     with pytest.raises(Misuse, match="differ in the target of example"):
         paired_test(left, right, "nll")
-    short = Evaluation.from_chunks((part, y[:100]) for part in list(b.batches(100))[:1])
+    short = ExampleScores.from_chunks((part, y[:100]) for part in list(b.batches(100))[:1])
     with pytest.raises(Misuse, match="classification on 400 inputs, b is classification on 100"):
         paired_test(left, short, "nll")
     with pytest.raises(Misuse, match="unknown classification score 'acuracy': did you mean 'accuracy'"):

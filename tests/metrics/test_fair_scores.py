@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from murmuration.metrics import Evaluation, columns, evaluate, score
-from murmuration.metrics.evaluation import overall_means
+from murmuration.metrics import ExampleScores, columns, score, score_examples
+from murmuration.metrics.example_scores import overall_means
 from murmuration.metrics.scores import MEASURES
 from murmuration.predictive import Predictive
 
@@ -82,7 +82,7 @@ def test_ensembles_of_any_size_have_the_same_fair_score() -> None:
     rng = np.random.default_rng(1)
     members, y = rng.dirichlet([3, 2, 1], size=(12, 4000)), rng.choice(3, p=[0.5, 1 / 3, 1 / 6], size=4000)
     pred = Predictive.from_probs(members)
-    found = [evaluate(pred.select(range(size)), y) for size in (2, 4, 12)]
+    found = [score_examples(pred.select(range(size)), y) for size in (2, 4, 12)]
     plain, fair = ([each.columns[name] for each in found] for name in ("brier", "brier_fair"))
     for i, j in ((0, 1), (1, 2)):
         gap = fair[i] - fair[j]
@@ -108,8 +108,8 @@ def test_the_fair_root_keeps_its_sign() -> None:
 def test_one_member_has_no_fair_score(weights: list[float]) -> None:
     """Nor has one that alone counts."""
     many = len(weights)
-    labelled = evaluate(Predictive.from_probs(np.full((many, 8, 2), 0.5), weights), np.zeros(8, dtype=int))
-    measured = evaluate(Predictive.from_moments(np.ones((many, 8, 1)), 1.0, weights), np.zeros(8))
+    labelled = score_examples(Predictive.from_probs(np.full((many, 8, 2), 0.5), weights), np.zeros(8, dtype=int))
+    measured = score_examples(Predictive.from_moments(np.ones((many, 8, 1)), 1.0, weights), np.zeros(8))
     missing = [name for name in MEASURES["classification"] if name not in labelled.scores()]
     one_class = ["auroc", "average_precision", "brier_fair", "error_auroc"]  # all are of one class, and right
     assert missing == one_class
@@ -117,7 +117,7 @@ def test_one_member_has_no_fair_score(weights: list[float]) -> None:
 
 
 def test_given_measures_alone_are_scored() -> None:
-    evaluation: Evaluation = evaluate(Predictive.from_moments(np.ones((2, 8, 1)), 1.0), np.zeros(8))
+    evaluation: ExampleScores = score_examples(Predictive.from_moments(np.ones((2, 8, 1)), 1.0), np.zeros(8))
     chosen = {"mine": MEASURES["regression"]["mae"]}
     found = evaluation.scores(measures=chosen)
     assert {name: float(value) for name, value in found.items()} == {"mine": 1.0}

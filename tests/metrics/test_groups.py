@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from murmuration.errors import Misuse
-from murmuration.metrics import Evaluation, by_group, evaluate, score
+from murmuration.metrics import ExampleScores, by_group, score, score_examples
 from murmuration.metrics.groups import POOLED, rank_sum, rows_by_group, worse_than_rest
 from murmuration.predictive import Predictive
 
@@ -21,16 +21,16 @@ def classes(rates: dict[str, float], each: int = 200, seed: int = 0) -> tuple[Pr
     return Predictive.from_probs(np.stack([confidence, 1 - confidence], -1)), np.where(right, 0, 1), groups
 
 
-def numbers(spreads: dict[str, float], each: int = 200, seed: int = 0) -> tuple[Evaluation, np.ndarray]:
+def numbers(spreads: dict[str, float], each: int = 200, seed: int = 0) -> tuple[ExampleScores, np.ndarray]:
     rng = np.random.default_rng(seed)
     groups, std = np.repeat(list(spreads), each), np.repeat(list(spreads.values()), each)
     y = std * rng.standard_t(3, size=len(std))
-    return evaluate(Predictive.from_moments(np.zeros((2, len(y), 1)), 1.0), y), groups
+    return score_examples(Predictive.from_moments(np.zeros((2, len(y), 1)), 1.0), y), groups
 
 
 def test_a_group_is_scored_as_if_it_were_alone() -> None:
     pred, y, groups = classes({"b": 0.8, "a": 0.6})
-    found = by_group(evaluate(pred, y), groups)
+    found = by_group(score_examples(pred, y), groups)
     assert [(each.value, each.examples) for each in found] == [("a", 200), ("b", 200)]
     alone = score(Predictive(pred.outputs[:, groups == "a"], pred.likelihood), y[groups == "a"])
     assert list(alone) == list(found[0].scores)
@@ -40,7 +40,7 @@ def test_a_group_is_scored_as_if_it_were_alone() -> None:
 
 def test_the_worse_group_is_found_and_the_better_one_is_not_called_worse() -> None:
     pred, y, groups = classes({"good": 0.97, "plain": 0.85, "poor": 0.6})
-    good, plain, poor = by_group(evaluate(pred, y), groups, resamples=50)
+    good, plain, poor = by_group(score_examples(pred, y), groups, resamples=50)
     assert poor.worse
     assert not good.worse
     assert not plain.worse
@@ -69,7 +69,7 @@ def test_alarms_are_rare_where_no_group_differs(task: str) -> None:
     for seed in range(60):
         if task == "classification":
             pred, y, groups = classes(dict.fromkeys(names, 0.8), each=40, seed=seed)
-            evaluation = evaluate(pred, y)
+            evaluation = score_examples(pred, y)
         else:
             evaluation, groups = numbers(dict.fromkeys(names, 1.0), each=40, seed=seed)
         alarms += any(worse for _, worse in worse_than_rest(evaluation, list(rows_by_group(groups).values())))
@@ -86,22 +86,22 @@ def test_small_groups_are_pooled_and_nobody_is_lost() -> None:
 
 def test_one_group_has_no_rest() -> None:
     pred, y, groups = classes({"only": 0.7})
-    (only,) = by_group(evaluate(pred, y), groups, resamples=50)
+    (only,) = by_group(score_examples(pred, y), groups, resamples=50)
     assert (only.p_value, only.worse, only.examples) == (1, False, 200)
     assert only.to_json()["scores"]["accuracy"]["value"] == float(only.scores["accuracy"])
 
 
 def test_groups_may_be_numbers_and_must_fit() -> None:
     pred, y, _ = classes({"a": 0.7, "b": 0.7}, each=20)
-    found = by_group(evaluate(pred, y), np.arange(40) % 2, resamples=50)
+    found = by_group(score_examples(pred, y), np.arange(40) % 2, resamples=50)
     assert [each.value for each in found] == ["0", "1"]
     with pytest.raises(Misuse, match=r"groups of shape \(3,\) for 40 inputs"):
-        by_group(evaluate(pred, y), ["a", "b", "c"])
+        by_group(score_examples(pred, y), ["a", "b", "c"])
 
 
 def test_selected_inputs_keep_their_values_and_forget_the_agreement() -> None:
     pred, y, groups = classes({"a": 0.7, "b": 0.7}, each=20)
-    whole = evaluate(pred, y)
+    whole = score_examples(pred, y)
     half = whole.select(groups == "b")
     assert half.inputs == 20
     np.testing.assert_array_equal(half.columns["member_brier"], whole.columns["member_brier"][:, 20:])
@@ -111,14 +111,15 @@ def test_selected_inputs_keep_their_values_and_forget_the_agreement() -> None:
 
 def test_evaluations_are_joined_in_order() -> None:
     pred, y, _ = classes({"a": 0.7, "b": 0.7}, each=20)
-    whole = evaluate(pred, y)
+    whole = score_examples(pred, y)
     halves = [
-        evaluate(Predictive(pred.outputs[:, part], pred.likelihood), y[part]) for part in (slice(15), slice(15, 40))
+        score_examples(Predictive(pred.outputs[:, part], pred.likelihood), y[part])
+        for part in (slice(15), slice(15, 40))
     ]
-    again = Evaluation.joined(halves)
+    again = ExampleScores.joined(halves)
     for name, values in whole.columns.items():
         np.testing.assert_allclose(again.columns[name], values, atol=1e-14, err_msg=name)
     np.testing.assert_allclose(again.agreement, whole.agreement, atol=1e-14)
     numbered, _ = numbers({"a": 1.0}, each=12)
-    assert np.isnan(Evaluation.joined([numbered, numbered]).agreement).all()
-    assert Evaluation.joined([numbered, numbered]).inputs == 24
+    assert np.isnan(ExampleScores.joined([numbered, numbered]).agreement).all()
+    assert ExampleScores.joined([numbered, numbered]).inputs == 24

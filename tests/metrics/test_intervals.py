@@ -9,8 +9,8 @@ from scipy import stats
 
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical
-from murmuration.metrics import columns, evaluate, pit_curve, reliability, risk_coverage, score
-from murmuration.metrics import evaluation as evaluation_module
+from murmuration.metrics import columns, pit_curve, reliability, risk_coverage, score, score_examples
+from murmuration.metrics import example_scores as example_scores_module
 from murmuration.metrics.intervals import (
     GROUPS,
     Feature,
@@ -144,14 +144,14 @@ def test_all_scores_share_one_set_of_resamples_of_at_most_ten_thousand_groups(in
         shapes.append(sums.shape)
         return bootstrap_means(sums, sizes, **settings)
 
-    monkeypatch.setattr(evaluation_module, "bootstrap_means", counted)
+    monkeypatch.setattr(example_scores_module, "bootstrap_means", counted)
     generator = torch.Generator().manual_seed(0)
     pred = Predictive(torch.randn(3, inputs, 10, generator=generator), Categorical(10))
-    evaluation = evaluate(pred, torch.randint(10, (inputs,), generator=generator))
+    evaluation = score_examples(pred, torch.randint(10, (inputs,), generator=generator))
     together = evaluation.scores(resamples=20)
     assert len(shapes) == 1
     assert shapes[0][0] == min(inputs, GROUPS)
     for name in ("nll", "brier", "ece"):
-        measures = {name: evaluation_module.MEASURES["classification"][name]}
+        measures = {name: example_scores_module.MEASURES["classification"][name]}
         alone = evaluation.scores(resamples=20, measures=measures)[name]
         assert together[name].to_json() == pytest.approx(alone.to_json(), rel=1e-12)

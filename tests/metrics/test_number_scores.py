@@ -8,7 +8,7 @@ import torch
 from scipy import integrate, stats
 from torchmetrics.functional.regression import continuous_ranked_probability_score
 
-from murmuration.metrics import MEASURES, Evaluation, columns, evaluate, pit_curve, score
+from murmuration.metrics import MEASURES, ExampleScores, columns, pit_curve, score, score_examples
 from murmuration.predictive import Predictive
 
 
@@ -81,7 +81,7 @@ def test_scores_by_hand() -> None:
 
 def test_the_true_model_is_calibrated() -> None:
     pred, y = true_model()
-    evaluation = evaluate(pred, y)
+    evaluation = score_examples(pred, y)
     scores = evaluation.scores()
     for level in (50, 90, 95):
         share = level / 100
@@ -119,9 +119,9 @@ def test_several_targets_are_averaged() -> None:
 def test_chunks_equal_the_whole_and_agreement_is_the_correlation() -> None:
     pred, y = mixture(targets=2)
     shifted = Predictive.from_moments(pred.member_mean + 1e6, pred.member_var.sqrt(), weights=[0.2, 0.3, 0.5])
-    whole = evaluate(shifted, y + 1e6)
+    whole = score_examples(shifted, y + 1e6)
     parts = zip(shifted.batches(90), torch.tensor(y + 1e6).split(90), strict=True)
-    chunked = Evaluation.from_chunks(parts)
+    chunked = ExampleScores.from_chunks(parts)
     for name, values in whole.columns.items():
         np.testing.assert_allclose(values, chunked.columns[name], atol=1e-12, err_msg=name)
     expected = np.mean([np.corrcoef(pred.member_mean[..., k].numpy()) for k in range(2)], axis=0)

@@ -8,8 +8,8 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from murmuration.errors import Misuse
-from murmuration.metrics import columns, evaluate, paired_test, risk_coverage, score
-from murmuration.metrics.evaluation import overall_means
+from murmuration.metrics import columns, paired_test, risk_coverage, score, score_examples
+from murmuration.metrics.example_scores import overall_means
 from murmuration.metrics.ranking import delong_interval, selective, tied_order
 from murmuration.metrics.scores import MEASURES
 from murmuration.predictive import Predictive
@@ -138,7 +138,7 @@ def test_error_ranking_by_hand() -> None:
 
 def test_error_ranking_does_not_exist_without_both_kinds() -> None:
     sure = np.tile([[0.9, 0.1]], (20, 1))
-    right, wrong = (evaluate(Predictive.from_probs(sure), np.full(20, label)) for label in (0, 1))
+    right, wrong = (score_examples(Predictive.from_probs(sure), np.full(20, label)) for label in (0, 1))
     assert "error_auroc" not in right.scores()
     assert "error_auroc" not in wrong.scores()
     with pytest.raises(Misuse, match="error_auroc does not exist for a"):

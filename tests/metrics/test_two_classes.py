@@ -5,12 +5,12 @@ import pytest
 from prediction_factories import classification_sample
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from murmuration.metrics import Evaluation, evaluate
+from murmuration.metrics import ExampleScores, score_examples
 
 
-def two(count: int, seed: int = 0, ties: bool = False) -> Evaluation:
+def two(count: int, seed: int = 0, ties: bool = False) -> ExampleScores:
     pred, y = classification_sample(count, classes=2, seed=seed)
-    found = evaluate(pred, y)
+    found = score_examples(pred, y)
     if ties:
         found.columns["positive_prob"] = found.columns["positive_prob"].round(1)
     return found
@@ -43,5 +43,5 @@ def test_intervals_are_as_wide_as_those_of_whole_resamples(name):
 
 def test_other_numbers_of_classes_and_one_class_alone_have_neither():
     pred, y = classification_sample(50, classes=2)
-    for evaluation in (evaluate(*classification_sample(50, classes=3)), evaluate(pred, np.ones_like(y))):
+    for evaluation in (score_examples(*classification_sample(50, classes=3)), score_examples(pred, np.ones_like(y))):
         assert not {"auroc", "average_precision"} & set(evaluation.scores())

@@ -7,7 +7,7 @@ import pytest
 from prediction_factories import classification_sample, regression_sample
 
 from murmuration.data import ArrayPreparation, Split
-from murmuration.evaluation import Assessment, Corrupting, Exam, ForeignFound, ShiftFound, examine
+from murmuration.evaluation import EvalSet, Evaluation, OodResult, ShiftResult, ShiftSuite, score_predictions
 from murmuration.metrics import Detection, Score, by_group, score_detection
 from murmuration.posthoc.abstention import Abstention
 from murmuration.posthoc.calibration import Temperature
@@ -28,15 +28,15 @@ from murmuration.reports.wording import number, percent
 NOTHING = ArrayPreparation((0,), (), ())
 
 
-def assessed(pred: Predictive, y: np.ndarray, guard: PostHoc | None = None, **fields) -> Assessment:
-    """The assessment of made-up predictions, with a guard that may be planted too."""
-    found = examine([(pred, y)], guard)
+def assessed(pred: Predictive, y: np.ndarray, posthoc: PostHoc | None = None, **fields) -> Evaluation:
+    """The assessment of made-up predictions, with a posthoc that may be planted too."""
+    found = score_predictions([(pred, y)], posthoc)
     classes = tuple("abcd") if pred.task == "classification" else ()
-    exam = Exam("made up", pred.task, Split(pred.mean, pred.mean), classes, NOTHING)  # type: ignore[arg-type]
-    applied = fields.get("applied", False)
+    eval_set = EvalSet("made up", pred.task, Split(pred.mean, pred.mean), classes, NOTHING)  # type: ignore[arg-type]
+    applied = fields.get("calibrated", False)
     evaluation = found.view(applied)
-    views = {} if guard is None else {"guard": guard, "before": found.plain, "after": found.guarded}
-    return Assessment("one", exam, evaluation, evaluation.scores(), **{**views, **fields})
+    views = {} if posthoc is None else {"posthoc": posthoc, "before": found.uncalibrated, "after": found.calibrated}
+    return Evaluation("one", eval_set, evaluation, evaluation.scores(), **{**views, **fields})
 
 
 def calibrated_by(temperature: float) -> PostHoc:
@@ -48,7 +48,7 @@ def calibrated_by(temperature: float) -> PostHoc:
 
 @pytest.mark.parametrize(("applied", "words"), [(False, "would lower"), (True, "is applied and lowers")])
 def test_the_overconfident_are_told_what_would_help(applied, words):
-    found = assessed(*classification_sample(800, distortion=3.0), calibrated_by(3.0), applied=applied)
+    found = assessed(*classification_sample(800, distortion=3.0), calibrated_by(3.0), calibrated=applied)
     old, new = (number(view.scores()["nll"]) for view in (found.before, found.after))  # type: ignore[union-attr]
     assert about_calibrator(found, "mine") == (
         f"calibration of mine by temperature (every logit divided by 3) {words} the NLL from {old} to {new}."
@@ -58,7 +58,7 @@ def test_the_overconfident_are_told_what_would_help(applied, words):
 
 @pytest.mark.parametrize(("applied", "words"), [(False, "would raise"), (True, "is applied, but raises")])
 def test_a_calibrator_that_harms_is_called_so(applied, words):
-    found = assessed(*classification_sample(800), calibrated_by(3.0), applied=applied)
+    found = assessed(*classification_sample(800), calibrated_by(3.0), calibrated=applied)
     told = about_calibrator(found, "mine")
     assert words in told
     assert told.endswith("it does not help here.")
@@ -66,7 +66,7 @@ def test_a_calibrator_that_harms_is_called_so(applied, words):
 
 @pytest.mark.parametrize(("applied", "words"), [(False, "would change"), (True, "is applied, though it changes")])
 def test_what_chance_explains_is_called_chance(applied, words):
-    found = assessed(*classification_sample(200), calibrated_by(1.01), applied=applied)
+    found = assessed(*classification_sample(200), calibrated_by(1.01), calibrated=applied)
     assert about_calibrator(found, "mine") == (
         f"calibration of mine by temperature {words} the NLL by no more than chance explains."
     )
@@ -89,7 +89,7 @@ def test_sets_that_fail_one_class_name_it_with_its_coverage():
     y = rng.integers(0, 4, 400)
     probs = np.full((400, 4), 0.05)
     probs[np.arange(400), np.where(y == 0, 1, y)] = 0.85
-    found = assessed(Predictive.from_probs(probs), y, planted_sets(0.5), parts=by_label(y))
+    found = assessed(Predictive.from_probs(probs), y, planted_sets(0.5), subsets=by_label(y))
     held = (y != 0).mean()
     assert about_sets(found, "mine") == (
         f"the sets of 1.00 classes that mine gives hold the truth {percent(held)} of the time, 90.0 % promised, but "
@@ -99,9 +99,9 @@ def test_sets_that_fail_one_class_name_it_with_its_coverage():
 
 def test_sets_that_hold_are_reported_without_alarm():
     pred, y = classification_sample(600)
-    found = assessed(pred, y, planted_sets(0.97), parts=by_label(y))
+    found = assessed(pred, y, planted_sets(0.97), subsets=by_label(y))
     told = about_sets(found, "mine")
-    assert f"hold the truth {percent(found.sets[0].coverage)} of the time, 90.0 % promised." in told
+    assert f"hold the truth {percent(found.coverage[0].coverage)} of the time, 90.0 % promised." in told
     assert "less often" not in told
     assert "fewer" not in told
 
@@ -109,7 +109,7 @@ def test_sets_that_hold_are_reported_without_alarm():
 def test_sets_that_fail_everywhere_are_said_to():
     pred, y = classification_sample(600)
     found = assessed(pred, y, planted_sets(0.05))
-    assert found.sets[0].coverage < 0.8
+    assert found.coverage[0].coverage < 0.8
     assert about_sets(found, "mine").endswith("90.0 % promised, fewer than promised by more than chance explains.")
 
 
@@ -127,16 +127,16 @@ def test_no_more_than_three_failing_groups_are_named():
     y = np.zeros(500, dtype=int)
     probs = np.where(rng.random((500, 1)) < 0.5, [[0.97, 0.01, 0.01, 0.01]], [[0.01, 0.97, 0.01, 0.01]])
     parts = {f"site {k}": np.arange(100 * k, 100 * k + 100) for k in range(5)}
-    told = about_sets(assessed(Predictive.from_probs(probs), y, planted_sets(0.5), parts=parts), "mine")
+    told = about_sets(assessed(Predictive.from_probs(probs), y, planted_sets(0.5), subsets=parts), "mine")
     assert told.endswith(" and 2 more.")
     assert told.count("site ") == 3
 
 
 def test_intervals_without_end_are_explained():
     pred, y = regression_sample(30)
-    guard = fit_posthoc(pred, y)
-    endless = replace(guard.conformal[0], thresholds=(np.inf,), coverage=0.99)
-    found = assessed(pred, y, replace(guard, conformal=(endless,)))
+    posthoc = fit_posthoc(pred, y)
+    endless = replace(posthoc.conformal[0], thresholds=(np.inf,), coverage=0.99)
+    found = assessed(pred, y, replace(posthoc, conformal=(endless,)))
     assert (
         about_sets(found, "mine") == "there were too few examples for quantile intervals of mine that promise 99.0 %."
     )
@@ -145,7 +145,7 @@ def test_intervals_without_end_are_explained():
 def test_intervals_are_reported_as_such():
     pred, y = regression_sample(400)
     found = assessed(pred, y, fit_posthoc(pred, y))
-    share = percent(found.sets[0].coverage)
+    share = percent(found.coverage[0].coverage)
     assert (
         about_sets(found, "mine")
         == f"the conformal intervals that mine gives hold the truth {share} of the time, 90.0 % promised."
@@ -187,13 +187,13 @@ def test_worse_groups_are_named_and_no_others():
     site = np.array(list("nsew"))[np.arange(600) % 4]
     labels = np.where(site == "n", (pred.predicted.numpy() + 1) % 4, y)  # always wrong there
     found = assessed(pred, labels)
-    found = replace(found, groups={"site": by_group(found.evaluation, site)})
+    found = replace(found, groups={"site": by_group(found.examples, site)})
     assert about_groups(found, "mine") == (
         "Accuracy of mine is worse than for the rest, by more than chance explains, for site n (0); over all it is "
         f"{number(found.scores['accuracy'])}."
     )
     alike = assessed(pred, y)
-    assert about_groups(replace(alike, groups={"site": by_group(alike.evaluation, site)}), "mine") == ""
+    assert about_groups(replace(alike, groups={"site": by_group(alike.examples, site)}), "mine") == ""
 
 
 def test_many_worse_groups_are_counted():
@@ -201,7 +201,7 @@ def test_many_worse_groups_are_counted():
     site = np.array(list("abcdefghij"))[np.arange(1000) % 10]
     labels = np.where(site < "f", (pred.predicted.numpy() + 1) % 4, pred.predicted.numpy())
     found = assessed(pred, labels)
-    found = replace(found, groups={"site": by_group(found.evaluation, site)})
+    found = replace(found, groups={"site": by_group(found.examples, site)})
     assert "for site a (0), site b (0), site c (0) and 2 more groups; over all it is 0.500." in about_groups(found, "m")
 
 
@@ -213,8 +213,8 @@ def exact(**values: float) -> dict[str, Score]:
 
 
 def test_shift_tells_the_fall_the_worst_and_the_calibration():
-    shift = ShiftFound(
-        Corrupting(("fog", "snow"), (1, 5)),
+    shift = ShiftResult(
+        ShiftSuite(("fog", "snow"), (1, 5)),
         100,
         clean=exact(accuracy=0.98, ece=0.012),
         cells=(),
@@ -229,8 +229,8 @@ def test_shift_tells_the_fall_the_worst_and_the_calibration():
 
 
 def test_of_numbers_the_largest_error_is_the_worst():
-    shift = ShiftFound(
-        Corrupting(("noise", "drift"), (3,)),
+    shift = ShiftResult(
+        ShiftSuite(("noise", "drift"), (3,)),
         100,
         clean=exact(rmse=1.5),
         cells=(),
@@ -252,8 +252,8 @@ def told_apart(by: float, seed: int = 0) -> Detection:
     return score_detection(rng.standard_normal(300), by + rng.standard_normal(300))
 
 
-def foreign(**detections: Detection) -> Assessment:
-    return assessed(*classification_sample(50), foreign=(ForeignFound("noise", 300, detections, {}),))
+def foreign(**detections: Detection) -> Evaluation:
+    return assessed(*classification_sample(50), ood=(OodResult("noise", 300, detections, {}),))
 
 
 def test_the_best_uncertainty_is_named_and_the_misled_ones_too():
@@ -286,8 +286,8 @@ def test_where_nothing_was_looked_at_nothing_is_said():
 
 def test_sentences_come_in_the_order_of_the_report():
     pred, y = classification_sample(600, distortion=2.0)
-    guard = fit_posthoc(*classification_sample(400, distortion=2.0, seed=1))
-    found = assessed(pred, y, guard, foreign=foreign(entropy=told_apart(1.0)).foreign)
+    posthoc = fit_posthoc(*classification_sample(400, distortion=2.0, seed=1))
+    found = assessed(pred, y, posthoc, ood=foreign(entropy=told_apart(1.0)).ood)
     told = advice(found, "mine")
     assert [text.split()[0] for text in told] == ["calibration", "the", "declining", "mine"]
     assert all("\n" not in text and text.endswith(".") for text in told)

@@ -9,7 +9,7 @@ from report_reading import figures, section_names, tables
 
 import murmuration as mm
 from murmuration.errors import Misuse
-from murmuration.evaluation import assess
+from murmuration.evaluation import evaluate_ensemble
 from murmuration.recipe import Plan
 from murmuration.reports import Field1D, Field2D, Report, render
 from murmuration.reports.check import elements
@@ -81,14 +81,14 @@ def test_records_refuse_what_does_not_fit():
 def test_a_real_run_fills_the_record():
     data = mm.open_data("five-gaussians")
     plan = Plan(members=3, epochs=2, engine="stacked")
-    entry = entry_of(assess(mm.fit("mlp", data, recipe="forde-identity", plan=plan), data))
+    entry = entry_of(evaluate_ensemble(mm.fit("mlp", data, recipe="forde-identity", plan=plan), data))
     assert entry.meetings is not None
     assert entry.meetings.epochs == (1, 2)
     assert all(0 <= value <= 1 for value in entry.meetings.measures["mean_kernel"])
     assert all(-1 <= value <= 1 for value in entry.meetings.measures["cosine"])
     assert all(value > 0 for value in entry.meetings.measures["push_to_loss"])
     assert 0 < entry.meetings.share < 1
-    alone = entry_of(assess(mm.fit("mlp", data, recipe="deep-ensemble", plan=plan), data))
+    alone = entry_of(evaluate_ensemble(mm.fit("mlp", data, recipe="deep-ensemble", plan=plan), data))
     assert alone.meetings is None
 
 

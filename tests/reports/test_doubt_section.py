@@ -9,7 +9,7 @@ import pytest
 import murmuration as mm
 from murmuration.data import Data, open_data
 from murmuration.errors import Misuse
-from murmuration.evaluation import assess
+from murmuration.evaluation import evaluate_ensemble
 from murmuration.evaluation.weight_diagnosis import SNR_EDGES, Diagnosis, Layer
 from murmuration.recipe import recipe
 from murmuration.reports.bridge import report_of
@@ -104,7 +104,7 @@ def test_the_whole_page_of_real_runs(digits: Data, tmp_path: Path) -> None:
     plan = mm.Plan(members=2, epochs=2, engine="loop")
     bayes = mm.fit("mlp", little, recipe=recipe("deep-ensemble", weights="gaussian:draws=3"), plan=plan)
     single = mm.fit("mlp", little, recipe="single", plan=plan)
-    report = report_of([assess(bayes, little, "bayes"), assess(single, little, "single")])
+    report = report_of([evaluate_ensemble(bayes, little, "bayes"), evaluate_ensemble(single, little, "single")])
     assert report.doubtful_of == "bayes"
     assert [len(found) for found in report.doubtful.values()] == [4, 4]
     for kind, found in report.doubtful.items():

@@ -7,8 +7,16 @@ import pytest
 from prediction_factories import classification_sample
 
 import murmuration as mm
-from murmuration.evaluation import Assessment, Corrupting, assess, assess_foreign, assess_shift, exam_of, familiar_of
-from murmuration.metrics import by_group, evaluate
+from murmuration.evaluation import (
+    Evaluation,
+    ShiftSuite,
+    eval_set_of,
+    evaluate_ensemble,
+    evaluate_ood,
+    evaluate_shift,
+    in_distribution,
+)
+from murmuration.metrics import by_group, score_examples
 from murmuration.posthoc import PostHocConfig
 from murmuration.recipe import Plan
 from murmuration.reports.curves import plain, triple
@@ -21,33 +29,40 @@ PLAN = Plan(
     engine="loop",
     posthoc=PostHocConfig(error_cost=5.0, abstain_cost=1.0, max_error_rate=0.1),
 )
-TRIED = Corrupting(("contrast", "fog"), (1, 5), examples=100)
+TRIED = ShiftSuite(("contrast", "fog"), (1, 5), examples=100)
 
 
 @pytest.fixture(scope="module")
-def found(digits) -> Assessment:
+def found(digits) -> Evaluation:
     ensemble = mm.fit("mlp", digits, plan=PLAN)
-    first = assess(ensemble, digits)
-    shift = assess_shift(ensemble, first.exam, TRIED, guard=first.guard, applied=first.applied)
-    foreign = assess_foreign(ensemble, familiar_of(ensemble, exam_of(digits)), "upside down", digits.test.x.flip(2))
-    return replace(first, shift=shift, foreign=(foreign,))
+    first = evaluate_ensemble(ensemble, digits)
+    shift = evaluate_shift(ensemble, first.eval_set, TRIED, posthoc=first.posthoc, calibrated=first.calibrated)
+    foreign = evaluate_ood(
+        ensemble, in_distribution(ensemble, eval_set_of(digits)), "upside down", digits.test.x.flip(2)
+    )
+    return replace(first, shift=shift, ood=(foreign,))
 
 
 def test_every_set_and_rule_is_shown_with_its_numbers(found):
     trust = trust_of(found)
-    assert len(trust.sets) == len(found.sets) == 3 + 10 + 2
-    for shown, each in zip(trust.sets, found.sets, strict=True):
-        assert (shown.method, shown.level, shown.where, shown.examples) == (each.method, 0.9, each.where, each.examples)
+    assert len(trust.sets) == len(found.coverage) == 3 + 10 + 2
+    for shown, each in zip(trust.sets, found.coverage, strict=True):
+        assert (shown.method, shown.level, shown.where, shown.examples) == (
+            each.method,
+            0.9,
+            each.subset,
+            each.examples,
+        )
         assert shown.coverage == triple(each.coverage)
     assert [rule.name for rule in trust.rules] == [
         "least cost: an error 5, abstaining 1",
         "at most 0.1 of the answers wrong",
         "at most 0.1 of all inputs answered wrongly",
     ]
-    for shown, each in zip(trust.rules, found.rules, strict=True):
+    for shown, each in zip(trust.rules, found.abstention, strict=True):
         assert (shown.threshold, shown.note) == (each.rule.threshold, each.rule.guarantee)
         assert shown.answered == triple(each.answered)
-    assert trust.rules[0].cost == triple(found.rules[0].cost)
+    assert trust.rules[0].cost == triple(found.abstention[0].cost)
     assert np.isnan(trust.rules[1].cost).all()
 
 
@@ -60,14 +75,14 @@ def test_shift_is_shown_cell_by_cell_with_its_examples(found):
     assert shown.by_severity[5] == plain(found.shift.by_severity[5])
     assert shown.sheet.shape[0] % 2 == 0  # a row for each of two corruptions
     assert shown.sheet_about
-    official = replace(found, shift=replace(found.shift, corrupting=replace(TRIED, official="somewhere")))
+    official = replace(found, shift=replace(found.shift, suite=replace(TRIED, official="somewhere")))
     assert trust_of(official).shift.sheet is None  # type: ignore[union-attr]
     assert trust_of(official).shift.sheet_about == ""  # type: ignore[union-attr]
 
 
 def test_calibration_is_shown_on_test_and_under_the_worst_shift(found):
     shown = trust_of(found).calibration
-    assert (shown.method, shown.applied, shown.fitted_on) == ("temperature", True, found.guard.calibrator_examples)
+    assert (shown.method, shown.applied, shown.fitted_on) == ("temperature", True, found.posthoc.calibrator_examples)
     test, worst = shown.changes
     assert (test.where, worst.where) == ("test", "all corruptions, severity 5")
     assert test.scores_before["nll"] == triple(found.before.scores()["nll"])
@@ -76,14 +91,14 @@ def test_calibration_is_shown_on_test_and_under_the_worst_shift(found):
     assert value == pytest.approx(float(found.shift.by_severity[5]["nll"]), rel=1e-9)  # equally many in every cell
     assert np.isnan([low, high]).all()  # the same examples stand there twice
     assert (len(worst.before.low), len(worst.after.high)) == (0, 0)
-    unguarded = replace(found, guard=None)
+    unguarded = replace(found, posthoc=None)
     assert trust_of(unguarded).calibration is None
     assert trust_of(unguarded).rules == ()
 
 
 def test_foreign_inputs_are_shown_with_their_histograms(found):
     (shown,) = trust_of(found).foreign
-    (each,) = found.foreign
+    (each,) = found.ood
     assert (shown.name, shown.examples) == ("upside down", each.examples)
     assert {key: d.auroc for key, d in shown.detections.items()} == {
         key: triple(d.auroc) for key, d in each.detections.items()
@@ -95,7 +110,7 @@ def test_foreign_inputs_are_shown_with_their_histograms(found):
 def test_groups_are_shown_with_a_note_where_they_are_worse():
     pred, y = classification_sample(200)
     labels = np.where(np.arange(200) < 50, (pred.predicted.numpy() + 1) % 4, y)
-    worse, rest = by_group(evaluate(pred, labels), np.where(np.arange(200) < 50, "a", "b"))
+    worse, rest = by_group(score_examples(pred, labels), np.where(np.arange(200) < 50, "a", "b"))
     shown = group_of("site", worse, "classification")
     assert (shown.column, shown.value, shown.examples) == ("site", "a", 50)
     assert shown.note == "worse than the rest by more than chance explains"

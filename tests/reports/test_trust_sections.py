@@ -149,22 +149,15 @@ def test_two_reliability_curves_in_one_figure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("coverage", "words"),
-    [
-        ((0.85, 0.82, 0.88), "✗ broken: holds too few"),
-        ((0.88, 0.85, 0.9), "✓ kept within noise"),
-        ((0.91, 0.88, 0.94), "✓ kept within noise"),
-        ((0.95, 0.92, 0.97), "✓ kept, holds more"),
-        ((0.5, NAN, NAN), "no interval: cannot tell"),
-    ],
+    ("verdict", "words"),
+    [("under", "✗ under-coverage"), ("valid", "✓ as nominal, within noise"), ("over", "✓ over-coverage")],
 )
-def test_verdict_on_a_promise_of_90(coverage: Score, words: str) -> None:
-    page = sets(alone(Trust(sets=(Sets("aps", 0.9, "fog", coverage, exact(1.5), 40),))))
+def test_the_page_shows_the_verdict_of_the_record(verdict: str, words: str) -> None:
+    page = sets(alone(Trust(sets=(Sets("aps", 0.9, "fog", (0.85, 0.82, 0.88), exact(1.5), 40, verdict),))))
     (board,) = tables(page)
     assert board[1][4] == words
     assert board[1][2] == "90 %"
-    broken = "1 of 1 promises (fog)" in page
-    assert broken == words.startswith("✗")
+    assert ("1 of 1 promises (fog)" in page) == (verdict == "under")
     assert "nan" not in page.lower()
 
 

@@ -13,7 +13,7 @@ from murmuration.applications.pruning.rules import Pruning
 from murmuration.data import Split
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
-from murmuration.metrics import MEASURES, Score, evaluate
+from murmuration.metrics import MEASURES, Score, score_examples
 from murmuration.population import Population
 from murmuration.weights import KernelTrace
 
@@ -52,7 +52,7 @@ def validation_scores(ensemble: Ensemble, split: Split) -> dict[str, Score]:
     task = ensemble.manifest["data"]["task"]
     x, y = split.x[:EXAMPLES], split.y[:EXAMPLES]
     pred = ensemble.predict(x, draws=DRAWS if ensemble.family.stochastic else None, calibrated=False)
-    return evaluate(pred, y).scores(measures={name: MEASURES[task][name] for name in (MAIN[task], "nll")})
+    return score_examples(pred, y).scores(measures={name: MEASURES[task][name] for name in (MAIN[task], "nll")})
 
 
 def sparsity_curve(

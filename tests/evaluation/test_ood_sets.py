@@ -11,8 +11,8 @@ from torch import nn
 import murmuration as mm
 from murmuration.data import Split
 from murmuration.ensemble import Ensemble
-from murmuration.evaluation import Exam, ForeignFound, assess, assess_foreign, exam_of, familiar_of
-from murmuration.evaluation.foreign import BINS, counted
+from murmuration.evaluation import EvalSet, OodResult, eval_set_of, evaluate_ensemble, evaluate_ood, in_distribution
+from murmuration.evaluation.ood import BINS, histogram_of
 from murmuration.metrics import score_detection
 from murmuration.ood import distance_columns, fit_feature_distance, ood_columns
 from murmuration.recipe import Plan
@@ -32,8 +32,8 @@ def far() -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def found(ensemble, moons, far) -> ForeignFound:
-    return assess_foreign(ensemble, familiar_of(ensemble, exam_of(moons)), "a ring", far)
+def found(ensemble, moons, far) -> OodResult:
+    return evaluate_ood(ensemble, in_distribution(ensemble, eval_set_of(moons)), "a ring", far)
 
 
 def test_far_points_are_noticed(found):
@@ -56,7 +56,7 @@ def test_every_detection_is_that_of_its_uncertainties(found, ensemble, moons, fa
 
 
 def test_familiar_inputs_are_not_told_from_themselves(ensemble, moons):
-    found = assess_foreign(ensemble, familiar_of(ensemble, exam_of(moons)), "the same", moons.test.x)
+    found = evaluate_ood(ensemble, in_distribution(ensemble, eval_set_of(moons)), "the same", moons.test.x)
     for each in found.detections.values():
         assert each.auroc == pytest.approx(0.5, abs=1e-12)
         assert each.auroc.low < 0.5 < each.auroc.high
@@ -64,9 +64,9 @@ def test_familiar_inputs_are_not_told_from_themselves(ensemble, moons):
 
 def test_other_familiar_inputs_are_hardly_told_apart(ensemble, moons):
     """Test points in two halves: intervals of six to eight uncertainties, of which the odd one may miss 0.5."""
-    exam = exam_of(moons)
-    own = familiar_of(ensemble, replace(exam, split=Split(moons.test.x[:250], moons.test.y[:250])))
-    found = assess_foreign(ensemble, own, "more of them", moons.test.x[250:])
+    eval_set = eval_set_of(moons)
+    own = in_distribution(ensemble, replace(eval_set, split=Split(moons.test.x[:250], moons.test.y[:250])))
+    found = evaluate_ood(ensemble, own, "more of them", moons.test.x[250:])
     missed = [name for name, each in found.detections.items() if not each.auroc.low <= 0.5 <= each.auroc.high]
     assert len(missed) <= 1
     assert all(abs(each.auroc - 0.5) < 0.1 for each in found.detections.values())  # four standard errors
@@ -75,20 +75,20 @@ def test_other_familiar_inputs_are_hardly_told_apart(ensemble, moons):
 def test_a_calibrator_has_no_say(ensemble, moons, far, found):
     guarded = ensemble.fit_posthoc(moons.val.x, moons.val.y)
     assert guarded.predict(far).confidence.sum() != ensemble.predict(far).confidence.sum()
-    again = assess_foreign(guarded, familiar_of(guarded, exam_of(moons)), "a ring", far)
+    again = evaluate_ood(guarded, in_distribution(guarded, eval_set_of(moons)), "a ring", far)
     assert again.to_json() == found.to_json()
 
 
 def test_without_training_examples_there_are_no_distances(ensemble, moons, far):
-    exam = replace(exam_of(moons), train=None)
-    detections = assess_foreign(ensemble, familiar_of(ensemble, exam), "a ring", far).detections
+    eval_set = replace(eval_set_of(moons), train=None)
+    detections = evaluate_ood(ensemble, in_distribution(ensemble, eval_set), "a ring", far).detections
     assert "entropy" in detections
     assert not {"mahalanobis", "nearest_neighbours"} & set(detections)
 
 
 def test_histograms_count_every_input_once(found, ensemble, moons, far):
-    assert list(found.spreads) == ["entropy", "mutual_information"]
-    edges, familiar, foreign = found.spreads["entropy"]
+    assert list(found.histograms) == ["entropy", "mutual_information"]
+    edges, familiar, foreign = found.histograms["entropy"]
     assert (familiar.sum(), foreign.sum()) == (len(moons.test), len(far))
     values = ood_columns(ensemble.predict(far))["entropy"]
     inside = [((values >= a) & (values < b)).sum() for a, b in pairwise(edges)]
@@ -97,7 +97,7 @@ def test_histograms_count_every_input_once(found, ensemble, moons, far):
 
 
 def test_counts_of_one_value():
-    edges, familiar, foreign = counted(np.zeros(3), np.zeros(2))
+    edges, familiar, foreign = histogram_of(np.zeros(3), np.zeros(2))
     assert len(edges) == BINS + 1
     assert (familiar[0], foreign[0]) == (3, 2)
 
@@ -105,18 +105,18 @@ def test_counts_of_one_value():
 def test_numbers_have_their_own_uncertainties():
     data = mm.open_data("x-sin-x")
     ensemble = mm.fit("mlp", data, members=2, epochs=30, plan=Plan(engine="loop", lr=0.01))
-    familiar = familiar_of(ensemble, replace(exam_of(data), split=data.val))
-    found = assess_foreign(ensemble, familiar, "far", data.train.x + 20)
+    familiar = in_distribution(ensemble, replace(eval_set_of(data), split=data.val))
+    found = evaluate_ood(ensemble, familiar, "far", data.train.x + 20)
     assert list(found.detections) == ["total_std", "epistemic_std", "mahalanobis", "nearest_neighbours"]
     assert found.detections["epistemic_std"].auroc > 0.9
-    assert list(found.spreads) == ["total_std", "epistemic_std"]
+    assert list(found.histograms) == ["total_std", "epistemic_std"]
 
 
 def test_one_network_with_constant_noise_has_nothing_to_notice_with(moons):
     """Neither a spread nor training features: no detection, and no sentence."""
     torch.manual_seed(0)
     alone = Ensemble.from_models([nn.Linear(2, 1)], task="regression")
-    exam = Exam("x", "regression", Split(moons.test.x, moons.test.x[:, :1]), (), moons.preparation)
-    found = assess_foreign(alone, familiar_of(alone, exam), "a ring", moons.test.x + 9)
+    eval_set = EvalSet("x", "regression", Split(moons.test.x, moons.test.x[:, :1]), (), moons.preparation)
+    found = evaluate_ood(alone, in_distribution(alone, eval_set), "a ring", moons.test.x + 9)
     assert found.detections == {}
-    assert about_foreign(replace(assess(alone, exam), foreign=(found,)), "the model") == []
+    assert about_foreign(replace(evaluate_ensemble(alone, eval_set), ood=(found,)), "the model") == []

@@ -1,4 +1,4 @@
-"""Gathering: columns that grow with the inputs, by any number of workers, and never by the size of a chunk."""
+"""ScoreAccumulator: columns that grow with the inputs, by any number of workers, and never by the size of a chunk."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import torch
 
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical
-from murmuration.metrics import Evaluation, evaluate
-from murmuration.metrics.evaluation import Gathering, placed
+from murmuration.metrics import ExampleScores, score_examples
+from murmuration.metrics.example_scores import ScoreAccumulator, placed
 from murmuration.predictive import ELEMENTS, Predictive, inputs_at_once
 
 
@@ -22,10 +22,10 @@ def test_two_workers_and_any_chunks_give_the_same_columns(two_threads: None) -> 
     pred, y = large()
     assert inputs_at_once(pred.outputs) * 2 < 3000
     assert inputs_at_once(pred.outputs) * 4 * 60 <= ELEMENTS
-    together = evaluate(pred, y)
-    chunked = Evaluation.from_chunks(zip(pred.batches(700), y.split(700), strict=True))
+    together = score_examples(pred, y)
+    chunked = ExampleScores.from_chunks(zip(pred.batches(700), y.split(700), strict=True))
     torch.set_num_threads(1)
-    alone = evaluate(pred, y)
+    alone = score_examples(pred, y)
     for name, values in alone.columns.items():
         np.testing.assert_array_equal(together.columns[name], values, err_msg=name)
         np.testing.assert_allclose(chunked.columns[name], values, atol=1e-14, err_msg=name)
@@ -49,27 +49,27 @@ def test_probabilities_are_taken_by_two_workers_as_by_one(two_threads: None) -> 
 
 def test_what_else_is_known_is_kept_beside_the_columns() -> None:
     pred, y = large(inputs=100)
-    gathering = Gathering()
+    gathering = ScoreAccumulator()
     for part, labels, first in zip(pred.batches(40), y.split(40), (0, 40, 80), strict=True):
         assert gathering.inputs == first
         gathering.add(part, labels, {"place": np.arange(first, first + len(labels))})
-    found = gathering.evaluation()
+    found = gathering.result()
     np.testing.assert_array_equal(found.columns["place"], np.arange(100))
     np.testing.assert_array_equal(found.columns["label"], y)
     gathering.add(pred, y, {"place": np.arange(100, 200)})
-    assert gathering.evaluation().columns["place"].tolist() == list(range(200))
+    assert gathering.result().columns["place"].tolist() == list(range(200))
     assert found.columns["place"].shape == (100,)  # what was taken out stays as it was
 
 
 def test_other_ensembles_are_refused_before_anything_is_kept() -> None:
     pred, y = large(inputs=50)
-    gathering = Gathering()
+    gathering = ScoreAccumulator()
     gathering.add(pred, y)
     with pytest.raises(Misuse, match="a chunk has 2 members or a task unlike the first"):
         gathering.add(pred.select([0, 1]), y)
     with pytest.raises(Misuse, match="a chunk has 4 members or a task unlike the first"):
         gathering.add(Predictive.from_moments(np.zeros((4, 50, 1)), 1.0), np.zeros(50))
-    assert gathering.evaluation().inputs == 50
+    assert gathering.result().inputs == 50
 
 
 def test_arrays_double() -> None:

@@ -58,7 +58,7 @@ class Score(float):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Evaluation:
+class ExampleScores:
     """What a predictive is worth on N examples: one value per input and column, without the predictions."""
 
     task: Task
@@ -66,37 +66,37 @@ class Evaluation:
     agreement: np.ndarray  # (S, S) share of inputs two members classify alike; regression: correlation of means
 
     def __repr__(self) -> str:
-        return f"Evaluation(task={self.task!r}, inputs={self.inputs}, members={len(self.agreement)})"
+        return f"ExampleScores(task={self.task!r}, inputs={self.inputs}, members={len(self.agreement)})"
 
     @property
     def inputs(self) -> int:
         return len(self.columns["log_prob"])
 
     @staticmethod
-    def from_chunks(chunks: Iterable[tuple[Predictive, Any]]) -> "Evaluation":
+    def from_chunks(chunks: Iterable[tuple[Predictive, Any]]) -> "ExampleScores":
         """The evaluation of pairs (predictive, y) that come one after another and are not kept."""
-        gathering = Gathering()
+        gathered = ScoreAccumulator()
         for pred, y in chunks:
-            gathering.add(pred, y)
+            gathered.add(pred, y)
             del pred, y  # before the next is made
-        return gathering.evaluation()
+        return gathered.result()
 
     @staticmethod
-    def joined(parts: Sequence["Evaluation"]) -> "Evaluation":
+    def joined(parts: Sequence["ExampleScores"]) -> "ExampleScores":
         """The evaluation of the inputs of all parts, one after another; the agreement of a regression is then NaN."""
         first, sizes = parts[0], [part.inputs for part in parts]
         columns = {name: np.concatenate([p.columns[name] for p in parts], axis=-1) for name in first.columns}
         agreement = np.average([part.agreement for part in parts], axis=0, weights=sizes)
         known = first.task == "classification" or len(parts) == 1
-        return Evaluation(first.task, columns, agreement if known else np.full_like(agreement, np.nan))
+        return ExampleScores(first.task, columns, agreement if known else np.full_like(agreement, np.nan))
 
-    def select(self, rows: Any) -> "Evaluation":
+    def select(self, rows: Any) -> "ExampleScores":
         """The evaluation of the chosen inputs alone, by index or by mask (N,).
 
         Which members agree on them is not stored: the agreement is NaN, of the same shape.
         """
         columns = {name: values[..., rows] for name, values in self.columns.items()}
-        return Evaluation(self.task, columns, np.full_like(self.agreement, np.nan))
+        return ExampleScores(self.task, columns, np.full_like(self.agreement, np.nan))
 
     def scores(
         self, *, seed: int = 0, resamples: int = 1000, measures: Mapping[str, Measure] | None = None
@@ -121,7 +121,7 @@ class Evaluation:
         }
 
 
-class Gathering:
+class ScoreAccumulator:
     """The columns of all inputs so far, and what the agreement of members needs.
 
     Columns are copied into arrays that double when they are full. Kept as they come, thousands of small arrays
@@ -154,14 +154,14 @@ class Gathering:
             self.inputs += len(table["log_prob"])
         self._put(more or {}, start)
 
-    def evaluation(self) -> Evaluation:
-        """The evaluation of all that was added."""
+    def result(self) -> ExampleScores:
+        """The scores of all that was added."""
         if self._kind is None or not isinstance(self._sums, Tensor):
             raise Misuse("no predictions to evaluate: expected at least one (predictive, y)")
         for name in list(self._columns):  # one at a time: no second copy of all
             self._columns[name] = self._columns[name][..., : self.inputs].copy()
         task = cast(Task, self._kind[1].task)
-        return Evaluation(task, dict(self._columns), agreement_of(self._sums, self.inputs, task))
+        return ExampleScores(task, dict(self._columns), agreement_of(self._sums, self.inputs, task))
 
     def _put(self, table: Columns, first: int) -> None:
         for name, values in table.items():
@@ -210,9 +210,9 @@ def overall_means(features: list[Feature]) -> np.ndarray:
     return group_sums(features, np.zeros(inputs, dtype=np.int64))[0] / inputs
 
 
-def evaluate(pred: Predictive, y: Any) -> Evaluation:
+def score_examples(pred: Predictive, y: Any) -> ExampleScores:
     """The evaluation of a predictive on targets y, (N,) labels or (N, K) numbers."""
-    return Evaluation.from_chunks([(pred, y)])
+    return ExampleScores.from_chunks([(pred, y)])
 
 
 def split(pred: Predictive, y: Any) -> Iterator[tuple[Predictive, Tensor]]:
@@ -233,7 +233,7 @@ def score(pred: Predictive, y: Any, *, seed: int = 0, resamples: int = 1000) -> 
     >>> float(score(pred, [0, 1, 1])["brier"]) * 3  # 0.18 + 0.32 + 1.62
     2.12
     """
-    return evaluate(pred, y).scores(seed=seed, resamples=resamples)
+    return score_examples(pred, y).scores(seed=seed, resamples=resamples)
 
 
 def member_origin(pred: Predictive) -> Tensor | None:

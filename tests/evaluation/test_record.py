@@ -7,16 +7,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from score_factories import triple
 from torch import nn
 
 import murmuration as mm
 from murmuration.data import Split
 from murmuration.ensemble import Ensemble
-from murmuration.evaluation import Assessment, Corrupting, assess, assess_shift, cost_of, exam_of, exam_on
+from murmuration.evaluation import (
+    Evaluation,
+    ShiftSuite,
+    cost_of,
+    eval_set_of,
+    evaluate_ensemble,
+    evaluate_shift,
+    open_eval_set,
+)
 from murmuration.posthoc import PostHocConfig, to_json
 from murmuration.posthoc.fit import fit_posthoc
 from murmuration.recipe import Plan
-from murmuration.reports.curves import triple
 
 PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop")
 
@@ -27,13 +35,13 @@ def ensemble(digits) -> Ensemble:
 
 
 @pytest.fixture(scope="module")
-def plain(ensemble, digits) -> Assessment:
-    return assess(ensemble, digits)
+def plain(ensemble, digits) -> Evaluation:
+    return evaluate_ensemble(ensemble, digits)
 
 
 @pytest.fixture(scope="module")
-def guarded(ensemble, digits) -> Assessment:
-    return assess(ensemble.fit_posthoc(digits.val.x, digits.val.y), digits, "mine")
+def guarded(ensemble, digits) -> Evaluation:
+    return evaluate_ensemble(ensemble.fit_posthoc(digits.val.x, digits.val.y), digits, "mine")
 
 
 def triples(scores: dict) -> dict:
@@ -42,62 +50,76 @@ def triples(scores: dict) -> dict:
 
 def test_without_posthoc_scores_are_those_of_the_members(plain, ensemble, digits):
     assert triples(plain.scores) == triples(mm.score(ensemble.predict(digits.test.x), digits.test.y))
-    assert not plain.applied
+    assert not plain.calibrated
     assert plain.name == "deep-ensemble"
-    assert plain.evaluation is plain.before
+    assert plain.examples is plain.before
 
 
 def test_what_posthoc_would_do_is_found_out_all_the_same(plain, ensemble, digits):
     pred = ensemble.predict(digits.val.x)
-    assert plain.guard == fit_posthoc(pred, digits.val.y)
+    assert plain.posthoc == fit_posthoc(pred, digits.val.y)
     helped = ensemble.fit_posthoc(digits.val.x, digits.val.y).predict(digits.test.x)
     assert triples(plain.after.scores()) == triples(mm.score(helped, digits.test.y))
     assert plain.to_json()["calibration"]["applied"] is False
 
 
 def test_with_posthoc_scores_are_those_after_them(guarded, plain, digits):
-    assert guarded.applied
+    assert guarded.calibrated
     predicted = guarded.ensemble.predict(digits.test.x)
     assert triples(guarded.scores) == triples(mm.score(predicted, digits.test.y))
     assert guarded.scores["nll"] != plain.scores["nll"]
     assert triples(guarded.before.scores()) == triples(plain.scores)
-    assert guarded.after is guarded.evaluation
+    assert guarded.after is guarded.examples
     assert guarded.name == "mine"
     assert guarded.to_json()["calibration"]["applied"] is True
 
 
 def test_rules_without_a_calibrator_change_no_score(ensemble, plain, digits):
-    found = assess(ensemble.fit_posthoc(digits.val.x, digits.val.y, PostHocConfig("none", conformal="raps")), digits)
-    assert not found.applied
+    found = evaluate_ensemble(
+        ensemble.fit_posthoc(digits.val.x, digits.val.y, PostHocConfig("none", conformal="raps")), digits
+    )
+    assert not found.calibrated
     assert found.after is None
     assert triples(found.scores) == triples(plain.scores)
-    assert found.sets[0].method == "raps"
-    assert found.sets[0].taught == len(digits.val)
-    assert len(found.rules) == 3
+    assert found.coverage[0].method == "raps"
+    assert found.coverage[0].calibration_examples == len(digits.val)
+    assert len(found.abstention) == 3
     assert "calibration" not in found.to_json()
 
 
 @pytest.mark.parametrize("count", [None, 19])
 def test_without_validation_examples_there_are_scores_and_no_promises(ensemble, digits, count):
-    exam = replace(exam_of(digits), val=None if count is None else Split(digits.val.x[:count], digits.val.y[:count]))
-    found = assess(ensemble, exam)
-    assert found.guard is None
-    assert (found.sets, found.rules, found.before, found.after, dict(found.parts)) == ([], [], None, None, {})
-    assert set(found.to_json()) == {"metrics", "cost", "members", "data", "uncertainty"}
+    eval_set = replace(
+        eval_set_of(digits), val=None if count is None else Split(digits.val.x[:count], digits.val.y[:count])
+    )
+    found = evaluate_ensemble(ensemble, eval_set)
+    assert found.posthoc is None
+    assert (found.coverage, found.abstention, found.before, found.after, dict(found.subsets)) == (
+        [],
+        [],
+        None,
+        None,
+        {},
+    )
+    assert set(found.to_json()) == {"metrics", "cost", "members", "data", "uncertainty", "classes", "confusion"}
 
 
 def test_sets_are_listed_by_method_then_class_then_shift(guarded, digits):
     pred, y = guarded.ensemble.predict(digits.test.x), digits.test.y.numpy()
-    tried = Corrupting(("contrast",), (1, 3))
-    shift = assess_shift(guarded.ensemble, guarded.exam, tried, guard=guarded.guard, applied=True)
-    found = replace(guarded, shift=shift).sets
+    tried = ShiftSuite(("contrast",), (1, 3))
+    shift = evaluate_shift(guarded.ensemble, guarded.eval_set, tried, posthoc=guarded.posthoc, calibrated=True)
+    found = replace(guarded, shift=shift).coverage
     classes = [f"class {k}" for k in range(10)]
-    assert [each.where for each in found] == ["test"] * 3 + classes + [f"corrupted, severity {v}" for v in (1, 3)]
+    assert [each.subset for each in found] == ["test"] * 3 + classes + [f"corrupted, severity {v}" for v in (1, 3)]
     assert [each.method for each in found] == ["lac", "aps", "raps"] + ["lac"] * 12
-    for each, rule in zip(found[:3], guarded.guard.conformal, strict=True):
+    for each, rule in zip(found[:3], guarded.posthoc.conformal, strict=True):
         assert each.coverage == rule.sets(pred)[np.arange(len(y)), y].mean()
-        assert (each.size, each.examples, each.taught) == (rule.sets(pred).sum(1).mean(), len(y), rule.examples)
-    inside = guarded.guard.conformal[0].sets(pred)[np.arange(len(y)), y]
+        assert (each.size, each.examples, each.calibration_examples) == (
+            rule.sets(pred).sum(1).mean(),
+            len(y),
+            rule.examples,
+        )
+    inside = guarded.posthoc.conformal[0].sets(pred)[np.arange(len(y)), y]
     for k, each in enumerate(found[3:13]):
         assert each.coverage == pytest.approx(inside[y == k].mean(), abs=1e-15)
         assert each.examples == (y == k).sum()
@@ -107,21 +129,21 @@ def test_sets_are_listed_by_method_then_class_then_shift(guarded, digits):
 def test_rules_are_judged_after_the_calibrator(ensemble, digits):
     """One that moves every class on its own also changes which one is predicted."""
     guarded = ensemble.fit_posthoc(digits.val.x, digits.val.y, PostHocConfig("vector"))
-    found, pred = assess(guarded, digits), guarded.predict(digits.test.x)
+    found, pred = evaluate_ensemble(guarded, digits), guarded.predict(digits.test.x)
     wrong = (pred.predicted != digits.test.y).double().numpy()
     assert wrong.mean() != 1 - found.before.columns["correct"].mean()  # type: ignore[union-attr]
-    for each, rule in zip(found.rules, guarded.posthoc.abstention, strict=True):  # type: ignore[union-attr]
+    for each, rule in zip(found.abstention, guarded.posthoc.abstention, strict=True):  # type: ignore[union-attr]
         answered = rule.answers(pred.confidence.numpy())
         assert each.answered == answered.mean()
         if answered.any():
             assert each.risk == pytest.approx(wrong[answered].mean(), abs=1e-15)
-    weighing = found.rules[0].rule
-    assert found.rules[0].cost == pytest.approx(weighing.cost(pred.confidence.numpy(), wrong).mean())
+    weighing = found.abstention[0].rule
+    assert found.abstention[0].cost == pytest.approx(weighing.cost(pred.confidence.numpy(), wrong).mean())
 
 
 def test_members_are_scored_alone(plain, ensemble, digits):
     pred = ensemble.predict(digits.test.x)
-    for index, scores in enumerate(plain.members):
+    for index, scores in enumerate(plain.member_scores):
         alone = mm.score(pred.select([index]), digits.test.y)
         assert scores == {name: pytest.approx(float(alone[name]), rel=1e-9) for name in ("accuracy", "nll", "brier")}
 
@@ -129,19 +151,19 @@ def test_members_are_scored_alone(plain, ensemble, digits):
 def test_numbers_are_assessed_alike():
     data = mm.open_data("x-sin-x")
     ensemble = mm.fit("mlp", data, plan=replace(PLAN, posthoc=PostHocConfig(coverage=0.7, abstain_cost=0.4)))
-    found = assess(ensemble, data)
+    found = evaluate_ensemble(ensemble, data)
     pred = ensemble.predict(data.test.x)
-    assert found.applied
+    assert found.calibrated
     assert triples(found.scores) == triples(mm.score(pred, data.test.y))
-    assert [each.where for each in found.sets] == ["test"] * 3  # there are no classes to list
+    assert [each.subset for each in found.coverage] == ["test"] * 3  # there are no classes to list
     low, high = ensemble.posthoc.conformal[0].intervals(pred)  # type: ignore[union-attr]
     inside = (low <= data.test.y.numpy()) & (data.test.y.numpy() <= high)
-    assert found.sets[0].coverage == inside.mean()
-    for index, scores in enumerate(found.members):
+    assert found.coverage[0].coverage == inside.mean()
+    for index, scores in enumerate(found.member_scores):
         alone = mm.score(pred.select([index]), data.test.y)
         assert scores == {name: pytest.approx(float(alone[name]), rel=1e-9) for name in ("rmse", "nll")}
     answered = pred.total_var.mean(-1).sqrt().numpy() <= ensemble.posthoc.abstention[0].threshold  # type: ignore[union-attr]
-    assert found.rules[0].answered == answered.mean()
+    assert found.abstention[0].answered == answered.mean()
 
 
 def test_the_record_is_json_without_numbers_it_cannot_hold(guarded, digits):
@@ -149,23 +171,23 @@ def test_the_record_is_json_without_numbers_it_cannot_hold(guarded, digits):
     record = json.loads(json.dumps(strange.to_json(), allow_nan=False))
     assert record["cost"] == {"seconds": None, "members": 2}
     assert record["metrics"]["nll"]["value"] == float(guarded.scores["nll"])
-    assert record["calibration"]["calibrator"] == {"name": "temperature", **to_json(guarded.guard.calibrator)}
+    assert record["calibration"]["calibrator"] == {"name": "temperature", **to_json(guarded.posthoc.calibrator)}
     assert record["calibration"]["before"]["nll"]["value"] == float(guarded.before.scores()["nll"])
     assert record["data"] == {
         "name": "digits",
         "task": "classification",
         "examples": len(digits.test),
-        "fingerprint": guarded.exam.fingerprint,
+        "fingerprint": guarded.eval_set.fingerprint,
     }
-    assert record["sets"][0]["coverage"]["value"] == float(guarded.sets[0].coverage)
-    assert [rule["name"] for rule in record["declining"]] == ["cost", "error-rate", "risk-control"]
-    assert not {"shift", "ood", "groups", "trouble"} & set(record)
+    assert record["conformal"][0]["coverage"]["value"] == float(guarded.coverage[0].coverage)
+    assert [rule["name"] for rule in record["abstention"]] == ["cost", "error-rate", "risk-control"]
+    assert not {"shift", "ood", "groups", "failures"} & set(record)
 
 
 def test_members_that_fell_are_named(guarded):
     fallen = replace(guarded.ensemble, manifest={**guarded.ensemble.manifest, "trouble": {"1": "loss was NaN"}})
-    assert replace(guarded, ensemble=fallen).trouble == {1: "loss was NaN"}
-    assert replace(guarded, ensemble=None).trouble == {}
+    assert replace(guarded, ensemble=fallen).failures == {1: "loss was NaN"}
+    assert replace(guarded, ensemble=None).failures == {}
 
 
 def test_costs_are_counted():
@@ -180,9 +202,9 @@ def test_other_examples_are_prepared_as_the_runs_own_were():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((100, 3)) * 5 + 2, np.arange(100) % 2
     run = mm.fit("mlp", (x, y), members=1, epochs=1, plan=Plan(engine="loop"))
-    exam = exam_on((x[:7] + 1, y[:7]), run.manifest)
+    eval_set = open_eval_set((x[:7] + 1, y[:7]), run.manifest)
     data = mm.open_data((x, y))
-    np.testing.assert_allclose(exam.split.x, data.preparation.apply(x[:7] + 1), rtol=0, atol=0)
-    assert exam.split.y.tolist() == y[:7].tolist()
-    assert (exam.preparation, exam.classes, exam.sizes) == (data.preparation, ("0", "1"), {"test": 7})
-    assert (exam.train, exam.val) == (None, None)
+    np.testing.assert_allclose(eval_set.split.x, data.preparation.apply(x[:7] + 1), rtol=0, atol=0)
+    assert eval_set.split.y.tolist() == y[:7].tolist()
+    assert (eval_set.preparation, eval_set.classes, eval_set.sizes) == (data.preparation, ("0", "1"), {"test": 7})
+    assert (eval_set.train, eval_set.val) == (None, None)

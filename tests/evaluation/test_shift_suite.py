@@ -12,12 +12,12 @@ from murmuration.data import Split
 from murmuration.data.preparation import fit_images
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
-from murmuration.evaluation import Corrupting, Exam, assess_shift
+from murmuration.evaluation import EvalSet, ShiftSuite, evaluate_shift
 
 
 @pytest.mark.parametrize("each", [12, 30])
 def test_official_arrays_are_scored_as_they_are(tmp_path: Path, each):
-    """As many pictures as the exam has, or another number."""
+    """As many images as the evaluation set has, or another number."""
     rng = np.random.default_rng(0)
     pixels = {name: rng.integers(0, 256, (5 * each, 6, 6, 3)).astype(np.uint8) for name in ("fog", "frost")}
     labels = np.tile(rng.integers(0, 3, each), 5)
@@ -25,9 +25,9 @@ def test_official_arrays_are_scored_as_they_are(tmp_path: Path, each):
         np.save(tmp_path / f"{name}.npy", values)
     preparation = fit_images(pixels["fog"], 255.0, "standardise")
     split = Split(preparation.apply(pixels["fog"][:12]), torch.from_numpy(labels[:12]))
-    exam = Exam("six", "classification", split, ("a", "b", "c"), preparation)
+    eval_set = EvalSet("six", "classification", split, ("a", "b", "c"), preparation)
     ensemble = Ensemble.from_models([nn.Sequential(nn.Flatten(), nn.Linear(108, 3)) for _ in range(2)])
-    found = assess_shift(ensemble, exam, Corrupting(("frost", "fog"), (1, 4), official=str(tmp_path)))
+    found = evaluate_shift(ensemble, eval_set, ShiftSuite(("frost", "fog"), (1, 4), official=str(tmp_path)))
     for cell in found.cells:
         rows = slice((cell.severity - 1) * each, cell.severity * each)
         alone = mm.score(ensemble.predict(preparation.apply(pixels[cell.corruption][rows])), labels[rows])
@@ -35,7 +35,7 @@ def test_official_arrays_are_scored_as_they_are(tmp_path: Path, each):
             assert float(score) == pytest.approx(float(alone[name]), rel=1e-9)
     assert found.examples == each
     assert found.to_json()["source"] == str(tmp_path)
-    ten = assess_shift(ensemble, exam, Corrupting(("fog",), (2,), examples=10, official=str(tmp_path)))
+    ten = evaluate_shift(ensemble, eval_set, ShiftSuite(("fog",), (2,), examples=10, official=str(tmp_path)))
     rows = slice(each, each + 10)
     alone = mm.score(ensemble.predict(preparation.apply(pixels["fog"][rows])), labels[rows])
     assert float(ten.pooled["nll"]) == pytest.approx(float(alone["nll"]), rel=1e-9)
@@ -55,4 +55,4 @@ def test_official_arrays_are_scored_as_they_are(tmp_path: Path, each):
 )
 def test_what_cannot_be_tried_is_refused(fields, message):
     with pytest.raises(Misuse, match=message):
-        Corrupting(**{"names": ("fog",), **fields})
+        ShiftSuite(**{"names": ("fog",), **fields})

@@ -1,0 +1,204 @@
+"""Empirical coverage of conformal sets and what abstention rules do, on examples that neither was fitted on."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from murmuration.metrics import ExampleScores, Measure, Score, holm
+from murmuration.metrics.intervals import Feature, bootstrap_means, group_of, group_sums, percentile_interval, wilson
+from murmuration.metrics.scores import ANY, POSITIVE, UNIT, Bounds, Task, column
+from murmuration.posthoc import PostHoc
+from murmuration.posthoc.abstention import Abstention
+from murmuration.posthoc.conformal import Rule, SetRule, quantile_rank
+from murmuration.posthoc.serialization import to_json
+
+TEST = "test"
+MOST_CLASSES = 30  # whose coverage is listed one by one
+FEWEST = 10  # examples of a class or group whose coverage is listed
+FALSE_ALARM = 0.025  # probability that a valid rule is called under-covering, and as well over-covering
+
+
+@dataclass(frozen=True)
+class SetCoverage:
+    """Nominal and empirical coverage of the sets of one conformal rule, on a subset of the examples."""
+
+    method: str
+    nominal: float
+    subset: str
+    coverage: Score  # empirical
+    size: Score  # mean number of classes, or mean width
+    examples: int
+    calibration_examples: int  # that the rule was fitted on
+    p_value: float  # of so few covered examples under a valid rule; adjusted where several subsets are looked at
+
+    @property
+    def verdict(self) -> Literal["under", "valid", "over"]:
+        """Whether the coverage is below or above nominal by more than sampling noise of both samples explains.
+
+        This is the only place where coverage is judged; see `coverage_tail`.
+        """
+        if self.p_value < FALSE_ALARM:
+            return "under"
+        above = coverage_tail(self.coverage, self.examples, self.calibration_examples, self.nominal, above=True)
+        return "over" if above < FALSE_ALARM else "valid"
+
+    def to_json(self) -> dict[str, Any]:
+        scores = {"coverage": self.coverage.to_json(), "size": self.size.to_json()}
+        return {
+            "method": self.method,
+            "nominal": self.nominal,
+            "subset": self.subset,
+            "examples": self.examples,
+            **scores,
+            "p_value": self.p_value,
+            "verdict": self.verdict,
+        }
+
+
+@dataclass(frozen=True)
+class AbstentionResult:
+    """What an abstention rule does on the examples."""
+
+    rule: Abstention
+    subset: str
+    answered: Score  # fraction of the examples
+    risk: Score  # mean loss among the answered
+    cost: Score | None  # mean cost per example, for a rule that weighs costs
+
+    def to_json(self) -> dict[str, Any]:
+        scores = {"answered": self.answered.to_json(), "risk": self.risk.to_json()}
+        cost = {"cost": self.cost.to_json()} if self.cost is not None else {}
+        return {**to_json(self.rule), "subset": self.subset, **scores, **cost}
+
+
+def coverage_tail(
+    coverage: float, examples: int, calibration_examples: int, nominal: float, *, above: bool = False
+) -> float:
+    """The probability that a valid split-conformal rule covers at most (at least) this fraction of the examples.
+
+    With n calibration examples and the k-th smallest score as threshold, k = ceil((n + 1) nominal), the coverage given
+    the calibration set is distributed as Beta(k, n + 1 - k) (Vovk 2012), so the number covered among m test examples
+    is beta-binomial: both samples are allowed for. Tied scores only raise the coverage. A rule with too few
+    calibration examples covers everything.
+
+    >>> round(coverage_tail(0.85, 1000, 90, 0.9), 3), round(coverage_tail(0.85, 1000, 100_000, 0.9), 3)
+    (0.072, 0.0)
+    """
+    from scipy.stats import betabinom
+
+    place = quantile_rank(calibration_examples, nominal)
+    if place > calibration_examples:
+        return 1.0
+    covered = round(coverage * examples, 6)
+    count = betabinom(examples, place, calibration_examples + 1 - place)
+    return float(count.sf(math.ceil(covered) - 1) if above else count.cdf(math.ceil(covered)))
+
+
+def set_measures(posthoc: PostHoc, task: Task) -> dict[str, Measure]:
+    """Coverage and size of the primary rule's sets as scores of columns; no size for unbounded intervals."""
+    if not posthoc.conformal:
+        return {}
+    method = posthoc.conformal[0].method
+    covered = Measure(
+        "set_coverage",
+        "Set coverage",
+        "Fraction of prediction sets that contain the target.",
+        column(f"covered_{method}"),
+        task=task,
+        better="neutral",
+        bounds=UNIT,
+        proportion=True,
+        shown=(),
+    )
+    size = Measure(
+        "set_size", "Set size", "Mean size of the sets.", column(f"size_{method}"), task=task, bounds=POSITIVE, shown=()
+    )
+    return {"set_coverage": covered, **({} if is_unbounded(posthoc.conformal[0]) else {"set_size": size})}
+
+
+def is_unbounded(rule: Rule) -> bool:
+    """Whether a rule had too few calibration examples for its coverage, so that its intervals are infinite."""
+    return not isinstance(rule, SetRule) and not math.isfinite(rule.threshold)
+
+
+def set_coverage(
+    posthoc: PostHoc, scores: ExampleScores, subset: str = TEST, rows: np.ndarray | None = None
+) -> list[SetCoverage]:
+    """The coverage of every rule's sets on all examples, or on those in `rows`."""
+    chosen = slice(None) if rows is None else rows
+    return [coverage_of(rule, scores, subset, chosen) for rule in posthoc.conformal]
+
+
+def coverage_of(rule: Rule, scores: ExampleScores, subset: str, rows: Any) -> SetCoverage:
+    """The coverage of one rule's sets on some examples."""
+    covered, sizes = (scores.columns[f"{kind}_{rule.method}"][rows] for kind in ("covered", "size"))
+    found = mean_score(covered, proportion=True)
+    return SetCoverage(
+        rule.method,
+        rule.coverage,
+        subset,
+        found,
+        mean_score(sizes, POSITIVE),
+        len(sizes),
+        rule.examples,
+        coverage_tail(found, len(sizes), rule.examples, rule.coverage),
+    )
+
+
+def coverage_by_group(posthoc: PostHoc, scores: ExampleScores, groups: Mapping[str, np.ndarray]) -> list[SetCoverage]:
+    """The coverage of the primary rule's sets in each group (name -> rows) of enough examples.
+
+    Their p-values are adjusted for how many groups there are (Holm 1979).
+    """
+    found = [
+        coverage_of(posthoc.conformal[0], scores, name, rows) for name, rows in groups.items() if len(rows) >= FEWEST
+    ]
+    adjusted = holm([each.p_value for each in found])
+    return [replace(each, p_value=float(p)) for each, p in zip(found, adjusted, strict=True)]
+
+
+def rows_by_class(scores: ExampleScores, classes: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The examples of every true class, where there are not too many classes to list."""
+    if not classes or len(classes) > MOST_CLASSES:
+        return {}
+    labels = scores.columns["label"]
+    return {f"class {name}": np.flatnonzero(labels == k) for k, name in enumerate(classes)}
+
+
+def abstention_results(posthoc: PostHoc, scores: ExampleScores, subset: str = TEST) -> list[AbstentionResult]:
+    """What every abstention rule does on the examples."""
+    columns = scores.columns
+    classes = scores.task == "classification"
+    losses = 1.0 - columns["correct"] if classes else columns["absolute_error"]
+    found = []
+    for rule in posthoc.abstention:
+        answers = columns[f"answered_{rule.name}"].astype(bool)
+        cost = None
+        if rule.costs:
+            cost = mean_score(np.where(answers, rule.costs[0] * losses, rule.costs[1]), POSITIVE)
+        risk = Score(np.nan, np.nan, np.nan)
+        if answers.any():
+            risk = mean_score(losses[answers], POSITIVE, proportion=classes)
+        found.append(AbstentionResult(rule, subset, mean_score(answers, proportion=True), risk, cost))
+    return found
+
+
+def mean_score(values: np.ndarray, bounds: Bounds = ANY, *, proportion: bool = False) -> Score:
+    """The mean of values (N,) with its 95 % interval, clipped to the bounds of the values.
+
+    Proportions of zeros and ones get Wilson's interval, everything else the percentile bootstrap.
+    """
+    numbers = np.asarray(values, dtype=float)
+    mean = float(numbers.mean())
+    if proportion and np.isin(numbers, (0.0, 1.0)).all():  # several targets make fractions in between
+        return Score(mean, *(float(end) for end in wilson(np.array(numbers.sum()), np.array(len(numbers)))))
+    if not np.isfinite(numbers).all():
+        return Score(mean, np.nan, np.nan)
+    groups = group_of(len(numbers), seed=0)
+    sizes = np.bincount(groups).astype(float)
+    drawn = bootstrap_means(group_sums([Feature(numbers)], groups), sizes, resamples=1000, seed=0)
+    ends = percentile_interval(mean, drawn[:, 0])
+    return Score(mean, *np.clip(ends, *(UNIT if proportion else bounds)))

@@ -1,0 +1,114 @@
+"""The labelled examples an ensemble is evaluated on, and one pass of predictions over them."""
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from murmuration.data import Data, Preparation, Split, Task, open_split, preparation_from_json
+from murmuration.ensemble import STREAM, Ensemble
+from murmuration.metrics import ExampleScores
+from murmuration.metrics.example_scores import ScoreAccumulator
+from murmuration.posthoc import PostHoc
+from murmuration.predictive import Predictive
+
+TIMED = 1000  # inputs whose prediction is timed, at most
+
+
+@dataclass(frozen=True)
+class EvalSet:
+    """Labelled examples, with what it takes to show them to a reader and to fit post-hoc steps."""
+
+    name: str
+    task: Task
+    split: Split
+    classes: tuple[str, ...]  # empty for regression
+    preparation: Preparation
+    sizes: Mapping[str, int] = field(default_factory=dict)  # part -> number of examples
+    fingerprint: str = ""
+    train: Split | None = None  # the training examples, where they are at hand
+    val: Split | None = None  # examples to fit post-hoc steps on, where they are at hand
+
+
+def eval_set_of(data: Data) -> EvalSet:
+    """The test split of a data set as an evaluation set."""
+    sizes = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
+    return EvalSet(
+        data.name,
+        data.task,
+        data.test,
+        data.classes,
+        data.preparation,
+        sizes,
+        data.fingerprint,
+        data.train,
+        data.val,
+    )
+
+
+def open_eval_set(source: Any, manifest: Mapping[str, Any], target: str | tuple[str, ...] | None = None) -> EvalSet:
+    """Other examples as an evaluation set for a run: prepared as its training examples were, with its classes."""
+    record = manifest["data"]
+    task, classes = record["task"], tuple(record["classes"])
+    preparation = preparation_from_json(record["preparation"])
+    split = open_split(source, preparation=preparation, task=task, classes=classes, target=target)
+    return EvalSet(str(source), task, split, classes, preparation, {"test": len(split)})
+
+
+@dataclass(frozen=True, eq=False)
+class EvalResult:
+    """Per-example scores of predictions before and after the calibrator.
+
+    With post-hoc steps, the columns of both also hold for each example whether it lies in each conformal set, the
+    size of that set, and whether each abstention rule answers: all three after the calibrator.
+    """
+
+    uncalibrated: ExampleScores
+    calibrated: ExampleScores | None = None  # None where there is no calibrator
+
+    def view(self, calibrated: bool) -> ExampleScores:
+        """The scores after the calibrator if that is asked for and there is one, else those before it."""
+        return self.calibrated if calibrated and self.calibrated is not None else self.uncalibrated
+
+
+def score_predictions(chunks: Iterable[tuple[Predictive, Any]], posthoc: PostHoc | None = None) -> EvalResult:
+    """The per-example scores of pairs (predictive, y) that come one after another and are not kept."""
+    before, after = ScoreAccumulator(), ScoreAccumulator()
+    for pred, y in chunks:
+        if posthoc is None:
+            before.add(pred, y)
+            continue
+        changed = posthoc.calibrated(pred)
+        columns = posthoc.per_example(changed, y, first=before.inputs)
+        before.add(pred, y, columns)
+        if changed is not pred:
+            after.add(changed, y, columns)
+    return EvalResult(before.result(), after.result() if after.inputs else None)
+
+
+def predict_split(ensemble: Ensemble, split: Split) -> Iterator[tuple[Predictive, Tensor]]:
+    """Pairs (predictive, y) of a few examples at a time, in order, before any calibrator."""
+    yield from zip(ensemble.stream(split.x, calibrated=False), split.y.split(STREAM), strict=True)
+
+
+def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
+    """Training seconds, stored parameters, milliseconds per prediction of inputs like x (N, ...), and members."""
+    return {
+        "seconds": float(ensemble.manifest.get("seconds", math.nan)),
+        "parameters": sum(group.population.parameters_stored() for group in ensemble.groups),
+        "ms_per_prediction": ms_per_prediction(ensemble, x[:TIMED]),
+        "members": ensemble.members,
+    }
+
+
+def ms_per_prediction(ensemble: Ensemble, x: Tensor) -> float:
+    """Milliseconds per input when inputs (N, ...) are predicted together; the better of two runs."""
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        ensemble.predict(x)
+        times.append(time.perf_counter() - start)
+    return 1e3 * min(times) / len(x)

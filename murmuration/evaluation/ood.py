@@ -1,0 +1,70 @@
+"""Out-of-distribution detection: how well uncertainty separates OOD inputs from the evaluation set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from murmuration.ensemble import Ensemble
+from murmuration.evaluation.eval_set import EvalSet
+from murmuration.metrics import Detection, score_detection
+from murmuration.ood import FeatureDistance, distance_columns, fit_feature_distance, ood_columns
+
+BINS = 30  # of a histogram
+SHOWN = ("entropy", "mutual_information", "total_std", "epistemic_std")  # uncertainties drawn as histograms
+
+
+@dataclass(frozen=True, eq=False)
+class OodResult:
+    """Detection of one set of OOD inputs by every uncertainty of an ensemble."""
+
+    name: str
+    examples: int
+    detections: Mapping[str, Detection]  # uncertainty -> how well it separates the two sets
+    histograms: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # edges (B + 1,), counts (B,) of each set
+
+    def to_json(self) -> dict[str, Any]:
+        found = {name: each.to_json() for name, each in self.detections.items()}
+        return {"name": self.name, "examples": self.examples, "uncertainties": found}
+
+
+@dataclass(frozen=True, eq=False)
+class InDistribution:
+    """The uncertainties of an ensemble on the evaluation set, which OOD inputs are compared with."""
+
+    columns: Mapping[str, np.ndarray]  # uncertainty -> (N,)
+    distance: FeatureDistance | None
+
+
+def in_distribution(ensemble: Ensemble, eval_set: EvalSet) -> InDistribution:
+    """The uncertainties of the evaluation set; feature distances too where training examples are at hand."""
+    distance = None
+    if eval_set.train is not None:
+        labels = eval_set.train.y if eval_set.task == "classification" else None
+        distance = fit_feature_distance(ensemble, eval_set.train.x, labels)
+    return InDistribution(uncertainties(ensemble, eval_set.split.x, distance), distance)
+
+
+def uncertainties(ensemble: Ensemble, x: Tensor, distance: FeatureDistance | None) -> dict[str, np.ndarray]:
+    """The uncertainties (N,) of inputs before any calibrator, larger for inputs that look more OOD."""
+    tables = [ood_columns(pred) for pred in ensemble.stream(x, calibrated=False)]
+    columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    return {**columns, **(distance_columns(distance, ensemble, x) if distance is not None else {})}
+
+
+def evaluate_ood(ensemble: Ensemble, known: InDistribution, name: str, x: Tensor) -> OodResult:
+    """How well every uncertainty of the ensemble separates OOD inputs x (M, ...) from the evaluation set."""
+    found = uncertainties(ensemble, x, known.distance)
+    detections = {key: score_detection(known.columns[key], found[key]) for key in known.columns}
+    histograms = {key: histogram_of(known.columns[key], found[key]) for key in SHOWN if key in found}
+    return OodResult(name, len(x), detections, histograms)
+
+
+def histogram_of(known: np.ndarray, ood: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Edges (B + 1,) that span both groups, and how many of each lie between them (B,)."""
+    both = np.concatenate([known, ood])
+    low, high = float(both.min()), float(both.max())
+    edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
+    return edges, np.histogram(known, edges)[0], np.histogram(ood, edges)[0]

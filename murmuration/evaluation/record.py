@@ -1,0 +1,291 @@
+"""The evaluation of one ensemble: the one record behind `metrics.json`, the screen and the report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from murmuration.data import Data, open_inputs
+from murmuration.ensemble import Ensemble
+from murmuration.errors import Misuse
+from murmuration.evaluation.by_class import (
+    ClassScores,
+    ClassUncertainty,
+    by_class_json,
+    class_scores,
+    confusion_matrix,
+    uncertainty_by_class,
+)
+from murmuration.evaluation.coverage import (
+    TEST,
+    AbstentionResult,
+    SetCoverage,
+    abstention_results,
+    coverage_by_group,
+    coverage_tail,
+    rows_by_class,
+    set_coverage,
+)
+from murmuration.evaluation.eval_set import EvalSet, cost_of, eval_set_of, predict_split, score_predictions
+from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
+from murmuration.evaluation.shift import (
+    Progress,
+    ShiftResult,
+    ShiftSuite,
+    evaluate_shift,
+    no_progress,
+    scores_json,
+    shift_suite,
+)
+from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
+from murmuration.metrics import ExampleScores, Score
+from murmuration.metrics.groups import GroupScores
+from murmuration.posthoc import FEWEST, PostHoc, to_json
+from murmuration.runs import finite
+
+INFINITE = Score(np.inf, np.nan, np.nan)  # the size of unbounded intervals
+
+Shift = bool | Sequence[str] | ShiftSuite | None
+Ood = Mapping[str, Tensor] | Sequence[Any] | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation:
+    """All that is known of predictions on an evaluation set; reports read it directly."""
+
+    name: str
+    eval_set: EvalSet
+    examples: ExampleScores  # after the calibrator, where it is applied
+    scores: dict[str, Score]  # of these
+    cost: dict[str, float] = field(default_factory=dict)  # seconds, parameters, ms_per_prediction, members
+    ensemble: Ensemble | None = None  # None: the predictions came in a file
+    posthoc: PostHoc | None = None  # calibrator, conformal rules and abstention rules, fitted on other examples
+    calibrated: bool = False  # whether the calibrator is applied
+    before: ExampleScores | None = None  # of examples that no post-hoc step was fitted on, before the calibrator
+    after: ExampleScores | None = None  # and after it, if there is one
+    subsets: Mapping[str, np.ndarray] = field(default_factory=dict)  # rows of `before` whose coverage is looked at
+    shift: ShiftResult | None = None
+    ood: tuple[OodResult, ...] = ()
+    groups: Mapping[str, list[GroupScores]] = field(default_factory=dict)  # column -> its groups
+    weights: Diagnosis | None = None  # of Gaussian weights
+
+    def __repr__(self) -> str:
+        return f"Evaluation({self.name!r} on {self.eval_set.name!r}: {self.examples.inputs} examples)"
+
+    @property
+    def task(self) -> Any:
+        return self.eval_set.task
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.eval_set.classes
+
+    @property
+    def draws(self) -> int:
+        """Predictions that each member makes for an input."""
+        return self.ensemble.recipe.weighs.draws if self.ensemble is not None else 1
+
+    @property
+    def predictions(self) -> int:
+        """Predictions for an input that can differ: members times draws."""
+        return len(self.examples.agreement)
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """How the ensemble came to be; empty for predictions from a file."""
+        return self.ensemble.manifest if self.ensemble is not None else {}
+
+    @property
+    def failures(self) -> dict[int, str]:
+        """Members that failed during training -> what happened to them."""
+        return {int(member): text for member, text in self.manifest.get("trouble", {}).items()}
+
+    @cached_property
+    def member_scores(self) -> list[dict[str, float]]:
+        """The scores of each member alone; means over its draws, if it makes several."""
+        return member_scores(self.examples, self.draws)
+
+    @cached_property
+    def confusion(self) -> np.ndarray:
+        """The number of examples (K, K) by true class (rows) and predicted class (columns)."""
+        return confusion_matrix(self.examples, len(self.classes))
+
+    @cached_property
+    def class_scores(self) -> tuple[ClassScores, ...]:
+        """Precision, recall and F1 of every class; empty for a regression."""
+        return class_scores(self.confusion, self.classes) if self.classes else ()
+
+    @cached_property
+    def class_uncertainty(self) -> tuple[ClassUncertainty, ...]:
+        """Aleatoric and epistemic uncertainty of every true class; empty for a regression."""
+        return uncertainty_by_class(self.examples, self.classes)
+
+    @cached_property
+    def coverage(self) -> list[SetCoverage]:
+        """Coverage of the conformal sets: every method on all examples, the primary one by subset, and under shift."""
+        if self.posthoc is None or self.before is None or not self.posthoc.conformal:
+            return []
+        groups = coverage_by_group(self.posthoc, self.before, self.subsets)
+        return [*set_coverage(self.posthoc, self.before, TEST), *groups, *self._coverage_under_shift()]
+
+    def _coverage_under_shift(self) -> list[SetCoverage]:
+        if self.shift is None or self.posthoc is None:
+            return []
+        rule, examples = self.posthoc.conformal[0], self.shift.examples
+        return [
+            SetCoverage(
+                rule.method,
+                rule.coverage,
+                f"corrupted, severity {severity}",
+                scores["set_coverage"],
+                scores.get("set_size", INFINITE),
+                examples,
+                rule.examples,
+                coverage_tail(scores["set_coverage"], examples, rule.examples, rule.coverage),
+            )
+            for severity, scores in self.shift.by_severity.items()
+            if "set_coverage" in scores
+        ]
+
+    @cached_property
+    def abstention(self) -> list[AbstentionResult]:
+        """What the abstention rules do."""
+        scores = self.after or self.before
+        return abstention_results(self.posthoc, scores) if self.posthoc is not None and scores is not None else []
+
+    def to_json(self) -> dict[str, Any]:
+        """The record that `metrics.json` holds; numbers that are not finite are None."""
+        eval_set = self.eval_set
+        record = {
+            "metrics": scores_json(self.scores),
+            "cost": self.cost,
+            "members": self.member_scores,
+            "failures": {str(member): text for member, text in self.failures.items()},
+            "data": {
+                "name": eval_set.name,
+                "task": eval_set.task,
+                "examples": self.examples.inputs,
+                "fingerprint": eval_set.fingerprint,
+            },
+            "classes": [each.to_json() for each in self.class_scores],
+            "confusion": self.confusion.tolist() if self.classes else None,
+            "calibration": self._calibration_json(),
+            "conformal": [each.to_json() for each in self.coverage],
+            "abstention": [each.to_json() for each in self.abstention],
+            "shift": self.shift.to_json() if self.shift is not None else None,
+            "ood": [each.to_json() for each in self.ood],
+            "groups": {name: [each.to_json() for each in found] for name, found in self.groups.items()},
+            "uncertainty": by_class_json(self.examples, self.classes),
+            "weights": self.weights.to_json() if self.weights is not None else None,
+        }
+        return finite({key: value for key, value in record.items() if value not in (None, [], {})})
+
+    def _calibration_json(self) -> dict[str, Any] | None:
+        if self.posthoc is None or self.posthoc.calibrator is None:
+            return None
+        views = {"before": self.before, "after": self.after}
+        return {
+            "calibrator": {"name": self.posthoc.calibrator.name, **to_json(self.posthoc.calibrator)},
+            "about": self.posthoc.calibrator.about,
+            "applied": self.calibrated,
+            **{key: scores_json(view.scores()) for key, view in views.items() if view is not None},
+        }
+
+
+def evaluate_ensemble(
+    ensemble: Ensemble,
+    data: Data | EvalSet,
+    name: str | None = None,
+    *,
+    shift: Shift = None,
+    ood: Ood = None,
+    progress: Progress = no_progress,
+) -> Evaluation:
+    """The evaluation of an ensemble on a data set's test split, or on any evaluation set.
+
+    `shift` adds scores under corruption: True for all corruptions that fit the inputs, some of their names, or a
+    `ShiftSuite`. `ood` adds out-of-distribution sets: prepared inputs by name, or sources that `open_data` takes.
+    An ensemble without post-hoc steps is scored as it is; what they would do is still found out, where there are
+    validation examples to fit them on.
+
+    >>> import murmuration as mm
+    >>> data = mm.open_data("two-moons")
+    >>> found = mm.evaluate(mm.fit("mlp", data, members=2, epochs=1), data)
+    >>> found.scores["accuracy"] > 0.5, found.cost["members"]
+    (True, 2)
+    """
+    eval_set = eval_set_of(data) if isinstance(data, Data) else data
+    suite, foreign = suite_of(shift, eval_set), ood_inputs(ood, eval_set)  # refused before anything is computed
+    posthoc = ensemble.posthoc or posthoc_for(ensemble, eval_set)
+    calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
+    found = score_predictions(predict_split(ensemble, eval_set.split), posthoc)
+    examples, scores = found.view(calibrated), found.view(calibrated).scores()
+    shifted = None
+    if suite is not None:
+        shifted = evaluate_shift(ensemble, eval_set, suite, posthoc=posthoc, calibrated=calibrated, progress=progress)
+    known = in_distribution(ensemble, eval_set) if foreign else None
+    return Evaluation(
+        name or ensemble.recipe.name,
+        eval_set,
+        examples,
+        scores,
+        cost_of(ensemble, eval_set.split.x),
+        ensemble,
+        posthoc,
+        calibrated,
+        found.uncalibrated if posthoc is not None else None,
+        found.calibrated,
+        rows_by_class(found.uncalibrated, eval_set.classes) if posthoc is not None else {},
+        shifted,
+        tuple(evaluate_ood(ensemble, known, key, x) for key, x in foreign.items()) if known is not None else (),
+        weights=diagnose(ensemble, eval_set.split.x),
+    )
+
+
+def suite_of(shift: Shift, eval_set: EvalSet) -> ShiftSuite | None:
+    """The suite of corruptions that `shift` asks for."""
+    if shift is None or shift is False or isinstance(shift, ShiftSuite):
+        return shift or None
+    if isinstance(shift, str):
+        raise Misuse(f"shift={shift!r}: expected True, a list of names, or a ShiftSuite")
+    return shift_suite(eval_set, None if shift is True else shift)
+
+
+def ood_inputs(ood: Ood, eval_set: EvalSet) -> dict[str, Tensor]:
+    """Prepared inputs of every out-of-distribution set by name."""
+    if ood is None or isinstance(ood, Mapping):
+        return dict(ood or {})
+    if isinstance(ood, str):
+        raise Misuse(f"ood={ood!r}: expected a list of sources, or inputs by name")
+    found: dict[str, Tensor] = {}
+    for source in ood:
+        name = source.name if isinstance(source, Data) else Path(str(source)).name or str(source)
+        if name in found:
+            raise Misuse(f"ood names '{name}' twice: give each set once")
+        found[name] = open_inputs(source, preparation=eval_set.preparation, adapt=True)
+    return found
+
+
+def posthoc_for(ensemble: Ensemble, eval_set: EvalSet) -> PostHoc | None:
+    """Post-hoc steps fitted on the evaluation set's validation examples, if there are enough of them."""
+    if eval_set.val is None or len(eval_set.val) < FEWEST:
+        return None
+    return ensemble.fit_posthoc(eval_set.val.x, eval_set.val.y).posthoc
+
+
+def member_scores(examples: ExampleScores, draws: int = 1) -> list[dict[str, float]]:
+    """The scores of each member alone, in the members' order: means over its draws, which are neighbours."""
+    columns = examples.columns
+    if len(examples.agreement) == 1 < len(columns["member_log_prob"]):  # draws of one prediction are no members
+        return []
+    table = {"nll": -columns["member_log_prob"].mean(-1)}  # each (S,)
+    if examples.task == "classification":
+        table = {"accuracy": columns["member_correct"].mean(-1), **table, "brier": columns["member_brier"].mean(-1)}
+    else:
+        table = {"rmse": np.sqrt(columns["member_squared_error"].mean(-1)), **table}
+    means = {name: values.reshape(-1, draws).mean(1) for name, values in table.items()}
+    return [{name: float(values[i]) for name, values in means.items()} for i in range(len(means["nll"]))]
