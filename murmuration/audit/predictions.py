@@ -148,10 +148,11 @@ def open_predictions(
         raise Misuse(f"'{place}' has the suffix '{place.suffix}': expected a file {', '.join(OPENERS)}")
     found = open_file(place)
     source = named_values(found)
-    if isinstance(found, Archive):
-        outputs_of, names = partial(archive_outputs, found), class_names(found) or ()
-    else:
-        outputs_of, names = partial(sheet_outputs, found), target_names(found.names)
+    with naming(place):
+        if isinstance(found, Archive):
+            outputs_of, names = partial(archive_outputs, found), class_names(found) or ()
+        else:
+            outputs_of, names = partial(sheet_outputs, found), target_names(found.names)
     other = source if labels is None else label_source(existing(labels))
     with naming(Path(labels or place)):
         targets = read_targets(other, label, names, alone=labels is not None)
