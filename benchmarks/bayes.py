@@ -27,8 +27,8 @@ from murmuration.fitting import fit
 from murmuration.likelihoods import Categorical
 from murmuration.memory import keep_freed_memory
 from murmuration.nets import build_net
-from murmuration.recipe import Plan, Recipe
-from murmuration.training import Job, begin
+from murmuration.recipe import Plan, Recipe, make_recipe
+from murmuration.training import TrainSpec, begin
 from murmuration.training.step import Batch, step
 from murmuration.weights.gaussian import distribution_names
 
@@ -55,12 +55,16 @@ def our_step(weights: str) -> Iterator[Callable[[], object]]:
     x, y = examples(2 * BATCH)
     data = open_data((x, y), task="classification")
     plan = Plan(members=1, batch_size=BATCH, engine="loop", schedule="constant")
-    job = Job(
-        lambda: build_net(NET, SHAPE, CLASSES), data, Categorical(CLASSES), Recipe(weights, weights=weights), plan
+    spec = TrainSpec(
+        lambda: build_net(NET, SHAPE, CLASSES),
+        data,
+        Categorical(CLASSES),
+        make_recipe(Recipe(weights), weights=weights),
+        plan,
     )
-    progress, method = begin(job), job.method()
+    progress, method = begin(spec), spec.step_config()
     batch = Batch(lambda _: (x[None, :BATCH], y[None, :BATCH]), 1e-3)
-    with assemble(engine("loop"), job.member(0)) as team:
+    with assemble(engine("loop"), spec.member(0)) as team:
         yield lambda: step(team, method, progress.state, batch)
 
 
@@ -85,7 +89,7 @@ def trained() -> Ensemble:
 
 def drawn_by_hand(ensemble: Ensemble, x: Tensor) -> Callable[[], Tensor]:
     """A loop over draws: weights are drawn, the network is called with them."""
-    group, weighs = ensemble.groups[0], ensemble.recipe.weighs
+    group, weighs = ensemble.groups[0], ensemble.recipe.weights
     own = {name: tensor[0] for name, tensor in group.population.own.items()}
     stds = {name: weighs.std(name, own) for name in distribution_names(own)}
     module = group.module.eval()

@@ -20,8 +20,8 @@ import torch
 
 import murmuration as mm
 from murmuration.data import Split
-from murmuration.provenance import versions
-from murmuration.runs import read_json, write_json
+from murmuration.files import read_json, write_json
+from murmuration.fitting import versions
 
 RESULTS = Path(__file__).parent / "results"
 RECIPES = (
@@ -62,7 +62,7 @@ def opened(source: str, setting: Setting) -> mm.Data:
 def measured(name: str, seed: int, data: mm.Data, setting: Setting) -> dict[str, Any]:
     """All numbers of one recipe and seed."""
     plan = mm.Plan(
-        members=setting.members, epochs=setting.epochs, batch_size=setting.batch_size, lr=setting.lr, optimiser="sgd"
+        members=setting.members, epochs=setting.epochs, batch_size=setting.batch_size, lr=setting.lr, optimizer="sgd"
     )
     start = time.perf_counter()
     ensemble = mm.fit(setting.net, data, recipe=name, seed=seed, plan=plan)

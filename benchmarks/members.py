@@ -31,8 +31,8 @@ from murmuration.engines import Engine, assemble
 from murmuration.likelihoods import Categorical
 from murmuration.memory import keep_freed_memory
 from murmuration.nets import build_net
-from murmuration.recipe import Plan, recipe
-from murmuration.training import Job, begin, choose_engine
+from murmuration.recipe import Plan, make_recipe
+from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.step import Batch, step
 
 MEMBERS, BATCH, CLASSES, SEED = 10, 128, 10, 0
@@ -65,23 +65,25 @@ def plain_step(net: str) -> Callable[[], None]:
     return all_members
 
 
-def job_for(net: str, engine: str, name: str = "deep-ensemble") -> Job:
+def spec_for(net: str, engine: str, name: str = "deep-ensemble") -> TrainSpec:
     x, y = inputs(net)
     data = open_data((x.repeat(2, 1, 1, 1), y.repeat(2)), task="classification")
-    plan = Plan(members=MEMBERS, batch_size=BATCH, engine=engine, batches="same", schedule="constant")
-    return Job(lambda: build_net(net, WORKLOADS[net], CLASSES), data, Categorical(CLASSES), recipe(name), plan)
+    plan = Plan(members=MEMBERS, batch_size=BATCH, engine=engine, batch_order="same", schedule="constant")
+    return TrainSpec(
+        lambda: build_net(net, WORKLOADS[net], CLASSES), data, Categorical(CLASSES), make_recipe(name), plan
+    )
 
 
 @contextmanager
 def engine_step(net: str, engine: str, name: str = "deep-ensemble") -> Iterator[tuple[Engine, Callable[[], None]]]:
     """One step of our own on the named engine."""
     x, y = inputs(net)
-    job = job_for(net, engine, name)
-    progress = begin(job)
-    chosen = choose_engine(job, progress).engine
+    spec = spec_for(net, engine, name)
+    progress = begin(spec)
+    chosen = choose_engine(spec, progress).engine
     batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, BATCH)), 1e-3)
-    with assemble(chosen, job.member(0)) as team:
-        yield chosen, lambda: step(team, job.method(), progress.state, batch)
+    with assemble(chosen, spec.member(0)) as team:
+        yield chosen, lambda: step(team, spec.step_config(), progress.state, batch)
 
 
 def serve_plain(net: str) -> None:
@@ -147,7 +149,7 @@ def measure(net: str, repeats: int) -> tuple[dict[str, object], float]:
 
 def embedded_record(net: str, median: dict[str, float], chosen: dict[str, Engine]) -> dict[str, object]:
     """What a BatchEnsemble costs beside ten single networks: time against their loop, numbers stored against one."""
-    stored = {name: begin(job_for(net, "loop", name)).state.population for name in ("deep-ensemble", EMBEDDED)}
+    stored = {name: begin(spec_for(net, "loop", name)).state.population for name in ("deep-ensemble", EMBEDDED)}
     single = stored["deep-ensemble"].parameters_per_member()
     return {
         "s": median[EMBEDDED],

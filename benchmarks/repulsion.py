@@ -23,53 +23,53 @@ from murmuration.engines import Engine, assemble
 from murmuration.likelihoods import Categorical
 from murmuration.memory import keep_freed_memory
 from murmuration.nets import build_net
-from murmuration.recipe import Plan, Recipe, recipe
-from murmuration.training import Job, begin, choose_engine
+from murmuration.recipe import Plan, Recipe, make_recipe
+from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.step import Batch, State, step
 
 MEMBERS, BATCH, CLASSES = 10, 128, 10
 WORKLOADS = {"mlp": (1, 8, 8), "small-cnn": (3, 32, 32), "medium-cnn": (3, 32, 32)}  # net -> shape of an input
 STEPS = {"mlp": 20, "small-cnn": 2, "medium-cnn": 1}  # steps a timing
-QUARTER = "input-gradients:lengthscales=pca,share=0.25"
+QUARTER = "input-gradients:lengthscales=pca,batch_fraction=0.25"
 
 
 def contenders(net: str) -> dict[str, Recipe]:
     """The recipes whose steps are timed."""
     own = {
-        "deep-ensemble": recipe("deep-ensemble"),
-        "forde-pca": recipe("forde-pca"),
+        "deep-ensemble": make_recipe("deep-ensemble"),
+        "forde-pca": make_recipe("forde-pca"),
         "quarter": Recipe("quarter", coupling=QUARTER),
     }
     others = ("forde-identity", "weight-rde", "function-rde", "feature-rde", "svgd") if net == "mlp" else ()
-    return {**own, **{name: recipe(name) for name in others}}
+    return {**own, **{name: make_recipe(name) for name in others}}
 
 
-def job_for(net: str, chosen: Recipe, engine: str) -> Job:
+def spec_for(net: str, chosen: Recipe, engine: str) -> TrainSpec:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2 * BATCH, *WORKLOADS[net], generator=generator)
     y = torch.randint(CLASSES, (2 * BATCH,), generator=generator)
-    plan = Plan(members=MEMBERS, batch_size=BATCH, engine=engine, batches="same", schedule="constant")
+    plan = Plan(members=MEMBERS, batch_size=BATCH, engine=engine, batch_order="same", schedule="constant")
     data = open_data((x, y), task="classification")
-    return Job(lambda: build_net(net, WORKLOADS[net], CLASSES), data, Categorical(CLASSES), chosen, plan)
+    return TrainSpec(lambda: build_net(net, WORKLOADS[net], CLASSES), data, Categorical(CLASSES), chosen, plan)
 
 
 @contextmanager
-def ready(job: Job, engine: Engine) -> Iterator[tuple[State, Callable[[], object]]]:
+def ready(spec: TrainSpec, engine: Engine) -> Iterator[tuple[State, Callable[[], object]]]:
     """One step of a recipe on an engine, and the state it changes."""
-    x, y = job.data.train.x[:BATCH], job.data.train.y[:BATCH]
-    progress, method = begin(job), job.method()
+    x, y = spec.data.train.x[:BATCH], spec.data.train.y[:BATCH]
+    progress, method = begin(spec), spec.step_config()
     batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, *y.shape)), 1e-3)
-    with assemble(engine, job.member(0)) as team:
+    with assemble(engine, spec.member(0)) as team:
         yield progress.state, lambda: step(team, method, progress.state, batch)
 
 
 def measure(net: str, repeats: int) -> dict[str, object]:
     """Medians of interleaved repeats and of ratios within them, all on the engine that suits the FoRDE step best."""
-    jobs = {name: job_for(net, chosen, "auto") for name, chosen in contenders(net).items()}
-    choice = choose_engine(jobs["forde-pca"], begin(jobs["forde-pca"]))
-    times: dict[str, list[float]] = {name: [] for name in jobs}
+    specs = {name: spec_for(net, chosen, "auto") for name, chosen in contenders(net).items()}
+    choice = choose_engine(specs["forde-pca"], begin(specs["forde-pca"]))
+    times: dict[str, list[float]] = {name: [] for name in specs}
     with ExitStack() as stack:
-        runners = {name: stack.enter_context(ready(job, choice.engine)) for name, job in jobs.items()}
+        runners = {name: stack.enter_context(ready(spec, choice.engine)) for name, spec in specs.items()}
         for _ in range(repeats):
             for name, (_, work) in runners.items():
                 times[name].append(seconds(work, STEPS[net]))

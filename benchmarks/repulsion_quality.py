@@ -21,19 +21,21 @@ import murmuration as mm
 from murmuration.data import Split, open_inputs
 from murmuration.data.shift import corruptions_for
 from murmuration.evaluation import ShiftSuite, eval_set_of, evaluate_ood, evaluate_shift, in_distribution
-from murmuration.provenance import versions
-from murmuration.recipe import recipe
-from murmuration.runs import read_json, write_json
+from murmuration.files import read_json, write_json
+from murmuration.fitting import versions
+from murmuration.recipe import make_recipe
 
 RESULTS = Path(__file__).parent / "results"
 STRONG = 0.1  # a weight of the repulsion beside the loss, about ten times the usual 1/B
-QUARTER = recipe("forde-pca", coupling="input-gradients:lengthscales=pca,share=0.25")  # a cheaper forde-pca
+QUARTER = make_recipe("forde-pca", coupling="input-gradients:lengthscales=pca,batch_fraction=0.25")
 METHODS: dict[str, str | mm.Recipe] = {
     **{name: name for name in ("deep-ensemble", "weight-rde", "function-rde", "feature-rde")},
     **{name: name for name in ("forde-identity", "forde-pca", "forde-tuned")},
     "forde-quarter": QUARTER,
     **{
-        f"forde-{scales}-strong": recipe("forde", coupling=f"input-gradients:lengthscales={scales},weight={STRONG}")
+        f"forde-{scales}-strong": make_recipe(
+            "forde", coupling=f"input-gradients:lengthscales={scales},weight={STRONG}"
+        )
         for scales in ("identity", "pca")
     },
 }
@@ -76,7 +78,7 @@ def opened(folder: str, setting: Setting) -> mm.Data:
 def measured(method: str, seed: int, data: mm.Data, setting: Setting, foreign: Any) -> dict[str, Any]:
     """All numbers of one method and seed."""
     start = time.perf_counter()
-    plan = mm.Plan(members=10, epochs=setting.epochs, batch_size=setting.batch_size, lr=setting.lr, batches="same")
+    plan = mm.Plan(members=10, epochs=setting.epochs, batch_size=setting.batch_size, lr=setting.lr, batch_order="same")
     ensemble = mm.fit(setting.net, data, recipe=METHODS[method], seed=seed, plan=plan)
     trained, eval_set = time.perf_counter() - start, eval_set_of(data)
     suite = ShiftSuite(tuple(corruptions_for(data.preparation)), setting.severities)

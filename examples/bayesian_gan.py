@@ -22,7 +22,7 @@ from PIL import Image
 from torch import Tensor
 
 import murmuration as mm
-from murmuration import runs
+from murmuration import files, runs
 from murmuration.applications.gan import training as adversarial
 from murmuration.applications.gan.metrics import frechet_distance, precision_recall
 from murmuration.applications.gan.networks import discriminator, generator
@@ -148,14 +148,14 @@ def write_sheet(path: Path, pictures: Tensor, preparation: ImagePreparation) -> 
         sheet[top : top + step - GAP, left : left + step - GAP] = picture[..., :3]  # grey is repeated
     image = Image.fromarray(sheet.numpy()).resize((len(sheet) * zoom,) * 2, Image.Resampling.NEAREST)
     path.parent.mkdir(exist_ok=True)
-    runs.write_whole(path, lambda temporary: image.save(temporary, format="PNG"))
+    files.write_whole(path, lambda temporary: image.save(temporary, format="PNG"))
 
 
 def save(out: Path, game: Game, settings: dict[str, Any], history: list[dict[str, float]]) -> None:
     """Where the game stands: tensors first, then the small file that names them, then the old ones go."""
     file = out / f"state-{len(history):05d}.safetensors"
-    runs.write_tensors(file, adversarial.tensors_of(game))
-    runs.write_json(out / STATE, {"settings": settings, "file": file.name, "history": history})
+    files.write_tensors(file, adversarial.tensors_of(game))
+    files.write_json(out / STATE, {"settings": settings, "file": file.name, "history": history})
     runs.write_history(out, history)
     for old in out.glob("state-*.safetensors"):
         if old != file:
@@ -164,19 +164,19 @@ def save(out: Path, game: Game, settings: dict[str, Any], history: list[dict[str
 
 def go_on(out: Path, game: Game, settings: dict[str, Any]) -> list[dict[str, float]]:
     """The history of the run in this folder, whose state the game takes; empty where there is none yet."""
-    runs.sweep(out)
+    runs.remove_partial_files(out)
     if not (out / STATE).exists():
         runs.require_free(out)
         out.mkdir(parents=True, exist_ok=True)
-        runs.write_json(out / STATE, {"settings": settings, "file": None, "history": []})
+        files.write_json(out / STATE, {"settings": settings, "file": None, "history": []})
         return []
-    found = runs.read_json(out / STATE)
+    found = files.read_json(out / STATE)
     for name, value in settings.items():
         before = found["settings"].get(name)
         if before != value:
             raise Misuse(f"{out} was begun with {name}={before}, now {value}: choose another --out, or as before")
     if found["file"] is not None:
-        adversarial.restore(game, runs.read_tensors(out / found["file"]))
+        adversarial.restore(game, files.read_tensors(out / found["file"]))
         print(f"{out}: goes on after epoch {len(found['history'])}")
     return found["history"]
 
@@ -231,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     told = opinions(game, {"real": unseen, "made": made, "negatives": -unseen, **foreign})
     likeness = {"made": exam.scores(made), "training": exam.scores(real[: len(made)])}
     summary = {"epochs": len(history), "likeness": likeness, "discriminator": told}
-    runs.write_json(out / "summary.json", summary)
+    files.write_json(out / "summary.json", summary)
     for title, rows in (("likeness to unseen pictures of the", likeness), ("the discriminator on", told)):
         for name, record in rows.items():
             print(f"{title} {name:9} {line(record)}")

@@ -14,8 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from murmuration.coupling import Repulsion, Space, SpaceInputs
     from murmuration.data import Data, Split, open_data
     from murmuration.data.shift import corrupt
+    from murmuration.dynamics import Dynamics, TrainTime, WeightPath
     from murmuration.ensemble import Ensemble
     from murmuration.errors import Failure, Misuse
     from murmuration.evaluation import EvalSet, Evaluation, ShiftSuite
@@ -25,15 +27,18 @@ if TYPE_CHECKING:
     from murmuration.metrics import ExampleScores, Measure, Score, add_measure, remove_measure, score, score_detection
     from murmuration.posthoc import PostHoc, PostHocConfig, fit_calibrator, fit_conformal, fit_conformal_by_group
     from murmuration.predictive import Predictive
-    from murmuration.recipe import Plan, Recipe
+    from murmuration.recipe import Plan, Recipe, make_recipe
     from murmuration.reports.bridge import report
     from murmuration.reports.evaluate import evaluate
+    from murmuration.sharing import Sharing
+    from murmuration.weights import WeightFamily
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Categorical",
     "Data",
+    "Dynamics",
     "Ensemble",
     "EvalSet",
     "Evaluation",
@@ -48,9 +53,16 @@ __all__ = [
     "PostHocConfig",
     "Predictive",
     "Recipe",
+    "Repulsion",
     "Score",
+    "Sharing",
     "ShiftSuite",
+    "Space",
+    "SpaceInputs",
     "Split",
+    "TrainTime",
+    "WeightFamily",
+    "WeightPath",
     "add_measure",
     "corrupt",
     "evaluate",
@@ -60,6 +72,7 @@ __all__ = [
     "fit_conformal_by_group",
     "keep_freed_memory",
     "load",
+    "make_recipe",
     "open_data",
     "remove_measure",
     "report",
@@ -69,8 +82,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "coupling": ("Repulsion", "Space", "SpaceInputs"),
     "data": ("Data", "Split", "open_data"),
     "data.shift": ("corrupt",),
+    "dynamics": ("Dynamics", "TrainTime", "WeightPath"),
     "ensemble": ("Ensemble",),
     "errors": ("Failure", "Misuse"),
     "evaluation": ("EvalSet", "Evaluation", "ShiftSuite"),
@@ -80,7 +95,9 @@ _HOMES = {
     "metrics": ("ExampleScores", "Measure", "Score", "add_measure", "remove_measure", "score", "score_detection"),
     "posthoc": ("PostHoc", "PostHocConfig", "fit_calibrator", "fit_conformal", "fit_conformal_by_group"),
     "predictive": ("Predictive",),
-    "recipe": ("Plan", "Recipe"),
+    "recipe": ("Plan", "Recipe", "make_recipe"),
+    "sharing": ("Sharing",),
+    "weights": ("WeightFamily",),
     "reports.bridge": ("report",),
     "reports.evaluate": ("evaluate",),
 }

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
+from murmuration.files import read_json, write_json
 from murmuration.likelihoods import Categorical, Gaussian, Likelihood
 from murmuration.population import Population, populate
 from murmuration.posthoc import PostHocConfig
@@ -20,7 +21,7 @@ from murmuration.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
 from murmuration.posthoc.serialization import to_json
 from murmuration.predictive import TASKS, Predictive
 from murmuration.recipe import Recipe
-from murmuration.runs import POSTHOC, create_run, read_json, save_members, write_json
+from murmuration.runs import POSTHOC, create_run, save_members
 from murmuration.weights import KernelTrace, NetworkWeights, NotDirect
 from murmuration.weights.family import OUT, effective_kernel
 
@@ -98,7 +99,7 @@ class Ensemble:
     @property
     def family(self) -> NetworkWeights:
         """The weight family of this network."""
-        return self.recipe.weighs.in_network(self.kernel_trace, bias_inside=self.recipe.shares.bias_inside)
+        return self.recipe.weights.in_network(self.kernel_trace, bias_inside=self.recipe.sharing.bias_inside)
 
     def predict(self, x: Tensor | np.ndarray, *, draws: int | None = None, calibrated: bool = True) -> Predictive:
         """The predictive distribution for inputs (N, ...): outputs (S, N, K).
@@ -107,7 +108,7 @@ class Ensemble:
         times draws. The calibrator, if there is one, is applied unless `calibrated` is False.
         """
         inputs = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x).float()
-        times = self.recipe.weighs.resolve_draws(draws)
+        times = self.recipe.weights.resolve_draws(draws)
         outputs = torch.cat([self._outputs(group, inputs, times) for group in self.groups]).cpu()
         made = Predictive(outputs, self.likelihood or Categorical(outputs.shape[-1]))
         return self.posthoc.calibrated(made) if self.posthoc is not None and calibrated else made

@@ -1,42 +1,60 @@
-"""From a network and data to an ensemble in one call; from a killed run to the ensemble it would have become."""
+"""fit, resume, load: from a network and data, or from a run directory, to an ensemble.
 
-from collections.abc import Iterator
-from dataclasses import replace
+`fit` opens the data, makes a `TrainSpec`, chooses an engine, creates the run directory and calls `run_training`, which
+trains, writes checkpoints, fits the post-hoc steps and completes the run. `resume` enters there with a checkpoint.
+"""
+
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from murmuration.carrying import CHECKPOINT_SECONDS, Desk, Show, carry_out, say_nothing
 from murmuration.data import Data, open_data
 from murmuration.engines import Engine
-from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc
+from murmuration.engines import engine as engine_named
+from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc, save_posthoc
 from murmuration.errors import Failure, Misuse
+from murmuration.files import read_json, read_tensors, write_json, write_tensors
 from murmuration.likelihoods import Likelihood, likelihood_for, likelihood_from_json
 from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.nets.narrow import narrowed
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
-from murmuration.population import Population, is_companion
-from murmuration.posthoc.fit import check_config
-from murmuration.provenance import describe
-from murmuration.recipe import Plan, Recipe, plan_from_json, recipe_from_json
-from murmuration.recipe import recipe as recipe_named
+from murmuration.population import Population, is_auxiliary
+from murmuration.posthoc.fit import FEWEST, check_config
+from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
 from murmuration.runs import (
     BACKBONE,
     create_run,
+    discard_run,
     load_checkpoint,
     load_members,
     read_history,
     read_run,
-    read_tensors,
+    remove_partial_files,
     require_free,
     save_checkpoint,
-    write_tensors,
+    save_members,
 )
-from murmuration.runs import sweep as sweep_up
-from murmuration.training import Job, begin, choose_engine
-from murmuration.training.frozen import at_work
+from murmuration.training import Progress, TrainSpec, begin, choose_engine, train
+from murmuration.training.head_only import head_only_spec, with_backbone
+from murmuration.training.loop import start_from
+from murmuration.training.tuning import best_candidate, score_candidates
+
+SWEEP = "sweep.json"  # scores of the candidates of a coupling space, in the run directory
+CHECKPOINT_SECONDS = 30.0  # a killed run loses at most about this much
+
+Show = Callable[[str, int, int, dict[str, Any] | None], None]  # message, steps done, steps in all, last epoch's record
+
+
+def show_nothing(message: str, done: int, total: int, record: dict[str, Any] | None) -> None:
+    """The default of `show`: no output."""
 
 
 def fit(
@@ -52,48 +70,59 @@ def fit(
     link: str | None = None,
     likelihood: Likelihood | None = None,
     out: str | Path | None = None,
-    show: Show = say_nothing,
+    show: Show = show_nothing,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Ensemble:
-    """An ensemble of `net` trained on `data` by a recipe.
+    """Train an ensemble of `net` on `data` by a recipe.
 
     `net` is a name, an `nn.Module` (an architecture: members get fresh weights) or a function that builds one; without
-    it, pictures get a small convolutional net and everything else a multilayer perceptron. `data` is anything
-    `open_data` takes. `plan` holds the other settings; members, epochs and seed go before it. Of numbers, the noise can
-    be given as `noise_std`; of classes, the `link` that makes probabilities of outputs: softmax or softplus; or the
-    whole `likelihood`. With `out`, the run is written there, survives being killed and can be resumed.
+    it, images get a small convolutional net and all other inputs a multilayer perceptron. `data` is anything
+    `open_data` takes. `recipe` is the name of a preset or a `Recipe`. `plan` holds the other settings; `members`,
+    `epochs` and `seed` take precedence over it. `noise_std` fixes the noise of a regression, `link` is softmax or
+    softplus for a classification, `likelihood` replaces both. With `out`, the run is written there, survives being
+    killed and can be resumed.
 
     >>> ensemble = fit("mlp", "two-moons", members=2, epochs=1)
     >>> ensemble.members
     2
     """
-    chosen = recipe_named(recipe)
-    settings = _settings(plan or Plan(), chosen, {"members": members, "epochs": epochs, "seed": seed})
+    chosen = make_recipe(recipe)
+    given: dict[str, Any] = {"members": members, "epochs": epochs, "seed": seed}
+    if members is not None and members < 1:
+        raise Misuse(f"members={members}: need a whole number, at least 1")
+    settings = replace(
+        plan or Plan(), **{name: value for name, value in given.items() if value is not None}
+    ).for_recipe(chosen)
     if out is not None:
         require_free(Path(out))
     opened = open_data(data)
     if settings.augment and len(opened.input_shape) != 3:
-        raise Misuse(f"augment={','.join(settings.augment)} changes pictures, and {opened.name} has none: leave it out")
+        raise Misuse(f"augment={','.join(settings.augment)} is for images, and {opened.name} has none: leave it out")
     if settings.posthoc is not None:
         check_config(settings.posthoc, opened.task)
-    job, source = job_for(net, opened, chosen, settings, noise_std=noise_std, link=link, likelihood=likelihood)
-    work = at_work(job)
-    work = replace(work, gamma=work.measured_gamma())
-    progress = begin(work)
-    choice = choose_engine(work, progress)
+    whole, source = make_spec(net, opened, chosen, settings, noise_std=noise_std, link=link, likelihood=likelihood)
+    spec = head_only_spec(whole)
+    spec = replace(spec, gamma=spec.measure_gamma())
+    progress = begin(spec)
+    choice = choose_engine(spec, progress)
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
+    if copies := spec.dynamics.copies(spec.end):
+        size = sum(t.numel() * t.element_size() for t in progress.state.population.to_tensors().values())
+        text = f"dynamics {chosen.text('dynamics')}: up to {copies} copies of the weights"
+        show(f"{text}, {copies * size / 1e6:.3g} MB", 0, 0, None)
     if choice.engine.workers > 1:
         suggest_keeping_freed_memory()
-    manifest = {**describe(job, source, choice.engine, choice.reason), "gamma": work.gamma}
-    made = create_run(Path(out), manifest) if out is not None else None
-    if out is not None and job.backbone is not None:
-        write_tensors(Path(out) / BACKBONE, job.backbone.state_dict())
-    if out is not None and job.around:  # what is trained already is not looked for again
+    manifest = {**describe(whole, source, choice.engine, choice.reason), "gamma": spec.gamma}
+    created = create_run(Path(out), manifest) if out is not None else None
+    if out is not None and whole.backbone is not None:
+        write_tensors(Path(out) / BACKBONE, whole.backbone.state_dict())
+    if out is not None and whole.init_from:  # a resumed run begins with the same weights without reading them again
         save_checkpoint(Path(out), progress)
-    return carry_out(job, work, choice.engine, progress, manifest, Desk(out, show, checkpoint_seconds, made))
+    callback = ProgressCallback(out, show, checkpoint_seconds, created)
+    return run_training(whole, spec, choice.engine, progress, manifest, callback)
 
 
-def job_for(
+def make_spec(
     net: Net | None,
     data: Data,
     recipe: Recipe,
@@ -102,18 +131,19 @@ def job_for(
     noise_std: float | None = None,
     link: str | None = None,
     likelihood: Likelihood | None = None,
-) -> tuple[Job, NetSource]:
-    """The job of training a network on data by a recipe, and where its networks come from."""
+) -> tuple[TrainSpec, NetSource]:
+    """The specification of training a network on data by a recipe, and the source of its networks."""
     if likelihood is None:
         likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std, link)
     elif noise_std is not None or link is not None:
         raise Misuse("likelihood= and noise_std= or link=: give the likelihood alone, with its own settings")
     if likelihood.task != data.task:
         raise Misuse(f"a likelihood of {likelihood.task} for data of {data.task}: give one that fits the targets")
-    source = _source(net or default_net(data), data, likelihood)
-    weights, body = recipe.weighs, next(trained(recipe.shares.frozen, "backbone:frozen", net, source), None)
-    around = trained(weights.init_from, "moped:init_from", net, source)
-    return Job(source.build, data, likelihood, recipe, plan, backbone=body, around=tuple(around)), source
+    source = net_source(net or default_net(data), data.input_shape, likelihood.width)
+    _check_outputs(source, data, likelihood)
+    backbone = next(trained_networks(recipe.sharing.frozen, "backbone:frozen", net, source), None)
+    init_from = tuple(trained_networks(recipe.weights.init_from, "moped:init_from", net, source))
+    return TrainSpec(source.build, data, likelihood, recipe, plan, backbone=backbone, init_from=init_from), source
 
 
 def resume(
@@ -121,36 +151,43 @@ def resume(
     *,
     net: Net | None = None,
     data: Any = None,
-    show: Show = say_nothing,
+    recipe: Recipe | None = None,
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+    show: Show = show_nothing,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Ensemble:
     """Continue a killed run; the ensemble is the one the undisturbed run would have left, bit for bit.
 
-    A run on a network or tensors of the caller's own needs them again as `net` and `data`.
+    A run on a network, data, recipe objects or an optimizer of the caller's own needs them again.
     """
     path = Path(path)
     manifest = read_run(path)
     if manifest["status"] == "complete":
-        return load(path, net=net)
-    sweep_up(path)
+        return load(path, net=net, recipe=recipe)
+    remove_partial_files(path)
     opened = reopen(manifest, data)
     likelihood, source = likelihood_from_json(manifest["likelihood"]), source_again(manifest, net)
-    _check(source, opened, likelihood)
-    chosen, plan = recipe_from_json(manifest["recipe"]), plan_from_json(manifest["plan"])
-    kept = read_tensors(path / BACKBONE) if chosen.shares.frozen else None
-    body = None if kept is None else filled(source.build(), kept, path / BACKBONE)
-    job = Job(source.build, opened, likelihood, chosen, plan, backbone=body)
-    work = replace(at_work(job), gamma=manifest.get("gamma"))
+    _check_outputs(source, opened, likelihood)
+    chosen, plan = recipe_from_json(manifest["recipe"], recipe), plan_from_json(manifest["plan"], optimizer)
+    stored = read_tensors(path / BACKBONE) if chosen.sharing.frozen else None
+    backbone = None if stored is None else with_tensors(source.build(), stored, path / BACKBONE)
+    whole = TrainSpec(source.build, opened, likelihood, chosen, plan, backbone=backbone)
+    spec = replace(head_only_spec(whole), gamma=manifest.get("gamma"))
     progress = load_checkpoint(path)
-    if progress is None and (chosen.weighs.init_from or "pruning" in manifest):
+    if progress is None and (chosen.weights.init_from or "pruning" in manifest):
         raise Failure(f"{path} was killed before its first weights were written: remove it and begin anew")
     engine = engine_from(manifest)
     show(f"engine {engine.name}: as before", 0, 0, None)
-    return carry_out(job, work, engine, progress or begin(work), manifest, Desk(path, show, checkpoint_seconds))
+    callback = ProgressCallback(path, show, checkpoint_seconds)
+    return run_training(whole, spec, engine, progress or begin(spec), manifest, callback)
 
 
-def load(path: str | Path, *, net: Net | None = None, guarded: bool = True) -> Ensemble:
-    """The ensemble of a finished run; one of a network of the caller's own needs that `net`, for its structure."""
+def load(path: str | Path, *, net: Net | None = None, recipe: Recipe | None = None, posthoc: bool = True) -> Ensemble:
+    """The ensemble of a finished run.
+
+    One with a network of the caller's own needs that `net`, for its structure, and one with recipe objects of the
+    caller's own that `recipe`. Without `posthoc` the calibrator, conformal sets and abstention rules are left out.
+    """
     population, manifest = load_members(Path(path))
     likelihood = likelihood_from_json(manifest["likelihood"])
     module = source_again(manifest, net).build()
@@ -159,26 +196,151 @@ def load(path: str | Path, *, net: Net | None = None, guarded: bool = True) -> E
         (MemberGroup(module, population),),
         likelihood,
         engine_from(manifest),
-        recipe_from_json(manifest["recipe"]),
+        recipe_from_json(manifest["recipe"], recipe),
         {key: value for key, value in manifest.items() if key not in ("format", "status")},
         read_history(Path(path)),
-        load_posthoc(Path(path)) if guarded else None,
+        load_posthoc(Path(path)) if posthoc else None,
     )
 
 
-def trained(what: bool | str, setting: str, net: Net | None, source: NetSource) -> Iterator[nn.Module]:
-    """The trained networks that a setting asks for: none, the one given (`yes`), or the members of a run."""
+@dataclass
+class ProgressCallback:
+    """Shows the progress of a run and writes its checkpoints."""
+
+    out: str | Path | None
+    show: Show
+    checkpoint_seconds: float
+    created: Path | None = None  # the topmost directory that was created for the run
+    total: int = 0
+    saved: float = 0.0
+
+    def after_step(self, progress: Progress) -> None:
+        self.show("", progress.state.step, self.total, None)
+        self._save_if_due(progress)
+
+    def after_epoch(self, progress: Progress) -> None:
+        self.show("", progress.state.step, self.total, progress.history[-1])
+        self._save_if_due(progress)
+
+    def _save_if_due(self, progress: Progress) -> None:
+        if self.out is not None and time.monotonic() - self.saved >= self.checkpoint_seconds:
+            save_checkpoint(Path(self.out), progress)
+            self.saved = time.monotonic()
+
+
+def run_training(
+    whole: TrainSpec,
+    spec: TrainSpec,
+    engine: Engine,
+    progress: Progress,
+    manifest: dict[str, Any],
+    callback: ProgressCallback,
+) -> Ensemble:
+    """Train and complete a run. `spec` is what is trained: `whole`, or its heads alone on a frozen backbone."""
+    callback.total = spec.end.step
+    spec, tuning = tune_coupling(spec, engine, callback)
+    callback.saved = time.monotonic()
+    population = with_backbone(train(spec, engine, progress, callback), whole.backbone)
+    if population.members == 0:
+        reason = next(iter(progress.state.diverged.values())).reason
+        raise Failure(f"no member could be trained ({reason}): lower the learning rate")
+    diverged = {str(member): str(found) for member, found in progress.state.diverged.items()}
+    complete = {**manifest, **tuning, "seconds": progress.seconds, "diverged": diverged}
+    if spec.coupling is not None:
+        complete["coupling_seconds"] = dict(progress.state.seconds)
+    if whole.backbone is not None:  # heads may have been stacked in a way that whole networks cannot
+        engine = engine_named("threads")
+        complete["engine"] = {**manifest["engine"], **asdict(engine)}
+    group = MemberGroup(whole.member(0), population)
+    plain = Ensemble((group,), whole.likelihood, engine, whole.recipe, complete, progress.history)
+    ensemble = with_posthoc(plain, whole, callback.show)
+    if callback.out is not None:
+        try:
+            save_posthoc(Path(callback.out), ensemble.posthoc)
+            save_members(Path(callback.out), population, complete, progress.history)
+        except Failure:  # a full disk, say: a run that cannot be continued is not left behind
+            discard_run(Path(callback.out), callback.created or Path(callback.out))
+            raise
+    return ensemble
+
+
+def train_members(
+    spec: TrainSpec,
+    source: NetSource,
+    engine: Engine,
+    population: Population,
+    out: str | Path,
+    *,
+    extra: dict[str, Any] | None = None,
+    files: dict[str, Any] | None = None,
+    show: Show = show_nothing,
+) -> Ensemble:
+    """Train these members further, as a run of its own in `out`; `resume` continues it.
+
+    `extra` joins the run's manifest, `files` are written into its directory as JSON before training.
+    """
+    path = Path(out)
+    manifest = {**describe(spec, source, engine, "as before"), "gamma": spec.gamma, **(extra or {})}
+    created = create_run(path, manifest)
+    for name, record in (files or {}).items():
+        write_json(path / name, record)
+    progress = start_from(spec, population.map(lambda tensor: tensor.to(spec.plan.device)))
+    save_checkpoint(path, progress)
+    callback = ProgressCallback(path, show, CHECKPOINT_SECONDS, created)
+    return run_training(spec, spec, engine, progress, manifest, callback)
+
+
+def tune_coupling(spec: TrainSpec, engine: Engine, callback: ProgressCallback) -> tuple[TrainSpec, dict[str, Any]]:
+    """The specification with the coupling space that validation chooses among candidates, and the record of the choice.
+
+    The scores of a killed run are read from its directory.
+    """
+    chosen = spec.recipe.coupling
+    candidates = {} if chosen is None or spec.plan.members == 1 else chosen.space.candidates()
+    if chosen is None or not candidates:
+        return spec, {}
+    file = Path(callback.out) / SWEEP if callback.out is not None else None
+    done = read_json(file) if file is not None and file.exists() else {}
+
+    def save(scores: dict[str, float]) -> None:
+        if file is not None:
+            write_json(file, scores)
+
+    scores = score_candidates(spec, engine, candidates, done, save, lambda text: callback.show(text, 0, 0, None))
+    best = best_candidate(scores)
+    callback.show(f"{best} has the lowest NLL on corrupted validation examples", 0, 0, None)
+    coupling = replace(chosen, space=candidates[best])
+    return replace(spec, recipe=replace(spec.recipe, coupling=coupling)), {"sweep": scores, "chosen": best}
+
+
+def with_posthoc(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
+    """The ensemble with the post-hoc steps that the plan asks for, if there are examples to fit them on."""
+    val, config = spec.data.val, spec.plan.posthoc
+    if config is None:
+        return ensemble
+    if len(val) < FEWEST:
+        show(f"no post-hoc steps: {len(val)} validation examples, and they take {FEWEST}", 0, 0, None)
+        return ensemble
+    try:
+        return ensemble.fit_posthoc(val.x, val.y, config)
+    except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
+        show(f"no post-hoc steps: {error}", 0, 0, None)
+        return ensemble
+
+
+def trained_networks(what: bool | str, setting: str, net: Net | None, source: NetSource) -> Iterator[nn.Module]:
+    """The trained networks that a setting asks for: none, the one given (True), or the members of a run."""
     if what is True:
         if not isinstance(net, nn.Module):
             name = setting.partition(":")[2]
             raise Misuse(f"{name}=yes needs a trained net: give an nn.Module, or a run's directory as {setting}=runs/x")
-        yield filled(source.build(), net.state_dict(), "the net")
+        yield with_tensors(source.build(), net.state_dict(), "the net")
     elif what:
-        run = load(what, net=None if isinstance(net, str) else net, guarded=False)
-        yield from (filled(source.build(), run.member(i).state_dict(), what) for i in range(run.members))
+        run = load(str(what), net=None if isinstance(net, str) else net, posthoc=False)
+        yield from (with_tensors(source.build(), run.member(i).state_dict(), what) for i in range(run.members))
 
 
-def filled(module: nn.Module, tensors: dict[str, torch.Tensor], whose: str | Path) -> nn.Module:
+def with_tensors(module: nn.Module, tensors: dict[str, torch.Tensor], whose: str | Path) -> nn.Module:
     """The module with these tensors, refused if they belong to another architecture."""
     try:
         module.load_state_dict(tensors)
@@ -190,6 +352,55 @@ def filled(module: nn.Module, tensors: dict[str, torch.Tensor], whose: str | Pat
 def default_net(data: Data) -> str:
     """The network for inputs of this shape when none is asked for."""
     return "small-cnn" if len(data.input_shape) == 3 else "mlp"
+
+
+def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) -> dict[str, Any]:
+    """The manifest of a run: all that is needed to understand it, repeat it and continue it."""
+    data = spec.data
+    return {
+        "recipe": spec.recipe.to_json(),
+        "plan": spec.plan.to_json(),
+        "net": source.record,
+        "input_shape": list(data.input_shape),
+        "likelihood": spec.likelihood.to_json(),
+        **({"kernels": spec.trace.to_json()} if spec.recipe.needs_kernels else {}),
+        "data": {
+            "name": data.name,
+            "source": data.source,
+            "task": data.task,
+            "fingerprint": data.fingerprint,
+            "classes": list(data.classes),
+            "features": list(data.feature_names),
+            "examples": {part: len(getattr(data, part)) for part in ("train", "val", "test")},
+            "preparation": data.preparation.to_json(),
+        },
+        "engine": {
+            "name": engine.name,
+            "workers": engine.workers,
+            "stacked": engine.stacked,
+            "direct": engine.direct,
+            "reason": reason,
+            "torch_threads": torch.get_num_threads(),
+        },
+        "versions": versions(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of the software that the numbers depend on."""
+    import numpy
+
+    import murmuration
+
+    return {
+        "murmuration": murmuration.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def reopen(manifest: dict[str, Any], data: Any = None) -> Data:
@@ -204,34 +415,16 @@ def reopen(manifest: dict[str, Any], data: Any = None) -> Data:
 
 
 def engine_from(manifest: dict[str, Any]) -> Engine:
+    """The engine that a manifest names."""
     return Engine(**{key: manifest["engine"][key] for key in ("name", "workers", "stacked", "direct")})
 
 
-def _settings(plan: Plan, recipe: Recipe, given: dict[str, int | None]) -> Plan:
-    changed: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    settings = replace(plan, **changed)
-    settings = settings if recipe.members is None else replace(settings, members=recipe.members)
-    repulsion = recipe.repulsion
-    if repulsion is not None and repulsion.same_examples and settings.members > 1:
-        return replace(settings, batches="same")  # what members show can be compared on the same examples only
-    return settings
-
-
-def _source(net: Net, data: Data, likelihood: Likelihood) -> NetSource:
-    source = net_source(net, data.input_shape, likelihood.width)
-    _check(source, data, likelihood)
-    return source
-
-
-def _check(source: NetSource, data: Data, likelihood: Likelihood) -> None:
-    with torch.random.fork_rng(devices=[]):
-        check_outputs(source.build(), data.train.x[:2], likelihood.width)
-
-
 def source_again(manifest: dict[str, Any], net: Net | None = None) -> NetSource:
-    """Where the networks of a run come from, as narrow as its members are; `net` is the caller's own, if it is one."""
+    """The source of a run's networks, with the widths of its members; `net` is the caller's own, if it is one."""
+    if net is None and "name" not in manifest["net"]:
+        raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=")
     width = likelihood_from_json(manifest["likelihood"]).width
-    source = net_source(_net_again(manifest, net), tuple(manifest["input_shape"]), width)
+    source = net_source(net if net is not None else manifest["net"]["name"], tuple(manifest["input_shape"]), width)
     widths = manifest["net"].get("widths")
     return source if widths is None else narrow_source(source, widths)
 
@@ -241,19 +434,15 @@ def narrow_source(source: NetSource, widths: dict[str, Any]) -> NetSource:
     return NetSource(lambda: narrowed(source.build(), widths), {**source.record, "widths": widths})
 
 
-def _net_again(manifest: dict[str, Any], net: Net | None) -> Net:
-    if net is not None:
-        return net
-    if "name" not in manifest["net"]:
-        raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=")
-    name: str = manifest["net"]["name"]
-    return name
+def _check_outputs(source: NetSource, data: Data, likelihood: Likelihood) -> None:
+    with torch.random.fork_rng(devices=[]):
+        check_outputs(source.build(), data.train.x[:2], likelihood.width)
 
 
-def _require_same_tensors(module: torch.nn.Module, population: Population, path: Path) -> None:
+def _require_same_tensors(module: nn.Module, population: Population, path: Path) -> None:
     shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
-    stored = {name: tuple(tensor.shape[1:]) for name, tensor in population.own.items() if not is_companion(name)}
-    stored |= {name: tuple(tensor.shape) for name, tensor in population.shared.items() if not is_companion(name)}
+    stored = {name: tuple(tensor.shape[1:]) for name, tensor in population.own.items() if not is_auxiliary(name)}
+    stored |= {name: tuple(tensor.shape) for name, tensor in population.shared.items() if not is_auxiliary(name)}
     if shapes != stored:
         differing = sorted(set(shapes.items()) ^ set(stored.items()))[0]
         raise Misuse(

@@ -48,6 +48,23 @@ class Population:
         )
         return Population(self.members, own, shared, buffers)
 
+    def with_own_copies(self) -> "Population":
+        """The same members with a copy of every shared tensor each; itself if nothing is shared."""
+        if not self.shared:
+            return self
+        copies = {name: t.expand(self.members, *t.shape).clone() for name, t in self.shared.items()}
+        return Population(self.members, {**self.own, **copies}, {}, self.buffers)
+
+    @staticmethod
+    def concatenate(populations: "list[Population]") -> "Population":
+        """All members of several populations in one; they must not share tensors."""
+        if any(population.shared for population in populations):
+            raise Misuse("populations with shared tensors cannot be joined: give members copies of their own first")
+        first = populations[0]
+        own = {name: torch.cat([p.own[name] for p in populations]) for name in first.own}
+        buffers = {name: torch.cat([p.buffers[name] for p in populations]) for name in first.buffers}
+        return Population(sum(p.members for p in populations), own, {}, buffers)
+
     def copy_members(self, source: "Population", members: Tensor) -> None:
         """Overwrite the own tensors of the members at these indices by the source's."""
         for mine, theirs in ((self.own, source.own), (self.buffers, source.buffers)):
@@ -80,10 +97,10 @@ def rows_of(named: Named, members: slice | int) -> Named:
     return {name: tensor[members] for name, tensor in named.items()}
 
 
-def is_companion(name: str) -> bool:
+def is_auxiliary(name: str) -> bool:
     """Whether a tensor is not a network's own, but stands beside one that is: a factor, a spread.
 
-    >>> is_companion("head.weight:in"), is_companion("head.weight")
+    >>> is_auxiliary("head.weight:in"), is_auxiliary("head.weight")
     (True, False)
     """
     return ":" in name
@@ -102,16 +119,16 @@ def keep_zeros(parameters: Named, buffers: Named, members: slice | int) -> None:
             parameters[name.removesuffix(KEPT)].masked_fill_(~mask[members], 0)
 
 
-def population_from_tensors(tensors: Mapping[str, Tensor]) -> Population:
-    """The population whose `to_tensors` this is; tensors of other kinds are left aside."""
+def population_from_tensors(tensors: Mapping[str, Tensor], members: int | None = None) -> Population:
+    """The population whose `to_tensors` this is; `members` is its number if it is known otherwise."""
     found: dict[str, Named] = {kind: {} for kind in KINDS}
     for key, tensor in tensors.items():
         kind, _, name = key.partition("/")
         if kind in found:
             found[kind][name] = tensor
     counts = {len(tensor) for kind in ("own", "buffers") for tensor in found[kind].values()}
-    if not counts and found["shared"]:
-        counts = {1}  # one member that shares everything, with nobody
+    if not counts:
+        counts = {members or 1}  # nothing but shared tensors
     if len(counts) != 1:
         raise Failure(f"stored members disagree on their number: {sorted(counts)}; the file is damaged")
     return Population(counts.pop(), **found)
@@ -161,16 +178,3 @@ def _seat(module: nn.Module, population: Population, index: int) -> None:
                     f"{tuple(mine[name].shape[1:])}: all members need one architecture"
                 )
             mine[name][index] = tensor.detach()
-
-
-def concatenate(populations: list[Population]) -> Population:
-    """All members of several populations in one; shared tensors are taken from the last.
-
-    Kept points of a path become the draws of an ensemble this way, so they must not share tensors that moved.
-    """
-    first = populations[0]
-    if len(populations) > 1 and first.shared:
-        raise Misuse("points of a path with shared tensors cannot be stacked: their shared tensors differ")
-    own = {name: torch.cat([p.own[name] for p in populations]) for name in first.own}
-    buffers = {name: torch.cat([p.buffers[name] for p in populations]) for name in first.buffers}
-    return Population(sum(p.members for p in populations), own, first.shared, buffers)

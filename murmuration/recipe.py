@@ -1,220 +1,319 @@
-"""A recipe is one answer to each of the four questions; a plan says how it is carried out.
+"""A recipe is one answer to each of the four questions; a plan holds the settings of a training run.
 
 Named methods are presets. Because the questions are independent, any answer of a preset can be replaced.
 """
 
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 import torch
 
-from murmuration.coupling import COUPLINGS, Repulsion, coupling_named
+from murmuration.coupling import COUPLINGS, Repulsion
 from murmuration.data import AUGMENTATIONS
-from murmuration.dynamics import DYNAMICS, Ivon, dynamics_named, learning_rate_factor, make_optimiser
-from murmuration.dynamics.optimisers import Decay, Optimiser
-from murmuration.dynamics.schedules import Moment
+from murmuration.dynamics import DYNAMICS, Dynamics, Optimizer, TorchOptimizer, TrainTime, learning_rate_factor
+from murmuration.dynamics.optimizer import Decay, make_optimizer
 from murmuration.errors import Misuse, unknown
 from murmuration.posthoc.config import PostHocConfig
-from murmuration.recipe_text import parse
+from murmuration.recipe_text import OBJECT, Answer, format_text, parse
 from murmuration.sharing import SHARING, Sharing
 from murmuration.weights import WEIGHTS, WeightFamily
 
-ANSWERS: dict[str, dict[str, Any]] = {
+QUESTIONS: dict[str, dict[str, Any]] = {
     "sharing": SHARING,
     "weights": WEIGHTS,
     "coupling": COUPLINGS,
     "dynamics": DYNAMICS,
 }
-BATCHES = ("own", "same", "split")
+BATCH_ORDERS = ("own", "same", "split")
 ENGINES = ("auto", "loop", "stacked", "threads", "threads-stacked")
+MEMBERS = 5  # of an ensemble, where neither the caller nor the recipe says how many
+
+OWN, POINT = SHARING["own"].value, WEIGHTS["point"].value
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One answer to each question.
+    """One answer to each question, as objects; `make_recipe` reads them from text.
 
-    >>> print(recipe("deep-ensemble"))
-    deep-ensemble: sharing own, weights point, coupling none, dynamics optimiser
+    >>> print(make_recipe("deep-ensemble"))
+    deep-ensemble: sharing own, weights point, coupling none, dynamics optimizer
     """
 
-    name: str
-    sharing: str = "own"
-    weights: str = "point"
-    coupling: str = "none"
-    dynamics: str = "optimiser"
-    members: int | None = None  # a fixed number of members, where the method has one
+    name: str = "custom"
+    sharing: Sharing = OWN
+    weights: WeightFamily = POINT
+    coupling: Repulsion | None = None
+    dynamics: Dynamics = field(default_factory=Dynamics)
+    members: int | None = None  # the number of members unless the caller gives one
+    fixed_members: bool = False  # whether another number is refused
 
     def __post_init__(self) -> None:
-        coupling_named(self.coupling)
-        self.weighs.check_dynamics(self.ivon or Optimiser("sgd"))
-        if self.shares.what == "all" and not (self.weighs.stochastic or self.weighs.separates_members):
-            raise Misuse(f"sharing {self.sharing} with weights point: members would be equal for ever; write masks")
+        kinds = {"sharing": Sharing, "weights": WeightFamily, "dynamics": Dynamics}
+        for question, kind in kinds.items():
+            got = getattr(self, question)
+            if not isinstance(got, kind):
+                raise Misuse(f"{question}={got!r}: need a {kind.__name__}; for text use make_recipe({question}='...')")
+        if self.coupling is not None and not isinstance(self.coupling, Repulsion):
+            raise Misuse(
+                f"coupling={self.coupling!r}: need a Repulsion or None; for text use make_recipe(coupling='...')"
+            )
+        self.weights.check_dynamics(self.dynamics)
+        if self.sharing.what == "all" and not (self.weights.stochastic or self.weights.separates_members):
+            raise Misuse(
+                f"sharing {self.text('sharing')} with weights {self.text('weights')}: members would stay equal; write"
+                " weights masks"
+            )
 
     def __str__(self) -> str:
         return f"{self.name}: " + ", ".join(f"{question} {answer}" for question, answer in self.answers().items())
 
-    @property
-    def shares(self) -> Sharing:
-        """What members share, spelled out."""
-        return parse(self.sharing, "sharing", SHARING)
+    def text(self, question: str) -> str:
+        """The answer to one question as text."""
+        return format_text(getattr(self, question), QUESTIONS[question])
 
-    @property
-    def weighs(self) -> WeightFamily:
-        """What a weight is, spelled out."""
-        return parse(self.weights, "weights", WEIGHTS)
-
-    @property
-    def ivon(self) -> Ivon | None:
-        """What moves distributions, if it is not the optimiser, spelled out."""
-        return dynamics_named(self.dynamics)
+    def answers(self) -> dict[str, str]:
+        """The four answers as text."""
+        return {question: self.text(question) for question in QUESTIONS}
 
     @property
     def needs_kernels(self) -> bool:
         """Whether it matters which parameters of a network are kernels."""
-        return self.shares.needs_kernels or self.weighs.needs_kernels
-
-    @property
-    def repulsion(self) -> Repulsion | None:
-        """What members say to each other, spelled out."""
-        return coupling_named(self.coupling)
-
-    def answers(self) -> dict[str, str]:
-        return {question: getattr(self, question) for question in ANSWERS}
+        return self.sharing.needs_kernels or self.weights.needs_kernels
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {"name": self.name, **self.answers(), "members": self.members, "fixed_members": self.fixed_members}
 
 
-PRESETS = {
-    "single": (Recipe("single", members=1), "one network, as most people train it"),
-    "deep-ensemble": (Recipe("deep-ensemble"), "M networks from M initialisations (Lakshminarayanan et al. 2017)"),
-    "weight-rde": (Recipe("weight-rde", coupling="weights"), "weights repel each other (D'Angelo and Fortuin 2021)"),
-    "function-rde": (
-        Recipe("function-rde", coupling="outputs"),
-        "outputs repel each other (D'Angelo and Fortuin 2021)",
-    ),
-    "feature-rde": (
-        Recipe("feature-rde", sharing="head", coupling="features"),
-        "features repel each other under one shared head (Yashima et al. 2022)",
-    ),
-    "svgd": (Recipe("svgd", coupling="weights:estimator=svgd"), "Stein variational gradient descent on weights"),
-    "forde": (
-        Recipe("forde", coupling="input-gradients:lengthscales=pca"),
-        "input gradients repel each other, most along directions in which inputs vary (Trinh et al. 2024)",
-    ),
-    "forde-identity": (Recipe("forde-identity", coupling="input-gradients"), "the same, in all directions alike"),
-    "forde-pca": (Recipe("forde-pca", coupling="input-gradients:lengthscales=pca"), "forde by its full name"),
-    "forde-tuned": (
-        Recipe("forde-tuned", coupling="input-gradients:lengthscales=tuned"),
-        "between the two, chosen on corrupted validation examples",
-    ),
-    "batch-ensemble": (
-        Recipe("batch-ensemble", sharing="rank-one"),
-        "one network, M members by scaling its channels; they learn together (Wen et al. 2020)",
-    ),
-    "batch-ensemble-independent": (
-        Recipe("batch-ensemble-independent", sharing="rank-one:init=rademacher,gamma=M"),
-        "the same with random signs: members learn as if they were alone (Velikanov et al. 2022)",
-    ),
-    "mask-ensemble": (
-        Recipe("mask-ensemble", sharing="all", weights="masks"),
-        "one network, M members that each use a fixed part of it",
-    ),
-    "mc-dropout": (
-        Recipe("mc-dropout", weights="dropout", members=1),
-        "one network whose dropout stays on when it predicts (Gal and Ghahramani 2016)",
-    ),
-    "bayes": (
-        Recipe("bayes", weights="gaussian", members=1),
-        "one network whose weights are distributions: Bayes by Backprop (Blundell et al. 2015)",
-    ),
-    "bayes-flipout": (
-        Recipe("bayes-flipout", weights="gaussian:estimator=flipout", members=1),
-        "the same, trained with one draw of weights and signs for every example (Wen et al. 2018)",
-    ),
-    "bayes-last-layer": (
-        Recipe("bayes-last-layer", weights="gaussian:where=last", members=1),
-        "the same for the last layer alone, on a body of numbers",
-    ),
-    "ivon": (
-        Recipe("ivon", weights="gaussian:estimator=draw,std_param=std,beta=0", dynamics="ivon", members=1),
-        "one network whose weights are distributions, moved by natural gradients (Shen et al. 2024)",
-    ),
-    "rank1-bnn": (
-        Recipe("rank1-bnn", sharing="rank-one", weights="gaussian:where=factors,prior=gaussian_0.1,draws=5"),
-        "a batch ensemble whose factors are distributions (Dusenberry et al. 2020)",
-    ),
-    "last-layer-ensemble": (
-        Recipe("last-layer-ensemble", sharing="backbone"),
-        "one body, M heads; with sharing backbone:frozen=yes on a body that is trained already",
-    ),
-}
+def _preset(name: str, *, members: int | None = None, fixed: bool = False, **answers: str) -> Recipe:
+    objects = {question: parse(text, question, QUESTIONS[question]) for question, text in answers.items()}
+    return Recipe(name, members=members, fixed_members=fixed, **objects)
 
 
-def recipe(name: "str | Recipe", **answers: str | None) -> Recipe:
-    """A preset by name, with some of its answers replaced; a recipe is taken as it is.
+def _row(name: str, about: str, *, members: int | None = None, fixed: bool = False, **answers: str) -> Any:
+    return name, Answer(_preset(name, members=members, fixed=fixed, **answers), about)
 
-    >>> print(recipe("forde", coupling="outputs"))
-    forde: sharing own, weights point, coupling outputs, dynamics optimiser
+
+PRESETS: dict[str, Answer[Recipe]] = dict(
+    [
+        _row("single", "one network, as most people train it", members=1, fixed=True),
+        _row("deep-ensemble", "M networks from M initialisations (Lakshminarayanan et al. 2017)"),
+        _row("weight-rde", "repulsion of weights (D'Angelo and Fortuin 2021)", coupling="weights"),
+        _row("function-rde", "repulsion of outputs (D'Angelo and Fortuin 2021)", coupling="outputs"),
+        _row(
+            "feature-rde",
+            "repulsion of features under one shared head (Yashima et al. 2022)",
+            sharing="head",
+            coupling="features",
+        ),
+        _row(
+            "svgd",
+            "Stein variational gradient descent on weights (Liu and Wang 2016)",
+            coupling="weights:estimator=svgd",
+        ),
+        _row(
+            "forde",
+            "repulsion of input gradients, weighted by the variance of inputs (FoRDE, Trinh et al. 2024)",
+            coupling="input-gradients:lengthscales=pca",
+        ),
+        _row("forde-identity", "the same with equal weights of all input directions", coupling="input-gradients"),
+        _row("forde-pca", "forde by its full name", coupling="input-gradients:lengthscales=pca"),
+        _row(
+            "forde-tuned",
+            "between the two, chosen on corrupted validation examples",
+            coupling="input-gradients:lengthscales=tuned",
+        ),
+        _row(
+            "batch-ensemble",
+            "one network, M members by rank-one factors of its kernels (Wen et al. 2020)",
+            sharing="rank-one",
+        ),
+        _row(
+            "batch-ensemble-independent",
+            "the same with random signs: members learn as if trained alone (Velikanov et al. 2022)",
+            sharing="rank-one:init=rademacher,gamma=M",
+        ),
+        _row(
+            "mask-ensemble",
+            "one network, M members with a fixed dropout mask each",
+            sharing="all",
+            weights="masks",
+        ),
+        _row(
+            "mc-dropout",
+            "one network with dropout active in prediction (Gal and Ghahramani 2016)",
+            weights="dropout",
+            members=1,
+        ),
+        _row(
+            "bayes",
+            "one network with Gaussian weights: Bayes by Backprop (Blundell et al. 2015)",
+            weights="gaussian",
+            members=1,
+        ),
+        _row(
+            "bayes-flipout",
+            "the same, trained by flipout (Wen et al. 2018)",
+            weights="gaussian:estimator=flipout",
+            members=1,
+        ),
+        _row(
+            "bayes-last-layer",
+            "the same for the last layer alone, on a deterministic body",
+            weights="gaussian:where=last",
+            members=1,
+        ),
+        _row(
+            "ivon",
+            "one network with Gaussian weights, trained by natural gradients (IVON, Shen et al. 2024)",
+            weights="gaussian:estimator=draw,std_param=std,beta=0",
+            dynamics="ivon",
+            members=1,
+        ),
+        _row(
+            "rank1-bnn",
+            "a batch ensemble with Gaussian factors (Dusenberry et al. 2020)",
+            sharing="rank-one",
+            weights="gaussian:where=factors,prior=gaussian_0.1,draws=5",
+        ),
+        _row(
+            "last-layer-ensemble",
+            "one body, M heads; with sharing backbone:frozen=yes on a body that is trained already",
+            sharing="backbone",
+        ),
+        _row("swa", "one network at the average of its late weights (Izmailov et al. 2018)", dynamics="swa", members=1),
+        _row(
+            "swag",
+            "networks drawn from a Gaussian fitted to the late weights of one (Maddox et al. 2019)",
+            dynamics="swag",
+            members=1,
+        ),
+        _row("multi-swag", "the same around M independent networks (Wilson and Izmailov 2020)", dynamics="swag"),
+        _row(
+            "snapshot",
+            "one run, its weights at the end of every learning-rate cycle (Huang et al. 2017)",
+            dynamics="snapshot",
+            members=1,
+        ),
+        _row(
+            "csgmcmc",
+            "cyclical stochastic-gradient MCMC, several points of every cycle (Zhang et al. 2020)",
+            dynamics="csgmcmc",
+            members=1,
+        ),
+    ]
+)
+
+
+def make_recipe(name: "str | Recipe" = "deep-ensemble", **answers: Any) -> Recipe:
+    """A preset by name, or a recipe, with some of its answers replaced: each as text or as an object.
+
+    >>> print(make_recipe("forde", coupling="outputs"))
+    forde: sharing own, weights point, coupling outputs, dynamics optimizer
     """
     if isinstance(name, str) and name not in PRESETS:
         raise unknown("recipe", name, PRESETS)
-    base = PRESETS[name][0] if isinstance(name, str) else name
-    changed: dict[str, Any] = {question: answer for question, answer in answers.items() if answer is not None}
+    base = PRESETS[name].value if isinstance(name, str) else name
+    for question in answers:
+        if question not in QUESTIONS:
+            raise unknown("question of a recipe", question, QUESTIONS)
+    changed = {
+        question: parse(answer, question, QUESTIONS[question]) if isinstance(answer, str) else answer
+        for question, answer in answers.items()
+        if answer is not None
+    }
     return replace(base, **changed)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a recipe is carried out: how many members, how long, how fast, from which seed, on which engine."""
+    """The settings of a training run: members, epochs, learning rate, seed, engine, device."""
 
-    members: int = 5
+    members: int = 0  # 0: the recipe's number, or 5
     epochs: int = 50
     seed: int = 0
     batch_size: int = 32
     lr: float = 5e-3
-    optimiser: str = "adam"
-    schedule: str = "cosine"
+    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None  # a name, or a function: f(params, lr=...)
+    schedule: str | None = None  # of the learning rate; None: that of the dynamics, or cosine
+    warmup: float = 0.0  # epochs over which the learning rate rises linearly
     momentum: float = 0.9
     weight_decay: float = 0.0
     decay: Decay | None = None
-    l1: float = 0.0  # weight of the L1 norm of kernels, which makes many of their weights exactly zero
-    batches: Literal["own", "same", "split"] = "own"  # each member's own order; the same for all; a part of it each
-    augment: tuple[str, ...] = ()  # of pictures: pad-crop (with a border of the mean colour), flip
-    patience: int | None = None  # stop a member after so many epochs without a better validation NLL
+    l1: float = 0.0  # weight of the L1 norm of kernels; proximal steps make many of their weights exactly zero
+    clip_norm: float | None = None  # largest gradient norm of a member
+    lr_multipliers: tuple[tuple[str, float], ...] = ()  # (pattern of parameter names, multiplier of the learning rate)
+    batch_order: Literal["own", "same", "split"] | None = None  # None: own, or same where the coupling needs it
+    augment: tuple[str, ...] = ()  # of images: pad-crop (with a border of the mean colour), flip
+    patience: int | None = None  # early stopping: epochs without a better validation NLL
     engine: str = "auto"
     device: str = "cpu"
     first_member: int = 0  # members draw the streams of first_member, first_member + 1, ...
     posthoc: PostHocConfig | None = None  # what to fit on the validation examples when the members are trained
 
     def __post_init__(self) -> None:
-        for field, least in (("members", 1), ("epochs", 1), ("batch_size", 1), ("seed", 0), ("first_member", 0)):
-            _whole(field, getattr(self, field), least)
+        for name, least in (("members", 0), ("epochs", 1), ("batch_size", 1), ("seed", 0), ("first_member", 0)):
+            _require_integer(name, getattr(self, name), least)
         if self.patience is not None:
-            _whole("patience", self.patience, 1)
+            _require_integer("patience", self.patience, 1)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise Misuse(f"lr={self.lr}: need a positive number such as 0.001")
-        if self.batches not in BATCHES:
-            raise unknown("batches", self.batches, BATCHES)
-        if self.batches == "split" and self.batch_size < self.members:
-            raise Misuse(f"batches=split: {self.members} members cannot split {self.batch_size} examples a step")
+        if not 0 <= self.warmup < math.inf:
+            raise Misuse(f"warmup={self.warmup}: need a number of epochs that is not negative, such as 1")
+        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
+            raise Misuse(f"clip_norm={self.clip_norm}: need a positive number such as 1")
+        for pattern, factor in self.lr_multipliers:
+            if not 0 <= factor < math.inf:
+                raise Misuse(f"lr_multipliers: {factor} for '{pattern}'; need a number that is not negative")
+        if self.batch_order is not None and self.batch_order not in BATCH_ORDERS:
+            raise unknown("batch_order", self.batch_order, BATCH_ORDERS)
+        if self.batch_order == "split" and self.batch_size < self.members:
+            raise Misuse(f"batch_order=split: {self.members} members cannot split {self.batch_size} examples a step")
         if self.engine not in ENGINES:
             raise unknown("engine", self.engine, ENGINES)
         for name in self.augment:
             if name not in AUGMENTATIONS:
                 raise unknown("augmentation", name, AUGMENTATIONS)
         _require_device(self.device)
-        self.make_optimiser()
-        learning_rate_factor(self.schedule, Moment(0, 1, self.epochs))
+        self.make_optimizer()
+        if self.schedule is not None:
+            learning_rate_factor(self.schedule, TrainTime(0, 1, self.epochs))
 
-    def make_optimiser(self) -> Optimiser:
-        return make_optimiser(
-            self.optimiser, momentum=self.momentum, weight_decay=self.weight_decay, decay=self.decay, l1=self.l1
+    def make_optimizer(self) -> Optimizer | TorchOptimizer:
+        """The update rule of plain training; Adam unless another is asked for."""
+        if callable(self.optimizer):
+            if self.weight_decay or self.decay or self.l1:
+                raise Misuse(
+                    "weight_decay, decay or l1 with an optimizer of your own: give them to the optimizer itself"
+                )
+            return TorchOptimizer(self.optimizer)
+        name = self.optimizer or "adam"
+        return make_optimizer(
+            name, momentum=self.momentum, weight_decay=self.weight_decay, decay=self.decay, l1=self.l1
         )
 
+    def for_recipe(self, recipe: Recipe) -> "Plan":
+        """The plan with the settings that it leaves to the recipe: the number of members and the batch order."""
+        members = self.members or recipe.members or MEMBERS
+        if recipe.fixed_members and members != recipe.members:
+            raise Misuse(
+                f"members={members} with recipe {recipe.name}: it has {recipe.members}; leave it out, or write recipe"
+                " deep-ensemble"
+            )
+        same = recipe.coupling is not None and "same-batch" in recipe.coupling.space.needs and members > 1
+        if same and self.batch_order not in (None, "same"):
+            raise Misuse(
+                f"batch_order={self.batch_order} with coupling {recipe.text('coupling')}: members are compared on the"
+                " same examples; leave it out"
+            )
+        return replace(self, members=members, batch_order=self.batch_order or ("same" if same else "own"))
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        record = asdict(replace(self, optimizer=None))
+        function = self.optimizer if callable(self.optimizer) else None
+        name = getattr(function, "__qualname__", type(function).__name__)
+        return {**record, "optimizer": self.optimizer if function is None else f"{OBJECT}{name}"}
 
 
 def _require_device(name: str) -> None:
@@ -224,17 +323,32 @@ def _require_device(name: str) -> None:
         raise Misuse(f"device='{name}' is not available here: write device='cpu'") from error
 
 
-def _whole(field: str, value: object, least: int) -> None:
+def _require_integer(name: str, value: object, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise Misuse(f"{field}={value}: need a whole number, at least {least}")
+        raise Misuse(f"{name}={value}: need a whole number, at least {least}")
 
 
-def recipe_from_json(record: dict[str, Any]) -> Recipe:
-    return Recipe(**{field.name: record[field.name] for field in fields(Recipe)})
+def recipe_from_json(record: dict[str, Any], given: Recipe | None = None) -> Recipe:
+    """The recipe of a record; `given` is that of a run with objects of the caller's own, and must agree."""
+    if given is not None:
+        if given.answers() != {question: record[question] for question in QUESTIONS}:
+            raise Misuse(f"recipe= is {given}, and the run was made by {record['name']} with other answers")
+        return given
+    answers = {question: parse(record[question], question, QUESTIONS[question]) for question in QUESTIONS}
+    return Recipe(record["name"], members=record["members"], fixed_members=record["fixed_members"], **answers)
 
 
-def plan_from_json(record: dict[str, Any]) -> Plan:
-    known = {field.name: record[field.name] for field in fields(Plan) if field.name in record}
+def plan_from_json(record: dict[str, Any], optimizer: Callable[..., torch.optim.Optimizer] | None = None) -> Plan:
+    """The plan of a record; an optimizer of the caller's own must be given again."""
+    known = {each.name: record[each.name] for each in fields(Plan) if each.name in record}
+    if str(known.get("optimizer")).startswith(OBJECT):
+        if optimizer is None:
+            raise Misuse(
+                f"the run was trained with {known['optimizer'].removeprefix(OBJECT)}, an optimizer of your own: give it"
+                " again as optimizer="
+            )
+        known["optimizer"] = optimizer
     if known.get("posthoc") is not None:
         known["posthoc"] = PostHocConfig(**known["posthoc"])
-    return Plan(**{**known, "augment": tuple(known.get("augment", ()))})
+    multipliers = tuple((pattern, factor) for pattern, factor in known.get("lr_multipliers", ()))
+    return Plan(**{**known, "augment": tuple(known.get("augment", ())), "lr_multipliers": multipliers})

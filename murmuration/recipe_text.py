@@ -43,7 +43,7 @@ def parse(text: str, question: str, table: Mapping[str, Answer[Record]]) -> Reco
     record = table[name].value
     if not rest:
         return record
-    if record is None:
+    if record is None or not list(_settable(record)):
         raise Misuse(f"{question} '{text}': {name} has no settings; write {name}")
     given = [_setting(part, question, record) for part in split_settings(rest)]
     repeated = [name for i, (name, _) in enumerate(given) if name in dict(given[:i])]

@@ -7,27 +7,34 @@
     posthoc.json       the calibrator, the sets and the rules for declining, if some were fitted
     metrics.json, report.html   what `evaluate` found
 
-Every file is written beside its place, flushed to the disk and renamed, so a killed run leaves either the old file or
-the new one. Tensors are safetensors and the rest is JSON: nothing is ever unpickled.
+Every file is replaced whole or not at all (`files.py`).
 """
 
-import contextlib
-import errno
-import hashlib
 import json
-import math
 import os
 import shutil
-from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from murmuration.dynamics import WeightPath
 from murmuration.errors import Failure, Misuse
+from murmuration.files import (
+    cannot_write,
+    digest_of,
+    json_numbers,
+    read_json,
+    read_tensors,
+    write_bytes,
+    write_json,
+    write_tensors,
+)
 from murmuration.population import Population, population_from_tensors
 from murmuration.training import Progress
-from murmuration.training.step import State
+from murmuration.training.step import Divergence, State
 
 FORMAT = 1
 MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
@@ -50,7 +57,7 @@ def create_run(path: Path, manifest: dict[str, Any]) -> Path:
     except (OSError, Failure) as error:
         for directory in (temporary, *missing):
             shutil.rmtree(directory, ignore_errors=True)
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
     return missing[-1] if missing else path
 
 
@@ -62,14 +69,14 @@ def require_free(path: Path) -> None:
         raise Misuse(f"{path} exists and is not an empty directory: choose another --out")
 
 
-def forget(path: Path, made: Path) -> None:
-    """Remove a run that holds nothing to go on from, with the directories that were made for it."""
+def discard_run(path: Path, made: Path) -> None:
+    """Remove a run without a checkpoint, with the directories that were created for it."""
     if not (path / CHECKPOINTS / LATEST).exists():
         shutil.rmtree(made, ignore_errors=True)
 
 
-def sweep(path: Path) -> None:
-    """Remove what a killed process was in the middle of writing."""
+def remove_partial_files(path: Path) -> None:
+    """Remove files that a killed process had not finished writing."""
     for stale in [*path.glob(".*.partial"), *(path / CHECKPOINTS).glob(".*.partial")]:
         stale.unlink(missing_ok=True)
 
@@ -91,7 +98,7 @@ def save_members(path: Path, population: Population, manifest: dict[str, Any], h
     """Close a run: members, then history, then the manifest that declares it complete."""
     write_tensors(path / MEMBERS, population.to_tensors())
     write_history(path, history)
-    complete = {**manifest, "format": FORMAT, "status": "complete", "members_sha256": _digest(path / MEMBERS)}
+    complete = {**manifest, "format": FORMAT, "status": "complete", "members_sha256": digest_of(path / MEMBERS)}
     write_json(path / MANIFEST, complete)
     shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
 
@@ -106,7 +113,9 @@ def load_members(path: Path) -> tuple[Population, dict[str, Any]]:
 
 
 def write_history(path: Path, history: list[dict[str, Any]]) -> None:
-    write_bytes(path / HISTORY, "".join(json.dumps(record) + "\n" for record in history).encode())
+    write_bytes(
+        path / HISTORY, "".join(json.dumps(json_numbers(record), allow_nan=False) + "\n" for record in history).encode()
+    )
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
@@ -124,12 +133,13 @@ def save_checkpoint(path: Path, progress: Progress) -> None:
     latest = {
         "file": file.name,
         "order": list(tensors),  # the file has another; sums over tensors are rounded by it
-        "sha256": _digest(file),
+        "sha256": digest_of(file),
         "step": state.step,
         "seconds": progress.seconds,
-        "trouble": {str(member): text for member, text in state.trouble.items()},
-        "felt": state.felt,
-        "points": len(progress.path),
+        "step_seconds": state.seconds,
+        "diverged": {str(member): asdict(found) for member, found in state.diverged.items()},
+        "coupling": json_numbers(state.coupling_stats),
+        "points": list(progress.path.points),
         "history": progress.history,
     }
     write_json(folder / LATEST, latest)
@@ -140,152 +150,92 @@ def save_checkpoint(path: Path, progress: Progress) -> None:
 
 
 def load_checkpoint(path: Path) -> Progress | None:
-    """Where a run stands according to its last whole checkpoint; None before the first."""
+    """The progress of a run at its last whole checkpoint; None before the first."""
     folder = path / CHECKPOINTS
     if not (folder / LATEST).exists():
         return None
     latest = read_json(folder / LATEST)
     found = read_tensors(folder / latest["file"], latest["sha256"])
-    tensors = {name: found[name] for name in latest.get("order", found)}
+    tensors = {name: found[name] for name in latest["order"]}
+    members = len(tensors["active"])
     state = State(
-        _population(tensors, "population"),
-        _moments(tensors, "moments"),
-        _moments(tensors, "shared_moments"),
+        _population(tensors, "population", members),
+        _opt_state(tensors, "opt_state"),
+        _opt_state(tensors, "shared_opt_state"),
         tensors["active"],
         latest["step"],
-        {int(member): text for member, text in latest["trouble"].items()},
-        latest.get("felt", {}),
+        {int(member): Divergence(**record) for member, record in latest["diverged"].items()},
+        latest["coupling"],
+        latest["step_seconds"],
+        _memory(tensors),
     )
+    points = {name: _population(tensors, f"path/{name}", members) for name in latest["points"]}
     return Progress(
         state,
-        _population(tensors, "kept"),
+        _population(tensors, "kept", members),
+        tensors["kept_epoch"],
         tensors["loss_sum"],
         tensors["best"],
         tensors["waited"],
         latest["history"],
-        [_population(tensors, f"path/{i}") for i in range(latest["points"])],
+        WeightPath(points, {name: tensors[f"counts/{name}"] for name in points}),
         latest["seconds"],
     )
 
 
 def _progress_tensors(progress: Progress) -> dict[str, Tensor]:
-    state = progress.state
+    state, path = progress.state, progress.path
     populations = {"population": state.population, "kept": progress.kept}
-    populations |= {f"path/{i}": point for i, point in enumerate(progress.path)}
-    moments = {"moments": state.moments, "shared_moments": state.shared_moments}
+    populations |= {f"path/{name}": point for name, point in path.points.items()}
+    opt_states = {"opt_state": state.opt_state, "shared_opt_state": state.shared_opt_state}
     tensors = {f"{key}/{name}": t for key, p in populations.items() for name, t in p.to_tensors().items()}
     tensors |= {
         f"{key}/{kind}/{name}": tensor
-        for key, kinds in moments.items()
+        for key, kinds in opt_states.items()
         for kind, named in kinds.items()
         for name, tensor in named.items()
     }
-    small = {"active": state.active, "best": progress.best, "waited": progress.waited}
+    tensors |= {f"counts/{name}": count for name, count in path.counts.items()}
+    for member, states in state.memory.items():
+        for index, kept in enumerate(states):
+            tensors |= {f"memory/{member}/{index}/{key}": _as_tensor(key, value) for key, value in kept.items()}
+    small = {
+        "active": state.active,
+        "best": progress.best,
+        "waited": progress.waited,
+        "kept_epoch": progress.kept_epoch,
+    }
     return {**tensors, **small, "loss_sum": progress.loss_sum}
+
+
+def _as_tensor(key: str, value: object) -> Tensor:
+    """One entry of a torch optimizer's state as a tensor."""
+    if isinstance(value, Tensor):
+        return value.clone()  # entries may share memory, which safetensors refuses
+    if isinstance(value, bool | int | float):
+        return torch.tensor(value, dtype=torch.float64)
+    raise Failure(f"the optimizer keeps '{key}' as {type(value).__name__}: only tensors and numbers can be stored")
+
+
+def _memory(tensors: dict[str, Tensor]) -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, dict[int, dict[str, Any]]] = {}
+    for name, tensor in _below(tensors, "memory").items():
+        member, index, key = name.split("/", 2)
+        found.setdefault(int(member), {}).setdefault(int(index), {})[key] = tensor
+    return {member: [rows.get(i, {}) for i in range(max(rows) + 1)] for member, rows in found.items()}
 
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key[len(prefix) + 1 :]: t for key, t in tensors.items() if key.startswith(prefix + "/")}
 
 
-def _population(tensors: dict[str, Tensor], prefix: str) -> Population:
-    return population_from_tensors(_below(tensors, prefix))
+def _population(tensors: dict[str, Tensor], prefix: str, members: int) -> Population:
+    return population_from_tensors(_below(tensors, prefix), members)
 
 
-def _moments(tensors: dict[str, Tensor], prefix: str) -> dict[str, dict[str, Tensor]]:
+def _opt_state(tensors: dict[str, Tensor], prefix: str) -> dict[str, dict[str, Tensor]]:
     found: dict[str, dict[str, Tensor]] = {}
     for key, tensor in _below(tensors, prefix).items():
         kind, _, name = key.partition("/")
         found.setdefault(kind, {})[name] = tensor
     return found
-
-
-def finite(record: Any) -> Any:
-    """The record with None for every number that JSON cannot hold.
-
-    >>> finite({"a": [1.0, float("nan")]})
-    {'a': [1.0, None]}
-    """
-    if isinstance(record, dict):
-        return {key: finite(value) for key, value in record.items()}
-    if isinstance(record, list | tuple):
-        return [finite(value) for value in record]
-    return None if isinstance(record, float) and not math.isfinite(record) else record
-
-
-def write_json(path: Path, record: Any) -> None:
-    write_bytes(path, (json.dumps(record, indent=2) + "\n").encode())
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise Failure(f"{path} cannot be read: {error}") from error
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    write_whole(path, lambda temporary: temporary.write_bytes(content))
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    from safetensors.torch import save_file
-
-    plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
-    write_whole(path, lambda temporary: save_file(plain, str(temporary)))
-
-
-def read_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, after a check that it is the file that was written."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if not path.is_file():
-        raise Failure(f"{path} is missing: the run is damaged")
-    if digest is not None and _digest(path) != digest:
-        raise Failure(f"{path} has changed since it was written: the run is damaged")
-    try:
-        return load_file(str(path))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise Failure(f"{path} is not a readable safetensors file: {error}") from error
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file by a function that gets a temporary path beside it; it takes its place whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        temporary.touch()
-        usual = temporary.stat().st_mode  # some writers would narrow the permissions
-        write(temporary)
-        temporary.chmod(usual)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_directory(path.parent)
-    except BaseException as error:  # Ctrl-C too leaves nothing behind
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, Misuse) or not isinstance(error, Exception):
-            raise
-        raise _cannot_write(path, error) from error
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _cannot_write(path: Path, error: Exception) -> Failure:
-    if isinstance(error, Failure):
-        return error
-    full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
-    return Failure(f"cannot write {path}: " + ("the disk is full" if full else str(error)))
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

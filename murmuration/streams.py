@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-Stream = Literal["initialisation", "batches", "augmentation", "noise", "bits", "factors"]
+Stream = Literal["initialisation", "batches", "augmentation", "noise", "bits", "factors", "langevin", "draws"]
 ORDER: dict[Stream, int] = {
     "initialisation": 0,
     "batches": 1,
@@ -22,6 +22,8 @@ ORDER: dict[Stream, int] = {
     "noise": 3,
     "bits": 4,
     "factors": 5,
+    "langevin": 6,
+    "draws": 7,
 }
 EVERYONE = -1  # in place of a member: all members draw the same
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one
@@ -65,8 +67,9 @@ def global_stream(seed: int, stream: Stream, member: int, moment: int = 0, redir
 class Noise:
     """A member's noise at one moment of training or prediction; nothing is made before it is drawn."""
 
-    def __init__(self, seed: int, member: int, moment: int = 0) -> None:
+    def __init__(self, seed: int, member: int, moment: int = 0, stream: Stream | None = None) -> None:
         self._address = (seed, member, moment)
+        self._stream = stream  # None: "noise", and "bits" for random bits on a CPU
         self._words: np.random.BitGenerator | None = None
         self._generators: dict[torch.device, torch.Generator] = {}
 
@@ -74,7 +77,7 @@ class Noise:
         """The stream as a torch generator."""
         if device not in self._generators:
             seed, member, moment = self._address
-            self._generators[device] = generator(seed, "noise", member, moment, device)
+            self._generators[device] = generator(seed, self._stream or "noise", member, moment, device)
         return self._generators[device]
 
     def bits(self, count: int, device: torch.device) -> torch.Tensor:
@@ -89,7 +92,7 @@ class Noise:
             return drawn.view(torch.int16)[:count]
         if self._words is None:
             seed, member, moment = self._address
-            self._words = np.random.SFC64(stream_seed(seed, "bits", member, moment))
+            self._words = np.random.SFC64(stream_seed(seed, self._stream or "bits", member, moment))
         raw: np.ndarray = self._words.random_raw(words)
         return torch.from_numpy(raw.view(np.int16))[:count]
 

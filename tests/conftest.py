@@ -11,6 +11,8 @@ from torch import nn
 from murmuration.data import Data, open_data
 from murmuration.engines import choosing
 
+collect_ignore_glob = ["*conftest.py"]  # no doctests there, and only one module can be called conftest
+
 
 @pytest.fixture(autouse=True)
 def _one_core():

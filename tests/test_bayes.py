@@ -11,11 +11,16 @@ from torch import nn
 import murmuration as mm
 from murmuration.data import Data, open_data
 from murmuration.ensemble import Ensemble
-from murmuration.recipe import Plan, Recipe, recipe
+from murmuration.recipe import Plan, Recipe, make_recipe
 from murmuration.weights.gaussian import ESTIMATORS, STD_PARAM
 
 PLAN = Plan(members=2, epochs=1, batch_size=32, engine="loop", lr=1e-2)
 BAYESIAN = ["bayes", "bayes-flipout", "bayes-last-layer", "rank1-bnn"]
+
+
+def plan_of(preset: str) -> Plan:
+    """The plan with the preset's own number of members, or two."""
+    return replace(PLAN, members=make_recipe(preset).members or 2)
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +31,14 @@ def little(digits: Data) -> Data:
 @pytest.fixture(scope="module")
 def trained(little: Data) -> dict[tuple[str, str], Ensemble]:
     return {
-        (preset, net): mm.fit(net, little, recipe=preset, plan=PLAN)
+        (preset, net): mm.fit(net, little, recipe=preset, plan=plan_of(preset))
         for preset in BAYESIAN
         for net in ("mlp", "small-cnn")
     }
 
 
 def fitted(little: Data, weights: str, net: str = "mlp", base: str = "deep-ensemble", **settings) -> Ensemble:
-    return mm.fit(net, little, recipe=recipe(base, weights=weights), plan=replace(PLAN, **settings))
+    return mm.fit(net, little, recipe=make_recipe(base, weights=weights), plan=replace(plan_of(base), **settings))
 
 
 EVERY = pytest.mark.parametrize("preset", BAYESIAN)
@@ -113,7 +118,7 @@ def test_predictions_draw_weights_with_the_spreads_that_were_learned():
     """One layer: outputs over 4000 draws have mean mu x + b and variance sigma^2 x^2 + sigma_b^2."""
     x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     y = (x @ torch.tensor([[1.0], [-2.0], [0.5]])) + 1
-    ensemble = mm.fit(lambda: nn.Linear(3, 1), (x, y), recipe="bayes", plan=PLAN, noise_std=0.5)
+    ensemble = mm.fit(lambda: nn.Linear(3, 1), (x, y), recipe="bayes", plan=plan_of("bayes"), noise_std=0.5)
     draws, inputs = 4000, x[:4]
     outputs = ensemble.predict(inputs, draws=draws).outputs[..., 0].double()
     own = {name: tensor[0].double() for name, tensor in ensemble.groups[0].population.own.items()}
@@ -127,7 +132,7 @@ def test_predictions_draw_weights_with_the_spreads_that_were_learned():
 @pytest.mark.parametrize("weights", ["gaussian:estimator=draw", "gaussian:estimator=flipout,prior=mixture_0.5_1_0.1"])
 @pytest.mark.parametrize("base", ["deep-ensemble", "batch-ensemble"])
 def test_saving_and_stopping_keep_every_bit(base: str, weights: str, little: Data, tmp_path: Path):
-    chosen, x = recipe(base, weights=weights + ",draws=3"), little.test.x[:6]
+    chosen, x = make_recipe(base, weights=weights + ",draws=3"), little.test.x[:6]
     whole = mm.fit("mlp", little, recipe=chosen, plan=replace(PLAN, epochs=2), out=tmp_path / "whole")
     again = mm.load(tmp_path / "whole")
     expected, found = (e.groups[0].population.to_tensors() for e in (whole, again))
@@ -175,18 +180,18 @@ def test_every_engine_gives_the_loop_s_answer(net: str, engine: str, little: Dat
 )
 def test_every_choice_trains(weights: str, little: Data):
     ensemble = fitted(little, weights, "small-cnn", epochs=2)
-    assert all(not record["trouble"] for record in ensemble.history)
+    assert all(not record["diverged"] for record in ensemble.history)
     assert ensemble.history[1]["train_loss"][0] < ensemble.history[0]["train_loss"][0]
     assert ensemble.predict(little.test.x[:3], draws=2).outputs.isfinite().all()
 
 
 def test_distributions_join_other_answers(little: Data):
     """An ensemble of Bayesian networks whose outputs repel each other; validation is by the networks of the means."""
-    chosen = Recipe("mixed", weights="gaussian:draws=3", coupling="outputs")
-    ensemble = mm.fit("mlp", little, recipe=chosen, plan=replace(PLAN, batches="same"))
+    chosen = make_recipe(Recipe("mixed"), weights="gaussian:draws=3", coupling="outputs")
+    ensemble = mm.fit("mlp", little, recipe=chosen, plan=replace(PLAN, batch_order="same"))
     assert len(ensemble.predict(little.test.x[:3]).outputs) == 6
     assert ensemble.history[-1]["coupling"]["mean_kernel"] > 0
-    resting = replace(ensemble, recipe=replace(ensemble.recipe, weights="point"))
+    resting = replace(ensemble, recipe=make_recipe(ensemble.recipe, weights="point"))
     found = -resting.predict(little.val.x).log_prob(little.val.y).mean().item()
     assert ensemble.history[-1]["ensemble"]["val_nll"] == pytest.approx(found, rel=1e-5)
 

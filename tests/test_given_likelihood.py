@@ -54,5 +54,5 @@ def test_what_does_not_fit_is_refused(settings: dict, told: str):
 
 @pytest.mark.parametrize("noise_std", [0.0, -1.0, float("nan"), float("inf")])
 def test_the_noise_is_positive(noise_std: float):
-    with pytest.raises(mm.Misuse, match="need a positive number"):
+    with pytest.raises(mm.Misuse, match="expected a positive number"):
         mm.Gaussian(noise_std)

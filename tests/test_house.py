@@ -11,9 +11,9 @@ import murmuration
 ROOT = Path(murmuration.__file__).parent
 ORDER = [
     "errors",
+    "files",
     "memory",
     "streams",
-    "written",
     "recipe_text",
     "workers",
     "data",
@@ -34,8 +34,6 @@ ORDER = [
     "training",
     "runs",
     "ensemble",
-    "provenance",
-    "carrying",
     "fitting",
     "metrics",
     "ood",

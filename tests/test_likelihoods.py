@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import murmuration as mm
-from murmuration.coupling.settings import Repulsion
-from murmuration.coupling.spaces import OutputSpace, Shown
+from murmuration.coupling import OutputSpace, SpaceInputs
 from murmuration.data import Data
 from murmuration.errors import Misuse
 from murmuration.likelihoods import LOWEST, Categorical, Gaussian, likelihood_from_json, link_of, log_softplus
@@ -118,8 +117,8 @@ def test_calibrators_work_on_the_logits_of_the_link() -> None:
 
 def test_repulsion_of_outputs_sees_the_probabilities_of_the_link() -> None:
     outputs, x, y = drawn(3, 6, 4), torch.zeros(3, 6, 2), torch.zeros(3, 6, dtype=torch.long)
-    shown = Shown({}, (), x, y, outputs, torch.zeros(3), link=SOFTPLUS.logits)
-    seen = OutputSpace(Repulsion("outputs")).show(shown)
+    shown = SpaceInputs({}, (), x, y, outputs, torch.zeros(3), link=SOFTPLUS.logits)
+    seen = OutputSpace().features(shown)
     torch.testing.assert_close(seen, direct(outputs).flatten(1).unsqueeze(1), atol=1e-14, rtol=0)
 
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 import murmuration as mm
 from murmuration.data import Data, open_data
 from murmuration.engines import assemble, engine, member_outputs
-from murmuration.fitting import job_for
-from murmuration.recipe import Plan, Recipe, recipe
+from murmuration.fitting import make_spec
+from murmuration.recipe import Plan, Recipe, make_recipe
 from murmuration.streams import Noise
 from murmuration.training import begin
 from murmuration.training.loop import Progress
@@ -34,14 +34,14 @@ def run(little: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def moped(run: object, more: str = "", sharing: str = "own") -> Recipe:
-    return Recipe("moped", sharing=sharing, weights=f"moped:init_from={run}{more}")
+    return make_recipe(Recipe("moped"), sharing=sharing, weights=f"moped:init_from={run}{more}")
 
 
 def begun(net, little: Data, answers: Recipe) -> tuple[Progress, Tensor]:
-    """How a job begins, and what its members say at their means."""
-    job, _ = job_for(net, little, answers, PLAN)
-    progress, method = begin(job), job.method()
-    with assemble(engine("loop"), job.member(0)) as team:
+    """How a spec begins, and what its members say at their means."""
+    spec, _ = make_spec(net, little, answers, PLAN)
+    progress, method = begin(spec), spec.step_config()
+    with assemble(engine("loop"), spec.member(0)) as team:
         outputs = member_outputs(team, method.weights.deterministic(), progress.state.population, little.test.x)
     return progress, outputs
 
@@ -60,8 +60,8 @@ def test_means_and_centres_are_the_trained_weights_and_spreads_parts_of_them(del
 
 def test_the_first_cost_by_hand(run: Path, little: Data):
     """KL(N(w, s^2) || N(w, 1)) = -log s + s^2 / 2 - 1/2 of every weight, with s = 0.1 abs(w)."""
-    job, _ = job_for("mlp", little, moped(run), PLAN)
-    population, method = begin(job).state.population, job.method()
+    spec, _ = make_spec("mlp", little, moped(run), PLAN)
+    population, method = begin(spec).state.population, spec.step_config()
     cost = method.weights.complexity(population.own, {}, population.buffers, [Noise(0, 0), Noise(0, 1)])
     assert cost is not None
     for i in range(2):
@@ -141,7 +141,7 @@ def test_saving_and_stopping_keep_every_bit(run: Path, little: Data, tmp_path: P
 
     nowhere = tmp_path / "moved"
     run.rename(nowhere)
-    moved = replace(answers, weights=answers.weights.replace(str(run), str(nowhere)))
+    moved = replace(answers, weights=replace(answers.weights, init_from=str(nowhere)))
     for name, seconds in (("early", 1e9), ("late", 0)):
         desk = {"out": tmp_path / name, "show": stop, "checkpoint_seconds": seconds}
         with pytest.raises(InterruptedError):
@@ -189,10 +189,10 @@ def test_weights_of_zero_begin_with_no_spread_and_a_finite_cost(little: Data):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     nn.init.zeros_(net[1].bias)
-    job, _ = job_for(net, little, moped("yes"), PLAN)
-    population = begin(job).state.population
+    spec, _ = make_spec(net, little, moped("yes"), PLAN)
+    population = begin(spec).state.population
     own = {name: tensor.requires_grad_() for name, tensor in population.own.items()}
-    cost = job.method().weights.complexity(own, {}, population.buffers, [Noise(0, 0), Noise(0, 1)])
+    cost = spec.step_config().weights.complexity(own, {}, population.buffers, [Noise(0, 0), Noise(0, 1)])
     assert cost is not None
     slope = torch.autograd.grad(cost.sum(), own["1.bias:std_param"])[0]
     assert cost.isfinite().all()
@@ -202,6 +202,6 @@ def test_weights_of_zero_begin_with_no_spread_and_a_finite_cost(little: Data):
 
 
 def test_the_answer_reads_well():
-    assert str(recipe("bayes", weights="moped:init_from=runs/x")).startswith(
+    assert str(make_recipe("bayes", weights="moped:init_from=runs/x")).startswith(
         "bayes: sharing own, weights moped:init_from=runs/x"
     )

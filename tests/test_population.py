@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from murmuration.errors import Failure, Misuse
-from murmuration.population import concatenate, populate, population_from_tensors
+from murmuration.population import Population, populate, population_from_tensors
 
 
 def nets(count: int) -> list[nn.Module]:
@@ -44,7 +44,7 @@ def test_kept_points_become_draws():
     modules = nets(2)
     population = populate(lambda i: modules[i], 2)
     later = population.map(lambda t: t + 1)
-    both = concatenate([population, later])
+    both = Population.concatenate([population, later])
     assert both.members == 4
     assert torch.equal(both.own["0.weight"][2:], later.own["0.weight"])
 

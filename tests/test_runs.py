@@ -8,8 +8,8 @@ import torch
 
 import murmuration as mm
 from murmuration.data import Data
+from murmuration.files import read_tensors, write_bytes, write_tensors
 from murmuration.recipe import Plan
-from murmuration.runs import read_tensors, write_bytes, write_tensors
 
 PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop", lr=3e-3)
 

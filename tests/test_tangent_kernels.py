@@ -14,15 +14,14 @@ from torch import Tensor, nn
 
 from murmuration import tangent_kernels
 from murmuration.analysis.infinite_width import Scales
-from murmuration.dynamics import make_optimiser
+from murmuration.dynamics import make_optimizer
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical
 from murmuration.population import KEPT, Population
 from murmuration.recipe_text import parse
 from murmuration.tangent_kernels import MemberKernels, member_kernels, traceable_parameters
-from murmuration.training.moving import Method
-from murmuration.training.step import Batch, State, step
+from murmuration.training.step import Batch, State, StepConfig, step
 from murmuration.weights import POINT, WEIGHTS, Structure, trace_kernels
 
 RELATIVE = 1e-10
@@ -156,12 +155,12 @@ def test_a_kernel_by_finite_differences():
 
 def one_step(given: Crowd, x: Tensor, y: Tensor, lr: float, gamma: float) -> Population:
     """The population after one real step."""
-    optimiser, population = make_optimiser("sgd", momentum=0.0), given.population.clone()
+    optimizer, population = make_optimizer("sgd", momentum=0.0), given.population.clone()
     active = torch.ones(population.members, dtype=torch.bool)
-    state = State(population, optimiser.moments(population.own), optimiser.moments(population.shared), active)
+    state = State(population, optimizer.init(population.own), optimizer.init(population.shared), active)
     batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, *y.shape)), lr)
     with assemble(engine("loop"), given.module) as team:
-        step(team, Method(Categorical(3), given.family, None, optimiser, gamma), state, batch)
+        step(team, StepConfig(Categorical(3), given.family, None, optimizer, gamma=gamma), state, batch)
     return population
 
 

@@ -31,15 +31,14 @@ from murmuration.data import Data, Split, open_data
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Failure, Misuse
-from murmuration.fitting import job_for
+from murmuration.fitting import make_spec
 from murmuration.nets.source import Net, net_source
-from murmuration.recipe import Plan, Recipe, plan_from_json
-from murmuration.recipe import recipe as recipe_named
+from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json
 from murmuration.recipe_text import short
 from murmuration.tangent_kernels import member_kernels
-from murmuration.training import Job
-from murmuration.training.frozen import at_work, whole
-from murmuration.training.loop import members_of
+from murmuration.training import TrainSpec
+from murmuration.training.head_only import head_only_spec, with_backbone
+from murmuration.training.spec import initial_members
 from murmuration.weights import Structure, trace_kernels
 
 Stage = Literal["before", "after", "limit"]
@@ -139,14 +138,14 @@ def kernel_diagnosis(ensemble: Ensemble, x: Tensor, *, inputs: int = INPUTS, see
 def kernels_before(net: Net | None = None, data: Any = "digits", **settings: Any) -> KernelDiagnosis:
     """The diagnosis of the ensemble that `fit` with the same arguments would begin with; nothing is trained.
 
-    `settings` are those of `planned_job`, and `inputs`, the number of test inputs.
+    `settings` are those of `planned_spec`, and `inputs`, the number of test inputs.
 
     >>> kernels_before("mlp", "two-moons", recipe="batch-ensemble", members=8).regime.name
     'collective'
     """
     inputs = settings.pop("inputs", INPUTS)
-    job = planned_job(net, data, **settings)
-    return start_diagnosis(job, job.data.test.x, inputs=inputs)
+    spec = planned_spec(net, data, **settings)
+    return start_diagnosis(spec, spec.data.test.x, inputs=inputs)
 
 
 def kernels_at_infinite_width(net: Net | None = None, data: Any = "digits", **settings: Any) -> KernelDiagnosis:
@@ -158,11 +157,11 @@ def kernels_at_infinite_width(net: Net | None = None, data: Any = "digits", **se
     'collective'
     """
     inputs = settings.pop("inputs", INPUTS)
-    job = planned_job(net, data, **settings)
-    return limit_diagnosis(job, job.data.test.x, inputs=inputs)
+    spec = planned_spec(net, data, **settings)
+    return limit_diagnosis(spec, spec.data.test.x, inputs=inputs)
 
 
-def planned_job(
+def planned_spec(
     net: Net | None,
     data: Any,
     *,
@@ -170,70 +169,69 @@ def planned_job(
     members: int | None = None,
     seed: int | None = None,
     plan: Plan | None = None,
-) -> Job:
-    """The training job that `fit` with these arguments would carry out."""
+) -> TrainSpec:
+    """The training spec that `fit` with these arguments would carry out."""
     settings = plan or Plan()
     settings = replace(
         settings, members=settings.members if members is None else members, seed=settings.seed if seed is None else seed
     )
-    chosen = recipe_named(recipe)
-    settled = settings if chosen.members is None else replace(settings, members=chosen.members)
-    return job_for(net, open_data(data), chosen, settled)[0]
+    chosen = make_recipe(recipe)
+    return make_spec(net, open_data(data), chosen, settings.for_recipe(chosen))[0]
 
 
 def kernels_before_run(
     ensemble: Ensemble, data: Data, x: Tensor, *, net: Net | None = None, inputs: int = INPUTS
 ) -> KernelDiagnosis:
     """The diagnosis of a trained run's members as they began, made again from its manifest; `data` is the run's."""
-    job = job_of(ensemble, data, net)
-    first, now = (each.groups[0].population for each in (beginning(job), ensemble))
+    spec = spec_of(ensemble, data, net)
+    first, now = (each.groups[0].population for each in (beginning(spec), ensemble))
     changed = sorted((first.own.keys() ^ now.own.keys()) | (first.shared.keys() ^ now.shared.keys()))
     if changed:
         raise Failure(
             f"the run is of another version, whose members began otherwise: '{changed[0]}' was not shared as it is now"
         )
-    return start_diagnosis(job, x, inputs=inputs)
+    return start_diagnosis(spec, x, inputs=inputs)
 
 
-def start_diagnosis(job: Job, x: Tensor, *, inputs: int = INPUTS, further: int = FURTHER) -> KernelDiagnosis:
-    """The diagnosis of a job's members before the first step, on some of the inputs x (N, ...).
+def start_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS, further: int = FURTHER) -> KernelDiagnosis:
+    """The diagnosis of a spec's members before the first step, on some of the inputs x (N, ...).
 
     The tangent kernels are those of the members that will be trained. S_o / S_d is a mean over these and the members
     of `further` other seeds, those that follow the plan's: one initialisation of few outputs tells little of it.
     """
     few = some(x, inputs, 0)
-    first = beginning(job)
-    seeds = range(job.plan.seed + 1, job.plan.seed + 1 + further)
-    others = (beginning(replace(job, plan=replace(job.plan, seed=seed))) for seed in seeds)
+    first = beginning(spec)
+    seeds = range(spec.plan.seed + 1, spec.plan.seed + 1 + further)
+    others = (beginning(replace(spec, plan=replace(spec.plan, seed=seed))) for seed in seeds)
     products = output_products(first, few) + sum(output_products(each, few) for each in others)
     return diagnosed("before", first, few, products, initialisations=1 + further)
 
 
-def limit_diagnosis(job: Job, x: Tensor, *, inputs: int = INPUTS) -> KernelDiagnosis:
-    """The diagnosis of a job's members at infinite width, on some of the inputs x (N, ...).
+def limit_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS) -> KernelDiagnosis:
+    """The diagnosis of a spec's members at infinite width, on some of the inputs x (N, ...).
 
     Layers keep their ratios of widths, weights the variances of the first member's initialisation. For chains of Linear
     and ReLU layers whose members differ by rank-one factors or fixed masks; biases are left out (`architecture_of`).
     """
-    recipe, few = job.recipe, some(x, inputs, 0)
-    sharing, weights = recipe.shares, recipe.weighs
+    recipe, few = spec.recipe, some(x, inputs, 0)
+    sharing, weights = recipe.sharing, recipe.weights
     mask = weights.mask_distribution
     masked = sharing.what == "all" and mask is not None
     if not masked and not (sharing.rank_one and weights.point_estimates and mask is None):
         raise Misuse(
-            f"sharing {recipe.sharing} with weights {recipe.weights}: the limit of infinite width is known for members"
-            " that differ by rank-one factors, or by fixed masks"
+            f"sharing {recipe.text('sharing')} with weights {recipe.text('weights')}: the limit of infinite width is"
+            " known for members that differ by rank-one factors, or by fixed masks"
         )
     architecture = architecture_of(
-        job.member(0),
+        spec.member(0),
         factors=sharing.init,
         mask=mask,
         first=sharing.first,
         last=sharing.last,
     )
     kernels = limit_kernels(architecture, few.flatten(1), few.flatten(1))
-    found = regime_of(kernels, job.plan.members)
-    alignment = np.full((job.plan.members,) * 2, found.tangent_ratio)
+    found = regime_of(kernels, spec.plan.members)
+    alignment = np.full((spec.plan.members,) * 2, found.tangent_ratio)
     np.fill_diagonal(alignment, 1.0)
     return KernelDiagnosis(
         "limit",
@@ -244,7 +242,7 @@ def limit_diagnosis(job: Job, x: Tensor, *, inputs: int = INPUTS) -> KernelDiagn
         own_share=math.nan,  # tends to 0: a weight matrix has N times as many entries as a factor
         alignment=alignment,
         shares=True,
-        optimiser=job.plan.optimiser,
+        optimiser=str(spec.plan.optimizer or "adam"),
     )
 
 
@@ -257,8 +255,8 @@ def some(x: Tensor, inputs: int, seed: int) -> Tensor:
     return x[torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:inputs]]
 
 
-def job_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> Job:
-    """The job that left this ensemble, from its manifest."""
+def spec_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> TrainSpec:
+    """The spec that left this ensemble, from its manifest."""
     manifest, likelihood = ensemble.manifest, ensemble.likelihood
     if "plan" not in manifest or likelihood is None:
         raise Misuse("the ensemble was not trained here, so nobody knows how it began: only what it is now can be seen")
@@ -266,24 +264,24 @@ def job_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> Job:
     if net is None and named is None:
         raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=")
     source = net_source(net or named, data.input_shape, likelihood.width)
-    body = ensemble.member(0) if ensemble.recipe.shares.frozen else None  # never trained: still as it was
+    body = ensemble.member(0) if ensemble.recipe.sharing.frozen else None  # never trained: still as it was
     plan = plan_from_json(manifest["plan"])
-    return Job(source.build, data, likelihood, ensemble.recipe, plan, backbone=body)
+    return TrainSpec(source.build, data, likelihood, ensemble.recipe, plan, backbone=body)
 
 
-def beginning(job: Job) -> Ensemble:
-    """The members of a job before the first step, as an ensemble."""
-    require_company(job.plan.members)
-    if job.recipe.shares.needs_parts:
-        Structure(job.member(0)).require_parts()
-    data = job.data
+def beginning(spec: TrainSpec) -> Ensemble:
+    """The members of a spec before the first step, as an ensemble."""
+    require_company(spec.plan.members)
+    if spec.recipe.sharing.needs_parts:
+        Structure(spec.member(0)).require_parts()
+    data = spec.data
     two = Split(data.train.x[:2], data.train.y[:2])  # enough to see what the network does with inputs
-    work = at_work(replace(job, data=replace(data, train=two, val=two, test=two)))
-    group = MemberGroup(job.member(0), whole(members_of(work), job.backbone))
-    manifest = {"plan": job.plan.to_json()}
-    if job.recipe.needs_kernels:
-        manifest["kernels"] = job.kernel_trace.to_json()
-    return Ensemble((group,), job.likelihood, engine("loop"), job.recipe, manifest)
+    heads = head_only_spec(replace(spec, data=replace(data, train=two, val=two, test=two)))
+    group = MemberGroup(spec.member(0), with_backbone(initial_members(heads), spec.backbone))
+    manifest = {"plan": spec.plan.to_json()}
+    if spec.recipe.needs_kernels:
+        manifest["kernels"] = spec.trace.to_json()
+    return Ensemble((group,), spec.likelihood, engine("loop"), spec.recipe, manifest)
 
 
 def require_company(members: int) -> None:
@@ -324,7 +322,7 @@ def diagnosed(
 
 def trained_names(recipe: Recipe) -> Callable[[str], bool]:
     """Which parameters training moves: all, or the heads alone on a frozen backbone."""
-    frozen = bool(recipe.shares.frozen)
+    frozen = bool(recipe.sharing.frozen)
     return lambda name: not frozen or name.partition(".")[0] == "head"
 
 
@@ -394,19 +392,17 @@ def advice_on(found: KernelDiagnosis) -> tuple[str, ...]:
 
 def remedy(found: KernelDiagnosis) -> str:
     """How members become different."""
-    if found.recipe.shares.rank_one:
+    if found.recipe.sharing.rank_one:
         return (
-            f"choose factors that differ: init={found.recipe.shares.init} leaves all members the same; write "
+            f"choose factors that differ: init={found.recipe.sharing.init} leaves all members the same; write "
             "sharing rank-one:init=rademacher,gamma=M (independent) or rank-one:init=normal_1_0.5 (collective)"
         )
-    return (
-        f"sharing {found.recipe.sharing} leaves members nothing that tells them apart: write sharing rank-one, or own"
-    )
+    return f"sharing {found.recipe.text('sharing')} leaves members nothing that tells them apart: write sharing rank-one, or own"
 
 
 def tied(found: KernelDiagnosis) -> list[str]:
     """A word on members that factors of mean zero would set free, were it not for a shared bias of the outputs."""
-    sharing = found.recipe.shares
+    sharing = found.recipe.sharing
     if (
         not sharing.rank_one
         or sharing.bias not in ("shared", "inside")
@@ -421,9 +417,9 @@ def tied(found: KernelDiagnosis) -> list[str]:
 
 def rate(found: KernelDiagnosis) -> str:
     """Which gamma fits, and whether the recipe has it."""
-    members, smooth, gamma = found.members, found.regime.gamma, found.recipe.shares.gamma
+    members, smooth, gamma = found.members, found.regime.gamma, found.recipe.sharing.gamma
     given = gamma if isinstance(gamma, str) else short(gamma)
-    value = found.recipe.shares.gamma_of(members=members, smooth=smooth)
+    value = found.recipe.sharing.gamma_of(members=members, smooth=smooth)
     if found.regime.name == "independent":
         if value * NEAR >= members:
             return f"gamma={given} is right: a member has the pace of a network alone"

@@ -103,14 +103,14 @@ def evaluate_with(predictions: "Predictions", config: "PostHocConfig") -> "Evalu
 def conclude(path: Path, evaluations: list["Evaluation"], *, as_json: bool) -> None:
     """Write the report, and print the record as JSON or as tables and sentences."""
     from murmuration.cli.results import show_scores
+    from murmuration.files import json_numbers
     from murmuration.reports.bridge import report_of, this_command
     from murmuration.reports.evaluate import write_results
     from murmuration.reports.findings import differences
-    from murmuration.runs import finite
 
     tests = differences(evaluations)
     report = report_of(evaluations, tests, command=this_command())
-    record = finite(
+    record = json_numbers(
         {
             "results": {each.name: each.to_json() for each in evaluations},
             "tests": [test.to_json() for test in tests],

@@ -27,7 +27,7 @@ def calibrate(*, run: RunPath, trust: TrustOptions, as_json: Json = False) -> No
     from murmuration.posthoc import FEWEST
 
     path, config = Path(run), trust.config()
-    ensemble, data = loaded(path, guarded=False), reopened(path)
+    ensemble, data = loaded(path, posthoc=False), reopened(path)
     if len(data.val) < FEWEST:
         told = f"{path} has {len(data.val)} validation examples: post-hoc steps take at least {FEWEST}"
         raise Misuse(f"{told}; train it anew on more examples")

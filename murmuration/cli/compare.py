@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,7 +79,7 @@ def compare(
 
 def chosen_recipes(text: str) -> list["Recipe"]:
     """The recipes of a list with commas, each once."""
-    from murmuration.recipe import recipe
+    from murmuration.recipe import make_recipe
 
     names = listed(text)
     repeated = sorted({name for name in names if names.count(name) > 1})
@@ -86,7 +87,7 @@ def chosen_recipes(text: str) -> list["Recipe"]:
         raise Misuse(f"--recipes names '{repeated[0]}' twice: write each once")
     if len(names) < 2:
         raise Misuse(f"--recipes '{text}': need at least two names, such as single,deep-ensemble")
-    return [recipe(name) for name in names]
+    return [make_recipe(name) for name in names]
 
 
 def request_of(order: "Order", recipes: list["Recipe"]) -> dict[str, Any]:
@@ -104,7 +105,8 @@ def request_of(order: "Order", recipes: list["Recipe"]) -> dict[str, Any]:
 @contextmanager
 def taken(path: Path, request: dict[str, Any]) -> Iterator[None]:
     """The directory is this comparison's: new, or begun by the same request. One that never began is removed again."""
-    from murmuration.runs import read_json, require_free, write_json
+    from murmuration.files import read_json, write_json
+    from murmuration.runs import require_free
 
     if (path / REQUEST).exists():
         require_same(path, read_json(path / REQUEST), request)
@@ -148,7 +150,8 @@ def run_of(order: "Order", recipe: "Recipe", path: Path, *, quiet: bool) -> "Ens
 
     if (path / "run.json").exists():
         return resume_run(path, order.data, quiet=quiet)
-    return train_run(order, recipe, path, quiet=quiet)
+    members = recipe.members or order.plan.members  # --members is for recipes without a number of their own
+    return train_run(replace(order, plan=replace(order.plan, members=members)), recipe, path, quiet=quiet)
 
 
 def evaluated(
@@ -166,11 +169,11 @@ def evaluated(
 
 def results(path: Path, order: "Order", evaluations: list["Evaluation"]) -> dict[str, Any]:
     """The record of the comparison, written with the report into its directory."""
-    from murmuration.provenance import versions
+    from murmuration.files import json_numbers, write_bytes, write_json
+    from murmuration.fitting import versions
     from murmuration.reports import render
     from murmuration.reports.bridge import report_of, this_command
     from murmuration.reports.findings import differences
-    from murmuration.runs import finite, write_bytes, write_json
 
     tests = differences(evaluations)
     report = report_of(evaluations, tests, command=this_command())
@@ -184,6 +187,6 @@ def results(path: Path, order: "Order", evaluations: list["Evaluation"]) -> dict
         "versions": versions(),
         "command": this_command(),
     }
-    write_json(path / RESULTS, finite(record))
+    write_json(path / RESULTS, json_numbers(record))
     write_bytes(path / REPORT, render(report).encode())
     return record

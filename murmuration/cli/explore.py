@@ -50,7 +50,9 @@ class StartOptions:
         """The plan with what is given."""
         from murmuration.recipe import Plan
 
-        given: dict[str, Any] = {"members": self.members, "seed": self.seed, "optimiser": self.optimiser}
+        if self.members is not None and self.members < 1:
+            raise Misuse(f"members={self.members}: need a whole number, at least 1")
+        given: dict[str, Any] = {"members": self.members, "seed": self.seed, "optimizer": self.optimiser}
         return Plan(**{name: value for name, value in given.items() if value is not None})
 
 
@@ -104,7 +106,7 @@ def explore(
 ) -> None:
     """Look inside a run, or inside what training would begin with."""
     from murmuration.cli.writers import writable
-    from murmuration.runs import write_bytes
+    from murmuration.files import write_bytes
 
     if what not in EXPLORERS:
         raise unknown("thing to explore", what, EXPLORERS)
@@ -165,22 +167,22 @@ def explore_kernels(request: Request) -> Found:
 
     def page() -> str:
         title, about = f"Kernels of {recipe.name}", f"{request.where} · {found[0].members} members"
-        return kernels_page(found, title=title, subtitle=f"{about} · sharing {recipe.sharing}")
+        return kernels_page(found, title=title, subtitle=f"{about} · sharing {recipe.text('sharing')}")
 
     return Found(record, lambda: show_kernels(request.where, found), page)
 
 
 def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
     """Diagnoses of a run's members as they began and as they are."""
-    from murmuration.analysis.kernels import job_of, kernel_diagnosis, kernels_before_run, limit_diagnosis
+    from murmuration.analysis.kernels import kernel_diagnosis, kernels_before_run, limit_diagnosis, spec_of
     from murmuration.cli.training import loaded, manifest_of, reopened
     from murmuration.evaluation import open_eval_set
 
     path, on, inputs = Path(request.where), request.on, request.inputs
-    ensemble, data = loaded(path, guarded=False), reopened(path)
+    ensemble, data = loaded(path, posthoc=False), reopened(path)
     target = named_targets(request.reading.target)
     x = data.test.x if on is None else open_eval_set(on, manifest_of(path), target).split.x
-    limit = [limit_diagnosis(job_of(ensemble, data), x, inputs=inputs)] if request.infinite_width else []
+    limit = [limit_diagnosis(spec_of(ensemble, data), x, inputs=inputs)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:
         show("before training", 0, 2)
         before = kernels_before_run(ensemble, data, x, inputs=inputs)
@@ -190,15 +192,15 @@ def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
 
 def kernels_of_start(request: Request) -> list["KernelDiagnosis"]:
     """The diagnosis of what training would begin with."""
-    from murmuration.analysis.kernels import limit_diagnosis, planned_job, start_diagnosis
+    from murmuration.analysis.kernels import limit_diagnosis, planned_spec, start_diagnosis
 
     recipe, plan = request.answers.recipe(request.start.recipe or "deep-ensemble"), request.start.plan()
     data = opened(request)
-    job = planned_job(request.start.net, data, recipe=recipe, plan=plan)
-    limit = [limit_diagnosis(job, data.test.x, inputs=request.inputs)] if request.infinite_width else []
+    spec = planned_spec(request.start.net, data, recipe=recipe, plan=plan)
+    limit = [limit_diagnosis(spec, data.test.x, inputs=request.inputs)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:
         show("before training", 0, 1)
-        return [start_diagnosis(job, data.test.x, inputs=request.inputs), *limit]
+        return [start_diagnosis(spec, data.test.x, inputs=request.inputs), *limit]
 
 
 def show_kernels(where: str, found: Sequence["KernelDiagnosis"]) -> None:

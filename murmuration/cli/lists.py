@@ -35,7 +35,7 @@ ENGINES = {
 def recipes() -> Entries:
     from murmuration.recipe import PRESETS
 
-    return {name: {**recipe.answers(), "what it is": about} for name, (recipe, about) in PRESETS.items()}
+    return {name: {**row.value.answers(), "what it is": row.about} for name, row in PRESETS.items()}
 
 
 def in_short(entries: Entries) -> Entries:
@@ -65,9 +65,9 @@ def weights() -> Entries:
 
 
 def dynamics() -> Entries:
-    from murmuration.dynamics import path
+    from murmuration.dynamics import DYNAMICS
 
-    return {name: {"what it means": about} for name, about in documented(path).items()}
+    return {name: {"what it means": answer.about} for name, answer in DYNAMICS.items()}
 
 
 def nets() -> Entries:
@@ -88,22 +88,15 @@ def engines() -> Entries:
 
 
 def schedules() -> Entries:
-    from murmuration.dynamics import schedules as module
+    from murmuration.dynamics import SCHEDULES
 
-    return {name: {"factor of the learning rate": factor} for name, factor in documented(module).items()}
-
-
-def documented(module: Any) -> dict[str, str]:
-    """The two columns of the table in a module's own documentation."""
-    lines = [line for line in (module.__doc__ or "").splitlines() if line.startswith("| `")]
-    cells = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
-    return {written.replace("`", ""): about for written, about in cells}
+    return {name: {"factor of the learning rate": row.about} for name, row in SCHEDULES.items()}
 
 
 def optimisers() -> Entries:
-    from murmuration.dynamics import OPTIMISERS
+    from murmuration.dynamics import OPTIMIZERS
 
-    return {name: {"what it is": about} for name, about in OPTIMISERS.items()}
+    return {name: {"what it is": about} for name, about in OPTIMIZERS.items()}
 
 
 def corruptions() -> Entries:
@@ -143,12 +136,12 @@ def conformal() -> Entries:
 
 def couplings() -> Entries:
     """Spaces, then the estimators and bandwidths that can be written after one."""
-    from murmuration.coupling import COUPLINGS, settings
+    from murmuration.coupling import COUPLINGS
     from murmuration.coupling.bandwidths import BANDWIDTHS, find_bandwidth
-    from murmuration.coupling.forces import FORCES
+    from murmuration.coupling.estimators import ESTIMATORS
 
-    spaces = {name: about for name, about in documented(settings).items() if name in COUPLINGS}
-    estimators = {f"estimator={name}": force.about for name, force in FORCES.items()}
+    spaces = {name: row.about for name, row in COUPLINGS.items()}
+    estimators = {f"estimator={name}": each.about for name, each in ESTIMATORS.items()}
     fixed = {"fixed:0.5": find_bandwidth("fixed:0.5")}
     bandwidths = {f"bandwidth={name}": each.about for name, each in {**BANDWIDTHS, **fixed}.items()}
     return {name: {"what it is": about} for name, about in {**spaces, **estimators, **bandwidths}.items()}
@@ -229,7 +222,7 @@ def draw_sheet(out: str, source: str, force: bool) -> None:
     from murmuration.cli.writers import writable
     from murmuration.data import ImagePreparation, open_data
     from murmuration.data.shift.sheet import sheet
-    from murmuration.runs import write_bytes
+    from murmuration.files import write_bytes
 
     path = writable(out, (".png",), force, option="--sheet")
     data = open_data(source)

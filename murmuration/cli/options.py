@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from murmuration.data.formats import format_usage
+from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
     from murmuration.data import Data
@@ -63,31 +64,40 @@ class AnswerOptions:
 
     def recipe(self, name: str) -> "Recipe":
         """The recipe of that name with these answers."""
-        from murmuration.recipe import recipe
+        from murmuration.recipe import make_recipe
 
-        return recipe(name, sharing=self.sharing, weights=self.weights, coupling=self.coupling, dynamics=self.dynamics)
+        return make_recipe(
+            name, sharing=self.sharing, weights=self.weights, coupling=self.coupling, dynamics=self.dynamics
+        )
 
 
 @dataclass(frozen=True)
 class PlanOptions:
     """How a recipe is carried out; the fields of `Plan` that a command line can set, with its values."""
 
-    members: Annotated[int, option("How many networks.", "Training", "N")] = 5
+    members: Annotated[int | None, option("How many networks; the recipe's number, or 5.", "Training", "N")] = None
     epochs: Annotated[int, option("Passes over the training examples.", "Training", "N")] = 50
     seed: Annotated[int, option("From it follow all random numbers.", "Training", "N")] = 0
     batch_size: Annotated[int, option("Examples a step.", "Training", "N")] = 32
     lr: Annotated[float, option("Learning rate.", "Training", "X")] = 5e-3
-    optimiser: Annotated[str, option("See `murmur list optimisers`.", "Training", "NAME")] = "adam"
-    schedule: Annotated[str, option("Of the learning rate; see `murmur list schedules`.", "Training", "NAME")] = (
-        "cosine"
-    )
+    optimizer: Annotated[
+        str | None,
+        option("adam if left out; see `murmur list optimisers`.", "Training", "NAME", "--optimizer", "--optimiser"),
+    ] = None
+    schedule: Annotated[
+        str | None,
+        option(
+            "Learning-rate schedule; cosine, or that of the dynamics; see `murmur list schedules`.", "Training", "NAME"
+        ),
+    ] = None
     momentum: Annotated[float, option("Of sgd and nesterov.", "Training", "X")] = 0.9
     weight_decay: Annotated[float, option("Pull of the weights towards 0; needs --decay.", "Training", "X")] = 0.0
     decay: Annotated[str | None, option("coupled (L2) or decoupled (AdamW).", "Training", "WAY")] = None
     l1: Annotated[float, option("Weight of the L1 norm of kernels: makes weights exactly 0.", "Training", "X")] = 0.0
-    batches: Annotated[
-        str, option("own order of the examples, same for all, or split among members.", "Training", "WAY")
-    ] = "own"
+    batch_order: Annotated[
+        str | None,
+        option("Order of examples: own for each member, same for all, or split among them.", "Training", "WAY"),
+    ] = None
     augment: Annotated[str | None, option("Changes of pictures: pad-crop, flip or both.", "Training", "LIST")] = None
     patience: Annotated[
         int | None, option("Stop a member after so many epochs without a better validation NLL.", "Training", "N")
@@ -99,8 +109,10 @@ class PlanOptions:
         """The plan, checked as far as it can be without data."""
         from murmuration.recipe import Plan
 
-        settings: dict[str, Any] = {**asdict(self), "augment": tuple(listed(self.augment)), "posthoc": posthoc}
-        return Plan(**settings)
+        given: dict[str, Any] = {**asdict(self), "augment": tuple(listed(self.augment)), "posthoc": posthoc}
+        if self.members is not None and self.members < 1:
+            raise Misuse(f"members={self.members}: need a whole number, at least 1")
+        return Plan(**{**given, "members": self.members or 0})
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def predictions(path: Path, manifest: dict[str, Any], source: str, *, with_membe
     from murmuration.data import open_inputs, preparation_from_json
 
     record = manifest["data"]
-    ensemble = loaded(path, guarded=not raw)
+    ensemble = loaded(path, posthoc=not raw)
     x = open_inputs(source, preparation=preparation_from_json(record["preparation"]))
     names = tuple(record["classes"]) or target_names(manifest)
     return Predictions(ensemble.stream(x), len(x), names, ensemble.members, with_members, ensemble.posthoc)

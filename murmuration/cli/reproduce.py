@@ -31,9 +31,9 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Reproduce a published experiment."""
+    from murmuration.files import write_bytes
     from murmuration.papers import Request, experiment_named
     from murmuration.reports.bridge import this_command
-    from murmuration.runs import write_bytes
 
     chosen = experiment_named(experiment)
     path = Path(out or f"runs/reproduce-{experiment}")

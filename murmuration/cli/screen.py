@@ -41,9 +41,9 @@ def say(text: str) -> None:
 
 def say_json(record: Any) -> None:
     """The record, and nothing else, on the standard output."""
-    from murmuration.runs import finite
+    from murmuration.files import json_numbers
 
-    print(json.dumps(finite(record), indent=2))
+    print(json.dumps(json_numbers(record), indent=2))
 
 
 def say_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", right: bool = True) -> None:

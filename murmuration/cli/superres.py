@@ -86,11 +86,10 @@ def train(
     from murmuration.applications.superres import train as train_superres
     from murmuration.applications.superres.training import check_net
     from murmuration.cli.training import free_path, resumable
-    from murmuration.recipe import Plan
-    from murmuration.recipe import recipe as recipe_named
+    from murmuration.recipe import Plan, make_recipe
     from murmuration.runs import require_free
 
-    chosen = recipe_named(recipe, weights=weights or (WEIGHTS if recipe == "bayes" else None))
+    chosen = make_recipe(recipe, weights=weights or (WEIGHTS if recipe == "bayes" else None))
     check_net(net)
     path = Path(out) if out else free_path("superres", chosen.name)
     require_free(path)
@@ -106,8 +105,8 @@ def close_superres(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
     """Evaluate a run on its test photographs, and write scores and a report."""
     from murmuration.applications.superres.evaluation import evaluate, mean_scores
     from murmuration.applications.superres.page import SCORE_COLUMNS, score_rows, sentences, superres_page
+    from murmuration.files import write_bytes, write_json
     from murmuration.reports.evaluate import METRICS, REPORT
-    from murmuration.runs import write_bytes, write_json
 
     with counting_bar("evaluating", quiet=as_json) as show:
         found = evaluate(ensemble, show=show)
@@ -135,11 +134,12 @@ def apply(
     """Upscale images, with maps of their standard deviations."""
     from murmuration.applications.superres import upscale_files
     from murmuration.cli.training import loaded
-    from murmuration.runs import require_free, write_json
+    from murmuration.files import write_json
+    from murmuration.runs import require_free
 
     place = Path(out)
     require_free(place)
-    ensemble = loaded(Path(run), guarded=False)
+    ensemble = loaded(Path(run), posthoc=False)
     try:
         with counting_bar("upscaling", quiet=as_json) as show:
             numbers = upscale_files(ensemble, images, place, draws=draws, show=show)

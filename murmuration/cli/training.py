@@ -59,15 +59,15 @@ def resume_run(path: Path, data: "Data", *, quiet: bool) -> "Ensemble":
         return (pruning.resume if "pruning" in manifest else resume)(path, data=data, show=show)
 
 
-def loaded(path: Path, *, guarded: bool = True) -> "Ensemble":
+def loaded(path: Path, *, posthoc: bool = True) -> "Ensemble":
     """The ensemble of a finished run, with its post-hoc steps if there are some; damaged ones name the way out."""
     from dataclasses import replace
 
     from murmuration.errors import Misuse
     from murmuration.fitting import load
 
-    ensemble = load(path, guarded=False)
-    if not guarded:
+    ensemble = load(path, posthoc=False)
+    if not posthoc:
         return ensemble
     try:
         return replace(ensemble, posthoc=own_posthoc(path, ensemble))

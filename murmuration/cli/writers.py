@@ -13,9 +13,9 @@ from typing import IO, Any
 import numpy as np
 
 from murmuration.errors import Misuse
+from murmuration.files import write_whole
 from murmuration.posthoc import PostHoc
 from murmuration.predictive import Predictive
-from murmuration.runs import write_whole
 from murmuration.uncertainty import uncertainties
 
 Columns = dict[str, np.ndarray]

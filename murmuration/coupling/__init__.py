@@ -1,12 +1,29 @@
-"""Answers to the third question: what do members say to each other? See README.md.
+"""Question 3: the interaction between members during training, none or repulsion in a space. See README.md.
 
-A coupling sees the members only through their signatures: what each shows the others in some space. It answers with one
-cotangent a member, the direction in which the member's signature should not go, and every member pulls its cotangent
-back through its own network in the same backward pass as its loss. Signatures of the others count as constants.
+Members interact only through their features in a space. The repulsion gives each member one cotangent, the direction in
+which its features should not go, and the member backpropagates it through its own network in the same backward pass as
+its loss. The features of the other members are held constant.
 """
 
-from murmuration.coupling.repelling import Coupling, make_coupling
-from murmuration.coupling.settings import ALPHAS, AUTO, COUPLINGS, Repulsion, coupling_named
-from murmuration.coupling.spaces import Shown
+from murmuration.coupling.estimators import Interaction
+from murmuration.coupling.features import FeatureSpace
+from murmuration.coupling.input_gradients import InputGradientSpace
+from murmuration.coupling.outputs import OutputPrior, OutputSpace
+from murmuration.coupling.repulsion import COUPLINGS, Annealing, Coupling, Repulsion
+from murmuration.coupling.space import Space, SpaceInputs
+from murmuration.coupling.weights import WeightSpace
 
-__all__ = ["ALPHAS", "AUTO", "COUPLINGS", "Coupling", "Repulsion", "Shown", "coupling_named", "make_coupling"]
+__all__ = [
+    "COUPLINGS",
+    "Annealing",
+    "Coupling",
+    "FeatureSpace",
+    "InputGradientSpace",
+    "Interaction",
+    "OutputPrior",
+    "OutputSpace",
+    "Repulsion",
+    "Space",
+    "SpaceInputs",
+    "WeightSpace",
+]

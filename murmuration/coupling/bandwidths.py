@@ -1,7 +1,7 @@
-"""How far a kernel reaches: the denominator c of k = exp(-d² / c), by the conventions of the published methods.
+"""Kernel bandwidths: the denominator c of k = exp(-d² / c), by the conventions of the published methods.
 
 The papers that write "the median heuristic" mean different things by it, and their released code others still. With
-exactly the same distances the similarity of two members that stand at the median differs from 1/M² to 1/M.
+exactly the same distances the similarity of two members at the median distance differs from 1/M² to 1/M.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
 
-FLOOR = 1e-12  # where no distance is left the kernel is one, and finite; the number FoRDE's release adds
+FLOOR = 1e-12  # keeps the kernel finite where all distances are zero; the constant of FoRDE's released code
 FIXED = "fixed:"
 
 
@@ -29,14 +29,14 @@ class Bandwidth:
 def denominator(name: str, squared: Tensor) -> Tensor:
     """Denominators c of exp(-d² / c), broadcastable to (B, M, M), held constant, for squared distances (B, M, M).
 
-    Each sample has its own. They are at least 1e-12, so that members that all stand in one place have a kernel of one.
+    One per sample, at least 1e-12, so that identical members have a kernel of one.
 
     >>> squared = torch.tensor([[[0.0, 3.0], [3.0, 0.0]]])
     >>> round(math.exp(-3.0 / denominator("rde", squared).item()), 4)  # the median of 0 0 3 3 is 1.5: k = 1/(M+1)²
     0.1111
     """
     convention = find_bandwidth(name)
-    if squared.shape[-1] < 2:  # nobody to be far from: any number will do
+    if squared.shape[-1] < 2:  # a single member has no pairs: any value will do
         return torch.ones_like(squared)
     return convention.of(squared.detach()).clamp_min(FLOOR)
 
@@ -56,7 +56,7 @@ def find_bandwidth(name: str) -> Bandwidth:
 
 
 def check_bandwidth(name: str) -> None:
-    """Raise Misuse unless a bandwidth is written so."""
+    """Raise Misuse unless this names a bandwidth."""
     find_bandwidth(name)
 
 
@@ -66,12 +66,12 @@ def median(values: Tensor) -> Tensor:
     >>> median(torch.tensor([4.0, 1.0, 2.0, 9.0]))
     tensor(3.)
     """
-    ordered, count = in_order(values), values.shape[-1]
+    ordered, count = sort_rows(values), values.shape[-1]
     return (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2
 
 
-def in_order(values: Tensor) -> Tensor:
-    """The values (..., n), rising along the last axis; NumPy sorts short rows several times faster than torch."""
+def sort_rows(values: Tensor) -> Tensor:
+    """The values (..., n) sorted along the last axis; NumPy sorts short rows several times faster than torch."""
     if values.device.type == "cpu":
         return torch.from_numpy(np.sort(values.detach().numpy(), -1))
     return values.sort(-1).values

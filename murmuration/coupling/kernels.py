@@ -1,10 +1,10 @@
-"""How alike members are: squared distances between what they show, and the Gaussian kernel of them."""
+"""Squared distances between members' features, and the Gaussian kernel of them."""
 
 import torch
 from torch import Tensor
 
-BLOCK = 1024  # numbers summed in one go: a million in one are off by 10,000 roundings, in blocks by a few
-ROUNDINGS = 32  # no product of blocks was seen further off than 22
+BLOCK = 1024  # numbers per partial sum: one sum of a million is off by 10,000 roundings, sums of blocks by a few
+ROUNDINGS = 32  # bound of the rounding error in units of eps; the largest seen was 22
 
 
 def squared_distances(t: Tensor) -> Tensor:
@@ -18,8 +18,8 @@ def squared_distances(t: Tensor) -> Tensor:
 
 
 def centre(t: Tensor) -> Tensor:
-    """t (B, M, R) less its mean over members: the same distances, and products no larger than they need to be."""
-    away = t - t[:, :1]  # exactly zero where all are the same, as numbers less their rounded mean are not
+    """t (B, M, R) minus its mean over members: distances are unchanged, inner products as small as possible."""
+    away = t - t[:, :1]  # exactly zero where members are equal, unlike values minus their rounded mean
     return away.sub_(away.mean(1, keepdim=True))
 
 
@@ -35,8 +35,8 @@ def products(here: Tensor) -> Tensor:
 def distances_of_products(gram: Tensor) -> Tensor:
     """Squared distances |a|² + |b|² - 2 a.b, (B, M, M), from all inner products (B, M, M) of centred rows.
 
-    The (B, M, M, R) differences are never made. The price is a rounding error in proportion to |a|² + |b|²: what is
-    not above it is zero, so members in one place are at distance zero and not at some random small one.
+    The (B, M, M, R) differences are never formed. Rounding errors are proportional to |a|² + |b|²; values below are set
+    to zero, so that equal members have distance zero and not a random small one.
     """
     norms = gram.diagonal(dim1=1, dim2=2)
     both = norms[:, :, None] + norms[:, None, :]

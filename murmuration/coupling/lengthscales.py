@@ -1,7 +1,7 @@
-"""How far apart two normalised input gradients are: in every direction alike, or by how much inputs vary along it.
+"""The metric of normalised input gradients: the identity, the input covariance, or between the two.
 
 q(s, s') = (s - s')^T W (s - s') with W the identity, the inputs' covariance C (PCA lengthscales), or between the two
-(tuned). W acts through its leading eigenvectors and, if tuned, one number for all other directions: nothing is of size
+(tuned). W acts through its leading eigenvectors and, if tuned, one weight for all other directions: nothing is of size
 D x D.
 """
 
@@ -10,10 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from murmuration.coupling.settings import Repulsion
-from murmuration.written import number
-
-ROWS = 2000  # training inputs that the covariance is taken from, at most
+ROWS = 2000  # training inputs that the covariance is computed from, at most
 
 
 @dataclass(frozen=True)
@@ -31,26 +28,14 @@ class Metric:
         return along if self.rest == 0 else torch.cat([along, self.rest * s], dim=-1)
 
 
-def metric_of(settings: Repulsion, x: Tensor, alpha: float | None = None) -> Metric:
-    """The metric for inputs like x (N, ...)."""
-    if settings.lengthscales == "identity":
-        return Metric()
-    values, vectors, rest = spectrum(x.flatten(1), settings.rank, centred=settings.centred == "yes")
-    if settings.lengthscales == "pca":  # directions along which inputs hardly vary hardly count
-        return Metric(vectors, values.sqrt(), 0.0)
-    share = number(settings.alpha, "alpha") if alpha is None else alpha
-    values, rest = tuned(values, share, settings.form), float(tuned(torch.tensor(rest), share, settings.form))
-    return Metric(vectors, (values - rest).clamp_min(0).sqrt(), rest**0.5)
-
-
 def spectrum(x: Tensor, rank: int, *, centred: bool = False) -> tuple[Tensor, Tensor, float]:
     """The largest eigenvalues (r,) of X^T X / (N - 1), their eigenvectors (D, r), and the mean of the others.
 
-    The published code does not take off the mean input (`centred` does): it then enters the first direction.
-    Of many inputs, 2,000 evenly spread ones stand for all.
+    The published code does not subtract the mean input (`centred` does): it then enters the first direction. Of more
+    than 2,000 inputs, 2,000 evenly spaced ones are used.
     """
-    spread = torch.linspace(0, len(x) - 1, min(len(x), ROWS), dtype=torch.float64).round().long()
-    rows = x[spread.to(x.device)].double()
+    chosen = torch.linspace(0, len(x) - 1, min(len(x), ROWS), dtype=torch.float64).round().long()
+    rows = x[chosen.to(x.device)].double()
     rows = rows - rows.mean(0) if centred else rows
     _, singular, directions = torch.linalg.svd(rows, full_matrices=False)
     values = singular.square() / max(len(rows) - 1, 1)
@@ -59,14 +44,14 @@ def spectrum(x: Tensor, rank: int, *, centred: bool = False) -> tuple[Tensor, Te
     return values[:kept].float(), directions[:kept].T.contiguous().float(), others
 
 
-def tuned(values: Tensor, alpha: float, form: str) -> Tensor:
+def tune(values: Tensor, alpha: float, form: str) -> Tensor:
     """Weights between one (alpha 0) and the eigenvalues (alpha 1).
 
     `paper` interpolates squared lengthscales: 1 / ((1 - alpha) + alpha / value); `poster` interpolates their inverses:
     (1 - alpha) + alpha value. The two official statements agree only at the ends.
 
     >>> values = torch.tensor([8 / 3, 2 / 3])
-    >>> tuned(values, 0.5, "paper"), tuned(values, 0.5, "poster")
+    >>> tune(values, 0.5, "paper"), tune(values, 0.5, "poster")
     (tensor([1.4545, 0.8000]), tensor([1.8333, 0.8333]))
     """
     if form == "poster":

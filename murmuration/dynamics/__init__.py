@@ -1,20 +1,47 @@
-"""Answers to the fourth question: how do weights move, and which points of the path are kept?"""
+"""Question 4: how weights move during training, and which points of their path become the ensemble."""
 
+from murmuration.dynamics.base import Dynamics, OptState, StepTime, UpdateRule, WeightPath
 from murmuration.dynamics.ivon import Ivon
-from murmuration.dynamics.optimisers import OPTIMISERS, Moments, Optimiser, make_optimiser
-from murmuration.dynamics.path import DYNAMICS, KEEP, dynamics_named, keeps
-from murmuration.dynamics.schedules import SCHEDULES, learning_rate_factor
+from murmuration.dynamics.optimizer import OPTIMIZERS, Optimizer, TorchOptimizer, make_optimizer
+from murmuration.dynamics.schedules import SCHEDULES, TrainTime, learning_rate_factor
+from murmuration.dynamics.sgmcmc import CyclicalSgmcmc
+from murmuration.dynamics.snapshot import Snapshot
+from murmuration.dynamics.swa import Swa
+from murmuration.dynamics.swag import Swag
+from murmuration.recipe_text import Answer
+
+DYNAMICS: dict[str, Answer[Dynamics]] = {
+    "optimizer": Answer(Dynamics(), "the optimizer; the last weights are the ensemble"),
+    "ivon": Answer(Ivon(), "Gaussian weights by natural gradients (IVON, Shen et al. 2024)"),
+    "swa": Answer(Swa(), "the average of weights collected late in training (SWA, Izmailov et al. 2018)"),
+    "swag": Answer(
+        Swag(), "draws from a Gaussian fitted to those weights, diagonal plus low rank (SWAG, Maddox et al. 2019)"
+    ),
+    "snapshot": Answer(Snapshot(), "cyclical learning rate, the weights at the end of every cycle (Huang et al. 2017)"),
+    "csgmcmc": Answer(
+        CyclicalSgmcmc(),
+        "cyclical Langevin steps, several points of every cycle (cSG-MCMC, Zhang et al. 2020); friction=1 is SGLD",
+    ),
+    "csghmc": Answer(CyclicalSgmcmc(friction=0.9), "the same with momentum: cyclical SGHMC"),
+}
 
 __all__ = [
     "DYNAMICS",
-    "KEEP",
-    "OPTIMISERS",
+    "OPTIMIZERS",
     "SCHEDULES",
+    "CyclicalSgmcmc",
+    "Dynamics",
     "Ivon",
-    "Moments",
-    "Optimiser",
-    "dynamics_named",
-    "keeps",
+    "OptState",
+    "Optimizer",
+    "Snapshot",
+    "StepTime",
+    "Swa",
+    "Swag",
+    "TorchOptimizer",
+    "TrainTime",
+    "UpdateRule",
+    "WeightPath",
     "learning_rate_factor",
-    "make_optimiser",
+    "make_optimizer",
 ]

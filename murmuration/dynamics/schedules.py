@@ -1,15 +1,6 @@
-"""Learning-rate schedules, each a function of where training stands, written as one word and its numbers.
+"""Learning-rate schedules: factors of the learning rate over time, written as one word and its numbers.
 
-| written | factor of the learning rate |
-|---|---|
-| `constant` | 1 |
-| `cosine` | from 1 to 0 along half a cosine, by step |
-| `halve:10` | halved every 10 epochs (Fort et al. 2019) |
-| `steps:80=0.1,120=0.01` | the last factor whose epoch has been reached, epochs counted from 0 |
-| `hold-linear:0.01` | 1 for half the run, then straight down to 0.01 at nine tenths (SWA, FoRDE) |
-| `cyclic:4` | four cosine cycles with warm restarts, by step (Zhang et al. 2020) |
-| `triangle:4,0.1` | from 1 down to 0.1 and back every 4 epochs (fast geometric ensembling) |
-| `keras-resnet`, `cifar100-resnet`, `imagenet-resnet` | the step schedules of the published runs |
+Each is a function of a `TrainTime`; `SCHEDULES` lists them.
 """
 
 import math
@@ -17,10 +8,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from murmuration.errors import Misuse, unknown
+from murmuration.recipe_text import Answer
 
 
-class Moment(NamedTuple):
-    """Where training stands: `step` of all steps, counted from 0."""
+class TrainTime(NamedTuple):
+    """A time in training: `step` of all steps, counted from 0."""
 
     step: int
     steps_per_epoch: int
@@ -32,59 +24,75 @@ class Moment(NamedTuple):
 
     @property
     def progress(self) -> float:
-        """Share of the run that is done, in [0, 1)."""
+        """The fraction of the run that is done, in [0, 1)."""
         return self.step / (self.steps_per_epoch * self.epochs)
 
+    def at(self, step: int) -> "TrainTime":
+        """The same run at another step."""
+        return self._replace(step=step)
 
-def constant(moment: Moment, text: str) -> float:
+
+def constant(time: TrainTime, text: str) -> float:
     return 1.0
 
 
-def cosine(moment: Moment, text: str) -> float:
-    return 0.5 * (1 + math.cos(math.pi * moment.progress))
+def cosine(time: TrainTime, text: str) -> float:
+    return 0.5 * (1 + math.cos(math.pi * time.progress))
 
 
-def halve(moment: Moment, text: str) -> float:
-    return 0.5 ** (moment.epoch // int(text or 10))
+def halve(time: TrainTime, text: str) -> float:
+    return 0.5 ** (time.epoch // int(text or 10))
 
 
-def steps(moment: Moment, text: str) -> float:
+def steps(time: TrainTime, text: str) -> float:
     factor = 1.0
     for pair in text.split(","):
         epoch, _, value = pair.partition("=")
-        if moment.epoch >= int(epoch):
+        if time.epoch >= int(epoch):
             factor = float(value)
     return factor
 
 
-def hold_linear(moment: Moment, text: str) -> float:
+def hold_linear(time: TrainTime, text: str) -> float:
     """FoRDE's and SWAG's schedule: by epoch, t = epoch / epochs."""
-    ratio, t = float(text or 0.01), moment.epoch / moment.epochs
+    ratio, t = float(text or 0.01), time.epoch / time.epochs
     if t <= 0.5:
         return 1.0
     return 1.0 - (1.0 - ratio) * (t - 0.5) / 0.4 if t <= 0.9 else ratio
 
 
-def cyclic(moment: Moment, text: str) -> float:
-    cycle = moment.steps_per_epoch * moment.epochs / int(text or 4)
-    return 0.5 * (1 + math.cos(math.pi * (moment.step % cycle) / cycle))
+def swa(time: TrainTime, text: str) -> float:
+    """The schedule of SWA and SWAG: `hold-linear` over the part of the run before averaging starts."""
+    start, ratio = (float(part) for part in (text or "0.75,0.5").split(","))
+    t = time.epoch / (start * time.epochs)
+    if t <= 0.5:
+        return 1.0
+    return 1.0 - (1.0 - ratio) * (t - 0.5) / 0.4 if t <= 0.9 else ratio
 
 
-def triangle(moment: Moment, text: str) -> float:
+def cyclic(time: TrainTime, text: str) -> float:
+    cycle = time.steps_per_epoch * time.epochs / int(text or 4)
+    return 0.5 * (1 + math.cos(math.pi * (time.step % cycle) / cycle))
+
+
+def triangle(time: TrainTime, text: str) -> float:
     """Garipov et al. 2018: t in [0, 1) within a cycle; 1 at t = 0, the low ratio at t = 1/2."""
     period, low = (float(part) for part in (text or "4,0.1").split(","))
-    t = moment.step / moment.steps_per_epoch / period % 1.0
+    t = time.step / time.steps_per_epoch / period % 1.0
     return 1.0 - (1.0 - low) * (2 * t if t < 0.5 else 2 - 2 * t)
 
 
-SCHEDULES: dict[str, Callable[[Moment, str], float]] = {
-    "constant": constant,
-    "cosine": cosine,
-    "halve": halve,
-    "steps": steps,
-    "hold-linear": hold_linear,
-    "cyclic": cyclic,
-    "triangle": triangle,
+SCHEDULES: dict[str, Answer[Callable[[TrainTime, str], float]]] = {
+    "constant": Answer(constant, "1"),
+    "cosine": Answer(cosine, "from 1 to 0 along half a cosine, by step"),
+    "halve": Answer(halve, "halve:10: halved every 10 epochs (Fort et al. 2019)"),
+    "steps": Answer(steps, "steps:80=0.1,120=0.01: the last factor whose epoch has been reached"),
+    "hold-linear": Answer(
+        hold_linear, "hold-linear:0.01: 1 for half the run, then linear to 0.01 at nine tenths (FoRDE)"
+    ),
+    "swa": Answer(swa, "swa:0.75,0.5: hold-linear to 0.5 over the first 0.75 of the run, then constant (SWA)"),
+    "cyclic": Answer(cyclic, "cyclic:4: four cosine cycles with warm restarts, by step (Zhang et al. 2020)"),
+    "triangle": Answer(triangle, "triangle:4,0.1: from 1 to 0.1 and back every 4 epochs (fast geometric ensembling)"),
 }
 PUBLISHED = {
     "keras-resnet": "steps:81=0.1,121=0.01,161=0.001,181=0.0005",
@@ -93,16 +101,16 @@ PUBLISHED = {
 }
 
 
-def learning_rate_factor(schedule: str, moment: Moment) -> float:
-    """The factor of the learning rate at one moment.
+def learning_rate_factor(schedule: str, time: TrainTime) -> float:
+    """The factor of the learning rate at one time.
 
-    >>> [1.6e-3 * learning_rate_factor("halve:10", Moment(epoch, 1, 40)) for epoch in (0, 9, 10, 39)]
+    >>> [1.6e-3 * learning_rate_factor("halve:10", TrainTime(epoch, 1, 40)) for epoch in (0, 9, 10, 39)]
     [0.0016, 0.0016, 0.0008, 0.0002]
     """
     name, _, numbers = PUBLISHED.get(schedule, schedule).partition(":")
     if name not in SCHEDULES:
         raise unknown("schedule", schedule, [*SCHEDULES, *PUBLISHED])
     try:
-        return SCHEDULES[name](moment, numbers)
+        return SCHEDULES[name].value(time, numbers)
     except (ValueError, ZeroDivisionError) as error:
         raise Misuse(f"schedule '{schedule}': numbers not understood; write e.g. halve:10 or steps:80=0.1") from error

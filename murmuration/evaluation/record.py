@@ -42,10 +42,10 @@ from murmuration.evaluation.shift import (
     shift_suite,
 )
 from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
+from murmuration.files import json_numbers
 from murmuration.metrics import ExampleScores, Score
 from murmuration.metrics.groups import GroupScores
 from murmuration.posthoc import FEWEST, PostHoc, to_json
-from murmuration.runs import finite
 
 INFINITE = Score(np.inf, np.nan, np.nan)  # the size of unbounded intervals
 
@@ -87,7 +87,7 @@ class Evaluation:
     @property
     def draws(self) -> int:
         """Predictions that each member makes for an input."""
-        return self.ensemble.recipe.weighs.draws if self.ensemble is not None else 1
+        return self.ensemble.recipe.weights.draws if self.ensemble is not None else 1
 
     @property
     def predictions(self) -> int:
@@ -102,7 +102,7 @@ class Evaluation:
     @property
     def failures(self) -> dict[int, str]:
         """Members that failed during training -> what happened to them."""
-        return {int(member): text for member, text in self.manifest.get("trouble", {}).items()}
+        return {int(member): text for member, text in self.manifest.get("diverged", {}).items()}
 
     @cached_property
     def member_scores(self) -> list[dict[str, float]]:
@@ -182,7 +182,7 @@ class Evaluation:
             "uncertainty": by_class_json(self.examples, self.classes),
             "weights": self.weights.to_json() if self.weights is not None else None,
         }
-        return finite({key: value for key, value in record.items() if value not in (None, [], {})})
+        return json_numbers({key: value for key, value in record.items() if value not in (None, [], {})})
 
     def _calibration_json(self) -> dict[str, Any] | None:
         if self.posthoc is None or self.posthoc.calibrator is None:

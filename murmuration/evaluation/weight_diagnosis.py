@@ -19,6 +19,7 @@ from murmuration.mixtures import jensen_shannon_distance
 from murmuration.population import Named, Population
 from murmuration.predictive import Predictive
 from murmuration.recipe import Recipe
+from murmuration.weights import Gaussian
 from murmuration.weights.gaussian import STD_PARAM, softplus_inverse
 from murmuration.weights.priors import GaussianPrior, WeightPosterior, masked_cost
 
@@ -93,8 +94,8 @@ def diagnose(ensemble: Ensemble, x: Tensor | None = None) -> Diagnosis | None:
     layers = _weights(ensemble)
     if not layers:
         return None
-    weights, prior = ensemble.recipe.weighs, layers[0].posterior.prior
-    beta = 1.0 if ensemble.recipe.ivon is not None else weights.objective(1, 1, 1).beta
+    weights, prior = ensemble.recipe.weights, layers[0].posterior.prior
+    beta = 1.0 if ensemble.recipe.dynamics.moves_std else weights.objective(1, 1, 1).beta
     snr = torch.cat([each.snr for each in layers])
     found, untold = _distances(ensemble, layers, x)
     if prior.monte_carlo:
@@ -168,11 +169,11 @@ class _Weights:
 def _weights(ensemble: Ensemble) -> list[_Weights]:
     """The tensors of an ensemble that are distributions, with the prior that training used."""
     population, family = ensemble.groups[0].population, ensemble.family
-    found, ivon = family.family.posteriors(population, family.spec), ensemble.recipe.ivon
-    if ivon is not None:  # its decay is a prior
-        ivon = ivon.among(_examples(ensemble))
-        std = float(f"{1 / math.sqrt(ivon.ess * ivon.decay):.6g}")
-        found = [replace(each, prior=GaussianPrior(std)) for each in found]
+    found, dynamics = family.family.posteriors(population, family.spec), ensemble.recipe.dynamics
+    if dynamics.moves_std:  # its weight decay is a prior
+        std = dynamics.prepare(_examples(ensemble)).prior_std()
+        assert std is not None
+        found = [replace(each, prior=GaussianPrior(float(f"{std:.6g}"))) for each in found]
     return [_Weights(each) for each in found]
 
 
@@ -212,8 +213,7 @@ def from_prior(ensemble: Ensemble, layers: list[_Weights], stds: Named) -> Ensem
         place[each.name] = (each.posterior.weights.centre * each.kept)[keep].to(each.posterior.std).clone()
         place[each.name + STD_PARAM] = softplus_inverse(stds[each.name])[keep].clone()
     believed = Population(group.population.members, own, shared, group.population.buffers)
-    draws = ensemble.recipe.weighs.draws
-    recipe = Recipe("prior", ensemble.recipe.sharing, f"gaussian:draws={draws}")
+    recipe = Recipe("prior", ensemble.recipe.sharing, Gaussian(draws=ensemble.recipe.weights.draws))
     return replace(ensemble, groups=(replace(group, population=believed),), recipe=recipe)
 
 

@@ -9,10 +9,10 @@ from murmuration.ensemble import Ensemble
 from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble
 from murmuration.evaluation.record import Ood, Shift
 from murmuration.evaluation.shift import Progress, no_progress
+from murmuration.files import write_bytes, write_json
 from murmuration.reports.bridge import report_of
 from murmuration.reports.page import render
 from murmuration.reports.records import Report
-from murmuration.runs import write_bytes, write_json
 
 METRICS, REPORT = "metrics.json", "report.html"
 

@@ -19,9 +19,9 @@ import murmuration.reports.summary as summary
 import murmuration.reports.trust_sections as trust_sections
 import murmuration.reports.weights_section as weights_section
 from murmuration.errors import Failure
+from murmuration.files import write_bytes
 from murmuration.reports.markup import Markup, join, text
 from murmuration.reports.records import Report
-from murmuration.runs import write_bytes
 
 SECTIONS = (
     summary.opening,

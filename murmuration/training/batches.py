@@ -1,4 +1,4 @@
-"""Which examples each member sees at each step."""
+"""The examples that each member sees at each step, and the learning rate."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from murmuration.data import Split, augment
-from murmuration.dynamics import learning_rate_factor
-from murmuration.dynamics.schedules import Moment
+from murmuration.dynamics import TrainTime, learning_rate_factor
 from murmuration.recipe import Plan
 from murmuration.streams import EVERYONE, generator
 from murmuration.training.step import Batch
@@ -18,11 +17,19 @@ def steps_per_epoch(examples: int, batch_size: int) -> int:
     return max(1, examples // batch_size)
 
 
-def epoch_batches(split: Split, plan: Plan, epoch: int) -> Callable[[int], Batch]:
-    """The batches of one epoch by index: each member's own, the same for all, or one that members divide."""
+def learning_rate(plan: Plan, schedule: str, time: TrainTime) -> float:
+    """The learning rate at a time: the plan's, times the schedule, times a linear warm-up."""
+    lr = plan.lr * learning_rate_factor(schedule, time)
+    warmup = plan.warmup * time.steps_per_epoch
+    return lr * (time.step + 1) / warmup if time.step + 1 < warmup else lr
+
+
+def epoch_batches(split: Split, plan: Plan, epoch: int, schedule: str | None = None) -> Callable[[int], Batch]:
+    """The batches of one epoch by index: each member's own, the same for all, or one that is split among members."""
+    order, schedule = plan.batch_order or "own", schedule or plan.schedule or "cosine"
     everybody = [plan.first_member + i for i in range(plan.members)]
-    members = [EVERYONE] if plan.batches == "same" else everybody
-    ordering = everybody if plan.batches == "own" else [EVERYONE]
+    members = [EVERYONE] if order == "same" else everybody
+    ordering = everybody if order == "own" else [EVERYONE]
     streams = [generator(plan.seed, "batches", member, epoch) for member in ordering]
     orders = torch.stack([torch.randperm(len(split), generator=stream) for stream in streams])
     size = min(plan.batch_size, len(split))
@@ -30,23 +37,23 @@ def epoch_batches(split: Split, plan: Plan, epoch: int) -> Callable[[int], Batch
 
     def batch(index: int) -> Batch:
         rows = orders[:, index * size : (index + 1) * size]  # (M, B), or (1, B) for all
-        if plan.batches == "split":
+        if order == "split":
             rows = rows[0, : size // plan.members * plan.members].view(plan.members, -1)  # (M, B / M)
-        moment = Moment(epoch * steps + index, steps, plan.epochs)
+        time = TrainTime(epoch * steps + index, steps, plan.epochs)
 
         def fetch(group: slice) -> tuple[Tensor, Tensor]:
             wanted = range(*group.indices(plan.members))
-            chosen = [0] if plan.batches == "same" else list(wanted)
-            x = torch.stack([_examples(split, plan, rows[i], members[i], moment.step) for i in chosen])
+            chosen = [0] if order == "same" else list(wanted)
+            x = torch.stack([_examples(split, plan, rows[i], members[i], time.step) for i in chosen])
             y = split.y[rows[chosen]]
             x, y = x.to(plan.device), y.to(plan.device)
             return x.expand(len(wanted), *x.shape[1:]), y.expand(len(wanted), *y.shape[1:])
 
-        return Batch(fetch, plan.lr * learning_rate_factor(plan.schedule, moment))
+        return Batch(fetch, learning_rate(plan, schedule, time), time=time)
 
     return batch
 
 
-def _examples(split: Split, plan: Plan, rows: Tensor, member: int, moment: int) -> Tensor:
+def _examples(split: Split, plan: Plan, rows: Tensor, member: int, step: int) -> Tensor:
     x = split.x[rows]  # (B, ...)
-    return augment(x, plan.augment, generator(plan.seed, "augmentation", member, moment)) if plan.augment else x
+    return augment(x, plan.augment, generator(plan.seed, "augmentation", member, step)) if plan.augment else x

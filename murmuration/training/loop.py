@@ -1,274 +1,196 @@
-"""The only loop: epochs of steps, a look at the validation set after each, and a record of what was seen."""
+"""The training loop: epochs of steps, validation after each, collection of weights, and a record of every epoch."""
 
-import copy
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from murmuration.coupling import Coupling, make_coupling
-from murmuration.data import Data, Split
-from murmuration.dynamics import Ivon, keeps, learning_rate_factor
-from murmuration.dynamics.schedules import Moment
+from murmuration.coupling.space import FEATURES
+from murmuration.dynamics import WeightPath
 from murmuration.engines import Engine, Team, assemble, member_outputs
-from murmuration.errors import Misuse
-from murmuration.likelihoods import Likelihood
-from murmuration.population import Population, concatenate, populate
-from murmuration.recipe import Plan, Recipe
-from murmuration.sharing import SMOOTH
-from murmuration.streams import generator, global_stream
-from murmuration.tangent_kernels import measured_gamma
-from murmuration.training.batches import epoch_batches, steps_per_epoch
-from murmuration.training.moving import Factors, Method, moments_of
-from murmuration.training.step import State, step
-from murmuration.weights import KernelTrace, NetworkWeights, Structure, trace_kernels
-
-MEASURED = 32  # training inputs on which members' kernels are compared
+from murmuration.files import json_numbers
+from murmuration.population import Population
+from murmuration.streams import Noise
+from murmuration.training.batch_norm import refresh_batch_norm
+from murmuration.training.batches import epoch_batches, learning_rate
+from murmuration.training.spec import TrainSpec, initial_members
+from murmuration.training.step import Divergence, State, StepConfig, init_opt_state, step
+from murmuration.weights import Structure
 
 
 @dataclass
 class Progress:
-    """Where a run stands: everything that a checkpoint holds."""
+    """The state of a run in progress: everything that a checkpoint holds."""
 
     state: State
-    kept: Population  # what a member returns to: its last sound epoch, or its best one when it may stop early
+    kept: Population  # the weights a member returns to: of its last finite epoch, or its best one with early stopping
+    kept_epoch: Tensor  # (M,) the epoch of these weights; 0: initial weights
     loss_sum: Tensor  # (M,) float64, of the running epoch
     best: Tensor  # (M,) lowest validation NLL so far
     waited: Tensor  # (M,) epochs since then
     history: list[dict[str, Any]] = field(default_factory=list)
-    path: list[Population] = field(default_factory=list)  # points of the path that join the ensemble
+    path: WeightPath = field(default_factory=WeightPath)  # weights collected by the dynamics
     seconds: float = 0.0
 
 
 class Watcher(Protocol):
-    """Somebody who looks on: shows a bar, writes checkpoints."""
+    """An observer of training: shows progress, writes checkpoints."""
 
     def after_step(self, progress: Progress) -> None: ...
 
     def after_epoch(self, progress: Progress) -> None: ...
 
 
-@dataclass(frozen=True)
-class Job:
-    """What is to be trained, on what, and how."""
-
-    build: Callable[[], nn.Module]  # a network with fresh weights
-    data: Data
-    likelihood: Likelihood
-    recipe: Recipe
-    plan: Plan
-    alpha: float | None = None  # of tuned lengthscales, once it is chosen
-    gamma: float | None = None  # measured, where sharing asks for it
-    backbone: nn.Module | None = None  # a network whose body is used as it is
-    around: tuple[nn.Module, ...] = ()  # trained networks that members begin as, in turn, if distributions are around
-
-    @cached_property
-    def coupling(self) -> Coupling | None:
-        """What members say to each other, made for these inputs."""
-        plan = self.plan
-        return make_coupling(
-            self.recipe.repulsion,
-            self.data.train.x,
-            members=plan.members,
-            batch=plan.batch_size,
-            epochs=plan.epochs,
-            alpha=self.alpha,
-        )
-
-    @cached_property
-    def kernel_trace(self) -> KernelTrace:
-        """The kernels of the network, where the recipe does something with them."""
-        if not self.recipe.needs_kernels and not self.plan.l1:
-            return KernelTrace(())
-        return trace_kernels(self.member(0), self.data.train.x[:2]).require_supported()
-
-    def measured_gamma(self) -> float | None:
-        """Between the mean and the sum of members' gradients, by what their kernels have in common at the start."""
-        if self.recipe.shares.gamma != SMOOTH or self.plan.members == 1:
-            return None
-        return measured_gamma(
-            self.member(0), members_of(self), self.weights.deterministic(), self.data.train.x[:MEASURED]
-        )
-
-    @property
-    def weights(self) -> NetworkWeights:
-        """The weight family in this network."""
-        return self.recipe.weighs.in_network(self.kernel_trace, bias_inside=self.recipe.shares.bias_inside)
-
-    def method(self) -> Method:
-        """The recipe's answers and the plan's numbers, as a step needs them."""
-        sharing, examples = self.recipe.shares, len(self.data.train)
-        return Method(
-            self.likelihood,
-            self.weights,
-            self.coupling,
-            self.plan.make_optimiser(),
-            gamma=sharing.gamma_of(members=self.plan.members, smooth=self.gamma),
-            factors=Factors(sharing.lr_multiplier, sharing.decay),
-            seed=self.plan.seed,
-            first_member=self.plan.first_member,
-            bound=self.recipe.weighs.objective(
-                examples, steps_per_epoch(examples, self.plan.batch_size), self.plan.epochs
-            ),
-            ivon=self.ivon,
-        )
-
-    @property
-    def ivon(self) -> Ivon | None:
-        """What moves distributions, if it is not the optimiser."""
-        chosen = self.recipe.ivon
-        return None if chosen is None else chosen.among(len(self.data.train))
-
-    def member(self, index: int) -> nn.Module:
-        """The network that member `index` begins as, from its own initialisation stream if it is not trained."""
-        if self.around:
-            return copy.deepcopy(self.around[index % len(self.around)])
-        with global_stream(self.plan.seed, "initialisation", self.plan.first_member + index):
-            return self.build()
+def begin(spec: TrainSpec) -> Progress:
+    """The progress of a run before its first step; refuses a network or settings that the recipe cannot work with."""
+    spec.check()
+    needs_parts = spec.coupling is not None and FEATURES in spec.coupling.needs
+    if spec.recipe.sharing.needs_parts or needs_parts:
+        Structure(spec.member(0)).require_parts()
+    return start_from(spec, initial_members(spec).map(lambda t: t.to(spec.plan.device)))
 
 
-def begin(job: Job) -> Progress:
-    """Members as they are before the first step; refuses a network or inputs that the coupling cannot work with."""
-    plan = job.plan
-    if job.recipe.shares.needs_parts or (job.coupling is not None and job.coupling.needs_features):
-        Structure(job.member(0)).require_parts()
-    return before_first_step(job, members_of(job).map(lambda t: t.to(plan.device)))
-
-
-def before_first_step(job: Job, population: Population) -> Progress:
-    """These members, as they stand, about to be trained."""
-    plan = job.plan
+def start_from(spec: TrainSpec, population: Population) -> Progress:
+    """The progress of a run that begins with these members."""
+    members = spec.plan.members
     return Progress(
-        at_rest(population, job.method()),
+        init_state(population, spec.step_config()),
         kept=population.clone(),
-        loss_sum=torch.zeros(plan.members, dtype=torch.float64),
-        best=torch.full((plan.members,), math.inf),
-        waited=torch.zeros(plan.members, dtype=torch.int64),
+        kept_epoch=torch.zeros(members, dtype=torch.int64),
+        loss_sum=torch.zeros(members, dtype=torch.float64),
+        best=torch.full((members,), math.inf),
+        waited=torch.zeros(members, dtype=torch.int64),
     )
 
 
-def members_of(job: Job) -> Population:
-    """The members as they begin, with what tells those apart who share."""
-    recipe, plan = job.recipe, job.plan
-    shared = recipe.shares.predicate(job.member(0), job.kernel_trace)
-
-    def stream(member: int) -> torch.Generator:
-        return generator(plan.seed, "factors", plan.first_member + member)
-
-    factored = recipe.shares.add_factors(populate(job.member, plan.members, shared), job.kernel_trace, stream)
-    first_std = None if job.ivon is None else job.ivon.first_std
-    population = recipe.weighs.init(factored, job.kernel_trace, stream, first_std)
-    different = population if recipe.weighs.separates_members else factored
-    if plan.members > 1 and not different.own and not different.buffers:
-        raise Misuse(f"sharing {recipe.sharing} leaves members nothing of their own: they would be equal for ever")
-    if not factored.own and recipe.repulsion is not None and recipe.repulsion.space == "weights":
-        raise Misuse(f"coupling weights with sharing {recipe.sharing}: members have no weights of their own to repel")
-    return population
-
-
-def at_rest(population: Population, method: Method) -> State:
-    """A population with no momentum, before any step."""
+def init_state(population: Population, config: StepConfig) -> State:
+    """A population with fresh optimizer state, before any step."""
     active = torch.ones(population.members, dtype=torch.bool)
-    return State(population, moments_of(method, population.own), moments_of(method, population.shared), active)
+    own, shared = init_opt_state(config, population.own), init_opt_state(config, population.shared)
+    return State(population, own, shared, active)
 
 
-def train(job: Job, engine: Engine, progress: Progress, watcher: Watcher) -> Population:
-    """Carry the job out from where `progress` stands; returns the members the ensemble is made of."""
-    data, plan, method = job.data, job.plan, job.method()
-    steps = steps_per_epoch(len(data.train), plan.batch_size)
-    with assemble(engine, job.member(0)) as team:
-        while progress.state.step < steps * plan.epochs and bool(progress.state.active.any()):
+def train(spec: TrainSpec, engine: Engine, progress: Progress, watcher: Watcher) -> Population:
+    """Train from where `progress` stands to the end; returns the members of the ensemble."""
+    plan, config, end = spec.plan, spec.step_config(), spec.end
+    with assemble(engine, spec.member(0)) as team:
+        while progress.state.step < end.step and bool(progress.state.active.any()):
             start = time.perf_counter()
-            run_epoch(team, method, data.train, plan, progress, watcher)
-            close_epoch(team, method, data.val, plan, progress)
-            if keeps(job.recipe.dynamics, len(progress.history), plan.epochs):
-                progress.path.append(progress.state.population.clone())
+            run_epoch(team, config, spec, progress, watcher)
+            validate(team, config, spec, progress)
             progress.seconds += time.perf_counter() - start
             watcher.after_epoch(progress)
-    if plan.patience is not None:
-        progress.state.population.copy_members(progress.kept, torch.arange(plan.members))
-        progress.state.population.copy_shared(progress.kept)
-    return concatenate([*progress.path, progress.state.population]).take(_usable(progress))
+        if plan.patience is not None:
+            progress.state.population.copy_members(progress.kept, torch.arange(plan.members))
+            progress.state.population.copy_shared(progress.kept)
+        return finish(team, spec, progress)
 
 
-def _usable(progress: Progress) -> Tensor:
-    """Indices of the draws that predict anything: a member that never was sound is left out, in every point kept."""
-    sound = torch.tensor(progress.history[-1]["val_nll"]).isfinite()
-    for member in (~sound).nonzero().flatten().tolist():
-        progress.state.trouble[member] += "; left out of the ensemble"
-    return sound.repeat(len(progress.path) + 1).nonzero().flatten()
+def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
+    """The members that the dynamics makes of the collected weights, without those of members that never were finite."""
+    plan, state = spec.plan, progress.state
+
+    def streams(member: int, draw: int) -> Noise:
+        return Noise(plan.seed, plan.first_member + member, draw, "draws")
+
+    members, origins = spec.dynamics.finish(progress.path, state.population, streams)
+    lost = [member for member, found in state.diverged.items() if found.restored == 0]
+    if lost:
+        rows = (~torch.isin(origins, torch.tensor(lost))).nonzero().flatten()
+        members, origins = members.take(rows), origins[rows]
+    if spec.dynamics.refreshes_statistics and members.members:
+        numbers = [plan.first_member + int(origin) for origin in origins]
+        refresh_batch_norm(
+            team, spec.weights, members, spec.data.train.x, seed=plan.seed, numbers=numbers, step=state.step
+        )
+    return members
 
 
-def run_epoch(team: Team, method: Method, split: Split, plan: Plan, progress: Progress, watcher: Watcher) -> None:
+def run_epoch(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress, watcher: Watcher) -> None:
     """The steps of one epoch that are still to be done."""
-    steps = steps_per_epoch(len(split), plan.batch_size)
-    epoch, first = divmod(progress.state.step, steps)
-    batches = epoch_batches(split, plan, epoch)
-    measuring = method.coupling.settings.every if method.coupling is not None else 0  # the first meeting is among these
-    for index in range(first, steps):
-        losses = step(team, method, progress.state, replace(batches(index), measured=index < measuring))
-        progress.loss_sum += losses.double().nan_to_num(0.0)
-        restore_fallen(progress)
-        if index < steps - 1:  # after the last step of an epoch the epoch is closed first
+    state, dynamics, end = progress.state, spec.dynamics, spec.end
+    epoch, first = divmod(state.step, end.steps_per_epoch)
+    batches = epoch_batches(spec.data.train, spec.plan, epoch, spec.schedule)
+    measured = config.coupling.repulsion.every if config.coupling is not None else 0  # contains the first interaction
+    for index in range(first, end.steps_per_epoch):
+        losses = step(team, config, state, replace(batches(index), measured=index < measured))
+        progress.loss_sum += losses.double()  # NaN from the step on at which a member stops
+        restore_diverged(progress)
+        if dynamics.keep(end.at(state.step)):
+            dynamics.collect(progress.path, state.population, collectable(state))
+        if index < end.steps_per_epoch - 1:  # after the last step of an epoch the epoch is validated first
             watcher.after_step(progress)
 
 
-def close_epoch(team: Team, method: Method, split: Split, plan: Plan, progress: Progress) -> None:
-    """Score every member on the validation split, remember sound or best states, and write the epoch's record."""
-    state = progress.state
-    outputs = member_outputs(team, method.weights.deterministic(), state.population, split.x)  # (M, N, K)
-    scores = method.likelihood.validate(outputs, split.y.to(outputs.device))
+def collectable(state: State) -> Tensor:
+    """Rows of the members that are trained and finite; none of them if shared tensors are not."""
+    finite = state.active.clone()
+    for tensor in state.population.own.values():
+        if tensor.is_floating_point():
+            finite &= tensor.flatten(1).isfinite().all(1).cpu()
+    if not all(bool(tensor.isfinite().all()) for tensor in state.population.shared.values()):
+        finite[:] = False
+    return finite.nonzero().flatten()
+
+
+def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress) -> None:
+    """Score every member on the validation split, keep finite or best weights, and write the epoch's record."""
+    state, plan, split, epoch = progress.state, spec.plan, spec.data.val, len(progress.history) + 1
+    outputs = member_outputs(team, config.weights.deterministic(), state.population, split.x)  # (M, N, K)
+    scores = config.likelihood.validate(outputs, split.y.to(outputs.device))
     nll = torch.tensor(scores["val_nll"])
-    for member in (state.active & ~nll.isfinite()).nonzero().flatten().tolist():
-        state.trouble[member] = f"validation NLL {float(nll[member])} at step {state.step}"
+    bad = (~outputs.isfinite()).any(-1).sum(1).cpu()  # (M,) validation examples
+    for member in (state.active & ((bad > 0) | nll.isnan())).nonzero().flatten().tolist():
+        where = f"{int(bad[member])} of {len(split)} validation examples" if bad[member] else "validation examples"
+        state.diverged[member] = Divergence(f"outputs not finite on {where} after step {state.step}")
         state.active[member] = False
-    judged = together(nll, state.active) if state.population.shared else nll
+    judged = mean_of_active(nll, state.active) if state.population.shared else nll
     better = state.active & (judged < progress.best) if plan.patience is not None else state.active.clone()
     progress.kept.copy_members(state.population, better.nonzero().flatten())
+    progress.kept_epoch = torch.where(better, epoch, progress.kept_epoch)
     if bool(better.any()):
         progress.kept.copy_shared(state.population)
     progress.best = torch.where(better, judged, progress.best)
     progress.waited = torch.where(better, 0, progress.waited + 1)
+    trained = state.active.clone()
     if plan.patience is not None:
         state.active &= progress.waited < plan.patience
-    restore_fallen(progress)
-    _write_record(plan, progress, scores)
+    restore_diverged(progress)
+    _write_record(spec, progress, scores, trained)
 
 
-def together(nll: Tensor, active: Tensor) -> Tensor:
-    """One score (M,) for all who share weights: they get better, and stop, together."""
+def mean_of_active(nll: Tensor, active: Tensor) -> Tensor:
+    """One score (M,) for members that share weights: they improve, and stop, together."""
     return nll[active].mean().expand(len(nll)) if bool(active.any()) else nll
 
 
-def restore_fallen(progress: Progress) -> None:
-    """Members in trouble go back to the last state that was sound."""
-    trouble, epoch = progress.state.trouble, len(progress.history)
-    fallen = [member for member, text in trouble.items() if "; kept" not in text]
-    if not fallen:
+def restore_diverged(progress: Progress) -> None:
+    """Members that have diverged return to their last kept weights."""
+    diverged = progress.state.diverged
+    new = [member for member, found in diverged.items() if found.restored is None]
+    if not new:
         return
-    progress.state.population.copy_members(progress.kept, torch.tensor(fallen))
-    for member in fallen:
-        trouble[member] += f"; kept as it was after epoch {epoch}" if epoch else "; kept as initialised"
+    progress.state.population.copy_members(progress.kept, torch.tensor(new))
+    for member in new:
+        diverged[member] = replace(diverged[member], restored=int(progress.kept_epoch[member]))
 
 
-def _write_record(plan: Plan, progress: Progress, scores: dict[str, Any]) -> None:
-    epoch, state = len(progress.history) + 1, progress.state
-    steps = state.step // epoch
-    factor = learning_rate_factor(plan.schedule, Moment(state.step - 1, steps, plan.epochs))
+def _write_record(spec: TrainSpec, progress: Progress, scores: dict[str, Any], trained: Tensor) -> None:
+    """Append the record of an epoch; None where a member was not trained to its end, or a score is not finite."""
+    state, end = progress.state, spec.end
+    losses = [loss if on else None for loss, on in zip(progress.loss_sum.tolist(), trained.tolist(), strict=True)]
     record = {
-        "epoch": epoch,
-        "lr": plan.lr * factor,
-        "train_loss": (progress.loss_sum / steps).tolist(),
+        "epoch": len(progress.history) + 1,
+        "lr": learning_rate(spec.plan, spec.schedule, end.at(state.step - 1)),
+        "train_loss": [None if loss is None else loss / end.steps_per_epoch for loss in losses],
         **scores,
-        **({"coupling": dict(state.felt)} if state.felt else {}),
+        **({"coupling": dict(state.coupling_stats)} if state.coupling_stats else {}),
         "active": state.active.tolist(),
-        "trouble": {str(member): text for member, text in state.trouble.items()},
+        "diverged": {str(member): str(found) for member, found in state.diverged.items()},
     }
-    progress.history.append(record)
+    progress.history.append(json_numbers(record))
     progress.loss_sum.zero_()
-    state.felt = {}
+    state.coupling_stats = {}

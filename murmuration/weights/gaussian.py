@@ -40,7 +40,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
-from murmuration.population import Named, Population, is_companion, kept_of
+from murmuration.population import Named, Population, is_auxiliary, kept_of
 from murmuration.streams import Noise, many_normals, normals
 from murmuration.weights.elbo import ELBO, REDUCTIONS, WEIGHTINGS
 from murmuration.weights.family import INTO, OUT, ForwardSpec, MovesStd, Realised, Rows, Streams, WeightFamily
@@ -171,7 +171,7 @@ class Gaussian(WeightFamily):
         """
         names, members = self.chosen([*population.own, *population.shared], trace), population.members
         kernels = {kernel.name: kernel for kernel in trace.kernels}
-        if initial_std is not None and any(is_companion(name) for name in names):
+        if initial_std is not None and any(is_auxiliary(name) for name in names):
             raise Misuse(f"where={self.where} makes factors distributions, and ivon would pull them to 0: write all")
 
         def first(name: str, mean: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ class Gaussian(WeightFamily):
 
     def _begins_trained(self, name: str) -> bool:
         """Whether a tensor begins at trained weights; rank-one factors never do."""
-        return bool(self.init_from) and not is_companion(name)
+        return bool(self.init_from) and not is_auxiliary(name)
 
     def _first_std(self, name: str, mean: Tensor) -> Tensor:
         """Initial standard deviations; a constant tensor, such as a bias of zeros, is taken to have std 0.1."""

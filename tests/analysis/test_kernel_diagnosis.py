@@ -14,20 +14,19 @@ from murmuration.analysis.kernels import (
     KernelDiagnosis,
     aligned,
     beginning,
-    job_for,
-    job_of,
     kernel_diagnosis,
     kernels_at_infinite_width,
     kernels_before,
     kernels_before_run,
+    make_spec,
     mean_correlation,
     ratio,
     some,
+    spec_of,
     start_diagnosis,
 )
 from murmuration.analysis.regimes import regime
-from murmuration.recipe import Recipe
-from murmuration.recipe import recipe as recipe_named
+from murmuration.recipe import Recipe, make_recipe
 from murmuration.tangent_kernels import smooth_gamma
 
 WIDTH = 256
@@ -38,7 +37,7 @@ def wide() -> nn.Module:
 
 
 def shared(how: str) -> Recipe:
-    return recipe_named("batch-ensemble", sharing=how)
+    return make_recipe("batch-ensemble", sharing=how)
 
 
 def pairs(found: KernelDiagnosis) -> np.ndarray:
@@ -83,7 +82,7 @@ def test_equal_factors_and_biases_are_degenerate(moons):
 def test_equal_members_stay_equal_on_the_same_batches_only(moons):
     regimes = {}
     for batches in ("same", "own"):
-        plan = mm.Plan(members=2, epochs=1, engine="loop", batches=batches)
+        plan = mm.Plan(members=2, epochs=1, engine="loop", batch_order=batches)
         ensemble = mm.fit("mlp", moons, recipe=shared("rank-one:init=ones,bias=shared"), plan=plan)
         regimes[batches] = kernel_diagnosis(ensemble, moons.test.x).regime.name
     assert regimes["same"] == "degenerate"
@@ -109,7 +108,7 @@ def test_own_heads_on_a_shared_body(moons):
 
 def test_a_frozen_body_is_no_part_of_the_kernel(moons):
     trained = mm.fit("mlp", moons, recipe="single", epochs=1).member(0)
-    frozen = recipe_named("last-layer-ensemble", sharing="backbone:frozen=yes")
+    frozen = make_recipe("last-layer-ensemble", sharing="backbone:frozen=yes")
     plan = mm.Plan(members=3, epochs=1, engine="loop")
     found = kernels_before(trained, moons, recipe=frozen, plan=plan)
     assert (found.shares, found.regime.tangent_ratio) == (False, 0.0)
@@ -125,12 +124,12 @@ def test_masks_are_collective_and_own_nothing(moons):
 
 
 def test_ratio_and_alignment_from_whole_jacobians(moons):
-    recipe = recipe_named("deep-ensemble", sharing="names:shared=0.*")
+    recipe = make_recipe("deep-ensemble", sharing="names:shared=0.*")
     net = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 2))
-    job, _ = job_for(net, moons, recipe, mm.Plan(members=3))
+    spec, _ = make_spec(net, moons, recipe, mm.Plan(members=3))
     x = moons.test.x[:6]
-    found = start_diagnosis(job, x)
-    population = beginning(job).groups[0].population
+    found = start_diagnosis(spec, x)
+    population = beginning(spec).groups[0].population
     rows = []
     for member in range(3):
         own = {name: tensor[member] for name, tensor in population.own.items()}
@@ -145,12 +144,12 @@ def test_ratio_and_alignment_from_whole_jacobians(moons):
 
 def test_diversity_of_the_start_is_a_mean_over_initialisations(moons):
     recipe = shared("rank-one:init=normal_1_0.5")
-    job, _ = job_for("mlp", moons, recipe, mm.Plan(members=3, seed=4))
+    spec, _ = make_spec("mlp", moons, recipe, mm.Plan(members=3, seed=4))
     x = moons.test.x[:5]
-    found = start_diagnosis(job, x, further=2)
+    found = start_diagnosis(spec, x, further=2)
     same, other = [], []
     for seed in (4, 5, 6):
-        outputs = beginning(replace(job, plan=mm.Plan(members=3, seed=seed))).predict(x).outputs.double()
+        outputs = beginning(replace(spec, plan=mm.Plan(members=3, seed=seed))).predict(x).outputs.double()
         same += [(outputs[a] ** 2).mean() for a in range(3)]
         other += [(outputs[a] * outputs[b]).mean() for a in range(3) for b in range(3) if a != b]
     assert found.initialisations == 3
@@ -163,7 +162,7 @@ def test_a_run_begins_again_bit_for_bit(moons, tmp_path, recipe):
     plan = mm.Plan(members=3, epochs=1, lr=1e-30, seed=7, engine="loop")
     mm.fit("mlp", moons, recipe=recipe, plan=plan, out=tmp_path / "run")
     ensemble = mm.load(tmp_path / "run")
-    begun = beginning(job_of(ensemble, moons)).groups[0].population.to_tensors()
+    begun = beginning(spec_of(ensemble, moons)).groups[0].population.to_tensors()
     left = ensemble.groups[0].population.to_tensors()
     assert begun.keys() == left.keys()
     assert all(torch.equal(begun[name], left[name]) for name in left)
@@ -261,7 +260,7 @@ def test_what_else_there_is_to_say():
     assert against.verdict == (
         "between: members work against each other; together the others undo 0.35 of what a member does"
     )
-    other = replace(case("rank-one", 1.0, covariance=1.0), recipe=recipe_named("deep-ensemble", sharing="head"))
+    other = replace(case("rank-one", 1.0, covariance=1.0), recipe=make_recipe("deep-ensemble", sharing="head"))
     assert other.advice == (
         "sharing head leaves members nothing that tells them apart: write sharing rank-one, or own",
     )
@@ -278,7 +277,7 @@ def test_wide_networks_tend_to_the_limit_of_infinite_width(digits, recipe, shari
         layers = [nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)]
         return nn.Sequential(nn.Flatten(), *layers)
 
-    chosen = recipe_named(recipe) if sharing is None else shared(sharing)
+    chosen = make_recipe(recipe) if sharing is None else shared(sharing)
     found = [kernels_before(net, digits, recipe=chosen, members=6, seed=seed, inputs=6) for seed in range(3)]
     limit = kernels_at_infinite_width(net, digits, recipe=chosen, members=6, inputs=6)
     assert limit.stage == "limit"

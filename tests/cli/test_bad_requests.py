@@ -126,7 +126,7 @@ BAD = [  # what the data is, further words, the code, words of the message
     (moons, ("--engine", "stack"), 2, ("'stack'", "did you mean 'stacked'")),
     (moons, ("--device", "cuda:77"), 2, ("device='cuda:77'", "write device='cpu'")),
     (moons, ("--device", "gpu"), 2, ("device='gpu'", "write device='cpu'")),
-    (moons, ("--augment", "flip"), 2, ("augment=flip", "pictures")),
+    (moons, ("--augment", "flip"), 2, ("augment=flip", "images")),
     (lambda folder: "digits", ("--augment", "flop"), 2, ("'flop'", "did you mean 'flip'")),
     (moons, ("--noise-std", "0.1"), 2, ("noise_std=0.1", "regression")),
     (lambda folder: "x-sin-x", ("--noise-std", "-1"), 2, ("noise_std=-1", "positive")),

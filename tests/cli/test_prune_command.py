@@ -22,7 +22,9 @@ def _few_levels(monkeypatch):
 @pytest.fixture(scope="module")
 def bayes_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("bayes") / "run"
-    assert main(["train", "two-moons", "--recipe", "bayes", *SMALL, "--out", str(path), "--json"]) == 0
+    assert (
+        main(["train", "two-moons", "--recipe", "bayes", *SMALL, "--members", "1", "--out", str(path), "--json"]) == 0
+    )
     return path
 
 
@@ -78,7 +80,7 @@ def test_training_with_an_l1_norm_leaves_zeros_to_prune(murmur, tmp_path: Path):
     assert trained.code == 0, trained.err
     ended = murmur("prune", tmp_path / "run", "--threshold", 0, "--out", tmp_path / "out", "--json")
     assert json.loads(ended.out)["pruning"]["reached"] > 0.01
-    run, out = (mm.load(tmp_path / name, guarded=False) for name in ("run", "out"))
+    run, out = (mm.load(tmp_path / name, posthoc=False) for name in ("run", "out"))
     x = mm.open_data("two-moons").test.x
     assert run.predict(x, calibrated=False).outputs.equal(out.predict(x, calibrated=False).outputs)
 

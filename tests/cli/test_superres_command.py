@@ -69,14 +69,14 @@ def test_pictures_are_enlarged(run: Path, photos: Path, tmp_path: Path, capsys):
 def test_a_killed_run_is_resumed_and_judged(photos: Path, run: Path, tmp_path: Path, capsys):
     """`murmur resume` finishes it as if nothing had been, and ends with the same table."""
     from murmuration.applications.superres import Patches, open_patches, train
-    from murmuration.recipe import Plan, recipe
+    from murmuration.recipe import Plan, make_recipe
 
     def kill(text, done, total, record):
         if done >= 2:
             raise KeyboardInterrupt
 
     data = open_patches(Patches(scale=2, count=96, size=6, folder=str(photos)))
-    plan, bayes = Plan(epochs=2, lr=1e-3), recipe("bayes", weights="gaussian:draws=3")
+    plan, bayes = Plan(epochs=2, lr=1e-3), make_recipe("bayes", weights="gaussian:draws=3")
     with suppress(KeyboardInterrupt):
         train(data, recipe=bayes, plan=plan, out=tmp_path / "killed", show=kill, checkpoint_seconds=0)
     assert main(["resume", str(tmp_path / "killed"), "--json"]) == 0
@@ -92,7 +92,7 @@ def test_a_killed_run_is_resumed_and_judged(photos: Path, run: Path, tmp_path: P
     [
         (["train", "PHOTOS", "--scale", "5"], "scale=5: expected 2, 3 or 4"),
         (["train", "PHOTOS", "--net", "mlp"], "mlp does not make images: write subpixel or subpixel-plain"),
-        (["train", "PHOTOS", "--size", "6", "--noise-std", "-1"], "noise_std=-1: need a positive number"),
+        (["train", "PHOTOS", "--size", "6", "--noise-std", "-1"], "noise_std=-1: expected a positive number"),
         (["train", "/nowhere"], "no folder '/nowhere'"),
         (["train", "PHOTOS", "--out", "RUN"], "already holds a run"),
         (["train", "PHOTOS"], "has 40x32 pixels: expected at least 40x40"),

@@ -12,9 +12,9 @@ from cli_words import SMALL, assert_refused, tree
 
 import murmuration as mm
 from murmuration.evaluation import ShiftSuite, eval_set_of, evaluate_ood, evaluate_shift, in_distribution
+from murmuration.files import json_numbers
 from murmuration.posthoc import to_json
 from murmuration.reports import report_check
-from murmuration.runs import finite
 
 pytest_plugins = ["cli_words"]
 SHIFT = ("--only", "feature_noise,scale_drift", "--severities", "2,5", "--shift-examples", "120")
@@ -34,12 +34,12 @@ def scores(pred: mm.Predictive, y: object) -> dict:
 
 
 def as_written(record: object) -> object:
-    return json.loads(json.dumps(finite(record)))
+    return json.loads(json.dumps(json_numbers(record)))
 
 
 def test_train_leaves_posthoc_and_scores_what_they_make(moons_run):
     data, ensemble = mm.open_data("two-moons"), mm.load(moons_run)
-    plain = mm.load(moons_run, guarded=False)
+    plain = mm.load(moons_run, posthoc=False)
     assert plain.posthoc is None
     assert stored(moons_run, "posthoc.json") == as_written(
         to_json(plain.fit_posthoc(data.val.x, data.val.y, mm.PostHocConfig()).posthoc)
@@ -91,7 +91,7 @@ def test_raw_is_what_members_say(murmur, moons_run, tmp_path):
 
 
 def test_calibrate_changes_posthoc_and_scores(murmur, copied):
-    data, plain = mm.open_data("two-moons"), mm.load(copied, guarded=False)
+    data, plain = mm.open_data("two-moons"), mm.load(copied, posthoc=False)
     ended = murmur("calibrate", copied, "--calibrate", "vector", "--conformal", "raps", "--coverage", "0.8", "--json")
     guarded = plain.fit_posthoc(
         data.val.x, data.val.y, mm.PostHocConfig(calibrate="vector", conformal="raps", coverage=0.8)
@@ -191,7 +191,7 @@ def test_a_resumed_run_has_the_posthoc_of_an_undisturbed_one(murmur, moons_run, 
 
     path = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("murmuration.fitting.Desk.after_step", interrupt)
+        patch.setattr("murmuration.fitting.ProgressCallback.after_step", interrupt)
         killed = murmur("train", "two-moons", *SMALL, "--out", path)
     assert (killed.code, killed.err) == (130, f"interrupted: continue with murmur resume {path}\n")
     assert not (path / "posthoc.json").exists()

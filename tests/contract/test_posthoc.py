@@ -14,7 +14,7 @@ from murmuration.errors import Failure, Misuse
 from murmuration.posthoc import PostHocConfig
 from murmuration.recipe import Plan
 
-PLAN = Plan(members=2, epochs=1, batch_size=64, engine="loop", posthoc=PostHocConfig(conformal="aps", coverage=0.8))
+PLAN = Plan(epochs=1, batch_size=64, engine="loop", posthoc=PostHocConfig(conformal="aps", coverage=0.8))
 BOTH = pytest.mark.parametrize("preset", ["single", "deep-ensemble"])  # how members were trained has no say
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from networks_shown import labels, networks, present, randn, repulsion
-from test_forces import GOLDEN, NAMES, SAME, WEIGHTED, doubles
+from space_inputs import labels, networks, present, randn, repulsion
+from test_estimators import GOLDEN, NAMES, SAME, WEIGHTED, doubles
 from test_input_gradients import (
     BATCH,
     CLASSES,
@@ -17,17 +17,17 @@ from test_input_gradients import (
 )
 from torch import Tensor, nn
 
-from murmuration.coupling.forces import FORCES
+from murmuration.coupling.estimators import ESTIMATORS
+from murmuration.coupling.input_gradients import normalise
 from murmuration.coupling.lengthscales import Metric
-from murmuration.coupling.spaces import normalised
 
 
 def felt_by(g: Tensor, bandwidth: str, metric: Metric) -> tuple[Tensor, Tensor]:
     """r (M,) and its gradient (M, B, D) by input gradients g, through the library's sphere and metric."""
     g = g.detach().requires_grad_()
-    t = metric(normalised(g))
-    felt = FORCES["kde"](t.detach(), bandwidth)
-    return felt.r, torch.autograd.grad(t, g, felt.cotangents)[0]
+    t = metric(normalise(g))
+    interaction = ESTIMATORS["kde"](t.detach(), bandwidth)
+    return interaction.log_density, torch.autograd.grad(t, g, interaction.cotangents)[0]
 
 
 @pytest.mark.parametrize("bandwidth", ["code", "all", "off"])
@@ -42,7 +42,7 @@ def test_golden_tensor_through_the_sphere_of_the_space(bandwidth: str):
 @pytest.mark.parametrize("bandwidth", NAMES)
 def test_the_length_of_every_single_gradient_cancels(bandwidth: str):
     g, lengths = randn(4, 3, 5), randn(4, 3, 1, seed=3).exp()
-    torch.testing.assert_close(normalised(lengths * g), normalised(g), rtol=0, atol=5e-16)
+    torch.testing.assert_close(normalise(lengths * g), normalise(g), rtol=0, atol=5e-16)
     r, gradient = felt_by(g, bandwidth, Metric())
     scaled_r, scaled = felt_by(lengths * g, bandwidth, Metric())
     torch.testing.assert_close(scaled_r, r, rtol=0, atol=1e-14)
@@ -54,9 +54,9 @@ def test_the_length_of_every_single_gradient_cancels(bandwidth: str):
 def test_the_order_of_the_batch_does_not_count(bandwidth: str):
     nets, (x, y) = crowd(), examples()
     order = torch.tensor([3, 6, 0, 5, 1, 4, 2])
-    felt, gradients = repulsion(space(bandwidth=bandwidth), present(nets, x, y))
+    interaction, gradients = repulsion(space(bandwidth=bandwidth), present(nets, x, y))
     again, shuffled = repulsion(space(bandwidth=bandwidth), present(nets, x[order], y[order]))
-    torch.testing.assert_close(again.r, felt.r, rtol=0, atol=1e-13)
+    torch.testing.assert_close(again.log_density, interaction.log_density, rtol=0, atol=1e-13)
     for name, gradient in gradients.items():
         torch.testing.assert_close(shuffled[name], gradient, rtol=0, atol=1e-13, msg=name)
 
@@ -66,7 +66,7 @@ def test_two_classes_show_the_difference_of_their_rows_through_log_probabilities
     """g = (1 - p_y) (w_y - w_other): the factor depends on x, the direction does not."""
     nets = networks(lambda: nn.Linear(INPUTS, 2), MEMBERS)
     x = 2 * randn(BATCH, INPUTS)
-    found = space(of="log-prob").show(present(nets, x, torch.full((BATCH,), label))).detach()
+    found = space(of="log-prob").features(present(nets, x, torch.full((BATCH,), label))).detach()
     for i, net in enumerate(nets):
         difference = net.weight.detach()[label] - net.weight.detach()[1 - label]
         expected = (difference / difference.norm()).expand(BATCH, INPUTS)

@@ -4,18 +4,16 @@ import math
 
 import pytest
 import torch
-from networks_shown import labels, networks, present, randn, repulsion
+from space_inputs import labels, networks, present, randn, repulsion
 from torch import Tensor, nn
 
-from murmuration.coupling import Repulsion
-from murmuration.coupling.lengthscales import Metric
-from murmuration.coupling.spaces import InputGradientSpace
+from murmuration.coupling import InputGradientSpace
 
 MEMBERS, BATCH, INPUTS, CLASSES = 4, 7, 5, 3
 
 
 def space(**settings) -> InputGradientSpace:
-    return InputGradientSpace(Repulsion("input-gradients", **{"bandwidth": "code", **settings}), Metric())
+    return InputGradientSpace(**{"bandwidth": "code", **settings})
 
 
 def linear(*rows: list[list[float]]) -> list[nn.Module]:
@@ -40,10 +38,10 @@ def examples() -> tuple[Tensor, Tensor]:
 
 def test_input_gradients_of_linear_models_are_their_rows():
     nets, (x, y) = networks(lambda: nn.Linear(INPUTS, CLASSES), MEMBERS), examples()
-    shown = present(nets, x, y)
+    seen = present(nets, x, y)
     for i, net in enumerate(nets):
         rows = net.weight.detach()[y]
-        found = space().show(shown)[i].detach()
+        found = space().features(seen)[i].detach()
         torch.testing.assert_close(found, rows / rows.norm(dim=1, keepdim=True), rtol=1e-12, atol=0)
 
 
@@ -51,8 +49,10 @@ def test_input_gradients_of_linear_models_are_their_rows():
 def test_two_linear_models_are_equally_alike_at_any_angle_and_length(bandwidth: str, r: float):
     for angle, length in ((0.1, 1.0), (1.0, 20.0), (3.0, 0.01)):
         nets = linear([[1.0, 0.0]], [[length * math.cos(angle), length * math.sin(angle)]])
-        felt, _ = repulsion(space(bandwidth=bandwidth), present(nets, randn(BATCH, 2), labels(BATCH, 1)))
-        torch.testing.assert_close(felt.r, torch.full_like(felt.r, math.log(r)), rtol=0, atol=6e-11)
+        interaction, _ = repulsion(space(bandwidth=bandwidth), present(nets, randn(BATCH, 2), labels(BATCH, 1)))
+        torch.testing.assert_close(
+            interaction.log_density, torch.full_like(interaction.log_density, math.log(r)), rtol=0, atol=6e-11
+        )
 
 
 def test_two_orthogonal_linear_models_are_turned_apart():
@@ -64,15 +64,19 @@ def test_two_orthogonal_linear_models_are_turned_apart():
 
 def test_ten_orthonormal_linear_models():
     rows = torch.eye(10, dtype=torch.float64)
-    felt, gradients = repulsion(space(), present(linear(*rows.unsqueeze(1).tolist()), randn(3, 10), labels(3, 1)))
-    torch.testing.assert_close(felt.r, torch.full_like(felt.r, 0.6418538862), rtol=0, atol=6e-11)
+    interaction, gradients = repulsion(
+        space(), present(linear(*rows.unsqueeze(1).tolist()), randn(3, 10), labels(3, 1))
+    )
+    torch.testing.assert_close(
+        interaction.log_density, torch.full_like(interaction.log_density, 0.6418538862), rtol=0, atol=6e-11
+    )
     torch.testing.assert_close(gradients["weight"][:, 0], 0.1211886891 * (1 - rows), rtol=0, atol=6e-11)
 
 
 def test_gradients_of_a_logit_and_of_a_log_probability():
     nets, y = linear([[1.0, 0.0], [0.0, 1.0]]), torch.zeros(3, dtype=torch.int64)
-    shown = present(nets, randn(3, 2), y)
-    logit, log_prob = (space(of=of).show(shown)[0].detach() for of in ("logit", "log-prob"))
+    seen = present(nets, randn(3, 2), y)
+    logit, log_prob = (space(of=of).features(seen)[0].detach() for of in ("logit", "log-prob"))
     torch.testing.assert_close(logit, torch.tensor([1.0, 0.0], dtype=torch.float64).expand(3, 2), rtol=1e-12, atol=0)
     slope = torch.tensor([1.0, -1.0], dtype=torch.float64) / math.sqrt(2)  # w_0 - w_1, whatever x is
     torch.testing.assert_close(log_prob, slope.expand(3, 2), rtol=1e-12, atol=0)
@@ -89,14 +93,14 @@ def test_rows_of_absent_classes_feel_nothing_through_logits():
 
 def test_neither_a_constant_nor_a_factor_of_the_outputs_counts():
     nets, (x, y) = crowd(), examples()
-    felt, gradients = repulsion(space(), present(nets, x, y))
+    interaction, gradients = repulsion(space(), present(nets, x, y))
     assert torch.equal(gradients["4.bias"], torch.zeros(MEMBERS, CLASSES, dtype=torch.float64))
     length = (nets[1][4].weight.detach() * gradients["4.weight"][1]).sum()  # the slope along a factor of the outputs
     assert length.abs() < 1e-12 * gradients["4.weight"][1].norm()
     nets[0][4].bias.data += 3.0
     nets[1][4].weight.data *= 40.0
     again, changed = repulsion(space(), present(nets, x, y))
-    torch.testing.assert_close(again.r, felt.r, rtol=0, atol=1e-12)
+    torch.testing.assert_close(again.log_density, interaction.log_density, rtol=0, atol=1e-12)
     torch.testing.assert_close(changed["0.weight"], gradients["0.weight"], rtol=0, atol=1e-12)
     torch.testing.assert_close(40 * changed["4.weight"][1], gradients["4.weight"][1], rtol=0, atol=1e-12)
 
@@ -105,11 +109,11 @@ def test_neither_a_constant_nor_a_factor_of_the_outputs_counts():
 def test_rotated_inputs_with_rotated_weights_feel_the_same(bandwidth: str):
     nets, (x, y) = crowd(), examples()
     rotation = torch.linalg.qr(randn(INPUTS, INPUTS, seed=5))[0]
-    felt, gradients = repulsion(space(bandwidth=bandwidth), present(nets, x, y))
+    interaction, gradients = repulsion(space(bandwidth=bandwidth), present(nets, x, y))
     for net in nets:
         net[0].weight.data = net[0].weight.data @ rotation
     again, turned = repulsion(space(bandwidth=bandwidth), present(nets, x @ rotation, y))
-    torch.testing.assert_close(again.r, felt.r, rtol=0, atol=1e-12)
+    torch.testing.assert_close(again.log_density, interaction.log_density, rtol=0, atol=1e-12)
     torch.testing.assert_close(turned["0.weight"], gradients["0.weight"] @ rotation, rtol=0, atol=1e-12)
 
 
@@ -118,17 +122,19 @@ def test_a_last_layer_of_zeros_shows_nothing_and_feels_nothing(dtype: torch.dtyp
     nets, (x, y) = crowd(), examples()
     for net in nets:
         nn.init.zeros_(net.to(dtype)[4].weight)
-    felt, gradients = repulsion(space(), present(nets, x.to(dtype), y))
-    assert felt.mean_kernel.item() == 1.0
-    assert felt.r.tolist() == pytest.approx([math.log(MEMBERS)] * MEMBERS, rel=1e-6)
+    interaction, gradients = repulsion(space(), present(nets, x.to(dtype), y))
+    assert interaction.mean_kernel.item() == 1.0
+    assert interaction.log_density.tolist() == pytest.approx([math.log(MEMBERS)] * MEMBERS, rel=1e-6)
     for name, gradient in gradients.items():
         assert torch.equal(gradient, torch.zeros_like(gradient)), name
 
 
 def test_identical_members_feel_nothing():
     nets, (x, y) = [crowd()[0]] * MEMBERS, examples()
-    felt, gradients = repulsion(space(), present(nets, x, y))
-    torch.testing.assert_close(felt.r, torch.full_like(felt.r, math.log(MEMBERS)), rtol=1e-12, atol=0)
+    interaction, gradients = repulsion(space(), present(nets, x, y))
+    torch.testing.assert_close(
+        interaction.log_density, torch.full_like(interaction.log_density, math.log(MEMBERS)), rtol=1e-12, atol=0
+    )
     assert all(gradient.abs().max() == 0 for gradient in gradients.values())
 
 
@@ -171,14 +177,14 @@ def reverse_over_forward(net: nn.Module, x: Tensor, y: int, c: Tensor) -> dict[s
 def test_weights_feel_what_reverse_over_forward_mode_says(activation: type[nn.Module]):
     """dr/dg = (I - s s') (dr/ds) / |g|, then a tangent pass and its adjoint, one example at a time."""
     nets, (x, y) = crowd(activation), examples()
-    shown = present(nets, x, y)
-    felt, gradients = repulsion(space(), shown)
-    g = torch.autograd.grad(shown.outputs.gather(-1, shown.y.unsqueeze(-1)).sum(), shown.x, retain_graph=True)[0]
+    seen = present(nets, x, y)
+    interaction, gradients = repulsion(space(), seen)
+    g = torch.autograd.grad(seen.outputs.gather(-1, seen.y.unsqueeze(-1)).sum(), seen.x, retain_graph=True)[0]
     with torch.no_grad():
         for i, net in enumerate(nets):
             total = {name: torch.zeros_like(weight) for name, weight in net.named_parameters()}
             for b in range(BATCH):
-                s, along = g[i, b] / g[i, b].norm(), felt.cotangents[i, b]
+                s, along = g[i, b] / g[i, b].norm(), interaction.cotangents[i, b]
                 c = (along - s * (s @ along)) / g[i, b].norm()
                 for name, gradient in reverse_over_forward(net, x[b], int(y[b]), c).items():
                     total[name] += gradient
@@ -207,9 +213,9 @@ def test_one_class_behind_batch_normalisation_has_no_gradient(dtype: torch.dtype
 def test_regression_shows_the_gradient_of_the_summed_means():
     """Of four outputs, two are means and two are spreads."""
     nets, x = networks(lambda: nn.Linear(INPUTS, 4), MEMBERS), randn(BATCH, INPUTS)
-    shown = present(networks(lambda: nn.Linear(INPUTS, 2), MEMBERS), x, randn(BATCH, 2))
+    seen = present(networks(lambda: nn.Linear(INPUTS, 2), MEMBERS), x, randn(BATCH, 2))
     wide = present(nets, x, labels(BATCH, 4))
-    found = space().gradients(wide.outputs, wide.x, shown.y).detach()
+    found = space().gradients(wide.outputs, wide.x, seen.y).detach()
     for i, net in enumerate(nets):
         torch.testing.assert_close(found[i], net.weight.detach()[:2].sum(0).expand(BATCH, INPUTS), rtol=1e-12, atol=0)
 
@@ -218,13 +224,13 @@ def test_a_share_of_the_batch_sees_only_its_rows():
     nets, (x, y) = crowd(), examples()
     changed = x.clone()
     changed[3:] += 5.0  # 0.4 of seven examples are three
-    some = space(share=0.4)
-    felt, gradients = repulsion(some, present(nets, x, y))
+    some = space(batch_fraction=0.4)
+    interaction, gradients = repulsion(some, present(nets, x, y))
     again, same = repulsion(some, present(nets, changed, y))
     first, expected = repulsion(space(), present(nets, x[:3], y[:3]))
-    assert felt.cotangents.shape == (MEMBERS, 3, INPUTS)
+    assert interaction.cotangents.shape == (MEMBERS, 3, INPUTS)
     for name, gradient in gradients.items():
         assert torch.equal(gradient, same[name])
         torch.testing.assert_close(gradient, expected[name], rtol=0, atol=1e-13)
-    assert torch.equal(felt.r, again.r)
-    torch.testing.assert_close(felt.r, first.r, rtol=0, atol=1e-13)
+    assert torch.equal(interaction.log_density, again.log_density)
+    torch.testing.assert_close(interaction.log_density, first.log_density, rtol=0, atol=1e-13)

@@ -4,18 +4,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from murmuration.coupling import Repulsion, make_coupling
+from murmuration.coupling import InputGradientSpace
 from murmuration.coupling.bandwidths import denominator
-from murmuration.coupling.forces import FORCES
+from murmuration.coupling.estimators import ESTIMATORS
 from murmuration.coupling.kernels import rbf, squared_distances
-from murmuration.coupling.lengthscales import ROWS, metric_of, spectrum, tuned
+from murmuration.coupling.lengthscales import ROWS, spectrum, tune
 
 # Eigenvectors are kept in single precision: a few times 6e-8 of the largest weight.
 SINGLE = 2e-6
 
 
-def settings(lengthscales: str = "pca", **others) -> Repulsion:
-    return Repulsion("input-gradients", bandwidth="code", lengthscales=lengthscales, **others)
+def space(lengthscales: str = "pca", **others) -> InputGradientSpace:
+    return InputGradientSpace(bandwidth="code", lengthscales=lengthscales, **others)
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:
@@ -34,14 +34,14 @@ def distance(metric, a: Tensor, b: Tensor) -> Tensor:
     return (metric(a) - metric(b)).square().sum(-1)
 
 
-@pytest.mark.parametrize("centred", ["no", "yes"])
-def test_three_roads_lead_to_the_same_distance(centred: str):
+@pytest.mark.parametrize("centred", [False, True])
+def test_three_roads_lead_to_the_same_distance(centred: bool):
     """(s - s')' U Lambda U' (s - s') = (s - s')' C (s - s') = |X (s - s')|^2 / (N - 1)."""
     x, a, b = inputs(), units(10, 6), units(10, 6, seed=2)
-    rows = x - x.mean(0) if centred == "yes" else x
+    rows = x - x.mean(0) if centred else x
     covariance = rows.T @ rows / (len(x) - 1)
     values, vectors = torch.linalg.eigh(covariance)
-    found = distance(metric_of(settings(centred=centred), x.float()), a, b)
+    found = distance(space(centred=centred).make_metric(x.float()), a, b)
     first = (((a - b) @ vectors).square() * values).sum(-1)
     second = torch.einsum("nd,de,ne->n", a - b, covariance, a - b)
     third = (rows @ (a - b).T).square().sum(0) / (len(x) - 1)
@@ -57,20 +57,20 @@ def test_four_points_in_the_plane():
     torch.testing.assert_close(vectors.abs(), torch.eye(2))
     assert rest == 0.0
     one, other = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
-    assert distance(metric_of(settings(), x), one, other).item() == pytest.approx(10 / 3, rel=1e-6)
+    assert distance(space().make_metric(x), one, other).item() == pytest.approx(10 / 3, rel=1e-6)
     for form, weights in {"paper": (1.4545455, 0.8), "poster": (1.8333333, 0.8333333)}.items():
-        torch.testing.assert_close(tuned(values, 0.5, form), torch.tensor(weights))
-        metric = metric_of(settings("tuned", form=form, alpha="0.5"), x)
+        torch.testing.assert_close(tune(values, 0.5, form), torch.tensor(weights))
+        metric = space("tuned", form=form, alpha=0.5).make_metric(x)
         assert distance(metric, one, other).item() == pytest.approx(sum(weights), rel=1e-6)
 
 
 @pytest.mark.parametrize("form", ["paper", "poster"])
 def test_tuned_lengthscales_go_from_the_identity_to_pca(form: str):
     x, a, b = inputs(), units(10, 6), units(10, 6, seed=2)
-    ends = [distance(metric_of(settings("tuned", form=form), x.float(), alpha), a, b) for alpha in (0.0, 1.0)]
+    ends = [distance(space("tuned", form=form, alpha=alpha).make_metric(x.float()), a, b) for alpha in (0.0, 1.0)]
     torch.testing.assert_close(ends[0], (a - b).square().sum(-1), rtol=SINGLE, atol=0)
-    torch.testing.assert_close(ends[1], distance(metric_of(settings(), x.float()), a, b), rtol=SINGLE, atol=0)
-    assert torch.equal(tuned(torch.tensor([0.0, 2.0]), 0.0, form), torch.ones(2))  # also of a direction nobody goes
+    torch.testing.assert_close(ends[1], distance(space().make_metric(x.float()), a, b), rtol=SINGLE, atol=0)
+    assert torch.equal(tune(torch.tensor([0.0, 2.0]), 0.0, form), torch.ones(2))  # also of a direction nobody goes
 
 
 @pytest.mark.parametrize("form", ["paper", "poster"])
@@ -83,7 +83,7 @@ def test_the_directions_that_are_not_told_apart_have_their_mean_eigenvalue(rank:
         values = torch.cat([values[:rank], values[rank:].mean().expand(6 - rank)])
     weights = 1 / ((1 - alpha) + alpha / values) if form == "paper" else (1 - alpha) + alpha * values
     expected = (((a - b) @ vectors).square() * weights).sum(-1)
-    found = distance(metric_of(settings("tuned", form=form, rank=rank), x.float(), alpha), a, b)
+    found = distance(space("tuned", form=form, rank=rank, alpha=alpha).make_metric(x.float()), a, b)
     torch.testing.assert_close(found, expected, rtol=0, atol=SINGLE * weights.max().item())
 
 
@@ -94,7 +94,7 @@ def test_fewer_examples_than_directions():
     assert len(values) == 3
     assert rest == 0.0
     beside = torch.linalg.svd(x)[2][3:]  # orthogonal to all inputs
-    found = distance(metric_of(settings(), x.float()), beside[0], beside[1])
+    found = distance(space().make_metric(x.float()), beside[0], beside[1])
     assert found.item() == pytest.approx(0.0, abs=1e-10)
     torch.testing.assert_close(vectors.T @ vectors, torch.eye(3), rtol=0, atol=1e-6)
 
@@ -104,11 +104,11 @@ def test_the_unit_of_the_covariance_cancels_in_the_median(bandwidth: str):
     x, s = inputs(), units(4, 3, 6)
     kernels, forces = [], []
     for factor in (1.0, 30.0):
-        metric = metric_of(settings(), (factor * x).float())
+        metric = space().make_metric((factor * x).float())
         t = metric(s)
         squared = squared_distances(t.transpose(0, 1))
         kernels.append(rbf(squared, denominator(bandwidth, squared)))
-        forces.append(FORCES["kde"](t, bandwidth).cotangents * factor)  # grad by t is one over a length
+        forces.append(ESTIMATORS["kde"](t, bandwidth).cotangents * factor)  # grad by t is one over a length
     torch.testing.assert_close(kernels[0], kernels[1], rtol=0, atol=1e-6)
     torch.testing.assert_close(forces[0], forces[1], rtol=1e-5, atol=1e-6)
 
@@ -121,18 +121,20 @@ def test_many_inputs_are_represented_by_evenly_spread_ones():
     assert values[0].item() == pytest.approx(whole[-1].item(), rel=2 / ROWS)
 
 
-def test_alpha_comes_from_the_sweep_or_from_the_settings():
+def test_candidates_are_the_published_alphas_until_one_is_chosen():
     x = inputs().float()
     s = units(5, 6).float()
-    told = make_coupling(settings("tuned", alpha="0.4"), x, members=2, batch=8, epochs=1)
-    chosen = make_coupling(settings("tuned"), x, members=2, batch=8, epochs=1, alpha=0.4)
-    assert torch.equal(told.space.metric(s), chosen.space.metric(s))
-    other = make_coupling(settings("tuned"), x, members=2, batch=8, epochs=1, alpha=0.8)
-    assert not torch.allclose(told.space.metric(s), other.space.metric(s), atol=1e-3)
+    chosen = space("tuned").candidates()
+    assert list(chosen) == ["0", "0.1", "0.2", "0.4", "0.8", "1"]
+    given = space("tuned", alpha=0.4).prepare(x)
+    assert torch.equal(given.metric(s), chosen["0.4"].prepare(x).metric(s))
+    assert not torch.allclose(given.metric(s), chosen["0.8"].prepare(x).metric(s), atol=1e-3)
+    assert space("tuned", alpha=0.4).candidates() == {}
+    assert space("pca").candidates() == {}
 
 
 def test_tuned_weights_to_all_printed_digits():
     values = torch.tensor([8 / 3, 2 / 3], dtype=torch.float64)
     for form, weights in {"paper": (1.4545455, 0.8), "poster": (1.8333333, 0.8333333)}.items():
         expected = torch.tensor(weights, dtype=torch.float64)
-        torch.testing.assert_close(tuned(values, 0.5, form), expected, rtol=0, atol=6e-8)
+        torch.testing.assert_close(tune(values, 0.5, form), expected, rtol=0, atol=6e-8)

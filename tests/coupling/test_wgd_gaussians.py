@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from murmuration.coupling.forces import FORCES, mixing
+from murmuration.coupling.estimators import ESTIMATORS, gradient_mixing
 
 Score = Callable[[Tensor], Tensor]
 
@@ -18,8 +18,8 @@ def particles(members: int, width: int, seed: int = 0) -> Tensor:
 
 def velocity(x: Tensor, score: Score, force: str, bandwidth: str) -> Tensor:
     """Ascent directions (M, R) of particles x (M, R)."""
-    drive = mixing(x.unsqueeze(1), bandwidth) @ score(x) if force == "svgd" else score(x)
-    return drive - FORCES[force](x.unsqueeze(1), bandwidth).cotangents[:, 0]
+    drive = gradient_mixing(x.unsqueeze(1), bandwidth) @ score(x) if force == "svgd" else score(x)
+    return drive - ESTIMATORS[force](x.unsqueeze(1), bandwidth).cotangents[:, 0]
 
 
 def flow(x: Tensor, score: Score, force: str, bandwidth: str, *, step: float, steps: int) -> Tensor:
@@ -33,7 +33,7 @@ def standard(x: Tensor) -> Tensor:
     return -x
 
 
-@pytest.mark.parametrize("force", FORCES)
+@pytest.mark.parametrize("force", ESTIMATORS)
 def test_one_particle_climbs_alone(force: str):
     x = particles(1, 3)
     for bandwidth in ("rde", "off", "code", "fixed:0.5"):
@@ -123,14 +123,16 @@ def test_steps_too_long_for_the_inverse_kernel_spread_particles_too_far(force: s
 def test_net_repulsion():
     t = particles(6, 3).unsqueeze(1)
     for bandwidth in ("rde", "all", "off", "fixed:0.9"):
-        assert FORCES["svgd"](t, bandwidth).cotangents.sum(0).abs().max() < 1e-14
-        assert FORCES["blob"](t, bandwidth).cotangents.sum(0).abs().max() < 1e-14  # its pair weights are symmetric too
-        assert FORCES["kde"](t, bandwidth).cotangents.sum(0).abs().max() > 1e-3
+        assert ESTIMATORS["svgd"](t, bandwidth).cotangents.sum(0).abs().max() < 1e-14
+        assert (
+            ESTIMATORS["blob"](t, bandwidth).cotangents.sum(0).abs().max() < 1e-14
+        )  # its pair weights are symmetric too
+        assert ESTIMATORS["kde"](t, bandwidth).cotangents.sum(0).abs().max() > 1e-3
 
 
 def test_forces_push_apart():
     t = torch.tensor([[[0.0]], [[1.0]]], dtype=torch.float64)
-    for name, force in FORCES.items():
+    for name, force in ESTIMATORS.items():
         low, high = force(t, "rde").cotangents.flatten().tolist()
         assert low > 0 > high, name  # descended: the lower one goes down
 

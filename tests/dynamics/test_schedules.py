@@ -2,12 +2,12 @@ import math
 
 import pytest
 
-from murmuration.dynamics.schedules import Moment, learning_rate_factor
+from murmuration.dynamics.schedules import TrainTime, learning_rate_factor
 from murmuration.errors import Misuse
 
 
 def by_epoch(schedule: str, base: float, epochs: int, wanted: list[int]) -> list[float]:
-    return [base * learning_rate_factor(schedule, Moment(epoch, 1, epochs)) for epoch in wanted]
+    return [base * learning_rate_factor(schedule, TrainTime(epoch, 1, epochs)) for epoch in wanted]
 
 
 @pytest.mark.parametrize(
@@ -26,20 +26,20 @@ def test_published_schedules(schedule, base, epochs, expected):
 
 
 def test_cyclical_cosine_restarts_and_never_goes_below_zero():
-    factors = [learning_rate_factor("cyclic:4", Moment(step, 10, 8)) for step in range(80)]
+    factors = [learning_rate_factor("cyclic:4", TrainTime(step, 10, 8)) for step in range(80)]
     assert factors[0] == factors[20] == 1.0
     assert factors[10] == pytest.approx(0.5)
     assert min(factors) >= 0
 
 
 def test_triangle_is_high_at_the_ends_and_low_in_the_middle():
-    factor = [learning_rate_factor("triangle:4,0.2", Moment(step, 10, 8)) for step in (0, 20, 40)]
+    factor = [learning_rate_factor("triangle:4,0.2", TrainTime(step, 10, 8)) for step in (0, 20, 40)]
     assert factor == pytest.approx([1.0, 0.2, 1.0])
 
 
 def test_cosine_ends_at_zero():
-    assert learning_rate_factor("cosine", Moment(50, 10, 10)) == pytest.approx(0.5)
-    assert learning_rate_factor("cosine", Moment(99, 10, 10)) == pytest.approx((1 - math.cos(math.pi / 100)) / 2)
+    assert learning_rate_factor("cosine", TrainTime(50, 10, 10)) == pytest.approx(0.5)
+    assert learning_rate_factor("cosine", TrainTime(99, 10, 10)) == pytest.approx((1 - math.cos(math.pi / 100)) / 2)
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_cosine_ends_at_zero():
 )
 def test_bad_schedules_say_what_to_write(schedule, message):
     with pytest.raises(Misuse, match=message):
-        learning_rate_factor(schedule, Moment(9, 1, 10))
+        learning_rate_factor(schedule, TrainTime(9, 1, 10))

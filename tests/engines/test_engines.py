@@ -10,26 +10,28 @@ from murmuration.engines import Engine, assemble, choose, choosing, engine, memb
 from murmuration.likelihoods import Categorical
 from murmuration.nets import build_net
 from murmuration.population import populate
-from murmuration.recipe import Plan, recipe
-from murmuration.training import Job, begin, choose_engine
+from murmuration.recipe import Plan, make_recipe
+from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.batches import epoch_batches
-from murmuration.training.choice import draws_globally
+from murmuration.training.engine_choice import draws_globally
 from murmuration.training.step import step
 from murmuration.weights import POINT
 
 STEPS = 20
 
 
-def steps_on(name: str, job: Job) -> dict[str, torch.Tensor]:
+def steps_on(name: str, spec: TrainSpec) -> dict[str, torch.Tensor]:
     """The tensors of all members after twenty steps on one engine, and which way it took."""
-    job = Job(job.build, job.data, job.likelihood, job.recipe, Plan(**{**job.plan.to_json(), "engine": name}))
-    progress = begin(job)
-    choice = choose_engine(job, progress)
+    spec = TrainSpec(
+        spec.build, spec.data, spec.likelihood, spec.recipe, Plan(**{**spec.plan.to_json(), "engine": name})
+    )
+    progress = begin(spec)
+    choice = choose_engine(spec, progress)
     assert choice.engine.name == name
-    batches = epoch_batches(job.data.train, job.plan, 0)
-    with assemble(choice.engine, job.member(0)) as team:
+    batches = epoch_batches(spec.data.train, spec.plan, 0)
+    with assemble(choice.engine, spec.member(0)) as team:
         for index in range(STEPS):
-            step(team, job.method(), progress.state, batches(index % 10))
+            step(team, spec.step_config(), progress.state, batches(index % 10))
     return {**progress.state.population.own, **progress.state.population.buffers}
 
 
@@ -45,10 +47,10 @@ def test_every_engine_equals_the_loop(digits: Data, normalised_net, name, other)
     """Twenty steps of SGD. Engines sum in different orders: float32 rounding, about 1e-7 of the terms, grows with the
     steps but stays four orders below the distance members travel (about 1e-1), hence 2e-5."""
     build = NETS.get(name, normalised_net)
-    plan = Plan(members=3, batch_size=32, optimiser="sgd", lr=0.02)
-    job = Job(build, digits, Categorical(10), recipe("deep-ensemble"), plan)
-    reference, found = steps_on("loop", job), steps_on(other, job)
-    start = begin(job).state.population
+    plan = Plan(members=3, batch_size=32, optimizer="sgd", lr=0.02)
+    spec = TrainSpec(build, digits, Categorical(10), make_recipe("deep-ensemble"), plan)
+    reference, found = steps_on("loop", spec), steps_on(other, spec)
+    start = begin(spec).state.population
     travelled = max((reference[k] - t).abs().max().item() for k, t in start.own.items())
     assert travelled > 0.02
     for key, tensor in reference.items():
@@ -80,8 +82,8 @@ def test_a_net_that_vmap_refuses_falls_back_and_says_so(digits: Data):
             return self.head(h if h.sum().item() > 0 else -h)  # .item() has no meaning under vmap
 
     plan = Plan(members=3, batch_size=16, engine="stacked")
-    job = Job(Branching, digits, Categorical(10), recipe("deep-ensemble"), plan)
-    choice = choose_engine(job, begin(job))
+    spec = TrainSpec(Branching, digits, Categorical(10), make_recipe("deep-ensemble"), plan)
+    choice = choose_engine(spec, begin(spec))
     assert choice.engine.name == "loop"
     assert "stacked cannot run this net" in choice.reason
     assert "members take turns" in choice.reason
@@ -96,18 +98,18 @@ def test_a_net_with_noise_of_its_own_runs_member_by_member(digits: Data):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.head(x.flatten(1) + 0.1 * torch.randn(64))
 
-    job = Job(Noisy, digits, Categorical(10), recipe("deep-ensemble"), Plan(members=2, batch_size=16))
-    choice = choose_engine(job, begin(job))
+    spec = TrainSpec(Noisy, digits, Categorical(10), make_recipe("deep-ensemble"), Plan(members=2, batch_size=16))
+    choice = choose_engine(spec, begin(spec))
     assert choice.engine.name == "loop"
     assert "outside dropout" in choice.reason
     assert not draws_globally(build_net("small-cnn", (1, 8, 8), 10), digits.train.x[:2])
 
 
 def test_the_choice_moves_nothing(digits: Data):
-    job = Job(NETS["mlp"], digits, Categorical(10), recipe("deep-ensemble"), Plan(members=2, engine="auto"))
-    progress = begin(job)
+    spec = TrainSpec(NETS["mlp"], digits, Categorical(10), make_recipe("deep-ensemble"), Plan(members=2, engine="auto"))
+    progress = begin(spec)
     before = progress.state.population.clone()
-    choice = choose_engine(job, progress)
+    choice = choose_engine(spec, progress)
     assert "fastest of" in choice.reason
     assert all(torch.equal(before.own[name], t) for name, t in progress.state.population.own.items())
 

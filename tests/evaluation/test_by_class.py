@@ -14,7 +14,7 @@ from murmuration.evaluation.by_class import UNCERTAINTIES, class_scores, confusi
 from murmuration.evaluation.record import member_scores
 from murmuration.metrics import ExampleScores
 from murmuration.predictive import Predictive
-from murmuration.recipe import recipe
+from murmuration.recipe import make_recipe
 from murmuration.uncertainty import uncertainties
 
 
@@ -79,7 +79,7 @@ def test_members_scores_are_means_over_their_draws() -> None:
 
 def test_a_record_tells_of_classes_and_weights(little: Data) -> None:
     plan = mm.Plan(members=2, epochs=2, engine="loop")
-    ensemble = mm.fit("mlp", little, recipe=recipe("deep-ensemble", weights="gaussian:draws=4"), plan=plan)
+    ensemble = mm.fit("mlp", little, recipe=make_recipe("deep-ensemble", weights="gaussian:draws=4"), plan=plan)
     found = evaluate_ensemble(ensemble, little)
     record = json.loads(json.dumps(found.to_json()))
     assert found.draws == 4

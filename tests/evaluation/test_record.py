@@ -185,7 +185,7 @@ def test_the_record_is_json_without_numbers_it_cannot_hold(guarded, digits):
 
 
 def test_members_that_fell_are_named(guarded):
-    fallen = replace(guarded.ensemble, manifest={**guarded.ensemble.manifest, "trouble": {"1": "loss was NaN"}})
+    fallen = replace(guarded.ensemble, manifest={**guarded.ensemble.manifest, "diverged": {"1": "loss was NaN"}})
     assert replace(guarded, ensemble=fallen).failures == {1: "loss was NaN"}
     assert replace(guarded, ensemble=None).failures == {}
 

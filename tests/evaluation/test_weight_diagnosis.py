@@ -15,7 +15,7 @@ from murmuration.ensemble import Ensemble
 from murmuration.evaluation.weight_diagnosis import SNR_EDGES, Diagnosis, _weights, diagnose, from_prior
 from murmuration.mixtures import jensen_shannon_distance
 from murmuration.population import KEPT
-from murmuration.recipe import recipe
+from murmuration.recipe import make_recipe
 from murmuration.weights.gaussian import STD_PARAM, softplus_inverse
 
 PLAN = mm.Plan(members=1, epochs=1, engine="loop")
@@ -35,7 +35,7 @@ def small() -> Ensemble:
 
 def fitted(weights: str, data: object, net: object = None, base: str = "bayes", **settings) -> Ensemble:
     build = net or (lambda: nn.Linear(2, 3))
-    return mm.fit(build, data, recipe=recipe(base, weights=weights), plan=replace(PLAN, **settings))
+    return mm.fit(build, data, recipe=make_recipe(base, weights=weights), plan=replace(PLAN, **settings))
 
 
 def with_weights(ensemble: Ensemble, mean: list, std: list, bias: tuple[float, float]) -> Ensemble:
@@ -88,7 +88,7 @@ def test_the_total_is_the_cost_that_training_counts(little: Data) -> None:
 
 @pytest.mark.parametrize(("kind", "limit"), [("ard", 0.02), ("log-uniform", math.nan)])
 def test_priors_of_their_own_have_a_cost_for_every_weight(kind: str, limit: float, small: Ensemble) -> None:
-    other = replace(small, recipe=recipe("bayes", weights=f"gaussian:prior={kind}"))
+    other = replace(small, recipe=make_recipe("bayes", weights=f"gaussian:prior={kind}"))
     found = diagnose(with_weights(other, [[0.0, 0.1], [1.0, 5.0], [0.01, 2.0]], [[1.0, 1.0]] * 3, (1e-9, 1.0)))
     assert found is not None
     assert found.layers[1].collapsed == pytest.approx(0.5)  # 0, 0.1 and 0.01 of a spread
@@ -98,7 +98,7 @@ def test_priors_of_their_own_have_a_cost_for_every_weight(kind: str, limit: floa
 
 
 def test_a_mixture_says_that_no_weight_can_collapse(small: Ensemble) -> None:
-    other = replace(small, recipe=recipe("bayes", weights="gaussian:prior=mixture_0.5_1_0.0025"))
+    other = replace(small, recipe=make_recipe("bayes", weights="gaussian:prior=mixture_0.5_1_0.0025"))
     found = diagnose(other, torch.zeros(4, 2))
     assert found is not None
     assert found.collapsed is None

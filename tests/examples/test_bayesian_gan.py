@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from murmuration import runs
+from murmuration import files, runs
 from murmuration.applications.gan import training as adversarial
 from murmuration.errors import Failure, Misuse
 
@@ -80,7 +80,7 @@ def test_a_run_that_stopped_after_an_epoch_ends_with_the_same_bits(example: Modu
 def test_a_run_killed_anywhere_ends_with_the_same_bits(example: ModuleType, whole: Path, tmp_path, monkeypatch):
     """In the middle of either epoch, and between the tensors of a state and the file that names them."""
     out, arguments = tmp_path / "killed", [*TINY, "--epochs", "2", "--out", str(tmp_path / "killed")]
-    turns, write_json = adversarial.take_turns, runs.write_json
+    turns, write_json = adversarial.take_turns, files.write_json
 
     def killed_at(step: int):
         def turn(game, real, now):
@@ -96,7 +96,7 @@ def test_a_run_killed_anywhere_ends_with_the_same_bits(example: ModuleType, whol
         write_json(path, record)
 
     for where, what in (("take_turns", killed_at(1)), ("take_turns", killed_at(5)), ("write_json", unwritten)):
-        monkeypatch.setattr(adversarial if where == "take_turns" else runs, where, what)
+        monkeypatch.setattr(adversarial if where == "take_turns" else files, where, what)
         with pytest.raises(KeyboardInterrupt):
             example.main(arguments)
         monkeypatch.undo()

@@ -64,3 +64,13 @@ def test_a_measure_of_ones_own_is_scored_and_explained(capsys):
 def test_every_example_is_run_here():
     text = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     assert all(f'"{path.stem}"' in text for path in EXAMPLES.glob("*.py"))
+
+
+def test_a_space_of_one_s_own_makes_members_disagree_far_from_the_data(capsys):
+    found = run("own_space")
+    assert found["probes"] > 1.5 * found["deep-ensemble"]
+
+
+def test_a_dynamics_of_one_s_own_averages_weights(capsys):
+    found = run("own_dynamics")
+    assert found["moving average"] < found["last weights"]

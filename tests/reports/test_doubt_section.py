@@ -11,7 +11,7 @@ from murmuration.data import Data, open_data
 from murmuration.errors import Misuse
 from murmuration.evaluation import evaluate_ensemble
 from murmuration.evaluation.weight_diagnosis import SNR_EDGES, Diagnosis, Layer
-from murmuration.recipe import recipe
+from murmuration.recipe import make_recipe
 from murmuration.reports.bridge import report_of
 from murmuration.reports.check import report_check
 from murmuration.reports.doubt_records import ClassRow, Doubts
@@ -102,8 +102,8 @@ def test_scores_that_are_no_triples_are_refused() -> None:
 def test_the_whole_page_of_real_runs(digits: Data, tmp_path: Path) -> None:
     little = open_data((digits.train.x[:200], digits.train.y[:200]))
     plan = mm.Plan(members=2, epochs=2, engine="loop")
-    bayes = mm.fit("mlp", little, recipe=recipe("deep-ensemble", weights="gaussian:draws=3"), plan=plan)
-    single = mm.fit("mlp", little, recipe="single", plan=plan)
+    bayes = mm.fit("mlp", little, recipe=make_recipe("deep-ensemble", weights="gaussian:draws=3"), plan=plan)
+    single = mm.fit("mlp", little, recipe="single", plan=replace(plan, members=1))
     report = report_of([evaluate_ensemble(bayes, little, "bayes"), evaluate_ensemble(single, little, "single")])
     assert report.doubtful_of == "bayes"
     assert [len(found) for found in report.doubtful.values()] == [4, 4]

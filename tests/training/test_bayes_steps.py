@@ -10,19 +10,18 @@ from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call
 
 from murmuration.data import Split, open_data
-from murmuration.dynamics import make_optimiser
+from murmuration.dynamics import make_optimizer
 from murmuration.engines import assemble, engine
 from murmuration.likelihoods import Categorical
 from murmuration.likelihoods import Gaussian as GaussianLikelihood
 from murmuration.population import Named, populate
-from murmuration.recipe import Plan, recipe
+from murmuration.recipe import Plan, make_recipe
 from murmuration.recipe_text import parse
 from murmuration.sharing import SHARING
 from murmuration.streams import Noise, many_normals
-from murmuration.training import Job, begin
+from murmuration.training import TrainSpec, begin
 from murmuration.training.loop import train
-from murmuration.training.moving import Method
-from murmuration.training.step import Batch, State, step
+from murmuration.training.step import Batch, State, StepConfig, step
 from murmuration.weights import WEIGHTS, Structure, run_members, trace_kernels
 from murmuration.weights.elbo import ELBO
 from murmuration.weights.gaussian import STD_PARAM, Gaussian
@@ -37,7 +36,7 @@ def build() -> nn.Module:
     return nn.Sequential(nn.Linear(INPUTS, 4), nn.Tanh(), nn.Linear(4, CLASSES)).double()
 
 
-def start(text: str, sharing: str = "own", momentum: float = 0.0) -> tuple[State, Method]:
+def start(text: str, sharing: str = "own", momentum: float = 0.0) -> tuple[State, StepConfig]:
     torch.manual_seed(0)
     answer, weights = parse(sharing, "sharing", SHARING), parse(text, "weights", WEIGHTS)
     assert isinstance(weights, Gaussian)
@@ -45,11 +44,11 @@ def start(text: str, sharing: str = "own", momentum: float = 0.0) -> tuple[State
     population = populate(lambda _: build(), MEMBERS, answer.predicate(build(), trace))
     population = answer.add_factors(population, trace, lambda i: torch.Generator().manual_seed(i))
     population = weights.init(population, trace, lambda _: torch.Generator())
-    optimiser, active = make_optimiser("sgd", momentum=momentum), torch.ones(MEMBERS, dtype=torch.bool)
-    state = State(population, optimiser.moments(population.own), optimiser.moments(population.shared), active, step=3)
+    optimizer, active = make_optimizer("sgd", momentum=momentum), torch.ones(MEMBERS, dtype=torch.bool)
+    state = State(population, optimizer.init(population.own), optimizer.init(population.shared), active, step=3)
     family = weights.in_network(trace, bias_inside=answer.bias_inside)
     bound = replace(BOUND, samples=weights.samples, reduction=weights.reduction, weighting=weights.weighting)
-    return state, Method(Categorical(CLASSES), family, None, optimiser, bound=bound, seed=5)
+    return state, StepConfig(Categorical(CLASSES), family, None, optimizer, objective=bound, seed=5)
 
 
 def batch(lr: float = 1.0, size: int = EXAMPLES) -> Batch:
@@ -59,7 +58,7 @@ def batch(lr: float = 1.0, size: int = EXAMPLES) -> Batch:
     return Batch(lambda group: (x[group], y[group]), lr)
 
 
-def moved(state: State, method: Method, given: Batch, how=ENGINES[1]) -> tuple[Named, Tensor]:
+def moved(state: State, method: StepConfig, given: Batch, how=ENGINES[1]) -> tuple[Named, Tensor]:
     """How far one step carries every tensor, with its sign turned and by the learning rate; and the losses."""
     before = state.population.clone()
     with assemble(how, build()) as team:
@@ -80,7 +79,7 @@ def cost_by_torch(mine: Named) -> Tensor:
     return total
 
 
-def objective(method: Method, own: Named, shared: Named, given: Batch) -> Tensor:
+def objective(method: StepConfig, own: Named, shared: Named, given: Batch) -> Tensor:
     """Mean NLL + weight KL of every member (M,): one pass with the noise of the step, complexity by torch."""
     noise = [Noise(method.seed, i, 3) for i in range(MEMBERS)]
     x, y = given.fetch(slice(MEMBERS))
@@ -208,8 +207,8 @@ def test_weight_decay_leaves_spreads_alone(decay: str):
     plain, _ = moved(*start(text, "rank-one"), batch(0.1))
     state, method = start(text, "rank-one")
     before = {**state.population.clone().own, **state.population.clone().shared}
-    optimiser = make_optimiser("sgd", momentum=0.0, weight_decay=0.3, decay=decay)
-    decayed, _ = moved(state, replace(method, optimiser=optimiser), batch(0.1))
+    optimizer = make_optimizer("sgd", momentum=0.0, weight_decay=0.3, decay=decay)
+    decayed, _ = moved(state, replace(method, optimizer=optimizer), batch(0.1))
     assert sum(name.endswith(STD_PARAM) for name in before) == 8
     for name, tensor in before.items():
         stays = name.endswith((STD_PARAM, ":in", ":out"))
@@ -229,7 +228,7 @@ def test_every_spread_trains_under_every_prior(prior: str, spread: str):
         assert losses.isfinite().all()
         assert all(slope.isfinite().all() for slope in slopes.values())
         assert all(slopes[name].abs().max() > 0 for name in slopes if name.endswith("weight" + STD_PARAM))
-    assert not state.trouble
+    assert not state.diverged
 
 
 @pytest.mark.parametrize(
@@ -248,15 +247,15 @@ def test_training_finds_the_posterior_that_is_known(way: str, weighting: str, si
     data = replace(open_data((x.repeat(5, 1), y.repeat(5, 1))), train=split, val=split, test=split)
     weights = f"gaussian:estimator={way},prior=gaussian_1,beta=1,weighting={weighting},kl_warmup=0,init_std_ratio=3"
     lr = 0.1 if size == 3 else 0.03
-    plan = Plan(members=12, epochs=250, batch_size=size, lr=lr, optimiser="sgd", momentum=0.0)
-    job = Job(
+    plan = Plan(members=12, epochs=250, batch_size=size, lr=lr, optimizer="sgd", momentum=0.0)
+    spec = TrainSpec(
         lambda: nn.Linear(1, 1, bias=False),
         data,
         GaussianLikelihood(0.5),
-        recipe("deep-ensemble", weights=weights),
+        make_recipe("deep-ensemble", weights=weights),
         plan,
     )
-    found = train(job, engine("stacked", direct=True), begin(job), Onlooker())
+    found = train(spec, engine("stacked", direct=True), begin(spec), Onlooker())
     mean, std = found.own["weight"].flatten(), nn.functional.softplus(found.own["weight:std_param"]).flatten()
     for values, expected in ((mean, 1.024), (std, 0.2)):
         error = values.std().item() / 12**0.5

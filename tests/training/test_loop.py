@@ -18,7 +18,7 @@ def test_changing_one_stream_leaves_the_others(digits: Data):
     def rows(plan: Plan, member: int) -> torch.Tensor:
         return epoch_batches(digits.train, plan, 0)(0).fetch(slice(member, member + 1))[1]
 
-    own, same = Plan(members=3), Plan(members=3, batches="same")
+    own, same = Plan(members=3), Plan(members=3, batch_order="same")
     assert not torch.equal(rows(own, 0), rows(own, 1))
     assert torch.equal(rows(same, 0), rows(same, 1))
     assert torch.equal(rows(own, 2), rows(Plan(members=1, first_member=2), 0))
@@ -56,26 +56,26 @@ def test_a_member_that_diverges_goes_back_to_its_last_sound_epoch(digits: Data):
     last = ensemble.history[-1]
     assert last["active"].count(False) == 1
     member = last["active"].index(False)
-    assert "kept as initialised" in last["trouble"][str(member)]
+    assert "has its initial weights" in last["diverged"][str(member)]
     assert all(later < 0.8 for i, later in enumerate(last["val_nll"]) if i != member)
     assert last["ensemble"]["val_nll"] < 0.8  # of the two that are left
     assert ensemble.members == 2
-    assert "left out of the ensemble" in ensemble.manifest["trouble"][str(member)]
+    assert "left out of the ensemble" in ensemble.manifest["diverged"][str(member)]
 
 
 def test_a_member_that_diverges_late_goes_back_to_its_last_sound_epoch(digits: Data):
     """From the fourth epoch on the learning rate is absurd."""
-    plan = Plan(engine="loop", optimiser="sgd", lr=0.05, schedule="steps:3=1e30", batch_size=64)
+    plan = Plan(engine="loop", optimizer="sgd", lr=0.05, schedule="steps:3=1e30", batch_size=64)
     ensemble = mm.fit("mlp", digits, members=2, epochs=5, plan=plan)
     sound = mm.fit("mlp", digits, members=2, epochs=3, plan=Plan(**{**plan.to_json(), "schedule": "constant"}))
-    assert all("kept as it was after epoch 3" in text for text in ensemble.manifest["trouble"].values())
-    assert len(ensemble.manifest["trouble"]) == 2
+    assert all("has its weights of epoch 3" in text for text in ensemble.manifest["diverged"].values())
+    assert len(ensemble.manifest["diverged"]) == 2
     assert all(torch.equal(tensors(sound)[name], tensor) for name, tensor in tensors(ensemble).items())
 
 
 def test_a_run_in_which_nobody_learns_is_a_failure(digits: Data):
     with pytest.raises(mm.Failure, match=r"no member could be trained .* lower the learning rate"):
-        mm.fit("mlp", digits, members=2, epochs=1, plan=Plan(optimiser="sgd", lr=1e12, engine="loop"))
+        mm.fit("mlp", digits, members=2, epochs=1, plan=Plan(optimizer="sgd", lr=1e12, engine="loop"))
 
 
 def test_early_stopping_keeps_each_member_s_best_epoch(digits: Data):

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from crowds import (
+from naive_repulsion import Naive
+from small_runs import (
     BATCH,
     ENGINES,
     EVERY,
@@ -17,10 +18,9 @@ from crowds import (
     networks,
     start,
 )
-from naive_repulsion import Naive
 from torch import Tensor, nn
 
-from murmuration.coupling.forces import FORCES
+from murmuration.coupling.estimators import ESTIMATORS
 from murmuration.engines import Engine
 from murmuration.likelihoods import Gaussian
 from murmuration.population import Population
@@ -31,11 +31,19 @@ COUPLINGS += [
     f"{space}:estimator={each}" for space in ("outputs", "features") for each in ("kde", "sge", "ssge", "blob")
 ]
 COUPLINGS += [f"input-gradients:estimator={each}" for each in ("kde", "sge", "ssge", "blob")]
-COUPLINGS += ["outputs:of=logits,prior=gaussian:0.3", "outputs:share=0.5,prior=cauchy:0.2", "features:projection=2"]
+COUPLINGS += [
+    "outputs:of=logits,prior=gaussian:0.3",
+    "outputs:batch_fraction=0.5,prior=cauchy:0.2",
+    "features:projection=2",
+]
 COUPLINGS += ["features:prior=gaussian:0.1,weight=0.7", "input-gradients:of=log-prob,bandwidth=all"]
-COUPLINGS += ["input-gradients:share=0.5", "input-gradients:lengthscales=pca", "weights:weight=2,drive=linear:4"]
-COUPLINGS += ["input-gradients:share=0.5,drive=linear:4"]
-COUPLINGS += ["input-gradients:lengthscales=tuned,alpha=0.4", "weights:estimator=svgd,drive=linear:4,weight=3"]
+COUPLINGS += [
+    "input-gradients:batch_fraction=0.5",
+    "input-gradients:lengthscales=pca",
+    "weights:weight=2,loss_scale=linear:4",
+]
+COUPLINGS += ["input-gradients:batch_fraction=0.5,loss_scale=linear:4"]
+COUPLINGS += ["input-gradients:lengthscales=tuned,alpha=0.4", "weights:estimator=svgd,loss_scale=linear:4,weight=3"]
 
 
 def pca(weights) -> object:
@@ -53,9 +61,10 @@ def expected(text: str, population: Population) -> list[dict[str, Tensor]]:
     """The naive answer, worked out once for all engines."""
     if text not in FOUND:
         coupling = coupling_of(text)
-        naive = Naive(networks(population), *data(), coupling.settings, coupling.strength(0), coupling.drive(0))
-        if coupling.settings.lengthscales in METRICS:
-            naive.metric = pca(METRICS[coupling.settings.lengthscales])
+        naive = Naive(networks(population), *data(), coupling.repulsion, coupling.strength(0), coupling.loss_scale(0))
+        lengthscales = getattr(coupling.space, "lengthscales", "")
+        if lengthscales in METRICS:
+            naive.metric = pca(METRICS[lengthscales])
         FOUND[text] = naive.gradients()
     return FOUND[text]
 
@@ -74,7 +83,7 @@ def test_a_step_applies_the_naive_gradient(text: str, measured: bool, how: Engin
             torch.testing.assert_close(
                 found[name][i], gradient, rtol=0, atol=bound * gradient.abs().max().item() + 1e-13
             )
-    assert bool(state.felt) is measured
+    assert bool(state.coupling_stats) is measured
 
 
 @EVERY
@@ -82,7 +91,7 @@ def test_a_shared_head_gets_the_mean_gradient_of_the_losses(how: Engine):
     state = start(shared=True)
     before, coupling = state.population.clone(), coupling_of("features")
     found = moved(state, how, method(coupling), batch())
-    reference = Naive(networks(before), *data(), coupling.settings, coupling.strength(0)).gradients()
+    reference = Naive(networks(before), *data(), coupling.repulsion, coupling.strength(0)).gradients()
     for name in ("head.weight", "head.bias"):
         mean = torch.stack([gradients[name] for gradients in reference]).mean(0)
         torch.testing.assert_close(before.shared[name] - state.population.shared[name], mean, rtol=0, atol=1e-12)
@@ -98,7 +107,7 @@ def test_regression_is_repelled_as_classification_is(text: str, how: Engine):
 
     state, coupling, (x, _) = start(make=make), coupling_of(text), data()
     y = torch.sin(x[:, :2])
-    naive = Naive(networks(state.population, make), x, y, coupling.settings, coupling.strength(0))
+    naive = Naive(networks(state.population, make), x, y, coupling.repulsion, coupling.strength(0))
     reference = naive.gradients()
     given = Batch(lambda group: tuple(part.expand(MEMBERS, *part.shape)[group] for part in (x, y)), 1.0)
     likelihood = Gaussian(1.0, shift=(0.0, 0.0), scale=(1.0, 1.0))
@@ -121,7 +130,7 @@ def test_a_linear_function_feels_the_force_through_its_inputs(how: Engine):
     y = x[:, :1].sin()
     state, coupling = start(make=make), coupling_of("outputs:weight=0.3")
     functions = state.population.own["weight"][:, 0] @ x.T  # (M, B)
-    r = FORCES["kde"](functions.unsqueeze(1), "rde").cotangents[:, 0]
+    r = ESTIMATORS["kde"](functions.unsqueeze(1), "rde").cotangents[:, 0]
     given = Batch(lambda group: tuple(part.expand(MEMBERS, *part.shape)[group] for part in (x, y)), 1.0)
     found = moved(state, how, method(coupling, Gaussian(1.0)), given, make)
     torch.testing.assert_close(found["weight"][:, 0], ((functions - y.T) / INPUTS + 0.3 * r) @ x, rtol=0, atol=1e-12)
@@ -136,7 +145,7 @@ def test_finite_differences_of_r_with_frozen_others_and_bandwidth():
     state.population.copy_members(before, torch.arange(MEMBERS))
     state.step = 0
     loss_alone = moved(state, ENGINES["stacked"], method(None), batch())
-    naive = Naive(nets, x, y, coupling.settings)
+    naive = Naive(nets, x, y, coupling.repulsion)
     frozen = [naive.input_gradients(net, BATCH).detach() for net in nets]
     denominators = [[naive.denominator(frozen, j, b) for b in range(BATCH)] for j in range(MEMBERS)]
     c = torch.tensor(denominators, dtype=torch.float64)  # (M, B)

@@ -4,20 +4,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from crowds import BATCH, CLASSES, ENGINES, EVERY, INPUTS, MEMBERS, build, coupling_of, data
 from naive_repulsion import Naive
+from small_runs import BATCH, CLASSES, ENGINES, EVERY, INPUTS, MEMBERS, build, coupling_of, data
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from murmuration.dynamics import make_optimiser
+from murmuration.dynamics import make_optimizer
 from murmuration.engines import Engine, assemble
 from murmuration.likelihoods import Categorical
 from murmuration.population import Named, Population, populate
 from murmuration.recipe_text import parse
 from murmuration.sharing import SHARING, Sharing
-from murmuration.training.meeting import pull_back
-from murmuration.training.moving import Factors, Method
-from murmuration.training.step import Batch, State, local, move, step
+from murmuration.training.step import Batch, State, StepConfig, local, move, pull_back, step
 from murmuration.weights import WEIGHTS, KernelTrace, Masks, Point, trace_kernels
 
 STEPS, RATE = 4, 0.1
@@ -42,21 +40,22 @@ def beginning(
     return parse(weights, "weights", WEIGHTS).init(population, trace, stream), trace
 
 
-def method_of(sharing: Sharing, trace: KernelTrace, **changed) -> Method:
+def method_of(sharing: Sharing, trace: KernelTrace, **changed) -> StepConfig:
     weights = changed.pop("weights", Point())
-    made = Method(
+    made = StepConfig(
         Categorical(CLASSES),
         weights.in_network(trace, bias_inside=sharing.bias_inside),
         None,
-        make_optimiser("sgd", momentum=0.0),
+        make_optimizer("sgd", momentum=0.0),
         gamma=sharing.gamma_of(members=MEMBERS, smooth=None),
-        factors=Factors(sharing.lr_multiplier, sharing.decay),
+        factor_lr_multiplier=sharing.lr_multiplier,
+        factor_decay=sharing.decay,
     )
     return replace(made, **changed)
 
 
-def at_rest(population: Population, chosen: Method) -> State:
-    moments = [chosen.optimiser.moments(named) for named in (population.own, population.shared)]
+def at_rest(population: Population, chosen: StepConfig) -> State:
+    moments = [chosen.optimizer.init(named) for named in (population.own, population.shared)]
     return State(population, moments[0], moments[1], torch.ones(MEMBERS, dtype=torch.bool))
 
 
@@ -66,7 +65,7 @@ def same_batch(dtype: torch.dtype = torch.float64, lr: float = RATE) -> Batch:
     return Batch(lambda group: (inputs[group], labels[group]), lr)
 
 
-def stepped(state: State, chosen: Method, how: Engine, given: Batch, steps: int = STEPS) -> Population:
+def stepped(state: State, chosen: StepConfig, how: Engine, given: Batch, steps: int = STEPS) -> Population:
     with assemble(how, build().to(given.fetch(slice(1))[0].dtype)) as team:
         for _ in range(steps):
             step(team, chosen, state, given)
@@ -88,23 +87,23 @@ def scaled(parameters: Named, member: int, inside: bool = False) -> Named:
 
 
 def reference(population: Population, reduce, *, inside: bool, rate: float = RATE) -> Named:
-    """Plain autograd and one optimiser on the reduced losses of explicit members."""
+    """Plain autograd and one optimizer on the reduced losses of explicit members."""
     x, y = data()
     parameters = {k: v.clone().requires_grad_() for k, v in {**population.own, **population.shared}.items()}
-    optimiser = torch.optim.SGD(list(parameters.values()), lr=rate)
+    optimizer = torch.optim.SGD(list(parameters.values()), lr=rate)
     for _ in range(STEPS):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         outputs = [functional_call(build(), scaled(parameters, i, inside), (x,)) for i in range(MEMBERS)]
         losses = torch.stack([nn.functional.cross_entropy(each, y) for each in outputs])
         reduce(losses).backward()
-        optimiser.step()
+        optimizer.step()
     return {name: tensor.detach() for name, tensor in parameters.items()}
 
 
 @EVERY
 @pytest.mark.parametrize("kind", ["rank-one:bias=shared", "rank-one-uv"])
 def test_the_dictionary_between_reductions_of_the_loss_and_gamma(kind: str, how: Engine):
-    """One optimiser on the mean of losses: gamma 1, factors at 1/M of the pace; on the sum: gamma M, factors as all."""
+    """One optimizer on the mean of losses: gamma 1, factors at 1/M of the pace; on the sum: gamma M, factors as all."""
     sign = "," if ":" in kind else ":"
     for settings, reduce in ((f"gamma=1,lr_multiplier={1 / MEMBERS}", torch.mean), ("gamma=M", torch.sum)):
         sharing = parse(f"{kind}{sign}{settings}", "sharing", SHARING)
@@ -159,8 +158,8 @@ def test_weight_decay_reaches_factors_only_when_asked_to(name: str, decay, how: 
     found = {}
     for text, strength in (("rank-one", 0.0), ("rank-one", 0.5), ("rank-one:decay=yes", 0.5)):
         population, trace = beginning("rank-one:bias=own")
-        optimiser = make_optimiser(name, momentum=0.0, weight_decay=strength, decay=decay)
-        chosen = method_of(parse(text, "sharing", SHARING), trace, optimiser=optimiser)
+        optimizer = make_optimizer(name, momentum=0.0, weight_decay=strength, decay=decay)
+        chosen = method_of(parse(text, "sharing", SHARING), trace, optimizer=optimizer)
         found[text, strength] = stepped(at_rest(population, chosen), chosen, how, same_batch(), steps=1)
     calm, usual, decayed = found.values()
     for key in calm.own:
@@ -174,13 +173,13 @@ def test_weight_decay_reaches_factors_only_when_asked_to(name: str, decay, how: 
 def test_a_member_may_move_while_another_still_needs_its_graph(decay):
     """What happens with workers side by side, in one order of events that they may come in."""
     population, trace = beginning("own")
-    optimiser = make_optimiser("sgd", momentum=0.0, weight_decay=0.1, decay=decay)
-    chosen = method_of(parse("own", "sharing", SHARING), trace, optimiser=optimiser)
+    optimizer = make_optimizer("sgd", momentum=0.0, weight_decay=0.1, decay=decay)
+    chosen = method_of(parse("own", "sharing", SHARING), trace, optimizer=optimizer)
     state = at_rest(population, chosen)
     with assemble(ENGINES["loop"], build()) as team:
         first, second = (local(team, chosen, state, slice(i, i + 1), same_batch()) for i in range(2))
         expected, _ = pull_back(first, keep=True)
-        move(chosen, state, second, pull_back(second)[0], RATE)
+        move(chosen, state, second, pull_back(second)[0], same_batch())
         found, _ = pull_back(first)
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
 
@@ -247,7 +246,7 @@ def test_a_repulsive_batch_ensemble_applies_the_naive_gradient(text: str, measur
     nets = [build() for _ in range(MEMBERS)]
     for i, net in enumerate(nets):
         net.load_state_dict(scaled({**before.own, **before.shared}, i))
-    naive = Naive(nets, *data(), coupling.settings, coupling.strength(0), coupling.drive(0)).gradients()
+    naive = Naive(nets, *data(), coupling.repulsion, coupling.strength(0), coupling.loss_scale(0)).gradients()
     own, shared = chained(before, naive)
     chosen = method_of(sharing, trace, coupling=coupling)
     state = at_rest(population, chosen)
@@ -259,7 +258,7 @@ def test_a_repulsive_batch_ensemble_applies_the_naive_gradient(text: str, measur
         bound = 1e-9 * shared[name].abs().max().item()
         expected = 2 / MEMBERS * shared[name]
         torch.testing.assert_close(before.shared[name] - after.shared[name], expected, rtol=0, atol=bound)
-    assert bool(state.felt) is measured
+    assert bool(state.coupling_stats) is measured
 
 
 @pytest.mark.parametrize("how", ALONE, ids=lambda e: e.name)
@@ -271,7 +270,7 @@ def test_a_member_that_stands_still_does_not_push_at_what_all_share(how: Engine,
     nets = [build() for _ in range(MEMBERS)]
     for i, net in enumerate(nets):
         net.load_state_dict(scaled({**before.own, **before.shared}, i))
-    naive = Naive(nets, *data(), coupling.settings, coupling.strength(0), coupling.drive(0)).gradients()
+    naive = Naive(nets, *data(), coupling.repulsion, coupling.strength(0), coupling.loss_scale(0)).gradients()
     naive[2] = {name: torch.zeros_like(slope) for name, slope in naive[2].items()}
     _, shared = chained(before, naive)
     chosen = method_of(parse("rank-one:gamma=M", "sharing", SHARING), trace, coupling=coupling)

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from murmuration.coupling import Coupling, Repulsion, Shown
-from murmuration.coupling.forces import Felt
-from murmuration.dynamics import make_optimiser
+from murmuration.coupling import Coupling, Repulsion, Space, SpaceInputs
+from murmuration.coupling.estimators import Interaction
+from murmuration.coupling.space import INPUTS as INPUTS_NEEDED
+from murmuration.dynamics import make_optimizer
 from murmuration.engines import assemble, engine
 from murmuration.likelihoods import Categorical
 from murmuration.population import Population, populate
-from murmuration.training.moving import Method
-from murmuration.training.step import Batch, State, step
+from murmuration.training.step import Batch, State, StepConfig, step
 from murmuration.weights import POINT
 
 MEMBERS, INPUTS, CLASSES = 4, 6, 3
@@ -28,9 +28,9 @@ def build() -> nn.Module:
 def start(shared=None) -> State:
     torch.manual_seed(0)
     population = populate(lambda _: build(), MEMBERS, shared)
-    optimiser = make_optimiser("sgd", momentum=0.0)
+    optimizer = make_optimizer("sgd", momentum=0.0)
     active = torch.ones(MEMBERS, dtype=torch.bool)
-    return State(population, optimiser.moments(population.own), optimiser.moments(population.shared), active)
+    return State(population, optimizer.init(population.own), optimizer.init(population.shared), active)
 
 
 def batch(lr: float = 0.1) -> Batch:
@@ -40,11 +40,11 @@ def batch(lr: float = 0.1) -> Batch:
     return Batch(lambda group: (x[group], y[group]), lr)
 
 
-def method(coupling=None, gamma: float = 1.0) -> Method:
-    return Method(Categorical(CLASSES), POINT, coupling, make_optimiser("sgd", momentum=0.0), gamma)
+def method(coupling=None, gamma: float = 1.0) -> StepConfig:
+    return StepConfig(Categorical(CLASSES), POINT, coupling, make_optimizer("sgd", momentum=0.0), gamma=gamma)
 
 
-def run(state: State, how, chosen: Method, given: Batch) -> Tensor:
+def run(state: State, how, chosen: StepConfig, given: Batch) -> Tensor:
     with assemble(how, build()) as team:
         return step(team, chosen, state, given)
 
@@ -58,24 +58,28 @@ def explicit(population: Population, index: int) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class OutputRepulsion:
+class OutputRepulsion(Space):
     """exp(-|s_i - s_j|^2 / 2) summed over the others, s = outputs; a stand-in space with a closed form."""
 
-    def show(self, shown: Shown) -> Tensor:
-        return shown.outputs.flatten(1)
+    def features(self, inputs: SpaceInputs) -> Tensor:
+        return inputs.outputs.flatten(1)
 
-    def push(self, signatures: Tensor) -> Felt:
-        difference = signatures[:, None] - signatures[None]  # (M, M, D)
+    def repulsion(self, features: Tensor) -> Interaction:
+        difference = features[:, None] - features[None]  # (M, M, D)
         kernel = (-0.5 * difference.square().sum(-1)).exp()
-        return Felt(-(kernel.unsqueeze(-1) * difference).sum(1), kernel)
+        return Interaction(-(kernel.unsqueeze(-1) * difference).sum(1), kernel)
 
 
 @dataclass(frozen=True)
 class InputGradientRepulsion(OutputRepulsion):
     """The same force between gradients of the summed outputs with respect to the inputs: needs a double backward."""
 
-    def show(self, shown: Shown) -> Tensor:
-        return torch.autograd.grad(shown.outputs.sum(), shown.x, create_graph=True)[0].flatten(1)
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset((INPUTS_NEEDED,))
+
+    def features(self, inputs: SpaceInputs) -> Tensor:
+        return torch.autograd.grad(inputs.outputs.sum(), inputs.x, create_graph=True)[0].flatten(1)
 
 
 @pytest.mark.parametrize("how", ENGINES, ids=lambda e: f"{e.name}{'-direct' if e.direct else ''}")
@@ -100,8 +104,7 @@ def test_a_cotangent_is_pulled_back_together_with_the_loss(how, space):
     """Reference: one graph over all members, the other members' signatures held constant."""
     state, given = start(), batch()
     before = state.population.clone()
-    shown = "input-gradients" if isinstance(space, InputGradientRepulsion) else "weights"
-    run(state, how, method(Coupling(Repulsion(shown), space, weight=1.0)), given)
+    run(state, how, method(Coupling(Repulsion(space), space, weight=1.0)), given)
     x, y = given.fetch(slice(MEMBERS))
     nets = [explicit(before, i) for i in range(MEMBERS)]
     inputs = [x[i].clone().requires_grad_() for i in range(MEMBERS)]
@@ -144,7 +147,7 @@ def test_a_member_with_a_loss_that_is_not_finite_stands_still(how):
     losses = run(state, how, method(), given)
     assert not losses[2].isfinite()
     assert state.active.tolist() == [True, True, False, True]
-    assert "at step 0" in state.trouble[2]
+    assert "at step 0" in str(state.diverged[2])
     for name, tensor in state.population.own.items():
         assert torch.equal(tensor[2], before.own[name][2])
         assert not torch.equal(tensor[1], before.own[name][1])

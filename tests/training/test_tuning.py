@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import murmuration as mm
-from murmuration import carrying
+from murmuration import fitting
+from murmuration.coupling import input_gradients
 from murmuration.data import Data
 from murmuration.engines import assemble, engine, member_outputs
-from murmuration.recipe import Plan
-from murmuration.recipe import recipe as recipe_named
-from murmuration.training import tuning
+from murmuration.recipe import Plan, make_recipe
+from murmuration.training import TrainSpec, tuning
 from murmuration.weights import POINT
 
 PLAN = Plan(members=2, epochs=1, batch_size=128, engine="loop", lr=3e-3)
@@ -23,30 +23,38 @@ GRID = (0.0, 0.4, 1.0)
 
 @pytest.fixture(autouse=True)
 def _three_alphas(monkeypatch):
-    monkeypatch.setattr(tuning, "ALPHAS", GRID)
+    monkeypatch.setattr(input_gradients, "ALPHAS", GRID)
     monkeypatch.setattr(tuning, "SEVERITIES", (3,))
 
 
+def alpha_of(spec: TrainSpec) -> float | str:
+    """The alpha of the coupling that is trained with."""
+    assert spec.recipe.coupling is not None
+    space = spec.recipe.coupling.space
+    assert isinstance(space, input_gradients.InputGradientSpace)
+    return space.alpha
+
+
 @pytest.fixture
-def tried(monkeypatch) -> list[float | None]:
+def tried(monkeypatch) -> list[float | str]:
     """The alphas that were trained with, in order."""
-    seen: list[float | None] = []
-    real = {"tuning": tuning.train, "carrying": carrying.train}
+    seen: list[float | str] = []
+    real = {"tuning": tuning.train, "fitting": fitting.train}
 
     def noting(kind):
-        def train(job, *others):
-            seen.append(job.alpha)
-            return real[kind](job, *others)
+        def train(spec, *others):
+            seen.append(alpha_of(spec))
+            return real[kind](spec, *others)
 
         return train
 
     monkeypatch.setattr(tuning, "train", noting("tuning"))
-    monkeypatch.setattr(carrying, "train", noting("carrying"))
+    monkeypatch.setattr(fitting, "train", noting("fitting"))
     return seen
 
 
 def fit(data: Data, coupling: str = "input-gradients:lengthscales=tuned", **others) -> mm.Ensemble:
-    return mm.fit("mlp", data, recipe=recipe_named("forde-tuned", coupling=coupling), plan=PLAN, **others)
+    return mm.fit("mlp", data, recipe=make_recipe("forde-tuned", coupling=coupling), plan=PLAN, **others)
 
 
 def bits(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:
@@ -60,14 +68,14 @@ def same(a: mm.Ensemble, b: mm.Ensemble) -> bool:
 def test_the_lowest_score_wins(digits: Data, monkeypatch, tried):
     """Scores are made up: the middle one is best, and the ensemble is the one trained with it."""
     made_up = {0.0: 0.5, 0.4: 0.3, 1.0: math.inf}
-    monkeypatch.setattr(tuning, "score", lambda job, *others: made_up[job.alpha])
+    monkeypatch.setattr(tuning, "validation_nll", lambda spec, *others: made_up[alpha_of(spec)])
     ensemble = fit(digits)
     assert tried == [*GRID, 0.4]
-    assert ensemble.manifest["alpha"] == 0.4
+    assert ensemble.manifest["chosen"] == "0.4"
     assert ensemble.manifest["sweep"] == {"0": 0.5, "0.4": 0.3, "1": math.inf}
     tried.clear()
     explicit = fit(digits, "input-gradients:lengthscales=tuned,alpha=0.4")
-    assert tried == [None]  # once, with the alpha of its settings
+    assert tried == [0.4]  # once, with the alpha of its settings
     assert "sweep" not in explicit.manifest
     assert same(explicit, ensemble)
 
@@ -76,8 +84,8 @@ def test_scores_are_means_over_clean_and_corrupted_validation_examples(digits: D
     ensemble = fit(digits)
     found = ensemble.manifest["sweep"]
     assert list(found) == ["0", "0.4", "1"]
-    assert ensemble.manifest["alpha"] == float(min(found, key=found.get))
-    exams = tuning.validation_exams(digits)
+    assert ensemble.manifest["chosen"] == min(found, key=found.get)
+    exams = tuning.validation_inputs(digits)
     assert len(exams) == 4  # clean, speckle noise, blur, spatter; grey pictures have no colour to saturate
     assert torch.equal(exams[0], digits.val.x)
     chosen = ensemble.groups[0]
@@ -87,7 +95,7 @@ def test_scores_are_means_over_clean_and_corrupted_validation_examples(digits: D
             outputs = member_outputs(team, POINT, chosen.population, x)
             probs = outputs.softmax(-1).mean(0)[torch.arange(len(x)), digits.val.y]
             losses.append(-probs.log().mean().item())
-    assert found[f"{ensemble.manifest['alpha']:g}"] == pytest.approx(sum(losses) / 4, rel=1e-5)
+    assert found[ensemble.manifest["chosen"]] == pytest.approx(sum(losses) / 4, rel=1e-5)
 
 
 def test_the_test_split_is_never_looked_at(digits: Data):
@@ -103,7 +111,7 @@ def test_a_killed_sweep_goes_on_where_it_was(digits: Data, tmp_path: Path, tried
     tried.clear()
 
     def stop(text, done, total, record):
-        if text.startswith("trying alpha 1,"):
+        if text.startswith("trying 1,"):
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
@@ -113,14 +121,14 @@ def test_a_killed_sweep_goes_on_where_it_was(digits: Data, tmp_path: Path, tried
     assert stored == {key: undisturbed.manifest["sweep"][key] for key in ("0", "0.4")}
     tried.clear()
     resumed = mm.resume(tmp_path / "run")
-    assert tried == [1.0, resumed.manifest["alpha"]]
+    assert tried == [1.0, float(resumed.manifest["chosen"])]
     assert resumed.manifest["sweep"] == undisturbed.manifest["sweep"]
     assert same(resumed, undisturbed)
     written = json.loads((tmp_path / "run" / "run.json").read_text())
     assert written["sweep"] == undisturbed.manifest["sweep"]
-    assert written["alpha"] == undisturbed.manifest["alpha"]
+    assert written["chosen"] == undisturbed.manifest["chosen"]
     again = mm.load(tmp_path / "run")
-    assert again.manifest["alpha"] == written["alpha"]
+    assert again.manifest["chosen"] == written["chosen"]
 
 
 def test_a_run_killed_after_its_sweep_does_not_repeat_it(digits: Data, tmp_path: Path, tried):
@@ -133,33 +141,33 @@ def test_a_run_killed_after_its_sweep_does_not_repeat_it(digits: Data, tmp_path:
     assert len(tried) == 4
     tried.clear()
     resumed = mm.resume(tmp_path / "run")
-    assert tried == [resumed.manifest["alpha"]]
+    assert tried == [float(resumed.manifest["chosen"])]
     assert same(resumed, fit(digits))
 
 
 def test_one_member_has_nothing_to_choose(digits: Data, tried):
     ensemble = mm.fit("mlp", digits, recipe="forde-tuned", plan=replace(PLAN, members=1))
-    assert tried == [None]
-    assert "alpha" not in ensemble.manifest
+    assert tried == ["auto"]
+    assert "chosen" not in ensemble.manifest
 
 
-def test_an_alpha_that_nobody_survives_is_not_chosen(digits: Data, monkeypatch):
-    """All members of the first candidate diverge: its score is infinite, and the sweep goes on."""
+def test_an_alpha_under_which_all_members_diverge_is_not_chosen(digits: Data, monkeypatch):
+    """The score of the first candidate is infinite, and the others are tried."""
     real = tuning.train
 
-    def train(job, *others):
-        population = real(job, *others)
-        return population.take(torch.tensor([], dtype=torch.int64)) if job.alpha == 0.0 else population
+    def train(spec, *others):
+        population = real(spec, *others)
+        return population.take(torch.tensor([], dtype=torch.int64)) if alpha_of(spec) == 0.0 else population
 
     monkeypatch.setattr(tuning, "train", train)
     ensemble = fit(digits)
     assert ensemble.manifest["sweep"]["0"] == math.inf
-    assert ensemble.manifest["alpha"] in (0.4, 1.0)
+    assert ensemble.manifest["chosen"] in ("0.4", "1")
 
 
 def test_inputs_without_corruptions_are_judged_as_they_are():
     x = torch.randn(60, 2, 5, 5, generator=torch.Generator().manual_seed(0))  # two channels: neither grey nor colour
     data = mm.open_data((x, (x.mean((1, 2, 3)) > 0).long()))
-    exams = tuning.validation_exams(data)
+    exams = tuning.validation_inputs(data)
     assert len(exams) == 1
     assert torch.equal(exams[0], data.val.x)

@@ -13,7 +13,7 @@ from murmuration.engines import engine
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
 from murmuration.population import populate
-from murmuration.recipe import Plan, Recipe, recipe
+from murmuration.recipe import Plan, Recipe, make_recipe
 from murmuration.recipe_text import parse
 from murmuration.sharing import SHARING
 from murmuration.streams import generator
@@ -55,7 +55,9 @@ def drawn(net: nn.Module, text: str, x: Tensor, *, members: int = 1, how: str = 
     torch.manual_seed(0)
     population = populate(lambda i: net, members)
     manifest = {"kernels": trace_kernels(net, x[:2]).to_json()}
-    return Ensemble((MemberGroup(net, population),), None, engine(how), Recipe("made", weights=text), manifest)
+    return Ensemble(
+        (MemberGroup(net, population),), None, engine(how), make_recipe(Recipe("made"), weights=text), manifest
+    )
 
 
 def identities(*between: nn.Module) -> nn.Module:
@@ -133,7 +135,7 @@ def test_the_law_of_masks():
 
 
 def test_masks_and_factors_do_not_meet(little: Data):
-    both = recipe("batch-ensemble", weights="masks")
+    both = make_recipe("batch-ensemble", weights="masks")
     with pytest.raises(Misuse, match="weights masks with rank-one factors: both would scale"):
         mm.fit("mlp", little, recipe=both, plan=PLAN)
 
@@ -211,7 +213,7 @@ def test_batch_normalisation_rests_while_dropout_goes_on(little: Data):
     with_others = ensemble.predict(little.test.x[:20], draws=2).outputs
     assert not torch.equal(with_others[0], with_others[1])
     assert all(torch.equal(tensor, before[name]) for name, tensor in population.buffers.items())
-    calm = replace(ensemble, recipe=replace(ensemble.recipe, weights="dropout:rate=0,draws=1"))
+    calm = replace(ensemble, recipe=make_recipe(ensemble.recipe, weights="dropout:rate=0,draws=1"))
     with torch.no_grad():
         plain = ensemble.member(0)(little.test.x[:20])
     torch.testing.assert_close(calm.predict(little.test.x[:20]).outputs[0], plain, rtol=1e-5, atol=1e-5)
@@ -227,12 +229,12 @@ def test_the_network_s_own_rates_are_used_where_it_has_some(little: Data):
 @pytest.mark.parametrize("preset", ["deep-ensemble", "batch-ensemble"])
 def test_dropout_joins_other_answers(preset: str, little: Data):
     """Validation rests; predictions do not."""
-    chosen = recipe(preset, weights="dropout:draws=5,rate=0.2")
+    chosen = make_recipe(preset, weights="dropout:draws=5,rate=0.2")
     ensemble = mm.fit("mlp", little, recipe=chosen, plan=PLAN)
     outputs = ensemble.predict(little.val.x).outputs
     assert len(outputs) == 15
     assert not torch.equal(outputs[0], outputs[1])
-    resting = replace(ensemble, recipe=replace(ensemble.recipe, weights="point"))
+    resting = replace(ensemble, recipe=make_recipe(ensemble.recipe, weights="point"))
     found = -resting.predict(little.val.x).log_prob(little.val.y).mean().item()
     assert ensemble.history[-1]["ensemble"]["val_nll"] == pytest.approx(found, rel=1e-5)
 
@@ -247,7 +249,7 @@ def test_dropout_joins_other_answers(preset: str, little: Data):
     ],
 )
 def test_one_network_answers_many_times_on_every_engine(how: str, little: Data):
-    ensemble = mm.fit("small-cnn", little, recipe="mc-dropout", plan=replace(PLAN, engine=how))
+    ensemble = mm.fit("small-cnn", little, recipe="mc-dropout", plan=replace(PLAN, engine=how, members=1))
     assert len(ensemble.predict(little.test.x[:4], draws=3).outputs) == 3
 
 
@@ -261,7 +263,7 @@ def test_one_network_answers_many_times_on_every_engine(how: str, little: Data):
         ("dropout:rate=nan", "rate=nan: need a probability"),
         ("dropout:draws=0", "draws=0: need at least 1"),
         ("dropout:draws=2.5", "weights setting draws=2.5: expected a whole number"),
-        ("point:draws=3", "unknown setting of a weights (name=value) 'draws'"),
+        ("point:draws=3", "weights 'point:draws=3': point has no settings; write point"),
         ("masks:draws=3", "unknown setting of a weights (name=value) 'draws'"),
         (
             "masks:distribution=rademacher",

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from murmuration.dynamics import Moments, Optimiser
+from murmuration.dynamics import Optimizer, OptState, StepTime, TrainTime
 from murmuration.engines.outputs import CHUNK
 from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Categorical
@@ -28,7 +28,7 @@ from murmuration.streams import EVERYONE, Noise, global_stream
 from murmuration.streams import generator as stream
 from murmuration.weights import ELBO, NetworkWeights, Point, Structure, WeightFamily, run_members, trace_kernels
 
-OPTIMISER = Optimiser("adam", betas=(0.5, 0.999))  # Radford et al. (2016)
+OPTIMIZER = Optimizer("adam", betas=(0.5, 0.999))  # Radford et al. (2016)
 WEIGHTS, LATENTS, SHOWN, SCORED, JUDGED = range(5)  # who draws noise; each has a stream of its own
 
 
@@ -57,7 +57,7 @@ class Player:
     structure: Structure
     family: NetworkWeights
     population: Population  # of one member
-    moments: Moments
+    moments: OptState
 
     def leaves(self) -> Named:
         """The weights (1, ...) as the ends of a graph: what gradients are taken by."""
@@ -73,7 +73,8 @@ class Player:
         gradients = list(torch.autograd.grad(loss, list(own.values())))
         moments = [[named[name] for name in own] for named in self.moments.values()]
         with torch.no_grad():
-            OPTIMISER.update([self.population.own[name] for name in own], gradients, moments, lr, taken)
+            when = StepTime(lr, taken, TrainTime(taken, 1, 1), lambda likes: [])
+            OPTIMIZER.update([self.population.own[name] for name in own], gradients, moments, when)
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def _player(build: Callable[[], nn.Module], weights: WeightFamily, x: Tensor, se
     if weights.needs_kernels:
         trace.require_supported()
     population = weights.init(populate(lambda _: module, 1), trace, lambda member: stream(seed, "factors", member))
-    return Player(Structure(module), weights.in_network(trace), population, OPTIMISER.moments(population.own))
+    return Player(Structure(module), weights.in_network(trace), population, OPTIMIZER.init(population.own))
 
 
 def run_epoch(game: Game, real: Tensor, epoch: int) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from murmuration.population import KEPT, Population, is_companion, kept_of
+from murmuration.population import KEPT, Population, is_auxiliary, kept_of
 from murmuration.weights import KernelTrace
 from murmuration.weights.gaussian import STD_PARAM
 
@@ -30,7 +30,7 @@ def count_parameters(population: Population) -> ParameterCounts:
             before += tensor.numel()
             alike = mask is not None and mask.shape == tensor.shape  # one spread may serve many weights
             numbers += int(mask.sum()) if mask is not None and alike else tensor.numel()
-            if not is_companion(name):
+            if not is_auxiliary(name):
                 dense, nonzero = dense + tensor.numel(), nonzero + int(tensor.count_nonzero())
     return ParameterCounts(dense, nonzero, numbers, before)
 

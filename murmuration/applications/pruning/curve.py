@@ -63,7 +63,7 @@ def sparsity_curve(
     for turn, level in enumerate(LEVELS):
         show(f"{level:.0%}", turn, len(LEVELS))
         asked = replace(pruning, sparsity=level, threshold=None)
-        left = prune_population(population, ensemble.recipe.weighs, trace, asked) if level else population
+        left = prune_population(population, ensemble.recipe.weights, trace, asked) if level else population
         scores = validation_scores(with_population(ensemble, left), split)
         found.append(CurvePoint(level, sparsity_of(left, trace), count_parameters(left).nonzero, scores))
     return found

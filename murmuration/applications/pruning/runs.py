@@ -18,22 +18,29 @@ from murmuration.applications.pruning.curve import (
 )
 from murmuration.applications.pruning.masks import prune_population
 from murmuration.applications.pruning.rules import RULES, Pruning
-from murmuration.carrying import CHECKPOINT_SECONDS, SWEEP, Desk, carry_out, say_nothing, with_posthoc
-from murmuration.carrying import Show as Watch
 from murmuration.data import Data
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
-from murmuration.fitting import load, narrow_source, reopen, source_again
+from murmuration.files import json_numbers, write_json
+from murmuration.fitting import (
+    SWEEP,
+    describe,
+    load,
+    narrow_source,
+    reopen,
+    show_nothing,
+    source_again,
+    train_members,
+    with_posthoc,
+)
+from murmuration.fitting import Show as Watch
 from murmuration.fitting import resume as resume_training
 from murmuration.nets.source import Net, NetSource
 from murmuration.population import Population
-from murmuration.provenance import describe
 from murmuration.recipe import Recipe, plan_from_json
-from murmuration.recipe_text import format_text
-from murmuration.runs import MANIFEST, create_run, finite, read_run, require_free, save_checkpoint, write_json
-from murmuration.training import Job
-from murmuration.training.loop import before_first_step
-from murmuration.weights import WEIGHTS, KernelTrace, trace_kernels
+from murmuration.runs import MANIFEST, read_run, require_free
+from murmuration.training import TrainSpec
+from murmuration.weights import KernelTrace, trace_kernels
 
 TOLERANCE = 0.01
 TRIED = 8  # inputs on which a compact network must have the same outputs
@@ -72,7 +79,7 @@ def plan_pruning(
     `tolerance`, or RMSE grows by no more than that fraction; the rule log-alpha has a default threshold. A run on a
     network or tensors of the caller's own needs them again as `net` and `data`.
     """
-    ensemble, asked = load(run, net=net, guarded=False), pruning or Pruning()
+    ensemble, asked = load(run, net=net, posthoc=False), pruning or Pruning()
     opened, module = reopen(ensemble.manifest, data), ensemble.groups[0].module
     trace = trace_kernels(module, opened.train.x[:2])
     curve = sparsity_curve(ensemble, trace, opened.val, asked, show) if len(opened.val) else []
@@ -100,7 +107,7 @@ def prune(
     finetune: int = 0,
     lr: float | None = None,
     compact: bool = False,
-    show: Watch = say_nothing,
+    show: Watch = show_nothing,
 ) -> Ensemble:
     """The pruned ensemble, written as a new run, after `finetune` epochs of training by the run's own recipe.
 
@@ -110,22 +117,22 @@ def prune(
     require_free(Path(out))
     check_request(found.pruning, finetune=finetune, lr=lr, compact=compact)
     ensemble, source = found.ensemble, found.source
-    if finetune and ensemble.recipe.shares.frozen:
+    if finetune and ensemble.recipe.sharing.frozen:
         raise Misuse("finetune of a run on a frozen backbone: its body would have to move; leave finetune out")
-    population = prune_population(found.population, ensemble.recipe.weighs, found.trace, found.pruning)
+    population = prune_population(found.population, ensemble.recipe.weights, found.trace, found.pruning)
     record = record_of(found, population, finetune)
     if compact:
         source, population = compact_source(found, population)
         record["compact"] = count_parameters(population).to_json()
-    job = job_of(found, source, population, finetune, lr)
-    manifest = {**describe(job, source, ensemble.engine, "as before"), "gamma": job.gamma, "pruning": record}
+    spec = spec_of(found, source, population, finetune, lr)
     if not finetune:
-        manifest = {**ensemble.manifest, **manifest}
-        groups = (MemberGroup(job.member(0), population),)
-        made = with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), job, show)
+        described = describe(spec, source, ensemble.engine, "as before")
+        manifest = {**ensemble.manifest, **described, "gamma": spec.gamma, "pruning": record}
+        groups = (MemberGroup(spec.member(0), population),)
+        made = with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), spec, show)
         made.save(out)
         return made
-    return fine_tune(found, job, population, manifest, Desk(out, show, CHECKPOINT_SECONDS))
+    return fine_tune(found, spec, source, population, record, Path(out), show)
 
 
 def compact_source(found: PruningPlan, population: Population) -> tuple[NetSource, Population]:
@@ -148,8 +155,10 @@ def check_request(pruning: Pruning, *, finetune: int, lr: float | None, compact:
         raise Misuse("compact without structured: single weights leave no channel to take out; add structured")
 
 
-def job_of(found: PruningPlan, source: NetSource, population: Population, finetune: int, lr: float | None) -> Job:
-    """The job of fine-tuning; without fine-tuning, the job that made the members."""
+def spec_of(
+    found: PruningPlan, source: NetSource, population: Population, finetune: int, lr: float | None
+) -> TrainSpec:
+    """The spec of fine-tuning; without fine-tuning, the spec that made the members."""
     ensemble, plan = found.ensemble, plan_from_json(found.ensemble.manifest["plan"])
     assert ensemble.likelihood is not None  # runs always say what their outputs mean
     recipe = ensemble.recipe
@@ -157,27 +166,32 @@ def job_of(found: PruningPlan, source: NetSource, population: Population, finetu
         recipe = without_warmup(recipe)
         plan = replace(plan, epochs=finetune, lr=plan.lr if lr is None else lr, members=population.members)
     gamma = ensemble.manifest.get("gamma")
-    return Job(source.build, found.data, ensemble.likelihood, recipe, plan, gamma=gamma)
+    return TrainSpec(source.build, found.data, ensemble.likelihood, recipe, plan, gamma=gamma)
 
 
 def without_warmup(recipe: Recipe) -> Recipe:
     """The recipe without KL warm-up: fine-tuning starts from a trained posterior."""
-    return replace(recipe, weights=format_text(recipe.weighs.without_warmup(), WEIGHTS))
+    return replace(recipe, weights=recipe.weights.without_warmup())
 
 
-def fine_tune(found: PruningPlan, job: Job, population: Population, manifest: dict[str, Any], desk: Desk) -> Ensemble:
-    """The ensemble after fine-tuning, written as it goes."""
-    out = Path(str(desk.out))
-    desk.made = create_run(out, manifest)
-    if "sweep" in found.ensemble.manifest:  # what was chosen once is not chosen again
-        write_json(out / SWEEP, found.ensemble.manifest["sweep"])
-    progress = before_first_step(job, population.map(lambda tensor: tensor.to(job.plan.device)))
-    save_checkpoint(out, progress)
-    done = carry_out(job, job, found.ensemble.engine, progress, manifest, desk)
+def fine_tune(
+    found: PruningPlan,
+    spec: TrainSpec,
+    source: NetSource,
+    population: Population,
+    record: dict[str, Any],
+    out: Path,
+    show: Watch,
+) -> Ensemble:
+    """The ensemble after fine-tuning, written as it goes; a coupling chosen on validation data is not chosen again."""
+    sweep = found.ensemble.manifest.get("sweep")
+    files = {SWEEP: sweep} if sweep is not None else {}
+    engine = found.ensemble.engine
+    done = train_members(spec, source, engine, population, out, extra={"pruning": record}, files=files, show=show)
     return with_finetuned_scores(out, done, found.data)
 
 
-def resume(run: str | Path, *, net: Net | None = None, data: Any = None, show: Watch = say_nothing) -> Ensemble:
+def resume(run: str | Path, *, net: Net | None = None, data: Any = None, show: Watch = show_nothing) -> Ensemble:
     """Continue a killed fine-tuning: `mm.resume`, and the scores after fine-tuning in the run's record."""
     opened = reopen(read_run(Path(run)), data)
     return with_finetuned_scores(Path(run), resume_training(run, net=net, data=opened, show=show), opened)
@@ -187,7 +201,10 @@ def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble
     """The fine-tuned ensemble with its validation scores in the run's record, if there are validation examples."""
     if not len(data.val) or "finetuned" in ensemble.manifest["pruning"]:
         return ensemble
-    record = {**ensemble.manifest["pruning"], "finetuned": finite(scores_json(validation_scores(ensemble, data.val)))}
+    record = {
+        **ensemble.manifest["pruning"],
+        "finetuned": json_numbers(scores_json(validation_scores(ensemble, data.val))),
+    }
     write_json(run / MANIFEST, {**read_run(run), "pruning": record})
     return replace(ensemble, manifest={**ensemble.manifest, "pruning": record})
 
@@ -202,10 +219,10 @@ def record_of(found: PruningPlan, population: Population, finetune: int) -> dict
         "reached": sparsity_of(population, found.trace),
         "counts": count_parameters(population).to_json(),
         "layers": layer_densities(population, found.trace),
-        "curve": [finite(point.to_json()) for point in found.curve],
+        "curve": [json_numbers(point.to_json()) for point in found.curve],
     }
     if found.curve:
-        record["pruned"] = finite(
+        record["pruned"] = json_numbers(
             scores_json(validation_scores(with_population(found.ensemble, population), found.data.val))
         )
     return record

@@ -12,8 +12,8 @@ from torch import Tensor
 from murmuration.applications.superres.patches import LUMA, luma
 from murmuration.data.images import GREY_MODES, decode, open_image
 from murmuration.errors import Failure, Misuse, first_line
+from murmuration.files import write_bytes
 from murmuration.nets.subpixel import enlarged
-from murmuration.runs import write_bytes
 
 RED, BLUE = 2 * (1 - LUMA[0]), 2 * (1 - LUMA[2])  # 1.402 and 1.772: full ranges of R - Y and B - Y
 

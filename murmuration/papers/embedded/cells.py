@@ -18,7 +18,7 @@ from murmuration.population import Population
 from murmuration.predictive import Predictive
 from murmuration.recipe import Plan
 from murmuration.tangent_kernels import member_kernels, smooth_gamma
-from murmuration.training import Job, Progress, begin, choose_engine, train
+from murmuration.training import Progress, TrainSpec, begin, choose_engine, train
 from murmuration.weights import NetworkWeights
 
 SMOOTH = "smooth"
@@ -43,14 +43,14 @@ class KernelSummary:
     top: float  # the largest eigenvalue of the members' matrix of alignments, whose diagonal is 1
 
 
-def job_of(data: Data, arm: Arm, plan: Plan, *, neurons: int, layers: int) -> Job:
-    """The training job of members with this many neurons in each hidden layer."""
+def train_spec(data: Data, arm: Arm, plan: Plan, *, neurons: int, layers: int) -> TrainSpec:
+    """The training spec of members with this many neurons in each hidden layer."""
 
     def build() -> nn.Module:
         return mlp(data.input_shape, len(data.classes), hidden=(neurons,) * layers)
 
     likelihood = likelihood_for(data.task, data.train.y, len(data.classes))
-    return Job(build, data, likelihood, arm.recipe("embedded"), plan)
+    return TrainSpec(build, data, likelihood, arm.recipe("embedded"), plan)
 
 
 def train_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
@@ -60,30 +60,30 @@ def train_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
     if arm.kind == "wider":
         shape = Shape(math.prod(data.input_shape), len(data.classes), setting.layers)
         neurons, members = matching_width(shape, embedded_parameters(shape, neurons, cell.models)), 1
-    job = job_of(data, arm, setting.plan(members, cell.seed), neurons=neurons, layers=setting.layers)
-    progress = begin(job)
-    kernels = kernels_at_start(job, progress, setting)
-    if arm.recipe("").shares.gamma == SMOOTH:
-        job = replace(job, gamma=smooth_gamma(members, kernels.ratio if kernels else 0.0))
-    engine = choose_engine(job, progress).engine
-    population = train(job, engine, progress, NoCallback())
+    spec = train_spec(data, arm, setting.plan(members, cell.seed), neurons=neurons, layers=setting.layers)
+    progress = begin(spec)
+    kernels = kernels_at_start(spec, progress, setting)
+    if arm.recipe("").sharing.gamma == SMOOTH:
+        spec = replace(spec, gamma=smooth_gamma(members, kernels.ratio if kernels else 0.0))
+    engine = choose_engine(spec, progress).engine
+    population = train(spec, engine, progress, NoCallback())
     return {
         **cell._asdict(),
         "neurons": neurons,
         "parameters": population.parameters_stored(),
-        **scores(job, engine, population),
+        **scores(spec, engine, population),
         "tangent_ratio": kernels.ratio if kernels else None,
         "top_alignment": kernels.top if kernels else None,
-        "diverged": len(progress.state.trouble),
+        "diverged": len(progress.state.diverged),
         "seconds": round(time.perf_counter() - start, 2),
     }
 
 
-def kernels_at_start(job: Job, progress: Progress, setting: Setting) -> KernelSummary | None:
+def kernels_at_start(spec: TrainSpec, progress: Progress, setting: Setting) -> KernelSummary | None:
     """The kernels between members before the first step."""
-    family = replace(job, gamma=1.0).method().weights  # the weight family does not depend on gamma
-    x = job.data.train.x[: setting.inputs]
-    return measure_kernels(job.member(0), progress.state.population, family, x, setting.most)
+    family = spec.weights
+    x = spec.data.train.x[: setting.inputs]
+    return measure_kernels(spec.member(0), progress.state.population, family, x, setting.most)
 
 
 def measure_kernels(
@@ -115,13 +115,13 @@ def summarise_kernels(matrix: Tensor) -> KernelSummary:
     return KernelSummary(others / float(own.mean()), float(torch.linalg.eigvalsh(alignment)[-1]))
 
 
-def scores(job: Job, engine: Engine, population: Population) -> dict[str, float | None]:
+def scores(spec: TrainSpec, engine: Engine, population: Population) -> dict[str, float | None]:
     """Accuracies and disagreement of trained members; None where no member is left."""
     if not population.members:
         return dict.fromkeys(("accuracy", "member_accuracy", "member_train_accuracy", "disagreement", "nll"))
-    test = columns(predict(job, engine, population, job.data.test), job.data.test.y)
-    train_votes = predict(job, engine, population, job.data.train).votes  # (M, N)
-    right: Tensor = train_votes == job.data.train.y
+    test = columns(predict(spec, engine, population, spec.data.test), spec.data.test.y)
+    train_votes = predict(spec, engine, population, spec.data.train).votes  # (M, N)
+    right: Tensor = train_votes == spec.data.train.y
     return {
         "accuracy": float(test["correct"].mean()),
         "member_accuracy": float(test["expected_correct"].mean()),
@@ -131,10 +131,10 @@ def scores(job: Job, engine: Engine, population: Population) -> dict[str, float 
     }
 
 
-def predict(job: Job, engine: Engine, population: Population, split: Split) -> Predictive:
-    family = replace(job, gamma=1.0).method().weights
-    with assemble(engine, job.member(0)) as team, torch.no_grad():
-        return Predictive(member_outputs(team, family, population, split.x), job.likelihood)
+def predict(spec: TrainSpec, engine: Engine, population: Population, split: Split) -> Predictive:
+    family = spec.weights
+    with assemble(engine, spec.member(0)) as team, torch.no_grad():
+        return Predictive(member_outputs(team, family, population, split.x), spec.likelihood)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from murmuration.data import Data
-from murmuration.papers.embedded.cells import NoCallback, job_of
+from murmuration.papers.embedded.cells import NoCallback, train_spec
 from murmuration.papers.embedded.settings import Cell, Setting, arm_named
 from murmuration.recipe import Plan
 from murmuration.training import Progress, begin, choose_engine, train
@@ -35,9 +35,9 @@ def mean_loss(progress: Progress, epoch: int) -> float:
 
 def run_training(cell: Cell, setting: Setting, data: Data, plan: Plan, watcher: NoCallback | StopAtLoss) -> Progress:
     """The progress at the end of a training run."""
-    job = job_of(data, arm_named(cell.arm), plan, neurons=setting.neurons(cell.width), layers=setting.layers)
-    progress = begin(job)
-    train(job, choose_engine(job, progress).engine, progress, watcher)
+    spec = train_spec(data, arm_named(cell.arm), plan, neurons=setting.neurons(cell.width), layers=setting.layers)
+    progress = begin(spec)
+    train(spec, choose_engine(spec, progress).engine, progress, watcher)
     return progress
 
 
@@ -50,7 +50,7 @@ def find_largest_step(cell: Cell, setting: Setting, data: Data) -> dict[str, Any
     def learns(power: int) -> bool:
         plan = replace(setting.plain(cell.models, cell.seed), lr=2 ** (power / 2), epochs=setting.largest_step_epochs)
         progress = run_training(cell, setting, data, plan, NoCallback())
-        return not progress.state.trouble and mean_loss(progress, -1) < math.log(len(data.classes))
+        return not progress.state.diverged and mean_loss(progress, -1) < math.log(len(data.classes))
 
     low, high = HALVES.start, HALVES.stop  # the first is assumed to learn, the last not to
     while high - low > 1:
@@ -64,7 +64,7 @@ def count_steps(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
 
     Between epochs the logarithm of the loss is interpolated linearly.
     """
-    averaged = arm_named(cell.arm).recipe("").shares.gamma == 1
+    averaged = arm_named(cell.arm).recipe("").sharing.gamma == 1
     epochs = setting.steps_epochs * (cell.models if averaged else 1)
     plan = replace(setting.plain(cell.models, cell.seed), lr=setting.steps_lr, epochs=epochs)
     goal = math.log(len(data.classes)) / 2

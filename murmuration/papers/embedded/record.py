@@ -8,11 +8,11 @@ from typing import Any
 
 from murmuration.data import Data, open_data
 from murmuration.errors import Failure, Misuse
+from murmuration.files import json_numbers, read_json, write_json
+from murmuration.fitting import versions
 from murmuration.papers.embedded.cells import train_cell
 from murmuration.papers.embedded.probes import count_steps, find_largest_step
 from murmuration.papers.embedded.settings import BETWEEN, LINES, Cell, Grid, Setting, arm_named, mean_in, trained_as
-from murmuration.provenance import versions
-from murmuration.runs import finite, read_json, write_json
 
 RECORD = "record.json"
 Show = Callable[[str, int, int], None]
@@ -41,7 +41,7 @@ def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
         show(f"{cell.arm}, width {cell.width:g}, M={cell.models}, seed {cell.seed}", done, len(wanted))
         if cell in known:
             continue
-        record["cells"].append(finite(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
+        record["cells"].append(json_numbers(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
         write_json(path, record)
     show("", len(wanted), len(wanted))
     return record

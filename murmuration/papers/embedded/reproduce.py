@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from murmuration.errors import Misuse
+from murmuration.files import json_numbers
 from murmuration.papers import Outcome, Request, ScreenTable, Show
 from murmuration.papers.embedded.page import estimate_text, page
 from murmuration.papers.embedded.predictions import verdicts
@@ -14,7 +15,6 @@ from murmuration.papers.embedded.record import Record, Results, run
 from murmuration.papers.embedded.settings import Grid, Setting
 from murmuration.papers.verdicts import Verdict, mean_interval
 from murmuration.reports.wording import MISSING
-from murmuration.runs import finite
 
 
 def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Outcome:
@@ -22,7 +22,7 @@ def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Out
     setting, grid = setting_for(request), grid_for(request)
     record = run(out, setting, grid, show)
     found = verdicts(record)
-    whole = finite({**record, "verdicts": [each.to_json() for each in found]})
+    whole = json_numbers({**record, "verdicts": [each.to_json() for each in found]})
     return Outcome(whole, page(record, command), [accuracy_table(record), verdict_table(found)])
 
 

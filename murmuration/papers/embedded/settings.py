@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from murmuration.errors import Misuse, unknown
-from murmuration.recipe import Plan, Recipe
+from murmuration.recipe import Plan, Recipe, make_recipe
 
 UV = "rank-one-uv:bias=own"  # own biases: a shared output bias would tie members together whatever the factors are
 MEANS = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 0.9)  # of the factors, between the regimes
@@ -45,9 +45,9 @@ class Setting:
             seed=seed,
             batch_size=self.batch_size,
             lr=self.lr,
-            optimiser="sgd",
+            optimizer="sgd",
             momentum=self.momentum,
-            batches="same",
+            batch_order="same",
             engine="stacked",
         )
 
@@ -75,7 +75,7 @@ class Arm:
     kind: str = "trained"  # trained, wider, largest-step, steps
 
     def recipe(self, name: str) -> Recipe:
-        return Recipe(name, sharing=self.sharing, weights=self.weights)
+        return make_recipe(Recipe(name), sharing=self.sharing, weights=self.weights)
 
 
 ARMS = {

@@ -9,13 +9,14 @@ import murmuration as mm
 from murmuration.applications.pruning import Pruning, plan_pruning, prune, prune_population
 from murmuration.data import Data
 from murmuration.population import KEPT, Population
-from murmuration.recipe import Plan, Recipe
+from murmuration.recipe import Plan, Recipe, make_recipe
 from murmuration.weights import trace_kernels
 
 PLAN = Plan(members=2, epochs=1, batch_size=32, engine="loop", lr=1e-2)
 
 
 def trained(data: Data, recipe: str | Recipe, net: str = "mlp", out: Path | None = None, **settings) -> mm.Ensemble:
+    settings.setdefault("members", make_recipe(recipe).members or PLAN.members)
     return mm.fit(net, data, recipe=recipe, plan=replace(PLAN, **settings), out=out)
 
 
@@ -27,7 +28,7 @@ def without(ensemble: mm.Ensemble, pruning: Pruning, data: Data) -> mm.Ensemble:
     """The ensemble pruned in memory."""
     group = ensemble.groups[0]
     trace = trace_kernels(group.module, data.train.x[:2])
-    left = prune_population(group.population, ensemble.recipe.weighs, trace, pruning)
+    left = prune_population(group.population, ensemble.recipe.weights, trace, pruning)
     return replace(ensemble, groups=(replace(group, population=left),))
 
 

@@ -15,7 +15,7 @@ from murmuration.errors import Misuse
 from murmuration.nets import build_net
 from murmuration.nets.narrow import narrowed
 from murmuration.population import populate
-from murmuration.recipe import recipe
+from murmuration.recipe import make_recipe
 from murmuration.weights import Point, trace_kernels
 
 HALF = Pruning(structured=True, sparsity=0.5)
@@ -94,7 +94,7 @@ def test_networks_in_which_silence_is_heard_are_refused(normalised_net):
 def test_a_compact_run_is_a_smaller_run(weights: str, tmp_path: Path, little: Data):
     """Noise is drawn in the shapes of the network, so distributions are compared at their means."""
     data = (little.train.x, little.train.y)
-    trained(open_data(data), recipe("single", weights=weights), "lenet5", tmp_path / "run")
+    trained(open_data(data), make_recipe("single", weights=weights), "lenet5", tmp_path / "run")
     wide = pruned_run(tmp_path / "run", tmp_path / "wide", HALF, data=data)
     small = pruned_run(tmp_path / "run", tmp_path / "small", HALF, data=data, compact=True)
     x = little.test.x

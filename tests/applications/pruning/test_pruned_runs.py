@@ -13,7 +13,7 @@ from murmuration.applications.pruning import CurvePoint, Pruning, largest_sparsi
 from murmuration.applications.pruning.curve import validation_scores
 from murmuration.data import Data, Split
 from murmuration.metrics import Score
-from murmuration.recipe import recipe
+from murmuration.recipe import make_recipe
 from murmuration.runs import read_run
 
 LEVELS = (0.0, 0.5, 0.85, 0.95)
@@ -90,16 +90,16 @@ def test_a_killed_fine_tuning_goes_on(name: str, home: Path, tmp_path: Path):
 def test_fine_tuning_does_not_warm_the_kl_up_again(home: Path, tmp_path: Path):
     """The first of eight epochs counts the whole KL, as the last epoch of training did."""
     made = pruned_run(home / "bayes", tmp_path / "run", Pruning(sparsity=0.5), finetune=8)
-    assert made.recipe.weighs == replace(mm.load(home / "bayes").recipe.weighs, kl_warmup=0.0)
+    assert made.recipe.weights == replace(mm.load(home / "bayes").recipe.weights, kl_warmup=0.0)
     again = pruned_run(tmp_path / "run", tmp_path / "again", Pruning(sparsity=0.6), finetune=1)
-    assert again.recipe.weighs == made.recipe.weighs
+    assert again.recipe.weights == made.recipe.weights
 
 
 def test_a_run_killed_before_its_members_were_written_is_not_begun_afresh(home: Path, tmp_path: Path, monkeypatch):
     def never(path, progress):
         raise InterruptedError
 
-    monkeypatch.setattr("murmuration.applications.pruning.runs.save_checkpoint", never)
+    monkeypatch.setattr("murmuration.fitting.save_checkpoint", never)
     with pytest.raises(InterruptedError):
         pruned_run(home / "bayes", tmp_path / "run", Pruning(sparsity=0.8), finetune=1)
     with pytest.raises(mm.Failure, match="before its first weights were written"):
@@ -173,7 +173,7 @@ def test_log_alpha_has_a_usual_threshold(home: Path):
 
 
 def test_numbers_are_pruned_too(tmp_path: Path):
-    trained(mm.open_data("x-sin-x"), recipe("bayes"), out=tmp_path / "run", epochs=1)
+    trained(mm.open_data("x-sin-x"), make_recipe("bayes"), out=tmp_path / "run", epochs=1)
     made = pruned_run(tmp_path / "run", tmp_path / "out", Pruning("snr", sparsity=0.5), finetune=1)
     assert set(made.manifest["pruning"]["pruned"]) == {"rmse", "nll"}
     assert holds_zeros(made)
@@ -207,7 +207,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(given, words: str,
 
 
 def test_a_frozen_body_is_pruned_and_not_fine_tuned(home: Path, tmp_path: Path, moons: Data):
-    chosen = recipe("last-layer-ensemble", sharing=f"backbone:frozen={home / 'deep-ensemble'}")
+    chosen = make_recipe("last-layer-ensemble", sharing=f"backbone:frozen={home / 'deep-ensemble'}")
     trained(moons, chosen, out=tmp_path / "run")
     assert holds_zeros(pruned_run(tmp_path / "run", tmp_path / "out", Pruning(sparsity=0.5)))
     with pytest.raises(mm.Misuse, match="frozen backbone"):

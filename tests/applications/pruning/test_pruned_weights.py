@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 from murmuration.applications.pruning import Pruning
 from murmuration.data import Data, open_data
-from murmuration.dynamics import make_optimiser
+from murmuration.dynamics import make_optimizer
 from murmuration.ensemble import Ensemble
 from murmuration.likelihoods import Categorical
-from murmuration.population import KEPT, Named
-from murmuration.recipe import Plan, recipe
+from murmuration.population import KEPT, Named, Population
+from murmuration.recipe import Plan, make_recipe
 from murmuration.streams import Noise
-from murmuration.training import Job, train
-from murmuration.training.loop import before_first_step
-from murmuration.training.moving import Method, moments_of, update
+from murmuration.training import TrainSpec, train
+from murmuration.training.loop import start_from
+from murmuration.training.step import Batch, State, StepConfig, init_opt_state, update
 from murmuration.weights import trace_kernels
 from murmuration.weights.gaussian import STD_PARAM, VARIANCE, Gaussian, distribution_names, std_from
 from murmuration.weights.priors import Prior, WeightTensor
@@ -32,7 +32,7 @@ def little(digits: Data) -> Data:
 
 @pytest.fixture(scope="module")
 def bayes(little: Data) -> Ensemble:
-    return trained(little, recipe("deep-ensemble", weights="gaussian"))
+    return trained(little, make_recipe("deep-ensemble", weights="gaussian"))
 
 
 def noise() -> list[Noise]:
@@ -75,7 +75,7 @@ PRIORS = ["he", "gaussian_0.1", "learned", "ard", "log-uniform", "mixture_0.5_1_
 
 
 def costs(bayes: Ensemble, prior: str, tensors: Named, buffers: Named, shared: Named | None = None) -> Tensor:
-    family = replace(bayes.family, family=replace(bayes.recipe.weighs, prior=Prior.parse(prior)))
+    family = replace(bayes.family, family=replace(bayes.recipe.weights, prior=Prior.parse(prior)))
     found = family.complexity(tensors, shared or {}, buffers, noise())
     assert found is not None
     return found
@@ -133,22 +133,22 @@ def moved_on(ensemble: Ensemble, data: Data, *, momentum: float = 0.0, **setting
     plan = replace(PLAN, **settings)
     group = ensemble.groups[0]
     assert ensemble.likelihood is not None
-    job = Job(lambda: group.module, data, ensemble.likelihood, ensemble.recipe, plan)
-    progress = before_first_step(job, group.population.clone())
-    for moments in (progress.state.moments, progress.state.shared_moments):
+    spec = TrainSpec(lambda: group.module, data, ensemble.likelihood, ensemble.recipe, plan)
+    progress = start_from(spec, group.population.clone())
+    for moments in (progress.state.opt_state, progress.state.shared_opt_state):
         for named in moments.values():
             for tensor in named.values():
                 tensor.add_(momentum)
-    left = train(job, ensemble.engine, progress, Nobody())
+    left = train(spec, ensemble.engine, progress, Nobody())
     return replace(ensemble, groups=(replace(group, population=left),))
 
 
 STEPS: list[dict] = [
     {},
     {"momentum": 0.1},
-    {"optimiser": "sgd", "momentum": 0.1},
-    {"optimiser": "nesterov", "weight_decay": 0.1, "decay": "coupled"},
-    {"optimiser": "sgd", "weight_decay": 0.1, "decay": "decoupled"},
+    {"optimizer": "sgd", "momentum": 0.1},
+    {"optimizer": "nesterov", "weight_decay": 0.1, "decay": "coupled"},
+    {"optimizer": "sgd", "weight_decay": 0.1, "decay": "decoupled"},
     {"weight_decay": 0.1, "decay": "coupled"},
     {"weight_decay": 0.1, "decay": "decoupled", "momentum": 0.1},
     {"l1": 0.1, "momentum": 0.1},
@@ -194,9 +194,9 @@ def test_every_engine_trains_what_is_left_alike(kind: str, how: str, little: Dat
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_every_estimator_trains_what_is_left(estimator: str, little: Data):
-    made = trained(little, recipe("bayes", weights=f"gaussian:estimator={estimator}"), "small-cnn", members=1)
+    made = trained(little, make_recipe("bayes", weights=f"gaussian:estimator={estimator}"), "small-cnn", members=1)
     left = without(made, Pruning("snr", sparsity=0.6), little)
-    assert holds_zeros(moved_on(left, little, members=1, optimiser="sgd", weight_decay=0.1, decay="coupled"))
+    assert holds_zeros(moved_on(left, little, members=1, optimizer="sgd", weight_decay=0.1, decay="coupled"))
 
 
 def test_members_taken_out_have_zeros_too(bayes: Ensemble, little: Data):
@@ -227,9 +227,10 @@ def test_the_proximal_step_by_hand():
     kernel, bias = (torch.tensor(values, dtype=torch.float64) for values in ([[[0.3, -0.05]]], [[0.3]]))
     own = {"weight": kernel, "bias": bias, "weight" + STD_PARAM: kernel.clone(), "bias" + STD_PARAM: bias.clone()}
     before = {name: tensor.clone() for name, tensor in own.items()}
-    method = Method(Categorical(2), family, None, make_optimiser("sgd", momentum=0.0, l1=0.2))
+    method = StepConfig(Categorical(2), family, None, make_optimizer("sgd", momentum=0.0, l1=0.2))
     flat = [torch.zeros_like(tensor) for tensor in own.values()]
-    update(method, own, flat, moments_of(method, own), lr=0.5, taken=0)
+    state = State(Population(1, own, {}, {}), init_opt_state(method, own), {}, torch.ones(1, dtype=torch.bool))
+    update(method, own, flat, state.opt_state, Batch(lambda group: (None, None), 0.5), state, (0,), stacked=True)
     assert own.pop("weight").flatten().tolist() == pytest.approx([0.2, 0.0], rel=1e-15, abs=0)
     assert all(torch.equal(tensor, before[name]) for name, tensor in own.items())
 

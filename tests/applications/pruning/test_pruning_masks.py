@@ -15,7 +15,7 @@ from murmuration.data import Data, open_data
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
 from murmuration.population import KEPT, populate
-from murmuration.recipe import recipe
+from murmuration.recipe import make_recipe
 from murmuration.weights import Kernel, Point, trace_kernels
 
 RECIPES = ("deep-ensemble", "bayes", "batch-ensemble")
@@ -172,7 +172,7 @@ def test_numbers_left_are_counted(ensembles, little: Data):
 
 
 def test_one_spread_for_a_layer_is_counted_once(little: Data):
-    made = trained(little, recipe("bayes", weights="gaussian:std_param=alpha-layer,bias=point"))
+    made = trained(little, make_recipe("bayes", weights="gaussian:std_param=alpha-layer,bias=point"))
     counts = count_parameters(population(without(made, Pruning(sparsity=0.5), little)))
     assert counts.numbers == counts.nonzero + 3
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from murmuration.applications.superres import Patches, open_patches, train
 from murmuration.ensemble import Ensemble
-from murmuration.recipe import Plan, recipe
+from murmuration.recipe import Plan, make_recipe
 
 PLAN = Plan(members=1, epochs=1, batch_size=16, lr=1e-3, engine="loop")
 
@@ -32,7 +32,7 @@ def write_photographs(folder: Path, count: int = 5) -> Path:
 
 def trained(folder: Path, scale: int = 2, weights: str = "gaussian:init_std_ratio=0.3,draws=6", **settings) -> Ensemble:
     data = open_patches(Patches(scale, size=6, count=48, folder=str(folder)))
-    chosen = recipe("single") if weights == "point" else recipe("bayes", weights=weights)
+    chosen = make_recipe("single") if weights == "point" else make_recipe("bayes", weights=weights)
     return train(data, recipe=chosen, plan=PLAN, **settings)
 
 

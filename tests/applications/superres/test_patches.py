@@ -144,7 +144,7 @@ def test_photographs_that_are_too_few_or_too_small(tmp_path: Path):
 def test_images_as_targets_keep_their_units_and_their_noise_is_given(tmp_path: Path):
     folder = write(tmp_path, ["a.png", "b.png", "c.png"])
     data = open_patches(Patches(size=5, count=20, folder=str(folder)))
-    with pytest.raises(Misuse, match="noise_std=0: need a positive number"):
+    with pytest.raises(Misuse, match="noise_std=0: expected a positive number"):
         train(data, noise_std=0.0, members=1, epochs=1)
     with pytest.raises(Misuse, match="augment=flip changes inputs, and targets are images here"):
         train(data, plan=Plan(epochs=1, augment=("flip",)))

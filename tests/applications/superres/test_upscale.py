@@ -13,7 +13,7 @@ from murmuration.engines import assemble, engine
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
 from murmuration.nets.subpixel import REACH
-from murmuration.recipe import recipe
+from murmuration.recipe import make_recipe
 from murmuration.streams import Noise
 from murmuration.weights import run_members
 
@@ -53,7 +53,7 @@ def test_pixels_of_a_draw_vary_together_unlike_local_noise(upscaler):
     """On a picture of stripes, pixels four apart have the same surroundings: a function gives them the same answer."""
     picture = (torch.arange(24) % 2).float().expand(24, 24) * 0.8
     inner = slice(2 * REACH, 48 - 2 * REACH)
-    held = replace(upscaler, recipe=recipe("bayes", weights="gaussian:init_std_ratio=0.3,draws=24"))
+    held = replace(upscaler, recipe=make_recipe("bayes", weights="gaussian:init_std_ratio=0.3,draws=24"))
     functions = draws_of(held, picture)[:, inner, inner]
     assert correlation_of_neighbours(functions) > 0.999
     with assemble(engine("loop"), upscaler.groups[0].module) as team:
@@ -69,7 +69,7 @@ def test_pixels_of_a_draw_vary_together_unlike_local_noise(upscaler):
 
 def test_psnr_never_sees_the_cost_of_the_weights(upscaler):
     """The same weights under another temperature have the same scores."""
-    hot = replace(upscaler, recipe=recipe("bayes", weights="gaussian:init_std_ratio=0.3,draws=6,beta=7"))
+    hot = replace(upscaler, recipe=make_recipe("bayes", weights="gaussian:init_std_ratio=0.3,draws=6,beta=7"))
     assert [each.to_json() for each in evaluate(hot)] == [each.to_json() for each in evaluate(upscaler)]
 
 

@@ -1,36 +1,43 @@
-"""Finding the engine for one network, batch and machine, without moving anything."""
+"""Choosing the engine for one network, batch and machine by trial steps on copies of the members."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from murmuration.engines import Choice, Engine, assemble, choose, engine
+from murmuration.errors import Misuse
 from murmuration.population import populate
 from murmuration.recipe import Plan
 from murmuration.streams import Noise
 from murmuration.training.batches import epoch_batches
-from murmuration.training.loop import Job, Progress, at_rest
+from murmuration.training.loop import Progress, init_state
+from murmuration.training.spec import TrainSpec
 from murmuration.training.step import step
 from murmuration.weights import POINT, Structure, run_members
 
 HEAVY = 0.5  # seconds: when one step of all members takes longer, a few members are enough to compare engines
 
 
-def choose_engine(job: Job, progress: Progress) -> Choice:
-    """The engine that the plan asks for, or the fastest; steps are tried on copies of the members."""
-    plan, module = job.plan, job.member(0)
-    if draws_globally(module, job.data.train.x[:2]):
-        return Choice(engine("loop"), "the net draws random numbers outside dropout, so members take turns")
-    method, batch = job.method(), epoch_batches(job.data.train, plan, 0)(0)
+def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
+    """The engine that the plan asks for, or the fastest; trial steps are made on copies of the members."""
+    plan, module = spec.plan, spec.member(0)
+    if callable(plan.optimizer):
+        if engine(plan.engine if plan.engine != "auto" else "threads").stacked:
+            raise Misuse(f"engine={plan.engine} with an optimizer of your own, which moves single members: write loop")
+        plan = replace(plan, engine="threads" if plan.engine == "auto" and plan.members > 1 else plan.engine)
+    if draws_globally(module, spec.data.train.x[:2]):
+        return Choice(engine("loop"), "the net draws random numbers outside dropout, so members run one after another")
+    config, batch = spec.step_config(), epoch_batches(spec.data.train, plan, 0, spec.schedule)(0)
 
     @contextmanager
     def trial(candidate: Engine, members: int) -> Iterator[Callable[[], object]]:
-        state = at_rest(progress.state.population.group(slice(members)).clone(), method)
+        state = init_state(progress.state.population.group(slice(members)).clone(), config)
         with assemble(candidate, module) as team:
-            yield lambda: step(team, method, state, batch)
+            yield lambda: step(team, config, state, batch)
 
     some = _members_in_trial(plan, trial) if plan.engine == "auto" else plan.members
     return choose(plan.engine, lambda candidate: trial(candidate, some), plan.members)

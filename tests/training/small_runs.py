@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from murmuration.coupling import Coupling, coupling_named, make_coupling
-from murmuration.dynamics import make_optimiser
+from murmuration.coupling import COUPLINGS, Coupling
+from murmuration.dynamics import make_optimizer
 from murmuration.engines import Engine, assemble
 from murmuration.likelihoods import Categorical
 from murmuration.nets.dense import with_head
 from murmuration.population import Population, populate
-from murmuration.training.moving import Method
-from murmuration.training.step import Batch, State, step
+from murmuration.recipe_text import parse
+from murmuration.training.step import Batch, State, StepConfig, step
 from murmuration.weights import POINT
 
 MEMBERS, BATCH, INPUTS, CLASSES = 4, 6, 5, 3
@@ -39,9 +39,9 @@ def data() -> tuple[Tensor, Tensor]:
 
 
 def coupling_of(text: str, members: int = MEMBERS, **changed) -> Coupling:
-    settings = coupling_named(text)
+    settings = parse(text, "coupling", COUPLINGS)
     assert settings is not None
-    made = make_coupling(replace(settings, **changed), data()[0], members=members, batch=BATCH, epochs=1)
+    made = replace(settings, **changed).prepare(data()[0], members=members, batch=BATCH, epochs=1)
     assert made is not None
     return made
 
@@ -50,9 +50,9 @@ def start(shared: bool = False, make=build) -> State:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         population = populate(lambda _: make(), MEMBERS, (lambda name: name.startswith("head.")) if shared else None)
-    optimiser = make_optimiser("sgd", momentum=0.0)
+    optimizer = make_optimizer("sgd", momentum=0.0)
     active = torch.ones(population.members, dtype=torch.bool)
-    return State(population, optimiser.moments(population.own), optimiser.moments(population.shared), active)
+    return State(population, optimizer.init(population.own), optimizer.init(population.shared), active)
 
 
 def batch(measured: bool = False, lr: float = 1.0) -> Batch:
@@ -61,11 +61,11 @@ def batch(measured: bool = False, lr: float = 1.0) -> Batch:
     return Batch(lambda group: (rows[0][group], rows[1][group]), lr, measured)
 
 
-def method(coupling: Coupling | None, likelihood=None) -> Method:
-    return Method(likelihood or Categorical(CLASSES), POINT, coupling, make_optimiser("sgd", momentum=0.0))
+def method(coupling: Coupling | None, likelihood=None) -> StepConfig:
+    return StepConfig(likelihood or Categorical(CLASSES), POINT, coupling, make_optimizer("sgd", momentum=0.0))
 
 
-def moved(state: State, how: Engine, chosen: Method, given: Batch, make=build) -> dict[str, Tensor]:
+def moved(state: State, how: Engine, chosen: StepConfig, given: Batch, make=build) -> dict[str, Tensor]:
     """The gradients (M, ...) that one step applies."""
     before = state.population.clone()
     with assemble(how, make()) as team:

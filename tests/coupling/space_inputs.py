@@ -1,4 +1,4 @@
-"""Members as a space sees them: plain networks, stacked, without engine or training step."""
+"""Inputs of a coupling space: plain networks, stacked, without engine or training step."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from murmuration.coupling import Shown
-from murmuration.coupling.forces import Felt
-from murmuration.coupling.spaces import Space
+from murmuration.coupling import Space, SpaceInputs
+from murmuration.coupling.estimators import Interaction
 from murmuration.likelihoods import Categorical, Gaussian
 
 Named = dict[str, Tensor]
@@ -29,7 +28,7 @@ def labels(batch: int, classes: int, seed: int = 2) -> Tensor:
     return torch.randint(classes, (batch,), generator=torch.Generator().manual_seed(seed))
 
 
-def present(nets: list[nn.Module], x: Tensor, y: Tensor) -> Shown:
+def present(nets: list[nn.Module], x: Tensor, y: Tensor) -> SpaceInputs:
     """What the members have at hand on inputs (B, ...) and targets (B, ...); features where a net has a body."""
     weights = {
         name: torch.stack([dict(net.named_parameters())[name].detach() for net in nets]).requires_grad_()
@@ -54,13 +53,13 @@ def present(nets: list[nn.Module], x: Tensor, y: Tensor) -> Shown:
     def draw(like: Tensor) -> Tensor:
         return torch.randn(like.shape, generator=draws, dtype=like.dtype)
 
-    return Shown(weights, tuple(weights), inputs, targets, outputs, losses, features, run, draw)
+    return SpaceInputs(weights, tuple(weights), inputs, targets, outputs, losses, features, run, draw)
 
 
-def repulsion(space: Space, shown: Shown) -> tuple[Felt, Named]:
+def repulsion(space: Space, seen: SpaceInputs) -> tuple[Interaction, Named]:
     """What members feel, and the gradients (M, ...) of their weights that follow."""
-    signature = space.show(shown)
-    felt = space.push(signature.detach())
-    leaves = list(shown.weights.values())
-    found = torch.autograd.grad(signature, leaves, felt.cotangents, materialize_grads=True, retain_graph=True)
-    return felt, dict(zip(shown.weights, found, strict=True))
+    signature = space.features(seen)
+    interaction = space.repulsion(signature.detach())
+    leaves = list(seen.weights.values())
+    found = torch.autograd.grad(signature, leaves, interaction.cotangents, materialize_grads=True, retain_graph=True)
+    return interaction, dict(zip(seen.weights, found, strict=True))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from crowds import (
+from small_runs import (
     BATCH,
     CLASSES,
     ENGINES,
@@ -24,13 +24,11 @@ from crowds import (
 from torch import Tensor, nn
 
 import murmuration as mm
-from murmuration.coupling import make_coupling
-from murmuration.coupling.forces import mixing
+from murmuration.coupling.estimators import gradient_mixing
 from murmuration.data import Data
-from murmuration.dynamics import make_optimiser
+from murmuration.dynamics import make_optimizer
 from murmuration.engines import Engine, assemble
-from murmuration.recipe import Plan
-from murmuration.recipe import recipe as recipe_named
+from murmuration.recipe import Plan, make_recipe
 from murmuration.training.step import Batch, local, step
 from murmuration.weights import Structure
 
@@ -59,7 +57,7 @@ def test_members_meet_only_at_every_kth_step_and_then_k_times_as_strongly(text: 
         state = start()
         state.step = at
         assert same(moved(state, ENGINES["loop"], method(coupling_of(rare)), batch(measured=True)), plain)
-        assert state.felt == {}
+        assert state.coupling_stats == {}
     if "svgd" in text or "prior" in text:  # these mix losses, or draw anew at each step
         return
     usual, thrice = push(text, at=3), push(rare, at=3)
@@ -79,12 +77,12 @@ def test_the_weight_follows_its_schedule():
 @EVERY
 def test_annealing_meets_the_loss_alone_also_between_meetings(how: Engine):
     plain, force = moved(start(), how, method(None), batch()), push("outputs", how=how)
-    found = moved(start(), how, method(coupling_of("outputs:drive=linear:4")), batch())
+    found = moved(start(), how, method(coupling_of("outputs:loss_scale=linear:4")), batch())
     for name, gradient in plain.items():
         torch.testing.assert_close(found[name], 0.25 * gradient + force[name], rtol=0, atol=1e-13)
     state = start()
     state.step = 1
-    found = moved(state, how, method(coupling_of("outputs:drive=linear:4,every=2")), batch())
+    found = moved(state, how, method(coupling_of("outputs:loss_scale=linear:4,every=2")), batch())
     for name, gradient in plain.items():
         torch.testing.assert_close(found[name], 0.5 * gradient, rtol=1e-13, atol=0)
 
@@ -98,7 +96,7 @@ def test_svgd_mixes_loss_gradients_by_the_kernel(how: Engine):
     plain = moved(start(), how, method(None), batch())
     distances = torch.cdist(flat, flat).square()
     kernel = (-distances * math.log(MEMBERS + 1) / distances.flatten().quantile(0.5)).exp()
-    torch.testing.assert_close(mixing(flat.unsqueeze(1), "rde"), kernel / MEMBERS, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradient_mixing(flat.unsqueeze(1), "rde"), kernel / MEMBERS, rtol=0, atol=1e-12)
     for name, gradient in plain.items():
         mixed = torch.einsum("ij,j...->i...", kernel / MEMBERS, gradient)
         torch.testing.assert_close(found[name], mixed, rtol=0, atol=1e-12)
@@ -109,7 +107,7 @@ def moved_without_the_third(text: str) -> dict[str, Tensor]:
     three = start()
     three.population = three.population.take(torch.tensor([0, 1, 3]))
     three.active = three.active[:3]
-    three.moments = {kind: {name: t[:3] for name, t in named.items()} for kind, named in three.moments.items()}
+    three.opt_state = {kind: {name: t[:3] for name, t in named.items()} for kind, named in three.opt_state.items()}
     x, y = data()
     given = Batch(lambda group: tuple(part.expand(3, *part.shape)[group] for part in (x, y)), 1.0)
     return moved(three, ENGINES["loop"], method(coupling_of(text, members=3)), given)
@@ -134,10 +132,10 @@ def test_a_member_that_shows_nonsense_is_neither_seen_nor_pushed(how: Engine, te
 def test_svgd_mixes_weight_decay_as_it_mixes_losses(how: Engine):
     """Coupled decay is the gradient of a prior: with it, a step is that of losses with the penalty written in."""
     state, decay = start(), 0.3
-    matrix = mixing(torch.cat([t.flatten(1) for t in state.population.own.values()], 1).unsqueeze(1), "rde")
+    matrix = gradient_mixing(torch.cat([t.flatten(1) for t in state.population.own.values()], 1).unsqueeze(1), "rde")
     decaying = replace(
         method(coupling_of("weights:estimator=svgd,weight=0")),
-        optimiser=make_optimiser("sgd", momentum=0.0, weight_decay=decay, decay="coupled"),
+        optimizer=make_optimizer("sgd", momentum=0.0, weight_decay=decay, decay="coupled"),
     )
     before = state.population.clone().own
     plain = moved(start(), how, method(coupling_of("weights:estimator=svgd,weight=0")), batch())
@@ -201,7 +199,7 @@ def test_nonsense_of_everybody_is_reported_and_moves_nobody(text: str):
     state = start()
     state.population.own["head.weight"][:] = math.nan
     found = moved(state, ENGINES["stacked"], method(coupling_of(text)), batch(measured=True))
-    assert len(state.trouble) == MEMBERS
+    assert len(state.diverged) == MEMBERS
     assert all(bool((tensor.nan_to_num(0.0) == 0).all()) for tensor in found.values())
 
 
@@ -211,7 +209,9 @@ def normalised() -> nn.Module:
 
 
 @pytest.mark.parametrize("name", ["loop", "stacked", "threads", "threads-stacked"])  # a direct engine refuses the net
-@pytest.mark.parametrize("text", ["input-gradients:share=0.5", "input-gradients", "outputs:prior=weights:1", "weights"])
+@pytest.mark.parametrize(
+    "text", ["input-gradients:batch_fraction=0.5", "input-gradients", "outputs:prior=weights:1", "weights"]
+)
 def test_running_statistics_are_those_of_a_step_without_repulsion(name: str, text: str):
     how = ENGINES[name]
     plain, repelled = start(make=normalised), start(make=normalised)
@@ -226,7 +226,7 @@ def test_running_statistics_are_those_of_a_step_without_repulsion(name: str, tex
 def test_a_share_of_the_batch_runs_apart_and_shows_what_it_would_have_shown(monkeypatch):
     """As a network that runs over the share once more, which one that mixes examples must."""
     group, found = slice(1, 3), []
-    chosen = method(coupling_of("input-gradients:share=0.5"))
+    chosen = method(coupling_of("input-gradients:batch_fraction=0.5"))
     for mixes in (False, True):
         monkeypatch.setattr(Structure, "mixes_examples", mixes)
         with assemble(ENGINES["loop"], build()) as team:
@@ -234,27 +234,27 @@ def test_a_share_of_the_batch_runs_apart_and_shows_what_it_would_have_shown(monk
     apart, again = found
     assert apart.losses.grad_fn is not None
     torch.testing.assert_close(apart.losses.detach(), again.losses, rtol=1e-12, atol=1e-15)
-    assert apart.signature is not None
-    torch.testing.assert_close(apart.signature, again.signature, rtol=1e-12, atol=1e-15)
+    assert apart.features is not None
+    torch.testing.assert_close(apart.features, again.features, rtol=1e-12, atol=1e-15)
 
 
 def test_on_a_share_of_the_batch_members_wait_without_the_graph_of_their_losses(monkeypatch):
     """Where a network mixes examples, loss gradients are there before the meeting; what was shown has its own graph."""
     monkeypatch.setattr(Structure, "mixes_examples", True)
     state, group = start(), slice(1, 3)
-    chosen = method(coupling_of("input-gradients:share=0.5,drive=linear:4"))
+    chosen = method(coupling_of("input-gradients:batch_fraction=0.5,loss_scale=linear:4"))
     with assemble(ENGINES["loop"], build()) as team:
         state.step = 1
         waiting = local(team, chosen, state, group, batch())
         plain = local(team, method(None), state, group, batch())
     assert waiting.losses.grad_fn is None
     assert torch.equal(waiting.losses, plain.losses)
-    assert waiting.signature is not None
-    assert waiting.signature.grad_fn is not None
-    assert waiting.pulled is not None
+    assert waiting.features is not None
+    assert waiting.features.grad_fn is not None
+    assert waiting.gradients is not None
     half = 0.5 * plain.losses.sum()  # the second of four steps of annealing
     wanted = torch.autograd.grad(half, list(plain.own.values()))
-    torch.testing.assert_close(waiting.pulled[0], list(wanted), rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(waiting.gradients[0], list(wanted), rtol=1e-12, atol=1e-15)
 
 
 def test_a_batch_twice_as_long_is_pushed_half_as_hard():
@@ -262,8 +262,8 @@ def test_a_batch_twice_as_long_is_pushed_half_as_hard():
 
     def pushes(times: int) -> dict[str, Tensor]:
         x, y = (part.repeat(times, *[1] * (part.dim() - 1)) for part in data())
-        settings = coupling_of("input-gradients").settings
-        coupling = make_coupling(settings, x, members=MEMBERS, batch=times * BATCH, epochs=1)
+        settings = coupling_of("input-gradients").repulsion
+        coupling = settings.prepare(x, members=MEMBERS, batch=times * BATCH, epochs=1)
         given = Batch(lambda group: tuple(part.expand(MEMBERS, *part.shape)[group] for part in (x, y)), 1.0)
         found = moved(start(), ENGINES["stacked"], method(coupling), given)
         plain = moved(start(), ENGINES["stacked"], method(None), given)
@@ -297,7 +297,7 @@ def test_what_a_meeting_was_like():
         math.sqrt(sum(float(t.square().sum()) for t in each))
         for each in ([found[n] - plain[n] for n in plain], plain.values())
     ]
-    assert state.felt["push_to_loss"] == pytest.approx(lengths[0] / lengths[1], rel=1e-9)
+    assert state.coupling_stats["push_to_loss"] == pytest.approx(lengths[0] / lengths[1], rel=1e-9)
     x, y = data()
     units = []
     for net in networks(start().population):
@@ -305,7 +305,7 @@ def test_what_a_meeting_was_like():
         g = torch.autograd.grad(net(inputs).gather(1, y[:, None]).sum(), inputs)[0]
         units.append(g / g.norm(dim=1, keepdim=True))
     pairs = [float((units[i] * units[j]).sum(1).mean()) for i in range(MEMBERS) for j in range(i)]
-    assert state.felt["cosine"] == pytest.approx(sum(pairs) / len(pairs), abs=1e-6)
+    assert state.coupling_stats["cosine"] == pytest.approx(sum(pairs) / len(pairs), abs=1e-6)
 
 
 def test_stopped_members_are_seen_and_stand_still():
@@ -323,7 +323,7 @@ def test_stopped_members_are_seen_and_stand_still():
 
 def test_every_epoch_measures_its_first_meeting(digits: Data):
     """Nineteen steps an epoch and a meeting at each fourth: epochs begin between meetings."""
-    recipe = recipe_named("forde-identity", coupling="input-gradients:every=4")
+    recipe = make_recipe("forde-identity", coupling="input-gradients:every=4")
     plan = Plan(members=2, epochs=3, batch_size=64, engine="loop")
     history = mm.fit("mlp", digits, recipe=recipe, plan=plan).history
     told = [record["coupling"] for record in history]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from murmuration.coupling.bandwidths import BANDWIDTHS, denominator
-from murmuration.coupling.forces import ETA, FORCES, mixing
+from murmuration.coupling.estimators import ESTIMATORS, ETA, gradient_mixing
 from murmuration.coupling.kernels import rbf, squared_distances
 
 NAMES = [*BANDWIDTHS, "fixed:0.8"]
@@ -22,7 +22,7 @@ def doubles(values: object) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def shown(g: Tensor, weights: Tensor | float = 1.0) -> Tensor:
+def seen(g: Tensor, weights: Tensor | float = 1.0) -> Tensor:
     """Signatures (M, B, D) of input gradients: on the sphere, then scaled by the roots of the metric's weights."""
     eps = 1e-12
     return g / (g.square().sum(-1, keepdim=True) + eps**2).sqrt() * torch.as_tensor(weights, dtype=g.dtype).sqrt()
@@ -31,9 +31,9 @@ def shown(g: Tensor, weights: Tensor | float = 1.0) -> Tensor:
 def pulled_back(g: Tensor, bandwidth: str, weights: Tensor | float = 1.0, force: str = "kde") -> tuple[Tensor, Tensor]:
     """r (M,) and the gradient (M, B, D) by input gradients g that the cotangents stand for."""
     g = g.detach().requires_grad_()
-    t = shown(g, weights)
-    felt = FORCES[force](t.detach(), bandwidth)
-    return felt.r, torch.autograd.grad(t, g, felt.cotangents)[0]
+    t = seen(g, weights)
+    found = ESTIMATORS[force](t.detach(), bandwidth)
+    return found.log_density, torch.autograd.grad(t, g, found.cotangents)[0]
 
 
 def kernels_by_loops(t: Tensor, bandwidth: str) -> tuple[Tensor, Tensor]:
@@ -70,15 +70,15 @@ def test_forces_equal_loops_over_pairs_and_samples(bandwidth: str, shape: tuple[
         "blob": total / density[:, None, None] + torch.einsum("ijbr,j->ibr", slopes, 1 / density),
         "svgd": total / len(k),
     }
-    for name, force in FORCES.items():
-        felt = force(t, bandwidth)
+    for name, force in ESTIMATORS.items():
+        found = force(t, bandwidth)
         scale = expected[name].abs().max().item()
-        torch.testing.assert_close(felt.cotangents, expected[name], rtol=0, atol=1e-12 * max(scale, 1))
-        torch.testing.assert_close(felt.r, density.log(), rtol=0, atol=1e-12)
-        assert felt.mean_kernel.item() == pytest.approx(
+        torch.testing.assert_close(found.cotangents, expected[name], rtol=0, atol=1e-12 * max(scale, 1))
+        torch.testing.assert_close(found.log_density, density.log(), rtol=0, atol=1e-12)
+        assert found.mean_kernel.item() == pytest.approx(
             k[~torch.eye(len(k), dtype=torch.bool)].mean().item(), abs=1e-12
         )
-    torch.testing.assert_close(mixing(t, bandwidth), k / len(k), rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradient_mixing(t, bandwidth), k / len(k), rtol=0, atol=1e-12)
     if bandwidth in SYMMETRIC:
         torch.testing.assert_close(positive, k, rtol=0, atol=1e-13)
 
@@ -89,10 +89,10 @@ def test_forces_equal_loops_over_pairs_and_samples(bandwidth: str, shape: tuple[
 @pytest.mark.parametrize("angle", [0.3, 1.2, 3.0])
 def test_two_linear_models_at_any_angle(bandwidth: str, r: float, angle: float):
     g = doubles([[[2.0, 0.0]], [[0.5 * math.cos(angle), 0.5 * math.sin(angle)]]])
-    felt, gradient = pulled_back(g, bandwidth)
-    torch.testing.assert_close(felt, doubles([r, r]), rtol=0, atol=6e-11)
+    found, gradient = pulled_back(g, bandwidth)
+    torch.testing.assert_close(found, doubles([r, r]), rtol=0, atol=6e-11)
     if bandwidth == "code":
-        s, q = shown(g)[:, 0], 2 * (1 - math.cos(angle))
+        s, q = seen(g)[:, 0], 2 * (1 - math.cos(angle))
         expected = 0.8 * math.log(2) / q * (s[1] - math.cos(angle) * s[0]) / 2.0
         torch.testing.assert_close(gradient[0, 0], expected, rtol=0, atol=6e-11)
 
@@ -140,7 +140,7 @@ WEIGHTED = {
 
 @pytest.mark.parametrize("bandwidth", ["code", "all", "off"])
 def test_golden_tensor(bandwidth: str):
-    squared = squared_distances(shown(GOLDEN).transpose(0, 1))
+    squared = squared_distances(seen(GOLDEN).transpose(0, 1))
     torch.testing.assert_close(squared[0], 2 * (1 - torch.eye(3, dtype=torch.float64)), rtol=0, atol=1e-14)
     torch.testing.assert_close(squared[1, [0, 0, 1], [1, 2, 2]], doubles([10, 20, 10]) / 9, rtol=0, atol=1e-14)
     c = denominator(bandwidth, squared).expand(2, 3, 3)
@@ -154,7 +154,7 @@ def test_golden_tensor(bandwidth: str):
 @pytest.mark.parametrize("bandwidth", ["code", "all", "off"])
 def test_golden_tensor_in_a_metric(bandwidth: str):
     weights = doubles([4.0, 1.0, 0.25])
-    squared = squared_distances(shown(GOLDEN, weights).transpose(0, 1))
+    squared = squared_distances(seen(GOLDEN, weights).transpose(0, 1))
     torch.testing.assert_close(squared[0, [0, 0, 1], [1, 2, 2]], doubles([1.0, 2.25, 1.25]), rtol=0, atol=1e-14)
     torch.testing.assert_close(squared[1, [0, 0, 1], [1, 2, 2]], doubles([13, 68, 37]) / 9, rtol=0, atol=1e-14)
     if bandwidth == "code":
@@ -168,12 +168,12 @@ def test_golden_tensor_in_a_metric(bandwidth: str):
 @pytest.mark.parametrize("bandwidth", NAMES)
 def test_finite_differences_with_others_and_bandwidth_frozen(bandwidth: str):
     g, metric = randn(4, 3, 5), doubles([2.0, 1.0, 0.5, 1.5, 1.0])
-    others = shown(g, metric).transpose(0, 1)  # (B, M, D)
+    others = seen(g, metric).transpose(0, 1)  # (B, M, D)
     c = denominator(bandwidth, squared_distances(others)).expand(3, 4, 4)
     _, gradient = pulled_back(g, bandwidth, metric)
 
     def r(i: int, mine: Tensor) -> float:
-        squared = (shown(mine, metric)[:, None] - others).square().sum(-1)  # (B, M)
+        squared = (seen(mine, metric)[:, None] - others).square().sum(-1)  # (B, M)
         return (-squared / c[:, i]).exp().mean(0).sum().log().item()
 
     for i, b, d in [(0, 0, 0), (1, 2, 3), (3, 1, 4)]:
@@ -186,7 +186,7 @@ def test_finite_differences_with_others_and_bandwidth_frozen(bandwidth: str):
 def test_the_second_argument_and_the_median_count_as_constants():
     t = randn(1, 2, 3).requires_grad_()
     squared = squared_distances(t)
-    held = FORCES["kde"](t.detach().transpose(0, 1), "all").cotangents.transpose(0, 1)
+    held = ESTIMATORS["kde"](t.detach().transpose(0, 1), "all").cotangents.transpose(0, 1)
     through = rbf(squared, denominator("all", squared)).sum(-1).log().sum()
     torch.testing.assert_close(torch.autograd.grad(through, t, retain_graph=True)[0], 2 * held, rtol=1e-12, atol=0)
     moving = (

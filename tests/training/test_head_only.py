@@ -12,14 +12,14 @@ from murmuration.data import Data, open_data
 from murmuration.engines import assemble, engine
 from murmuration.likelihoods import Categorical
 from murmuration.nets import build_net
-from murmuration.recipe import Plan, recipe
-from murmuration.training import Job, begin
+from murmuration.recipe import Plan, make_recipe
+from murmuration.training import TrainSpec, begin
 from murmuration.training.batches import epoch_batches
-from murmuration.training.frozen import at_work
+from murmuration.training.head_only import head_only_spec
 from murmuration.training.step import step
 
 PLAN = Plan(members=3, epochs=2, batch_size=32, engine="loop", lr=1e-2)
-FROZEN = recipe("last-layer-ensemble", sharing="backbone:frozen=yes")
+FROZEN = make_recipe("last-layer-ensemble", sharing="backbone:frozen=yes")
 
 
 class Normalised(nn.Module):
@@ -93,15 +93,15 @@ def test_predictions_are_those_of_whole_networks(net: nn.Module, little: Data):
 
 def test_heads_learn_as_networks_whose_body_does_not_move(net: nn.Module, little: Data):
     """One step of plain SGD by hand on whole networks: the body rests, the head trains, on the batch the run sees."""
-    plan = Plan(members=2, epochs=1, batch_size=32, engine="loop", lr=0.1, optimiser="sgd", momentum=0.0)
-    job = Job(Normalised, little, Categorical(10), FROZEN, plan, backbone=net)
-    work = at_work(job)
+    plan = Plan(members=2, epochs=1, batch_size=32, engine="loop", lr=0.1, optimizer="sgd", momentum=0.0)
+    spec = TrainSpec(Normalised, little, Categorical(10), FROZEN, plan, backbone=net)
+    work = head_only_spec(spec)
     state, given = begin(work).state, epoch_batches(work.data.train, plan, 0)(0)
     with assemble(engine("loop"), work.member(0)) as team:
-        step(team, work.method(), state, given)
+        step(team, work.step_config(), state, given)
     x, y = epoch_batches(little.train, plan, 0)(0).fetch(slice(0, 2))
     for i in range(2):
-        whole = job.member(i)
+        whole = spec.member(i)
         body, head = whole.get_submodule("body"), whole.get_submodule("head")
         body.load_state_dict(net.get_submodule("body").state_dict())
         body.eval().requires_grad_(False)
@@ -116,12 +116,12 @@ def test_heads_learn_as_networks_whose_body_does_not_move(net: nn.Module, little
 
 
 def test_the_body_of_a_run_and_that_of_a_net_are_the_same(little: Data, tmp_path: Path):
-    mm.fit("small-cnn", little, recipe="single", plan=PLAN, out=tmp_path / "base")
+    mm.fit("small-cnn", little, recipe="single", plan=replace(PLAN, members=1), out=tmp_path / "base")
     base = mm.load(tmp_path / "base").member(0)
     of_run = mm.fit(
         "small-cnn",
         little,
-        recipe=recipe("last-layer-ensemble", sharing=f"backbone:frozen={tmp_path / 'base'}"),
+        recipe=make_recipe("last-layer-ensemble", sharing=f"backbone:frozen={tmp_path / 'base'}"),
         plan=PLAN,
         out=tmp_path / "heads",
     )
@@ -152,8 +152,8 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(steps: int, net: nn.Module
 
 @pytest.mark.parametrize("coupling", ["outputs", "weights", "input-gradients"])
 def test_repulsive_heads_are_two_answers(coupling: str, net: nn.Module, little: Data):
-    ensemble = mm.fit(net, little, recipe=replace(FROZEN, coupling=coupling), plan=PLAN)
-    alone = mm.fit(net, little, recipe=FROZEN, plan=replace(PLAN, batches="same"))
+    ensemble = mm.fit(net, little, recipe=make_recipe(FROZEN, coupling=coupling), plan=PLAN)
+    alone = mm.fit(net, little, recipe=FROZEN, plan=replace(PLAN, batch_order="same"))
     for record in ensemble.history:
         assert 0 < record["coupling"]["mean_kernel"] < 1
         assert record["coupling"]["push_to_loss"] > 0
@@ -191,22 +191,30 @@ class Flattening(nn.Module):
             {},
             "frozen=yes needs a trained net: give an nn.Module, or a run's directory as backbone:frozen=runs/x",
         ),
-        (Between(), {}, r"Between does more than head\(body\(x\)\), so heads cannot be trained on what its body says"),
+        (
+            Between(),
+            {},
+            r"Between does more than head\(body\(x\)\), so heads cannot be trained on the features",
+        ),
         (Flattening(), {}, r"Flattening does more than head\(body\(x\)\)"),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), {}, "Sequential has no features to show: give it the parts"),
         (Normalised(), {"coupling": "features"}, "coupling features with a frozen backbone: all members have the same"),
-        (Normalised(), {"weights": "dropout"}, "weights dropout with a frozen backbone: heads can only have points"),
+        (
+            Normalised(),
+            {"weights": "dropout"},
+            "weights dropout with a frozen backbone: heads can only have weights point",
+        ),
         (
             Normalised(),
             {"coupling": "input-gradients:lengthscales=tuned"},
-            "lengthscales=tuned with a frozen backbone: features have no corruptions; write lengthscales=pca",
+            "coupling input-gradients:lengthscales=tuned with a frozen backbone: it is chosen on corrupted inputs",
         ),
         (Normalised(), {"sharing": "backbone:frozen=runs/nowhere"}, "no run at runs/nowhere"),
     ],
 )
 def test_every_wrong_request_is_one_line(given, changed: dict[str, str], message: str, little: Data):
     with pytest.raises(mm.Misuse, match=message) as caught:
-        mm.fit(given, little, recipe=recipe(FROZEN, **changed), plan=PLAN)
+        mm.fit(given, little, recipe=make_recipe(FROZEN, **changed), plan=PLAN)
     assert "\n" not in str(caught.value)
 
 
@@ -216,15 +224,15 @@ def test_pictures_that_change_have_no_features_to_keep(little: Data):
 
 
 def test_a_body_of_another_architecture_is_refused(little: Data, tmp_path: Path):
-    mm.fit("mlp", little, recipe="single", plan=PLAN, out=tmp_path / "base")
-    chosen = recipe("last-layer-ensemble", sharing=f"backbone:frozen={tmp_path / 'base'}")
+    mm.fit("mlp", little, recipe="single", plan=replace(PLAN, members=1), out=tmp_path / "base")
+    chosen = make_recipe("last-layer-ensemble", sharing=f"backbone:frozen={tmp_path / 'base'}")
     with pytest.raises(mm.Misuse, match="base is of another architecture: "):
         mm.fit("small-cnn", little, recipe=chosen, plan=PLAN)
 
 
 def test_the_run_of_a_net_of_one_s_own_can_be_a_backbone(little: Data, tmp_path: Path):
-    mm.fit(Normalised, little, recipe="single", plan=PLAN, out=tmp_path / "base")
-    chosen = recipe("last-layer-ensemble", sharing=f"backbone:frozen={tmp_path / 'base'}")
+    mm.fit(Normalised, little, recipe="single", plan=replace(PLAN, members=1), out=tmp_path / "base")
+    chosen = make_recipe("last-layer-ensemble", sharing=f"backbone:frozen={tmp_path / 'base'}")
     assert mm.fit(Normalised, little, recipe=chosen, plan=PLAN).members == 3
 
 

@@ -1,0 +1,122 @@
+"""Input-gradient space: normalised gradients of one output by each input (FoRDE, Trinh et al. 2024)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from murmuration.coupling.lengthscales import Metric, spectrum, tune
+from murmuration.coupling.space import (
+    INPUTS,
+    SAME_BATCH,
+    SUB_BATCH,
+    Space,
+    SpaceInputs,
+    check_fraction,
+    count_rows,
+    predicted_means,
+)
+from murmuration.errors import Misuse, unknown
+from murmuration.likelihoods import identity
+from murmuration.recipe_text import FIXED
+
+ALPHAS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.0)  # the sweep of the published experiments
+AUTO = "auto"
+CHOICES = {"of": ("logit", "log-prob"), "lengthscales": ("identity", "pca", "tuned"), "form": ("paper", "poster")}
+SMALLEST = 1e-20  # added to squared norms of gradients
+SILENT = 16  # a gradient shorter than so many roundings of one, or than 1e-8, is not repelled: its direction is noise
+IDENTITY = Metric()
+
+
+@dataclass(frozen=True)
+class InputGradientSpace(Space):
+    """The normalised gradient of the true class's logit by each input, in a metric: (m, B, R).
+
+    For a regression, the gradient of the sum of the predicted means. With a batch fraction below 1 the gradients come
+    from a separate pass over the first examples of the batch.
+    """
+
+    batch_fraction: float = 1.0
+    of: str = "logit"  # of a classification: logit or log-prob of the true class
+    lengthscales: str = "identity"  # metric of gradients: identity, pca (input covariance), tuned (between the two)
+    alpha: float | str = AUTO  # of tuned lengthscales, from 0 (identity) to 1 (pca); auto: chosen on validation data
+    form: str = "paper"  # of tuned lengthscales
+    rank: int = 128  # leading directions of the input covariance
+    centred: bool = False  # whether the mean input is subtracted before the covariance
+    metric: Metric = field(default=IDENTITY, repr=False, compare=False, metadata=FIXED)  # set by `prepare`
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fraction(self.batch_fraction)
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+        if self.rank < 1:
+            raise Misuse(f"rank={self.rank}: need at least 1")
+        if self.alpha == AUTO:
+            return
+        if self.lengthscales != "tuned":
+            raise Misuse(f"alpha={self.alpha} with lengthscales={self.lengthscales}: write lengthscales=tuned too")
+        if isinstance(self.alpha, str) or not 0 <= self.alpha <= 1:
+            raise Misuse(f"alpha={self.alpha}: need a number from 0 to 1, or auto")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset((INPUTS if self.batch_fraction == 1 else SUB_BATCH, SAME_BATCH))
+
+    def rows(self, batch: int) -> int:
+        return count_rows(batch, self.batch_fraction)
+
+    def prepare(self, x: Tensor) -> "InputGradientSpace":
+        if x[0].numel() == 1:
+            raise Misuse(
+                "coupling input-gradients with inputs of one number: normalised gradients are +1 or -1, which no"
+                " repulsion can turn; write coupling outputs or weights, or give the network two features of the"
+                " input, such as x/2 and (x/2)^2"
+            )
+        return replace(self, metric=self.make_metric(x))
+
+    def make_metric(self, x: Tensor) -> Metric:
+        """The metric for inputs like x (N, ...); before alpha is chosen it is taken as 0.5."""
+        if self.lengthscales == "identity":
+            return IDENTITY
+        values, vectors, rest = spectrum(x.flatten(1), self.rank, centred=self.centred)
+        if self.lengthscales == "pca":  # directions of little input variance have little weight
+            return Metric(vectors, values.sqrt(), 0.0)
+        alpha = 0.5 if isinstance(self.alpha, str) else self.alpha
+        values, rest = tune(values, alpha, self.form), float(tune(torch.tensor(rest), alpha, self.form))
+        return Metric(vectors, (values - rest).clamp_min(0).sqrt(), rest**0.5)
+
+    def candidates(self) -> "Mapping[str, InputGradientSpace]":
+        if self.lengthscales != "tuned" or self.alpha != AUTO:
+            return {}
+        return {f"{alpha:g}": replace(self, alpha=alpha) for alpha in ALPHAS}
+
+    def features(self, inputs: SpaceInputs) -> Tensor:
+        if self.batch_fraction == 1:
+            return self.metric(normalise(self.gradients(inputs.outputs, inputs.x, inputs.y, inputs.link)))
+        if inputs.sub_batch is None:  # the network mixes the examples of a batch: they run once more
+            assert inputs.run is not None
+            x = inputs.x[:, : self.rows(inputs.x.shape[1])].detach().requires_grad_()
+            outputs = inputs.run(inputs.weights, x)
+        else:
+            outputs, x = inputs.sub_batch
+        return self.metric(normalise(self.gradients(outputs, x, inputs.y[:, : x.shape[1]], inputs.link)))
+
+    def gradients(self, outputs: Tensor, x: Tensor, y: Tensor, link: Callable[[Tensor], Tensor] = identity) -> Tensor:
+        """Gradients (m, B, D) of one number per example by its input."""
+        if y.is_floating_point():
+            chosen = predicted_means(outputs, y)
+        else:
+            values = outputs if self.of == "logit" else F.log_softmax(link(outputs), dim=-1)
+            chosen = values.gather(-1, y.unsqueeze(-1))
+        return torch.autograd.grad(chosen.sum(), x, create_graph=True)[0].flatten(2)
+
+
+def normalise(gradients: Tensor) -> Tensor:
+    """Gradients (..., D) scaled to length one; those that are zero up to rounding become zero, without a gradient."""
+    length = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
+    shortest = max(1e-8, SILENT * torch.finfo(gradients.dtype).eps)
+    return gradients * ((length.detach() > shortest) / (length.square() + SMALLEST).sqrt())

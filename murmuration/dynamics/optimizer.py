@@ -1,0 +1,180 @@
+"""Plain training: SGD with momentum or Nesterov momentum, Adam, or any `torch.optim.Optimizer`; the last weights stay.
+
+The built-in rules call the functional forms that `torch.optim` itself is made of, fused where the device has it. A list
+of tensors may hold stacks (M, ...) or one member's views: the update is element by element. An optimizer of the
+caller's own need not be, so it moves one member at a time, on the engines that run members one by one.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softshrink
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
+
+from murmuration.dynamics.base import OptState, StepTime
+from murmuration.errors import Misuse, unknown
+
+Decay = Literal["coupled", "decoupled"]
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """A built-in update rule; `weight_decay` acts through the gradient (coupled) or on the weight itself (decoupled).
+
+    `l1` is applied by the training step, which knows the kernels (`shrink`).
+    """
+
+    name: str
+    momentum: float = 0.9
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    decay: Decay = "coupled"
+    l1: float = 0.0
+
+    def init(self, parameters: dict[str, Tensor]) -> OptState:
+        """Zero moments for the parameters."""
+        kinds = ("mean", "square") if self.name == "adam" else ("velocity",)
+        return {kind: {name: torch.zeros_like(p) for name, p in parameters.items()} for kind in kinds}
+
+    def update(
+        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: StepTime
+    ) -> None:
+        """Move the parameters in place."""
+        # The fused kernels walk through memory: a gradient must be laid out as its parameter is.
+        gradients = [laid_out_like(p, g) for p, g in zip(parameters, gradients, strict=True)]
+        if self.name == "adam":
+            self._adam(parameters, gradients, state, when.lr, when.updates)
+        else:
+            self._sgd(parameters, gradients, state, when.lr)
+
+    def _adam(
+        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], lr: float, taken: int
+    ) -> None:
+        adam(
+            parameters,
+            gradients,
+            state[0],
+            state[1],
+            [],
+            list(torch.full((len(parameters),), float(taken)).unbind()),
+            fused=parameters[0].device.type in ("cpu", "cuda"),
+            amsgrad=False,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            lr=lr,
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            maximize=False,
+            decoupled_weight_decay=self.decay == "decoupled",
+        )
+
+    def _sgd(self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], lr: float) -> None:
+        coupled = self.decay == "coupled"
+        if not coupled and self.weight_decay:
+            torch._foreach_mul_(parameters, 1 - lr * self.weight_decay)
+        sgd(
+            parameters,
+            gradients,
+            list(state[0]),
+            fused=parameters[0].device.type in ("cpu", "cuda"),
+            weight_decay=self.weight_decay if coupled else 0.0,
+            momentum=self.momentum,
+            lr=lr,
+            dampening=0.0,
+            nesterov=self.name == "nesterov",
+            maximize=False,
+        )
+
+
+def shrink(parameters: list[Tensor], by: float) -> None:
+    """Move parameters towards zero, in place, by so much and no further: sign(w) max(abs(w) - by, 0).
+
+    The proximal step of an L1 norm of weight `by` over the learning rate. Following the norm's gradient instead never
+    makes a weight exactly zero.
+
+    >>> weights = torch.tensor([0.3, -0.05])
+    >>> shrink([weights], 0.1)
+    >>> weights
+    tensor([0.2000, -0.0000])
+    """
+    for parameter in parameters:
+        parameter.copy_(softshrink(parameter, by))
+
+
+def laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient with the strides of its parameter.
+
+    >>> weight = torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    >>> laid_out_like(weight, torch.zeros(2, 3, 4, 4)).stride() == weight.stride()
+    True
+    """
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return gradient.contiguous() if parameter.is_contiguous() else torch.empty_like(parameter).copy_(gradient)
+
+
+OPTIMIZERS = {
+    "adam": "Adam (Kingma and Ba 2015); decoupled decay makes it AdamW",
+    "sgd": "gradient descent with heavy-ball momentum",
+    "nesterov": "gradient descent with Nesterov momentum",
+}
+
+
+def make_optimizer(
+    name: str, *, momentum: float = 0.9, weight_decay: float = 0.0, decay: Decay | None = None, l1: float = 0.0
+) -> Optimizer:
+    """The named optimizer; weight decay must say how it acts, since the two forms differ for Adam.
+
+    >>> make_optimizer("adam", weight_decay=1e-4)
+    Traceback (most recent call last):
+    murmuration.errors.Misuse: weight_decay=0.0001 without decay: write decay='coupled' (L2) or 'decoupled' (AdamW)
+    """
+    if name not in OPTIMIZERS:
+        raise unknown("optimizer", name, OPTIMIZERS)
+    if weight_decay and decay not in ("coupled", "decoupled"):
+        raise Misuse(f"weight_decay={weight_decay} without decay: write decay='coupled' (L2) or 'decoupled' (AdamW)")
+    if not 0 <= l1 < math.inf:
+        raise Misuse(f"l1={l1}: need a number that is not negative, such as 0.0001")
+    return Optimizer(name, momentum=momentum, weight_decay=weight_decay, decay=decay or "coupled", l1=l1)
+
+
+Factory = Callable[..., torch.optim.Optimizer]  # called as factory(parameters, lr=...)
+Memory = dict[int, list[dict[str, Any]]]  # member -> the optimizer's state of each of its tensors
+
+
+@dataclass(frozen=True)
+class TorchOptimizer:
+    """A `torch.optim.Optimizer` of the caller's own, such as `functools.partial(torch.optim.RMSprop, alpha=0.9)`.
+
+    It is called as `factory(parameters, lr=lr)` for the tensors of one member, and makes one step. The state that it
+    keeps for each tensor is handed back at the next step, so that it can be stored with a checkpoint.
+    """
+
+    factory: Factory
+
+    def update_member(
+        self, member: int, tensors: dict[str, Tensor], gradients: list[Tensor], lrs: list[float], memory: Memory
+    ) -> None:
+        """Move the tensors of one member in place, each at its own learning rate; `memory` is changed."""
+        leaves = [tensor.detach() for tensor in tensors.values()]
+        for leaf, gradient in zip(leaves, gradients, strict=True):
+            leaf.requires_grad_()
+            leaf.grad = laid_out_like(leaf, gradient)
+        groups = [
+            {"params": [leaf for leaf, own in zip(leaves, lrs, strict=True) if own == lr], "lr": lr}
+            for lr in dict.fromkeys(lrs)
+        ]
+        optimizer = self.factory(groups, lr=lrs[0])
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise Misuse(f"optimizer made a {type(optimizer).__name__}: need a function that makes a torch optimizer")
+        for leaf, state in zip(leaves, memory.get(member, []), strict=False):
+            optimizer.state[leaf] = state
+        with torch.enable_grad():
+            optimizer.step()
+        memory[member] = [dict(optimizer.state[leaf]) for leaf in leaves]

@@ -1,0 +1,74 @@
+"""Batch-norm statistics of averaged or drawn weights, computed anew on the training inputs.
+
+The running mean is the mean of the batch means and the running variance the mean of the batch variances, both weighted
+by the examples of a batch (as `torch.optim.swa_utils.update_bn` and the released code of SWA do).
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.engines import Team
+from murmuration.population import Population
+from murmuration.streams import Noise
+from murmuration.weights import NetworkWeights, Structure, run_members
+
+CHUNK = 512  # inputs of a batch
+BatchNorm = nn.modules.batchnorm._BatchNorm
+
+
+def refresh_batch_norm(
+    team: Team,
+    weights: NetworkWeights,
+    members: Population,
+    x: Tensor,
+    *,
+    seed: int,
+    numbers: Sequence[int],
+    step: int,
+) -> None:
+    """Replace the members' batch-norm statistics, in place, by those of one training pass over inputs x (N, ...).
+
+    `numbers` (one for each member) and `step` address the noise of dropout layers. A network without batch-norm layers
+    is left alone.
+    """
+    names = statistics(team.structure(training=True).module)
+    if not names:
+        return
+    for name in names:
+        members.buffers[name].fill_(1 if name.endswith("running_var") else 0)
+
+    @torch.no_grad()
+    def run(group: slice) -> None:
+        some, structure = members.group(group), team.structure(training=True)
+        momenta = {part: part.momentum for part in batch_norms(structure)}
+        deterministic = weights.deterministic()
+        for index, part in enumerate(x.split(CHUNK)):
+            for norm in momenta:  # statistics are means over all examples so far
+                norm.momentum = len(part) / (index * CHUNK + len(part))
+            noise = [Noise(seed, number, step + 1 + index) for number in numbers[group]]
+            tensors = deterministic.realise(some.own, some.shared, noise, buffers=some.buffers)
+            inputs = part.to(next(iter({**some.own, **some.shared}.values())).device)
+            inputs = inputs.expand(some.members, *part.shape)
+            run_members(structure, tensors.with_buffers(some.buffers), inputs, noise, team.engine.direct)
+        for norm, momentum in momenta.items():
+            norm.momentum = momentum
+
+    team.map(run, team.engine.groups(members.members))
+
+
+def batch_norms(structure: Structure) -> list[BatchNorm]:
+    """The layers with running statistics."""
+    parts = structure.module.modules()
+    return [part for part in parts if isinstance(part, BatchNorm) and part.track_running_stats]
+
+
+def statistics(module: nn.Module) -> list[str]:
+    """Names of the running means, variances and counters of batch-norm layers."""
+    return [
+        f"{prefix}.{name}" if prefix else name
+        for prefix, layer in module.named_modules()
+        if isinstance(layer, BatchNorm) and layer.track_running_stats
+        for name, _ in layer.named_buffers(recurse=False)
+    ]

@@ -1,0 +1,152 @@
+"""What is to be trained, on what, and how: the network, data, likelihood, recipe and plan of one training run."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import nn
+
+from murmuration.coupling import Coupling
+from murmuration.coupling.space import OWN_WEIGHTS
+from murmuration.data import Data
+from murmuration.dynamics import Dynamics, TrainTime
+from murmuration.errors import Misuse
+from murmuration.likelihoods import Likelihood
+from murmuration.population import Population, populate
+from murmuration.recipe import Plan, Recipe
+from murmuration.sharing import SMOOTH
+from murmuration.streams import generator, global_stream
+from murmuration.tangent_kernels import measured_gamma
+from murmuration.training.batches import steps_per_epoch
+from murmuration.training.step import StepConfig
+from murmuration.weights import KernelTrace, NetworkWeights, trace_kernels
+
+MEASURED = 32  # training inputs on which members' tangent kernels are compared
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    """One training run before it begins."""
+
+    build: Callable[[], nn.Module]  # a network with fresh weights
+    data: Data
+    likelihood: Likelihood
+    recipe: Recipe
+    plan: Plan
+    gamma: float | None = None  # measured, where sharing asks for it
+    backbone: nn.Module | None = None  # a network whose body is used as it is
+    init_from: tuple[nn.Module, ...] = ()  # trained networks whose weights the members begin with, in turn
+
+    @cached_property
+    def coupling(self) -> Coupling | None:
+        """The interaction between members, prepared for the training inputs."""
+        plan, chosen = self.plan, self.recipe.coupling
+        if chosen is None:
+            return None
+        return chosen.prepare(self.data.train.x, members=plan.members, batch=plan.batch_size, epochs=plan.epochs)
+
+    @cached_property
+    def trace(self) -> KernelTrace:
+        """The kernels of the network, where the recipe acts on them."""
+        if not self.recipe.needs_kernels and not self.plan.l1:
+            return KernelTrace(())
+        return trace_kernels(self.member(0), self.data.train.x[:2]).require_supported()
+
+    @cached_property
+    def weights(self) -> NetworkWeights:
+        """The weight family in this network."""
+        return self.recipe.weights.in_network(self.trace, bias_inside=self.recipe.sharing.bias_inside)
+
+    @cached_property
+    def dynamics(self) -> Dynamics:
+        """The dynamics, prepared for the number of training examples."""
+        return self.recipe.dynamics.prepare(len(self.data.train))
+
+    @property
+    def schedule(self) -> str:
+        """The learning-rate schedule: the plan's, or that of the dynamics, or cosine."""
+        return self.plan.schedule or self.dynamics.schedule() or "cosine"
+
+    @property
+    def end(self) -> TrainTime:
+        """The time after the last step."""
+        steps = steps_per_epoch(len(self.data.train), self.plan.batch_size)
+        return TrainTime(steps * self.plan.epochs, steps, self.plan.epochs)
+
+    def check(self) -> None:
+        """Refuse a plan that does not fit the dynamics, and a network that does not fit sharing or coupling."""
+        plan = self.plan
+        self.dynamics.check(
+            total=self.end,
+            stochastic=self.recipe.weights.stochastic,
+            schedule=plan.schedule,
+            own_rule=plan.optimizer is not None,
+            early=plan.patience is not None,
+        )
+
+    def measure_gamma(self) -> float | None:
+        """gamma(M) between the mean and the sum of members' gradients, from their tangent kernels at the start."""
+        if self.recipe.sharing.gamma != SMOOTH or self.plan.members == 1:
+            return None
+        inputs = self.data.train.x[:MEASURED]
+        return measured_gamma(self.member(0), initial_members(self), self.weights.deterministic(), inputs)
+
+    def step_config(self) -> StepConfig:
+        """The recipe and the plan as a training step needs them."""
+        sharing, plan = self.recipe.sharing, self.plan
+        return StepConfig(
+            self.likelihood,
+            self.weights,
+            self.coupling,
+            plan.make_optimizer(),
+            self.dynamics,
+            self.recipe.weights.objective(len(self.data.train), self.end.steps_per_epoch, plan.epochs),
+            gamma=sharing.gamma_of(members=plan.members, smooth=self.gamma),
+            factor_lr_multiplier=sharing.lr_multiplier,
+            factor_decay=sharing.decay,
+            lr_multipliers=plan.lr_multipliers,
+            clip_norm=plan.clip_norm,
+            seed=plan.seed,
+            first_member=plan.first_member,
+        )
+
+    def member(self, index: int) -> nn.Module:
+        """The network that member `index` begins as: a trained one, or fresh from its own initialisation stream."""
+        if self.init_from:
+            return copy.deepcopy(self.init_from[index % len(self.init_from)])
+        with global_stream(self.plan.seed, "initialisation", self.plan.first_member + index):
+            return self.build()
+
+
+def initial_members(spec: TrainSpec) -> Population:
+    """The members before the first step, with the factors, masks or standard deviations of the recipe."""
+    recipe, plan = spec.recipe, spec.plan
+    shared = recipe.sharing.predicate(spec.member(0), spec.trace)
+
+    def stream(member: int) -> torch.Generator:
+        return generator(plan.seed, "factors", plan.first_member + member)
+
+    population = populate(spec.member, plan.members, shared)
+    population = recipe.sharing.add_factors(population, spec.trace, stream)
+    population = recipe.weights.init(population, spec.trace, stream, spec.dynamics.initial_std())
+    if plan.members > 1 and not population.own and not population.buffers:
+        raise Misuse(f"sharing {recipe.text('sharing')} leaves members nothing of their own: they would stay equal")
+    needs = recipe.coupling.space.needs if recipe.coupling is not None else ()
+    if not population.own and OWN_WEIGHTS in needs:
+        raise Misuse(
+            f"coupling {recipe.text('coupling')} with sharing {recipe.text('sharing')}: members have no weights of"
+            " their own to repel"
+        )
+    unmatched = [pattern for pattern, _ in plan.lr_multipliers if not _matches(pattern, population)]
+    if unmatched:
+        names = ", ".join([*population.own, *population.shared][:6])
+        raise Misuse(f"lr_multipliers: '{unmatched[0]}' matches no tensor of the net; write a pattern of {names}, ...")
+    return population
+
+
+def _matches(pattern: str, population: Population) -> bool:
+    from fnmatch import fnmatchcase
+
+    return any(fnmatchcase(name, pattern) for name in (*population.own, *population.shared))
