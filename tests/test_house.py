@@ -44,6 +44,7 @@ ORDER = [
     "applications",
     "papers",
     "cli",
+    "__main__",
 ]
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -1,11 +1,18 @@
-from pathlib import Path
+"""Pages and help texts are true: tables are those of the records, and every command they show runs."""
 
+import documented_commands as documented
 import pages
 import pytest
 
+from murmuration.cli import main
+
+EXAMPLES = documented.help_examples()
+SHOWN = [command for page in documented.PAGES for command in documented.page_commands(page)]
+NEEDS_FILES = ("--cifar-c", "hf:")  # that are not made in a test
+
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda p: p.name)
-def test_tables_are_those_of_the_records(page: Path):
+def test_tables_are_those_of_the_records(page):
     text = page.read_text()
     assert "<!-- table " in text
     assert pages.with_tables(text) == text, f"{page.name} is stale: run python benchmarks/pages.py"
@@ -25,3 +32,34 @@ def test_a_row_says_what_the_record_says():
         "| a | mlp | 2 | 3 | accuracy 0.5 (0.4 to 0.6), nll 0.5 (0.4 to 0.6), ece 0.5 (0.4 to 0.6) "
         "| accuracy 0.45 | 1.5 min |"
     )
+
+
+@pytest.mark.parametrize("command", [*EXAMPLES, *SHOWN])
+def test_documented_commands_parse(command):
+    documented.parse(command)
+
+
+@pytest.mark.parametrize("page", documented.PAGES, ids=lambda p: p.name)
+def test_commands_in_the_text_have_options_that_exist(page):
+    for command in documented.inline_commands(page):
+        documented.check_options(command)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("workspace")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        documented.make_workspace(folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", dict.fromkeys([*EXAMPLES, *SHOWN]))
+def test_documented_commands_run(command, workspace, monkeypatch, capsys, request):
+    if any(word in command for word in NEEDS_FILES):
+        return
+    monkeypatch.chdir(workspace)
+    number = len(list(workspace.glob("out-*")))
+    code = main(documented.quick(command, number))
+    assert code == 0, capsys.readouterr().err

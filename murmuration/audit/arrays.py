@@ -51,7 +51,7 @@ def refuse_both(names: tuple[str, ...], name: str, task: str | None) -> None:
     numbers = [*names_among(SAMPLES, names)]
     numbers += [mean for mean in names_among(("member_mean", *MEANS), names) if noise_names(mean, names)]
     if numbers and task is None:
-        raise Misuse(f"arrays {name} and {numbers[0]}: expected one of both; say which, task=TASK (--task)")
+        raise Misuse(f"arrays {name} and {numbers[0]}: expected one of both; say which, task=TASK")
 
 
 def with_classes(outputs: Outputs) -> Outputs:

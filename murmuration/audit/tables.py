@@ -86,7 +86,7 @@ def sheet_outputs(sheet: Sheet, targets: Targets, taken: tuple[str, ...], task: 
     found = None if task == "regression" else class_outputs(sheet, members, targets)
     numbers = None if task == "classification" else number_outputs(sheet, members, strict=found is None)
     if found and numbers and task is None:
-        raise Misuse("columns of class probabilities and also a mean with its std: say which, task=TASK (--task)")
+        raise Misuse("columns of class probabilities and also a mean with its std: say which, task=TASK")
     if not (found or numbers):
         raise no_predictions(names, task)
     return found or numbers  # type: ignore[return-value]

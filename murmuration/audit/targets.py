@@ -65,16 +65,14 @@ def read_targets(source: NamedValues, label: str | None, targets: tuple[str, ...
         return joined(source, tuple(find(source, name, "labels") for name in chosen))
     usual = names_among(LABELS, source.names)
     if len(usual) > 1:
-        raise Misuse(
-            f"{source.noun}s {' and '.join(usual[:2])} could both be the labels: say which, label=NAME (--label)"
-        )
+        raise Misuse(f"{source.noun}s {' and '.join(usual[:2])} could both be the labels: say which, label=NAME")
     if usual or (alone and len(source.names) == 1):
         return joined(source, usual or source.names)
     if targets and set(targets) <= set(source.names):
         return joined(source, targets)
     raise Misuse(
         f"no labels: expected a{'n' if source.noun == 'array' else ''} {source.noun} {', '.join(LABELS[:-1])}; name "
-        f"another, label=NAME (--label), or a file of them, labels=FILE (--labels); found {listed(source.names)}"
+        f"another, label=NAME, or a file of them, labels=FILE; found {listed(source.names)}"
     )
 
 

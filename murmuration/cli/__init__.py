@@ -1,7 +1,10 @@
-"""The program `murmur`: its commands, and how every one of them ends."""
+"""The program `murmur`: its commands, its exit codes and its error messages."""
 
 import os
+import re
+import shlex
 import sys
+from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Annotated, Any
 
@@ -23,23 +26,23 @@ from murmuration.cli import (
     superres,
     train,
 )
-from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, help_text
+from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup, help_text
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.memory import keep_freed_memory
 
 HELP = help_text(
-    "Ensembles of neural networks that say how far each prediction can be trusted.",
+    "Ensembles of neural networks with calibrated uncertainty: training, conformal prediction, evaluation, reports.",
     "murmur train digits --members 5",
     "murmur train prices.csv --target price --out runs/prices",
     "murmur predict runs/prices new.csv --out predictions.csv",
     "murmur compare digits --recipes single,deep-ensemble",
-    "murmur audit anyones-predictions.csv",
+    "murmur audit forest.csv",
     "murmur list recipes",
 )
 UsageError: Any = typer.BadParameter.__mro__[1]  # wherever this version of typer keeps it
 DEBUG = "MURMUR_DEBUG"
 
-app = typer.Typer(help=HELP, add_completion=False, rich_markup_mode="rich")
+app = typer.Typer(help=HELP, add_completion=False, rich_markup_mode="rich", cls=PlainGroup)
 
 
 def _say_version(wanted: bool) -> None:
@@ -71,14 +74,16 @@ for _name, _command, _help in (
     ("list", lists.list_names, lists.HELP),
     ("selftest", selftest.selftest, selftest.HELP),
 ):
-    app.command(_name, help=_help, short_help=_command.__doc__)(_command)
-app.add_typer(superres.app, name="superres", short_help="Super-resolution with a standard deviation for every pixel.")
+    app.command(_name, help=_help, short_help=_command.__doc__, cls=PlainCommand)(_command)
+app.add_typer(superres.app, name="superres", short_help="Image super-resolution with an uncertainty map.")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The exit code of one command: 0 done, 2 misuse, 1 failure, 130 interrupted; every error is one line."""
     keep_freed_memory()  # before torch is imported and starts threads
     given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
     try:
         return _run(given)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
@@ -89,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
-        return _end(f"error: {_told(error, given)}", 2 if isinstance(error, Misuse | UsageError) else 1)
+        return _end(f"error: {_message(error, given)}", 2 if isinstance(error, Misuse | UsageError) else 1)
 
 
 def _run(arguments: list[str]) -> int:
@@ -113,12 +118,12 @@ def _end(text: str, code: int) -> int:
     return code
 
 
-def _told(error: Exception, arguments: list[str]) -> str:
-    """What went wrong, on one line."""
+def _message(error: Exception, arguments: list[str]) -> str:
+    """The error on one line, in the words of the command line."""
     if isinstance(error, UsageError):
         return " ".join(_usage(error, arguments).split())
     if isinstance(error, Misuse | Failure):
-        return " ".join(str(error).split())
+        return in_flags(" ".join(str(error).split()), arguments)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     first = " ".join(str(error).split())[:300]
@@ -126,20 +131,71 @@ def _told(error: Exception, arguments: list[str]) -> str:
 
 
 def _usage(error: Any, arguments: list[str]) -> str:
-    """What is wrong with the words of a command: the bad one, and what to write instead."""
+    """The bad argument or option of a command, and what to write instead."""
     where = error.ctx.command_path if error.ctx is not None else "murmur"
     kind, parameter = type(error).__name__, getattr(error, "param", None)
     if kind == "NoSuchOption":
-        known = [name for each in error.ctx.command.params for name in each.opts if name.startswith("-")]
-        near = get_close_matches(error.option_name, known, n=1, cutoff=0.5)
-        return f"unknown option {error.option_name}: {f'did you mean {near[0]}? S' if near else 's'}ee {where} --help"
+        return f"unknown option {error.option_name}: {_suggestion(error.option_name, error.ctx.command, where)}"
     if parameter is None:
         return f"{error.format_message().rstrip('.')}: see {where} --help"
     name = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.metavar or parameter.name
     if kind == "MissingParameter":
         return f"{name} is missing: see {where} --help for an example"
-    told = error.message.split(",")[0].rstrip(".")
-    return f"{name} {_value_of(parameter.opts, arguments)}: {told[:1].lower()}{told[1:]}, see {where} --help"
+    reason = error.message.split(",")[0].rstrip(".")
+    return f"{name} {_value_of(parameter.opts, arguments)}: {reason[:1].lower()}{reason[1:]}, see {where} --help"
+
+
+def _suggestion(got: str, command: Any, where: str) -> str:
+    """Options of the command that begin like the unknown one or resemble it; else the commands that do have it."""
+    known = _options(command)
+    begun = [name for name in known if name.startswith(got)]
+    owners = [name for name, each in _commands(typer.main.get_command(app), "murmur") if got in _options(each)]
+    if owners and not begun:
+        return f"it is an option of {' and '.join(owners)}; see {where} --help"
+    near = begun or get_close_matches(got, known, n=1, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}? See {where} --help" if near else f"see {where} --help"
+
+
+def _options(command: Any) -> list[str]:
+    return [name for parameter in command.params for name in parameter.opts if name.startswith("-")]
+
+
+def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """All commands below one, with the words that call them."""
+    inside = getattr(command, "commands", {})
+    if not inside:
+        yield path, command
+    for name, each in inside.items():
+        yield from _commands(each, f"{path} {name}")
+
+
+def in_flags(message: str, arguments: list[str]) -> str:
+    """An error message of the library with keyword arguments written as the flags of the command that was called.
+
+    The library writes settings as Python keywords, `device='cpu'`. Those that are options of this command become
+    `--device cpu`, with the option's placeholder where no value is given (`target=...`). A keyword that the user wrote
+    inside a value, such as `momentum=2` in `--dynamics ivon:momentum=2`, stays as it is.
+    """
+    command: Any = typer.main.get_command(app)
+    for word in arguments:
+        command = getattr(command, "commands", {}).get(word, command)
+    for parameter in command.params:
+        inside = re.compile(rf"[:,]\s*{parameter.name}\s*=")
+        if parameter.opts[0].startswith("--") and not any(inside.search(word) for word in arguments):
+            message = _with_flag(message, parameter)
+    return message
+
+
+def _with_flag(message: str, parameter: Any) -> str:
+    value = r"\.\.\.|'(?P<quoted>[^']*)'|(?P<plain>[^\s'\"(]+?)(?=[,;:.)]*(?:\s|$))"
+
+    def flag(match: re.Match[str]) -> str:
+        given = match["quoted"] if match["quoted"] is not None else match["plain"]
+        if getattr(parameter, "is_flag", False):
+            return str(parameter.opts[0])
+        return f"{parameter.opts[0]} {parameter.metavar if given is None else shlex.quote(given)}"
+
+    return re.sub(rf"(?<![\w:,.=-]){parameter.name}=(?:{value})", flag, message)
 
 
 def _value_of(names: list[str], arguments: list[str]) -> str:

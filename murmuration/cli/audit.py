@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from murmuration.cli.options import Force, Json, TrustOptions, grouped
+from murmuration.cli.options import Force, Json, Names, TrustOptions, grouped, listed
 from murmuration.cli.screen import counting_bar, help_text, say, say_json, say_table
 from murmuration.errors import Misuse
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from murmuration.posthoc import PostHocConfig
 
 HELP = help_text(
-    "Evaluate the predictions of any model: scores with confidence intervals, calibration, conformal coverage, "
-    "selective prediction, and scores by group. A .npz holds probs (N, K) or (S, N, K) of S members, or logits, or "
-    "mean and std, or samples (S, N), and y; a .csv or .parquet the columns prob_<class> and label, or mean, std and "
-    "y. Several files on the same rows are compared with paired tests. A calibrator and conformal sets are fitted on "
-    "half of the rows and evaluated on the other half.",
-    "murmur audit predictions.npz",
-    "murmur audit forest.csv boosting.csv --group region",
-    "murmur audit predictions.csv --label outcome --out audit.html",
-    "murmur audit predictions.npz --labels truth.csv --label outcome",
+    "Evaluate the uncertainty of predictions made by any model: scores with intervals, calibration, conformal "
+    "prediction sets and their coverage, selective prediction (abstention), scores by group, and advice. A .npz holds "
+    "probs (N, K) or (S, N, K) of S members, or logits, or mean and std, or samples (S, N), and y; a .csv or .parquet "
+    "the columns prob_<class> and label, or mean, std and y. Several files on the same rows are compared with paired "
+    "tests. One half of the rows fits calibrator, conformal sets and abstention rules, the other half evaluates them.",
+    "murmur audit members.npz",
+    "murmur audit forest.csv boosting.csv --group size",
+    "murmur audit forest.csv --label-column outcome --out audit.html",
+    "murmur audit unlabelled.npz --label-file truth.csv --label-column outcome",
 )
 
 
@@ -35,14 +35,19 @@ def audit(
     files: Annotated[list[str], typer.Argument(help="One or more .npz, .npy, .csv or .parquet files.", metavar="FILE")],
     labels: Annotated[
         str | None,
-        typer.Option(help="File of the labels, if FILE has none: .csv, .npz, .npy or text.", metavar="FILE"),
+        typer.Option(
+            "--label-file", help="File of the true labels, if FILE has none: .csv, .npz, .npy or text.", metavar="FILE"
+        ),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Column or array of the labels.", metavar="NAME")] = None,
+    label: Annotated[
+        str | None,
+        typer.Option("--label-column", help="Column or array of the true labels, in either file.", metavar="NAME"),
+    ] = None,
     group: Annotated[
-        list[str] | None, typer.Option(help="Column of groups to score separately; again for more.", metavar="NAME")
+        Names, typer.Option(help="Column of groups to score apart; a list for several.", metavar="NAME")
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="classification or regression, if it cannot be told.", metavar="TASK")
+        str | None, typer.Option(help="classification or regression; inferred if left out.", metavar="TASK")
     ] = None,
     out: Annotated[
         str | None, typer.Option(help="Report; <first file>-audit.html if left out.", metavar="FILE")
@@ -58,7 +63,7 @@ def audit(
     check_names(files)
     path = writable(out, (".html", ".json"), force) if out else beside(Path(files[0]))
     config = trust.config()
-    opened = [open_predictions(file, labels=labels, label=label, groups=group or (), task=task) for file in files]
+    opened = [open_predictions(file, labels=labels, label=label, groups=listed(group), task=task) for file in files]
     check_alike(opened)
     evaluations = []
     with counting_bar("audit", as_json) as show:

@@ -10,10 +10,10 @@ HELP = help_text(
     "Fit a calibrator, conformal prediction sets and abstention rules on a run's validation split, keep them with the "
     "run (posthoc.json), and evaluate it again. `murmur predict` then applies them. `murmur train` does this by "
     "itself; this command is for other settings.",
-    "murmur calibrate runs/x --calibrate vector",
-    "murmur calibrate runs/x --coverage 0.95 --conformal raps",
-    "murmur calibrate runs/x --error-cost 10 --abstain-cost 1",
-    "murmur calibrate runs/x --calibrate none",
+    "murmur calibrate runs/digits --calibrate vector",
+    "murmur calibrate runs/digits --coverage 0.95 --conformal raps",
+    "murmur calibrate runs/digits --error-cost 10 --abstain-cost 1",
+    "murmur calibrate runs/digits --calibrate none",
 )
 
 

@@ -1,4 +1,4 @@
-"""`murmur compare`: several recipes on the same splits and seeds, one table, one report."""
+"""`murmur compare`: train several recipes on the same splits and seed, with paired tests and one report."""
 
 import shutil
 from collections.abc import Iterator
@@ -12,15 +12,16 @@ from murmuration.cli.options import (
     DataOptions,
     DataSource,
     Json,
-    PlanOptions,
+    Names,
     ShiftOptions,
+    TrainingOptions,
     TrustOptions,
     grouped,
     listed,
     option,
 )
 from murmuration.cli.results import show_results
-from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, counting_bar, help_text, say
+from murmuration.cli.screen import CONTINUES, NOTHING_WRITTEN, Interrupted, counting_bar, help_text, say
 from murmuration.cli.train import Link, NetName, NoiseStd
 from murmuration.errors import Misuse
 
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 REQUEST, RESULTS, REPORT = "compare.json", "results.json", "report.html"
 
 HELP = help_text(
-    "Train several recipes on the same splits with the same seed, and say which differences are more than chance. Each "
-    "recipe is a run in a sub-directory of --out; killed, the same command goes on where it stood. results.json holds "
-    "what --json prints.",
+    "Train several recipes on the same splits with the same seed and test which differences are significant (paired "
+    "tests). Each recipe is a run in a sub-directory of --out. Interrupted, the same command continues. results.json "
+    "holds the output of --json.",
     "murmur compare digits --recipes single,deep-ensemble",
     "murmur compare prices.csv --target price --members 10 --out runs/prices",
     "murmur compare digits --recipes single,deep-ensemble --corruptions",
@@ -46,20 +47,20 @@ HELP = help_text(
 def compare(
     *,
     data: DataSource = "digits",
-    recipes: Annotated[str, option("Names with commas; see `murmur list recipes`.", "Recipe", "LIST")] = (
-        "single,deep-ensemble"
-    ),
+    recipes: Annotated[
+        Names, option("See `murmur list recipes`; single,deep-ensemble if left out.", "Recipe", "LIST")
+    ] = None,
     out: Annotated[str | None, option("Directory; runs/<data>-compare-<n> if left out.", "Options", "DIR")] = None,
     net: NetName = None,
     reading: DataOptions,
-    plan: PlanOptions,
+    plan: TrainingOptions,
     trust: TrustOptions,
     shift: ShiftOptions,
     noise_std: NoiseStd = None,
     link: Link = None,
     as_json: Json = False,
 ) -> None:
-    """Train several recipes on the same splits and compare them."""
+    """Train several recipes on the same splits and compare their scores."""
     from murmuration.cli.training import Order, free_path
     from murmuration.evaluation import eval_set_of
 
@@ -77,16 +78,16 @@ def compare(
         say(f"report: {path / REPORT}")
 
 
-def chosen_recipes(text: str) -> list["Recipe"]:
-    """The recipes of a list with commas, each once."""
+def chosen_recipes(given: Names) -> list["Recipe"]:
+    """The recipes that --recipes names, each once."""
     from murmuration.recipe import make_recipe
 
-    names = listed(text)
+    names = listed(given or ["single,deep-ensemble"])
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise Misuse(f"--recipes names '{repeated[0]}' twice: write each once")
     if len(names) < 2:
-        raise Misuse(f"--recipes '{text}': need at least two names, such as single,deep-ensemble")
+        raise Misuse(f"--recipes {','.join(names)}: need at least two names, such as single,deep-ensemble")
     return [make_recipe(name) for name in names]
 
 
@@ -124,7 +125,7 @@ def taken(path: Path, request: dict[str, Any]) -> Iterator[None]:
             for directory in made:
                 shutil.rmtree(directory, ignore_errors=True)
         if isinstance(error, KeyboardInterrupt):
-            raise Interrupted("the same command goes on where it stood" if begun else NOTHING_WRITTEN) from None
+            raise Interrupted(CONTINUES if begun else NOTHING_WRITTEN) from None
         raise
 
 

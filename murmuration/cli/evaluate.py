@@ -1,4 +1,4 @@
-"""`murmur evaluate`: what a run is worth, on its own test split or on other examples."""
+"""`murmur evaluate`: evaluate a run on its test split or on other examples."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from murmuration.cli.options import Force, Json, RunPath, ShiftOptions, grouped, listed, named_targets
+from murmuration.cli.options import Force, Json, Names, RunPath, ShiftOptions, grouped, listed, named_targets
 from murmuration.cli.screen import counting_bar, help_text, say
 from murmuration.errors import Misuse
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from murmuration.evaluation import EvalSet, ShiftSuite
 
 HELP = help_text(
-    "Score a run on its own test split, and write metrics.json and report.html into its directory. With --on, score it "
-    "on other examples with labels, prepared as its own were; then nothing is written but --out. With --corruptions "
-    "and --ood, also score it on inputs that were spoilt and on inputs it should not know.",
-    "murmur evaluate runs/x",
-    "murmur evaluate runs/x --on newer.csv --out newer.html",
-    "murmur evaluate runs/x --corruptions",
-    "murmur evaluate runs/x --ood svhn --ood fashion-mnist",
-    "murmur evaluate runs/x --json",
+    "Evaluate a run on its test split and write metrics.json and report.html into its directory. With --on, evaluate "
+    "it on other labelled examples, prepared like its own; then only --out is written. --corruptions adds corrupted "
+    "inputs (distribution shift), --ood out-of-distribution inputs.",
+    "murmur evaluate runs/digits",
+    "murmur evaluate runs/prices --on newer.csv --out newer.html",
+    "murmur evaluate runs/digits --corruptions",
+    "murmur evaluate runs/photos --ood other-photos,digits",
+    "murmur evaluate runs/digits --json",
 )
 
 
@@ -32,16 +32,14 @@ HELP = help_text(
 def evaluate(
     *,
     run: RunPath,
-    on: Annotated[str | None, typer.Option(help="Other examples: anything that can be DATA.", metavar="DATA")] = None,
-    target: Annotated[
-        list[str] | None, typer.Option(help="Target column of --on, if not the run's own.", metavar="NAME")
-    ] = None,
+    on: Annotated[str | None, typer.Option(help="Other labelled examples.", metavar="DATA")] = None,
+    target: Annotated[Names, typer.Option(help="Target column of --on, if not the run's own.", metavar="NAME")] = None,
     out: Annotated[str | None, typer.Option(help="Also write here: a .json or .html file.", metavar="FILE")] = None,
     shift: ShiftOptions,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Score a run on its own test split, or on other examples."""
+    """Evaluate a run on its test split or on other examples."""
     from murmuration.applications.superres import is_superres
     from murmuration.cli.results import show_results
     from murmuration.cli.superres import close_superres
@@ -85,7 +83,7 @@ def shift_request(options: ShiftOptions, eval_set: "EvalSet") -> tuple["ShiftSui
     require_corruptions(options)
     suite = suite_of(options, eval_set) if options.wanted else None
     foreign: dict[str, Tensor] = {}
-    for source in options.ood or ():
+    for source in listed(options.ood):
         with naming(f"--ood {source}", known=source):
             found = ood_inputs([source], eval_set)
         if set(found) & set(foreign):
@@ -95,11 +93,12 @@ def shift_request(options: ShiftOptions, eval_set: "EvalSet") -> tuple["ShiftSui
 
 
 def require_corruptions(options: ShiftOptions) -> None:
-    """Refuse options that say how to corrupt where nothing is to be corrupted."""
+    """Refuse settings of corruptions if no corruptions are asked for."""
     how = {"severities": options.severities, "shift_examples": options.shift_examples}
     for name, value in how.items():
-        if not options.wanted and value != getattr(ShiftOptions(), name):
-            raise Misuse(f"--{name.replace('_', '-')} {value} is for corrupted inputs: add --corruptions")
+        if not options.wanted and value is not None:
+            text = ",".join(value) if isinstance(value, list) else value
+            raise Misuse(f"--{name.replace('_', '-')} {text} is for corrupted inputs: add --corruptions")
 
 
 def suite_of(options: ShiftOptions, eval_set: "EvalSet") -> "ShiftSuite":
@@ -110,7 +109,7 @@ def suite_of(options: ShiftOptions, eval_set: "EvalSet") -> "ShiftSuite":
     names = None if options.only is None else listed(options.only)
     if options.shift_examples is not None and options.shift_examples < 1:
         raise Misuse(f"--shift-examples {options.shift_examples}: expected at least 1")
-    severities, count = [severity(text) for text in listed(options.severities)], options.shift_examples
+    severities, count = [severity(text) for text in listed(options.severities or ["1,2,3,4,5"])], options.shift_examples
     if options.cifar_c is None:
         return shift_suite(eval_set, names, severities=severities, examples=count)
     official_chosen(options.cifar_c, names)  # unknown names are refused in their own words
@@ -127,7 +126,7 @@ def severity(text: str) -> int:
 
 @contextmanager
 def naming(words: str, *, known: str) -> Iterator[None]:
-    """A refusal that begins with the words of the command, unless it names what they name already."""
+    """Begin an error message with the option that caused it, unless the message names its value already."""
     try:
         yield
     except Misuse as error:

@@ -1,4 +1,4 @@
-"""`murmur explore`: a look inside a run, or inside what training would begin with."""
+"""`murmur explore`: diagnose members before and after training."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from murmuration.cli.options import DATA_HELP, AnswerOptions, DataOptions, Force, Json, grouped, named_targets, option
+from murmuration.cli.options import (
+    DATA_HELP,
+    DataOptions,
+    Force,
+    Json,
+    RecipeOptions,
+    grouped,
+    named_targets,
+    option,
+    switch,
+)
 from murmuration.cli.screen import counting_bar, help_text, say, say_json, say_table
 from murmuration.errors import Misuse, unknown
 
@@ -17,32 +27,27 @@ if TYPE_CHECKING:
     from murmuration.recipe import Plan
 
 HELP = help_text(
-    "Look inside a run, and write what was found as a page (RUN/kernels.html). With DATA in the place of RUN, look at "
-    "what `murmur train` with the same options would begin with, before anything is trained; the page is then written "
-    "where --out says. WHAT is kernels: whether members that share weights learn alone or together, from their "
-    "tangent kernels, before and after training.",
-    "murmur explore runs/x kernels",
+    "Diagnose whether members that share weights behave as an ensemble: their neural tangent kernels before and after "
+    "training, written as a page (RUN/kernels.html). With DATA instead of RUN, the members that `murmur train` would "
+    "start from with the same options are diagnosed, and the page is written to --out.",
+    "murmur explore runs/digits kernels",
     "murmur explore digits kernels --recipe batch-ensemble --net mlp --members 8",
     "murmur explore digits kernels --recipe batch-ensemble --sharing rank-one:init=rademacher,gamma=M --out k.html",
-    "murmur explore runs/x kernels --inputs 64 --json",
+    "murmur explore runs/digits --inputs 64 --json",
     "murmur explore digits kernels --recipe batch-ensemble --net mlp --infinite-width",
 )
-WHERE_HELP = f"A run directory, or data to train on. Data: {DATA_HELP[0].lower()}{DATA_HELP[1:]}"
+WHERE_HELP = f"A run directory, or data: {DATA_HELP[0].lower()}{DATA_HELP[1:]}"
 
 
 @dataclass(frozen=True)
 class StartOptions:
-    """What would be trained, where nothing is yet."""
+    """The recipe and plan of members that are not trained yet."""
 
-    recipe: Annotated[str | None, option("See `murmur list recipes`; deep-ensemble if left out.", "Recipe", "NAME")] = (
-        None
-    )
-    net: Annotated[str | None, option("See `murmur list nets`; chosen by the data if left out.", "Recipe", "NAME")] = (
-        None
-    )
-    members: Annotated[int | None, option("How many networks; 5 if left out.", "Training", "N")] = None
-    seed: Annotated[int | None, option("From it follow all random numbers; 0 if left out.", "Training", "N")] = None
-    optimiser: Annotated[str | None, option("See `murmur list optimisers`; adam if left out.", "Training", "NAME")] = (
+    recipe: Annotated[str | None, option("Method; deep-ensemble if left out.", "Recipe", "NAME")] = None
+    net: Annotated[str | None, option("Network; chosen by the data if left out.", "Recipe", "NAME")] = None
+    members: Annotated[int | None, option("Number of ensemble members; 5 if left out.", "Training", "N")] = None
+    seed: Annotated[int | None, option("Random seed; 0 if left out.", "Training", "N")] = None
+    optimiser: Annotated[str | None, option("adam if left out.", "Training", "NAME", "--optimiser", "--optimizer")] = (
         None
     )
 
@@ -58,14 +63,14 @@ class StartOptions:
 
 @dataclass(frozen=True)
 class Request:
-    """What a command line asks to look at."""
+    """The arguments of one call."""
 
     where: str
     inputs: int
     on: str | None
     infinite_width: bool
     start: StartOptions
-    answers: AnswerOptions
+    answers: RecipeOptions
     reading: DataOptions
     quiet: bool
 
@@ -76,7 +81,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Found:
-    """What was seen: a record, how to show it, and the page about it."""
+    """A diagnosis: its record, a function that prints it, and one that makes its page."""
 
     record: dict[str, Any]
     show: Callable[[], None]
@@ -87,24 +92,22 @@ class Found:
 def explore(
     *,
     where: Annotated[str, typer.Argument(help=WHERE_HELP, metavar="RUN|DATA")],
-    what: Annotated[str, typer.Argument(help="kernels.", metavar="WHAT")],
-    inputs: Annotated[int, typer.Option(help="How many test inputs to look at.", metavar="N")] = 32,
-    on: Annotated[
-        str | None, typer.Option(help="Look at a run on other examples: anything that can be DATA.", metavar="DATA")
-    ] = None,
+    what: Annotated[str, typer.Argument(help="kernels.", metavar="[WHAT]")] = "kernels",
+    inputs: Annotated[int, typer.Option(help="Number of test inputs.", metavar="N")] = 32,
+    on: Annotated[str | None, typer.Option(help="Other inputs than the run's test split.", metavar="DATA")] = None,
     infinite_width: Annotated[
-        bool, typer.Option(help="Also show the limit of infinitely wide layers, of fully connected networks.")
+        bool, switch("--infinite-width", "Also the infinite-width limit, of fully connected networks.")
     ] = False,
     out: Annotated[
         str | None, typer.Option(help="Page; RUN/<what>.html if left out, none for DATA.", metavar="FILE.html")
     ] = None,
     start: StartOptions,
-    answers: AnswerOptions,
+    answers: RecipeOptions,
     reading: DataOptions,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Look inside a run, or inside what training would begin with."""
+    """Diagnose whether members that share weights behave as an ensemble."""
     from murmuration.cli.writers import writable
     from murmuration.files import write_bytes
 
@@ -122,27 +125,27 @@ def explore(
     if as_json:
         return say_json(found.record)
     found.show()
-    say(f"written: {path}" if path else "add --out FILE.html for a page with the picture")
+    say(f"written: {path}" if path else "add --out FILE.html for a page with figures")
 
 
 def refuse_for_run(request: Request) -> None:
-    """Refuse options that say what to train, or how to read data, where a run has its own."""
+    """Refuse options on training and data if a run is given, which has its own."""
     for options in (request.start, request.answers, request.reading):
         for each in fields(options):
             value = getattr(options, each.name)
             if value != each.default and not (each.name == "target" and request.on is not None):
-                told = value[0] if isinstance(value, list) else value
-                raise Misuse(f"--{each.name} {told} is for DATA: {request.where} is a run and has its own")
+                text = ",".join(value) if isinstance(value, list) else value
+                raise Misuse(f"--{each.name} {text} is for DATA: {request.where} is a run and has its own")
 
 
 def refuse_for_data(request: Request) -> None:
-    """Refuse what needs a run."""
+    """Refuse options that need a run."""
     if request.on is not None:
-        raise Misuse(f"--on {request.on} is for a run: {request.where} is data, and its own test split is looked at")
+        raise Misuse(f"--on {request.on} is for a run: {request.where} is data, and its test split is used")
 
 
 def opened(request: Request) -> "Data":
-    """The data to train on; a place that is neither a run nor data is told both."""
+    """The data to train on; the error for a path that is neither a run nor data names both."""
     try:
         return request.reading.open(request.where)
     except Misuse as error:
@@ -152,7 +155,7 @@ def opened(request: Request) -> "Data":
 
 
 def explore_kernels(request: Request) -> Found:
-    """Whether members learn alone or together, from tangent kernels."""
+    """The diagnosis by tangent kernels, of a run or of untrained members."""
     from murmuration.reports.kernels_page import kernels_page
 
     found = kernels_of_run(request) if request.is_run else kernels_of_start(request)
@@ -173,7 +176,7 @@ def explore_kernels(request: Request) -> Found:
 
 
 def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
-    """Diagnoses of a run's members as they began and as they are."""
+    """Diagnoses of a run's members before and after training."""
     from murmuration.analysis.kernels import kernel_diagnosis, kernels_before_run, limit_diagnosis, spec_of
     from murmuration.cli.training import loaded, manifest_of, reopened
     from murmuration.evaluation import open_eval_set
@@ -191,7 +194,7 @@ def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
 
 
 def kernels_of_start(request: Request) -> list["KernelDiagnosis"]:
-    """The diagnosis of what training would begin with."""
+    """The diagnosis of untrained members."""
     from murmuration.analysis.kernels import limit_diagnosis, planned_spec, start_diagnosis
 
     recipe, plan = request.answers.recipe(request.start.recipe or "deep-ensemble"), request.start.plan()
@@ -204,7 +207,7 @@ def kernels_of_start(request: Request) -> list["KernelDiagnosis"]:
 
 
 def show_kernels(where: str, found: Sequence["KernelDiagnosis"]) -> None:
-    """The numbers in a table, then what they mean."""
+    """Print the table of values, then their interpretation."""
     from murmuration.reports.kernels_page import WHEN, room_of, rows_of, told
 
     first = found[0]

@@ -1,8 +1,9 @@
-"""Options that several commands share, in records, and what they must mean together."""
+"""Options that several commands share, as records, and the library objects they stand for."""
 
+import csv
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -18,25 +19,33 @@ if TYPE_CHECKING:
 
 
 def option(help_text: str, panel: str, metavar: str, *names: str) -> Any:
-    """An option with its help, the panel of the help page it stands in, and what to write after it."""
+    """An option with its help, its panel of the help page, and the placeholder for its value."""
     return typer.Option(*names, help=help_text, rich_help_panel=panel, metavar=metavar, show_default=True)
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the file if there is one.")]
-RunPath = Annotated[str, typer.Argument(help="A run directory, as `murmur train` makes them.", metavar="RUN")]
+def switch(name: str, help_text: str, panel: str = "Options") -> Any:
+    """An option that takes no value."""
+    return typer.Option(name, help=help_text, rich_help_panel=panel)
+
+
+Json = Annotated[bool, switch("--json", "Print JSON and nothing else.")]
+Force = Annotated[bool, switch("--force", "Replace the file if it exists.")]
+RunPath = Annotated[str, typer.Argument(help="A run directory, as `murmur train` writes them.", metavar="RUN")]
 _FORMATS = format_usage("name", "path")
 DATA_HELP = f"{_FORMATS[0].upper()}{_FORMATS[1:]}. Tables need --target; see `murmur list data`."
 DataSource = Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")]
+Names = list[str] | None  # of an option that may be repeated, and whose values may hold commas
 
 
 @dataclass(frozen=True)
 class DataOptions:
     """How the data is read."""
 
-    target: Annotated[list[str] | None, option("Column of a table to predict; again for more.", "Data", "NAME")] = None
-    task: Annotated[str | None, option("classification or regression, if it cannot be told.", "Data", "TASK")] = None
-    pixels: Annotated[str, option("standardise, unit (0 to 1) or raw.", "Data", "WAY")] = "standardise"
+    target: Annotated[Names, option("Target column of a table; a list for several.", "Data", "NAME")] = None
+    task: Annotated[str | None, option("classification or regression; inferred if left out.", "Data", "TASK")] = None
+    pixels: Annotated[str, option("Scaling of images: standardise, unit (0 to 1) or raw.", "Data", "WAY")] = (
+        "standardise"
+    )
 
     def open(self, source: str) -> "Data":
         """The data of the source, split and prepared."""
@@ -46,21 +55,51 @@ class DataOptions:
         return open_data(source, target=named_targets(self.target), **chosen)
 
 
-def named_targets(names: list[str] | None) -> str | tuple[str, ...] | None:
+def named_targets(names: Names) -> str | tuple[str, ...] | None:
     """The target columns as `open_data` takes them: none, one, or several."""
-    return (names[0] if len(names) == 1 else tuple(names)) if names else None
+    columns = listed(names)
+    return (columns[0] if len(columns) == 1 else tuple(columns)) if columns else None
 
 
 @dataclass(frozen=True)
-class AnswerOptions:
-    """Answers that replace the recipe's own."""
+class RecipeOptions:
+    """Answers to the four questions that replace those of the recipe."""
 
-    sharing: Annotated[str | None, option("What members share.", "Recipe", "ANSWER")] = None
-    weights: Annotated[str | None, option("What a weight is.", "Recipe", "ANSWER")] = None
-    coupling: Annotated[
-        str | None, option("What members say to each other; see `murmur list couplings`.", "Recipe", "ANSWER")
+    sharing: Annotated[
+        str | None,
+        option(
+            "Parameter sharing between members: own (none shared), rank-one or rank-one-uv (shared kernels, own "
+            "rank-one factors), backbone, head, names or all; see `murmur list sharing`.",
+            "Recipe",
+            "ANSWER",
+        ),
     ] = None
-    dynamics: Annotated[str | None, option("How weights move, and what is kept.", "Recipe", "ANSWER")] = None
+    weights: Annotated[
+        str | None,
+        option(
+            "Weight model: point (deterministic), dropout, masks (fixed dropout masks), gaussian (variational) or "
+            "moped (Gaussian around trained weights); see `murmur list weights`.",
+            "Recipe",
+            "ANSWER",
+        ),
+    ] = None
+    coupling: Annotated[
+        str | None,
+        option(
+            "Interaction between members during training: none, or repulsion in weight, output, feature or "
+            "input-gradient space (weights, outputs, features, input-gradients); see `murmur list couplings`.",
+            "Recipe",
+            "ANSWER",
+        ),
+    ] = None
+    dynamics: Annotated[
+        str | None,
+        option(
+            "Training algorithm and the weights it keeps: optimiser or ivon; see `murmur list dynamics`.",
+            "Recipe",
+            "ANSWER",
+        ),
+    ] = None
 
     def recipe(self, name: str) -> "Recipe":
         """The recipe of that name with these answers."""
@@ -72,38 +111,45 @@ class AnswerOptions:
 
 
 @dataclass(frozen=True)
-class PlanOptions:
-    """How a recipe is carried out; the fields of `Plan` that a command line can set, with its values."""
+class TrainingOptions:
+    """The fields of `Plan` that a command line can set, with its defaults."""
 
-    members: Annotated[int | None, option("How many networks; the recipe's number, or 5.", "Training", "N")] = None
+    members: Annotated[
+        int | None, option("Number of ensemble members; that of the recipe, or 5, if left out.", "Training", "N")
+    ] = None
     epochs: Annotated[int, option("Passes over the training examples.", "Training", "N")] = 50
-    seed: Annotated[int, option("From it follow all random numbers.", "Training", "N")] = 0
-    batch_size: Annotated[int, option("Examples a step.", "Training", "N")] = 32
+    seed: Annotated[int, option("Random seed.", "Training", "N")] = 0
+    batch_size: Annotated[int, option("Examples per step.", "Training", "N")] = 32
     lr: Annotated[float, option("Learning rate.", "Training", "X")] = 5e-3
     optimizer: Annotated[
         str | None,
-        option("adam if left out; see `murmur list optimisers`.", "Training", "NAME", "--optimizer", "--optimiser"),
+        option("adam (the default), sgd or nesterov.", "Training", "NAME", "--optimizer", "--optimiser"),
     ] = None
     schedule: Annotated[
         str | None,
         option(
-            "Learning-rate schedule; cosine, or that of the dynamics; see `murmur list schedules`.", "Training", "NAME"
+            "Learning-rate schedule, cosine or that of the dynamics if left out; see `murmur list schedules`.",
+            "Training",
+            "NAME",
         ),
     ] = None
-    momentum: Annotated[float, option("Of sgd and nesterov.", "Training", "X")] = 0.9
-    weight_decay: Annotated[float, option("Pull of the weights towards 0; needs --decay.", "Training", "X")] = 0.0
-    decay: Annotated[str | None, option("coupled (L2) or decoupled (AdamW).", "Training", "WAY")] = None
-    l1: Annotated[float, option("Weight of the L1 norm of kernels: makes weights exactly 0.", "Training", "X")] = 0.0
+    momentum: Annotated[float, option("Momentum of sgd and nesterov.", "Training", "X")] = 0.9
+    weight_decay: Annotated[float, option("Weight decay; --decay says which kind.", "Training", "X")] = 0.0
+    decay: Annotated[
+        str | None, option("Kind of weight decay: coupled (L2) or decoupled (AdamW).", "Training", "WAY")
+    ] = None
+    l1: Annotated[float, option("L1 penalty on kernels; sets weights exactly to 0.", "Training", "X")] = 0.0
     batch_order: Annotated[
         str | None,
-        option("Order of examples: own for each member, same for all, or split among them.", "Training", "WAY"),
+        option("Order of examples: own (each member shuffles), same, or split among members.", "Training", "WAY"),
     ] = None
-    augment: Annotated[str | None, option("Changes of pictures: pad-crop, flip or both.", "Training", "LIST")] = None
+    augment: Annotated[Names, option("Augmentation of images: pad-crop, flip.", "Training", "LIST")] = None
     patience: Annotated[
-        int | None, option("Stop a member after so many epochs without a better validation NLL.", "Training", "N")
+        int | None,
+        option("Early stopping: epochs a member goes on without a better validation NLL.", "Training", "N"),
     ] = None
-    engine: Annotated[str, option("auto measures; see `murmur list engines`.", "Machine", "NAME")] = "auto"
-    device: Annotated[str, option("cpu, cuda, cuda:1, mps.", "Machine", "NAME")] = "cpu"
+    engine: Annotated[str, option("auto keeps the fastest; see `murmur list engines`.", "Hardware", "NAME")] = "auto"
+    device: Annotated[str, option("cpu, cuda, cuda:1, mps.", "Hardware", "NAME")] = "cpu"
 
     def plan(self, posthoc: "PostHocConfig | None" = None) -> "Plan":
         """The plan, checked as far as it can be without data."""
@@ -145,33 +191,32 @@ class TrustOptions:
 
 @dataclass(frozen=True)
 class ShiftOptions:
-    """What a run is tried on besides its test examples."""
+    """Corrupted and out-of-distribution inputs to evaluate on besides the test split."""
 
-    corruptions: Annotated[
-        bool, typer.Option("--corruptions", help="Also under corruptions of the inputs.", rich_help_panel="Shift")
-    ] = False
-    only: Annotated[str | None, option("Some corruptions; see `murmur list corruptions`.", "Shift", "LIST")] = None
-    severities: Annotated[str, option("From 1 to 5.", "Shift", "LIST")] = "1,2,3,4,5"
+    corruptions: Annotated[bool, switch("--corruptions", "Evaluate on corrupted inputs too.", "Shift")] = False
+    only: Annotated[Names, option("Some corruptions; see `murmur list corruptions`.", "Shift", "LIST")] = None
+    severities: Annotated[Names, option("Severities of corruption; 1,2,3,4,5 if left out.", "Shift", "LIST")] = None
     shift_examples: Annotated[int | None, option("Corrupt the first N examples; all if left out.", "Shift", "N")] = None
     cifar_c: Annotated[
-        str | None, option("Folder of the official CIFAR-10-C arrays, to use instead of ours.", "Shift", "DIR")
+        str | None, option("Folder of the official CIFAR-10-C arrays, used instead of ours.", "Shift", "DIR")
     ] = None
-    ood: Annotated[list[str] | None, option("Foreign inputs it should not know; again for more.", "Shift", "DATA")] = (
-        None
-    )
+    ood: Annotated[Names, option("Out-of-distribution inputs; a list for several.", "Shift", "DATA")] = None
 
     @property
     def wanted(self) -> bool:
         return self.corruptions or self.only is not None or self.cifar_c is not None
 
 
-def listed(text: str | None) -> list[str]:
-    """The names in a list with commas.
+def listed(values: Sequence[str] | None) -> list[str]:
+    """The values of an option that may be repeated and may hold commas; double quotes protect a comma.
 
-    >>> listed("single, deep-ensemble")
-    ['single', 'deep-ensemble']
+    >>> listed(["single, deep-ensemble", "forde"])
+    ['single', 'deep-ensemble', 'forde']
+    >>> listed(['"price, EUR",age'])
+    ['price, EUR', 'age']
     """
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+    rows = csv.reader(values or (), skipinitialspace=True)
+    return [value.strip() for row in rows for value in row if value.strip()]
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

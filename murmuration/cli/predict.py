@@ -1,11 +1,11 @@
-"""`murmur predict`: predictions with their uncertainty, in a file."""
+"""`murmur predict`: write predictions and their uncertainty to a file."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from murmuration.cli.options import DATA_HELP, Force, Json, RunPath
+from murmuration.cli.options import DATA_HELP, Force, Json, RunPath, switch
 from murmuration.cli.screen import help_text, say, say_json
 from murmuration.errors import Misuse
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from murmuration.cli.writers import Predictions
 
 HELP = help_text(
-    "Predict the inputs of a file or folder, one row each in their order; labels are not needed. Classes come with "
-    "their confidence, a probability each, and two ways to split their uncertainty. In nats: entropy is "
-    "expected_entropy (what members agree is open) plus mutual_information (what they disagree on). As variances of "
-    "the label: aleatoric (noise) and epistemic (disagreement) summed over classes, and for the predicted class alone "
-    "(_predicted). Numbers come with their mean, aleatoric, epistemic and total standard deviation, and the 90 % "
-    "interval. A run with post-hoc steps adds the conformal set or interval, and whether to answer at all.",
-    "murmur predict runs/x new.csv --out predictions.csv",
-    "murmur predict runs/x pictures --out predictions.parquet",
-    "murmur predict runs/x digits --out predictions.npz --members",
+    "Predict the inputs of a file or folder, one row each in their order; labels are not needed. Classification: the "
+    "class, its confidence, all probabilities, and two decompositions of the uncertainty. In nats, entropy is "
+    "expected_entropy (aleatoric) plus mutual_information (epistemic). As variances of the one-hot label, aleatoric "
+    "and epistemic are summed over classes, or of the predicted class alone (_predicted). Regression: the mean, the "
+    "aleatoric, epistemic and total standard deviation, and the central 90 % interval. A calibrated run adds the "
+    "conformal prediction set or interval, and whether to answer or to abstain.",
+    "murmur predict runs/prices new.csv --out predictions.csv",
+    "murmur predict runs/photos new-photos --out predictions.parquet",
+    "murmur predict runs/digits digits --out predictions.npz --per-member",
 )
 
 
@@ -29,37 +29,41 @@ def predict(
     run: RunPath,
     data: Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")],
     out: Annotated[str, typer.Option(help="A .csv, .parquet or .npz file.", metavar="FILE")],
-    members: Annotated[bool, typer.Option("--members", help="Also what each member says (.npz).")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="As the members say it: without calibrator and sets.")] = False,
+    per_member: Annotated[bool, switch("--per-member", "Also write the predictions of every member (.npz).")] = False,
+    uncalibrated: Annotated[
+        bool, switch("--uncalibrated", "Without calibration, conformal sets and abstention.")
+    ] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Predict inputs, with uncertainty, into a file."""
+    """Write predictions and their uncertainty to a file."""
     from murmuration.cli.results import counted
     from murmuration.cli.training import manifest_of
     from murmuration.cli.writers import WRITERS, writable, write_predictions
 
     path = writable(out, tuple(WRITERS), force)
-    if members and path.suffix.lower() != ".npz":
-        raise Misuse(f"--members with {path.name}: a table has no room for them; write --out {path.stem}.npz")
-    found = predictions(Path(run), manifest_of(Path(run)), data, with_members=members, raw=raw)
+    if per_member and path.suffix.lower() != ".npz":
+        raise Misuse(f"--per-member with {path.name}: a table has one row per input; write --out {path.stem}.npz")
+    found = predictions(Path(run), manifest_of(Path(run)), data, per_member=per_member, calibrated=not uncalibrated)
     write_predictions(path, found)
     if as_json:
         return say_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})
     say(f"{found.rows:,} predictions of {counted(found.members, 'member')}: {path}")
 
 
-def predictions(path: Path, manifest: dict[str, Any], source: str, *, with_members: bool, raw: bool) -> "Predictions":
+def predictions(
+    path: Path, manifest: dict[str, Any], source: str, *, per_member: bool, calibrated: bool
+) -> "Predictions":
     """The predictions of a run for a source, made as they are asked for."""
     from murmuration.cli.training import loaded
     from murmuration.cli.writers import Predictions
     from murmuration.data import open_inputs, preparation_from_json
 
     record = manifest["data"]
-    ensemble = loaded(path, posthoc=not raw)
+    ensemble = loaded(path, posthoc=calibrated)
     x = open_inputs(source, preparation=preparation_from_json(record["preparation"]))
     names = tuple(record["classes"]) or target_names(manifest)
-    return Predictions(ensemble.stream(x), len(x), names, ensemble.members, with_members, ensemble.posthoc)
+    return Predictions(ensemble.stream(x), len(x), names, ensemble.members, per_member, ensemble.posthoc)
 
 
 def target_names(manifest: dict[str, Any]) -> tuple[str, ...]:

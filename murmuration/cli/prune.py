@@ -1,4 +1,4 @@
-"""`murmur prune`: a trained run with fewer weights, as a run of its own."""
+"""`murmur prune`: remove weights of a trained run and write the result as a new run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from murmuration.cli.options import Json, RunPath, grouped, option
+from murmuration.cli.options import Json, RunPath, grouped, option, switch
 from murmuration.cli.screen import counting_bar, help_text, say, say_table, training_bar
 
 if TYPE_CHECKING:
@@ -14,37 +14,35 @@ if TYPE_CHECKING:
     from murmuration.ensemble import Ensemble
 
 HELP = help_text(
-    "Leave weights out of a trained run, and write what is left as a new run with its scores and a report. "
-    "Weights go by the magnitude of their means, or where they are distributions by their signal-to-noise ratio "
-    "(snr) or by log-alpha; down to a sparsity, or by a threshold. Without either, the validation examples choose "
-    "the largest sparsity at which accuracy falls by no more than --tolerance. Pruned weights stay zero through "
-    "fine-tuning and whatever comes later. The test split decides nothing.",
-    "murmur prune runs/x --sparsity 0.8 --out runs/x-80",
-    "murmur prune runs/x --rule snr --tolerance 0.005 --finetune 5",
-    "murmur prune runs/x --rule log-alpha",
-    "murmur prune runs/x --structured --sparsity 0.5 --compact --finetune 5",
+    "Prune a trained run and write the result as a new run with its scores and a report. Weights are ranked by the "
+    "magnitude of their means or, if they are Gaussian, by signal-to-noise ratio (snr) or log-alpha, and removed up to "
+    "a sparsity or a threshold. Without either, the largest sparsity is taken at which validation accuracy falls by no "
+    "more than --tolerance. Pruned weights stay zero during fine-tuning. The test split is used for the final "
+    "evaluation only.",
+    "murmur prune runs/digits --sparsity 0.8 --out runs/digits-80",
+    "murmur prune runs/bayes --rule snr --tolerance 0.005 --finetune 5",
+    "murmur prune runs/bayes --rule log-alpha",
+    "murmur prune runs/bayes --structured --sparsity 0.5 --compact --finetune 5",
 )
 
 
 @dataclass(frozen=True)
-class LineOptions:
-    """Where the line is drawn; the fields of `Pruning`."""
+class PruningOptions:
+    """The fields of `Pruning`."""
 
-    rule: Annotated[str, option("magnitude, snr or log-alpha.", "Pruning", "NAME")] = "magnitude"
-    sparsity: Annotated[float | None, option("The share of weights, or of channels, that goes.", "Pruning", "X")] = None
+    rule: Annotated[str, option("Ranking of weights: magnitude, snr or log-alpha.", "Pruning", "NAME")] = "magnitude"
+    sparsity: Annotated[float | None, option("Fraction of weights, or of channels, to remove.", "Pruning", "X")] = None
     threshold: Annotated[
-        float | None, option("Weights go at or below it; of log-alpha at or above, 3 if left out.", "Pruning", "X")
+        float | None, option("Remove at or below it; log-alpha: at or above, 3 if left out.", "Pruning", "X")
     ] = None
     scope: Annotated[
         str | None,
-        option("One line through all layers (global), or one a layer; usual for channels.", "Pruning", "WHERE"),
+        option("Rank over all layers (global) or in each (layer, the default for channels).", "Pruning", "WHERE"),
     ] = None
-    structured: Annotated[
-        bool, typer.Option("--structured", help="Take whole channels.", rich_help_panel="Pruning")
-    ] = False
+    structured: Annotated[bool, switch("--structured", "Remove whole channels.", "Pruning")] = False
 
     def pruning(self) -> "Pruning":
-        """What goes, checked as far as it can be without a run."""
+        """The pruning settings, checked as far as they can be without a run."""
         from murmuration.applications.pruning import Pruning
 
         return Pruning(self.rule, self.sparsity, self.threshold, self.scope, self.structured)
@@ -52,12 +50,9 @@ class LineOptions:
 
 Tolerance = Annotated[
     float,
-    option("Accuracy that may be lost, or the part that RMSE may grow by; for choosing.", "Pruning", "X"),
+    option("Largest loss of accuracy, or relative growth of RMSE, when sparsity is chosen.", "Pruning", "X"),
 ]
-Compact = Annotated[
-    bool,
-    typer.Option("--compact", help="Take removed channels out of the network.", rich_help_panel="Pruning"),
-]
+Compact = Annotated[bool, switch("--compact", "Rebuild the network without the removed channels.", "Pruning")]
 
 
 @grouped
@@ -65,14 +60,14 @@ def prune(
     *,
     run: RunPath,
     out: Annotated[str | None, typer.Option(help="Run directory; RUN-pruned-<n> if left out.", metavar="DIR")] = None,
-    line: LineOptions,
+    rules: PruningOptions,
     tolerance: Tolerance = 0.01,
     compact: Compact = False,
-    finetune: Annotated[int, option("Epochs of further training by the run's own recipe.", "Training", "N")] = 0,
-    lr: Annotated[float | None, option("Learning rate then; the run's own if left out.", "Training", "X")] = None,
+    finetune: Annotated[int, option("Epochs of fine-tuning with the run's recipe.", "Training", "N")] = 0,
+    lr: Annotated[float | None, option("Learning rate of fine-tuning; by default the run's.", "Training", "X")] = None,
     as_json: Json = False,
 ) -> None:
-    """Leave weights out of a run, and evaluate what is left."""
+    """Prune a run and evaluate the result."""
     from murmuration.applications.pruning import check_request, plan_pruning
     from murmuration.applications.pruning import prune as carry_out
     from murmuration.cli.results import leave_results
@@ -80,7 +75,7 @@ def prune(
     from murmuration.evaluation import evaluate_ensemble
     from murmuration.runs import require_free
 
-    pruning, path = line.pruning(), Path(out) if out else free_path(Path(run))
+    pruning, path = rules.pruning(), Path(out) if out else free_path(Path(run))
     check_request(pruning, finetune=finetune, lr=lr, compact=compact)
     require_free(path)
     manifest_of(Path(run))
@@ -104,7 +99,7 @@ def free_path(run: Path) -> Path:
 
 
 def show_pruning(ensemble: "Ensemble") -> None:
-    """The curve as a table, then how far it went and what is left."""
+    """The sparsity-accuracy curve as a table, then the chosen sparsity and the size of the result."""
     from murmuration.reports.pruning_records import pruned_of
     from murmuration.reports.pruning_section import sentences, table_rows
 

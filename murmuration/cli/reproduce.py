@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from murmuration.cli.options import Json, option
-from murmuration.cli.screen import Interrupted, counting_bar, help_text, say, say_json, say_table
+from murmuration.cli.options import Json, Names, listed, option
+from murmuration.cli.screen import CONTINUES, Interrupted, counting_bar, help_text, say, say_json, say_table
 
 HELP = help_text(
     "Reproduce a published experiment: DIR/record.json holds all results, DIR/report.html the figure, the predictions "
@@ -21,12 +21,12 @@ REPORT = "report.html"
 
 def reproduce(
     experiment: Annotated[str, typer.Argument(help="See `murmur list experiments`.", metavar="NAME")],
-    data: Annotated[str | None, option("Anything that can be DATA; digits if left out.", "Grid", "DATA")] = None,
-    widths: Annotated[str | None, option("Multiples of the base width; 0.25,0.5,1,2,4.", "Grid", "LIST")] = None,
-    models: Annotated[str | None, option("Numbers of members; 1,2,4,8,16,32,64.", "Grid", "LIST")] = None,
-    arms: Annotated[str | None, option("Kinds of ensembles; all if left out.", "Grid", "LIST")] = None,
-    seeds: Annotated[str | None, option("Intervals need two at least; 0,1,2.", "Grid", "LIST")] = None,
-    epochs: Annotated[int | None, option("Epochs.", "Grid", "N")] = None,
+    data: Annotated[str | None, option("Data set; digits if left out.", "Grid", "DATA")] = None,
+    widths: Annotated[Names, option("Multiples of the base width; 0.25,0.5,1,2,4 if left out.", "Grid", "LIST")] = None,
+    models: Annotated[Names, option("Numbers of members; 1,2,4,8,16,32,64 if left out.", "Grid", "LIST")] = None,
+    arms: Annotated[Names, option("Kinds of ensemble; all if left out.", "Grid", "LIST")] = None,
+    seeds: Annotated[Names, option("Random seeds, at least two for intervals; default 0,1,2.", "Grid", "LIST")] = None,
+    epochs: Annotated[int | None, option("Passes over the training examples.", "Grid", "N")] = None,
     out: Annotated[str | None, option("Directory; runs/reproduce-NAME if left out.", "Options", "DIR")] = None,
     as_json: Json = False,
 ) -> None:
@@ -37,12 +37,13 @@ def reproduce(
 
     chosen = experiment_named(experiment)
     path = Path(out or f"runs/reproduce-{experiment}")
-    request = Request(data, widths, models, arms, seeds, epochs)
+    widths_, models_, arms_, seeds_ = (",".join(listed(each)) or None for each in (widths, models, arms, seeds))
+    request = Request(data, widths_, models_, arms_, seeds_, epochs)
     try:
         with counting_bar(experiment, quiet=as_json) as show:
             outcome = chosen.reproduce(request, path, show, this_command())
     except KeyboardInterrupt:
-        raise Interrupted("the same command continues it") from None
+        raise Interrupted(CONTINUES) from None
     write_bytes(path / REPORT, outcome.page.encode())
     if as_json:
         return say_json({**outcome.record, "report": str(path / REPORT)})

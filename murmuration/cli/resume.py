@@ -1,4 +1,4 @@
-"""`murmur resume`: a killed run goes on where it stood."""
+"""`murmur resume`: continue an interrupted run."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ from murmuration.cli.options import Json, RunPath
 from murmuration.cli.screen import help_text
 
 HELP = help_text(
-    "Continue a run that was killed, from its last checkpoint. The ensemble is the one the undisturbed run would have "
-    "left. A run that is finished is evaluated again.",
-    "murmur resume runs/x",
+    "Continue an interrupted run from its last checkpoint. The result equals that of an uninterrupted run, bit for "
+    "bit. A finished run is evaluated again.",
+    "murmur resume runs/digits",
 )
 
 
 def resume(run: RunPath, as_json: Json = False) -> None:
-    """Continue a killed run, then evaluate it."""
+    """Continue an interrupted run, then evaluate it."""
     from murmuration.applications.superres import is_superres
     from murmuration.cli.results import finish_run
     from murmuration.cli.superres import close_superres

@@ -1,4 +1,4 @@
-"""How things look: help texts, tables, bars and JSON."""
+"""Output of commands: help texts, tables, progress bars and JSON."""
 
 import json
 import sys
@@ -6,22 +6,46 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from typer.core import TyperCommand, TyperGroup
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 NOTHING_WRITTEN = "nothing was written"
+CONTINUES = "the same command continues from here"
 WIDTH = 100  # of tables that do not go to a terminal
 NAME = 32  # characters of the first column of a table that are never folded
 
 Show = Callable[[str, int, int, dict[str, Any] | None], None]
 
 
-class Interrupted(Exception):  # noqa: N818 - the user's wish, not an error
-    """Ctrl-C, with a word on how to go on."""
+class Interrupted(Exception):  # noqa: N818 - the user asked for it
+    """Ctrl-C, with a message on how to continue."""
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help shows switches without a type: `--json`, not `--json <bool>`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_bool(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands with the same help as `PlainCommand`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_bool(super().get_params(ctx))
+
+
+def _without_bool(parameters: list[Any]) -> list[Any]:
+    for each in parameters:
+        if getattr(each, "is_flag", False):
+            each.metavar = ""
+    return parameters
 
 
 def help_text(about: str, *examples: str) -> str:
-    """The help of a command: lines to copy first, then what it does."""
+    """The help of a command: examples first, then a description."""
     lines = "\n".join(examples)
     return f"Examples:\n\n[cyan]{lines}[/cyan]\n\n{about}"
 

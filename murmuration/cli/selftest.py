@@ -1,4 +1,4 @@
-"""`murmur selftest`: does the library compute what it should on this machine?"""
+"""`murmur selftest`: check known results on this machine."""
 
 import time
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from murmuration.cli.options import Json
 from murmuration.cli.screen import help_text, say, say_json, say_table
 
 HELP = help_text(
-    "Check known answers on this machine in less than a minute: scores worked out by hand, members against single "
-    "networks bit for bit, saving, killing and resuming, and a report.",
+    "Check known results on this machine in less than a minute: scores computed by hand, ensemble members against "
+    "single networks bit for bit, saving and loading, interrupting and resuming, and a report.",
     "murmur selftest",
     "murmur selftest --json",
 )
 
 
 def selftest(as_json: Json = False) -> None:
-    """Check known answers on this machine."""
+    """Check known results on this machine."""
     from murmuration.cli.checks import CHECKS
     from murmuration.fitting import versions
 
@@ -29,7 +29,7 @@ def selftest(as_json: Json = False) -> None:
     else:
         rows = [["✓" if e["passed"] else "✗", e["name"], e["detail"], f"{e['seconds']:.1f} s"] for e in found]
         say_table(["", "check", "found", "time"], rows, right=False)
-        say("all is well" if passed else "something is wrong: the rows with ✗ say what")
+        say("all checks passed" if passed else "some checks failed: see the rows with ✗")
     if not passed:
         raise typer.Exit(1)
 

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from murmuration.cli.options import Json, RunPath, grouped, option
-from murmuration.cli.screen import Interrupted, counting_bar, help_text, say, say_json, say_table, training_bar
+from murmuration.cli.screen import (
+    Interrupted,
+    PlainCommand,
+    PlainGroup,
+    counting_bar,
+    help_text,
+    say,
+    say_json,
+    say_table,
+    training_bar,
+)
 
 if TYPE_CHECKING:
     from murmuration.ensemble import Ensemble
@@ -20,9 +30,9 @@ HELP = help_text(
 TRAIN_HELP = help_text(
     "Train a network that upscales images, evaluate it on whole test photographs beside bicubic interpolation, and "
     "write a run with a report. Without a folder it trains on photographs that scikit-learn and scikit-image ship. "
-    "Needs the extra images. A killed run continues with `murmur resume`.",
+    "Needs the extra images. An interrupted run continues with `murmur resume`.",
     "murmur superres train --out runs/sr",
-    "murmur superres train my-photographs --scale 3",
+    "murmur superres train my-photos --scale 3",
     "murmur superres train --recipe single",
 )
 APPLY_HELP = help_text(
@@ -30,7 +40,7 @@ APPLY_HELP = help_text(
     "numbers.json with sizes and standard deviations (white_std is the white of the map). Luma is the network's, "
     "chroma is bicubic.",
     "murmur superres apply runs/sr photo.png --out larger",
-    "murmur superres apply runs/sr *.jpg --out larger --draws 50",
+    "murmur superres apply runs/sr *.jpg --out larger-50 --draws 50",
 )
 NUMBERS = "numbers.json"
 # Default weights of the recipe bayes. Random biases would make every flat patch uncertain, and a step with `local`
@@ -39,7 +49,7 @@ WEIGHTS = "gaussian:estimator=draw,beta=1,bias=point"
 
 Draws = Annotated[int | None, option("Draws of the weights; as the recipe says if left out.", "Options", "N")]
 
-app = typer.Typer(help=HELP, rich_markup_mode="rich", no_args_is_help=False)
+app = typer.Typer(help=HELP, rich_markup_mode="rich", no_args_is_help=False, cls=PlainGroup)
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,9 @@ class LearningOptions:
     seed: Annotated[int, option("Random seed.", "Training", "N")] = 0
 
 
-@app.command("train", help=TRAIN_HELP, short_help="Train a network that upscales images, and evaluate it.")
+@app.command(
+    "train", cls=PlainCommand, help=TRAIN_HELP, short_help="Train a network that upscales images, and evaluate it."
+)
 @grouped
 def train(
     *,
@@ -123,7 +135,9 @@ def close_superres(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
     say(f"report: {path / REPORT}")
 
 
-@app.command("apply", help=APPLY_HELP, short_help="Upscale images, with maps of their standard deviations.")
+@app.command(
+    "apply", cls=PlainCommand, help=APPLY_HELP, short_help="Upscale images, with maps of their standard deviations."
+)
 def apply(
     run: RunPath,
     images: Annotated[list[str], typer.Argument(help="Image files.", metavar="IMAGE...")],

@@ -1,4 +1,4 @@
-"""`murmur train`: an ensemble from data, in a run directory."""
+"""`murmur train`: train, calibrate and evaluate an ensemble."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from murmuration.cli.options import (
-    AnswerOptions,
     DataOptions,
     DataSource,
     Json,
-    PlanOptions,
+    RecipeOptions,
+    TrainingOptions,
     TrustOptions,
     grouped,
     option,
@@ -18,21 +18,24 @@ from murmuration.cli.options import (
 from murmuration.cli.screen import help_text
 
 HELP = help_text(
-    "Train an ensemble, calibrate it on the validation split, evaluate it on the test split, and leave a run directory "
-    "with its members, post-hoc steps, scores and a report. A killed run goes on with `murmur resume`.",
+    "Train an ensemble and write a run directory: members, scores and a report. On the validation split it also fits "
+    "calibration (temperature scaling), conformal prediction sets of a given coverage and an abstention rule; the "
+    "report on the test split separates aleatoric from epistemic uncertainty. --patience is early stopping. A run that "
+    "was interrupted continues with `murmur resume`.",
     "murmur train",
-    "murmur train digits --net small-cnn --members 10 --epochs 30 --out runs/x",
+    "murmur train digits --net small-cnn --members 10 --epochs 30 --out runs/digits",
     "murmur train prices.csv --target price --net mlp --patience 10",
     "murmur train cifar-10-batches-bin --net resnet20 --augment pad-crop,flip",
 )
 
-NetName = Annotated[str | None, option("See `murmur list nets`; chosen by the data if left out.", "Recipe", "NAME")]
+NetName = Annotated[
+    str | None, option("Network, chosen by the data if left out; see `murmur list nets`.", "Recipe", "NAME")
+]
 NoiseStd = Annotated[
-    float | None, option("Known noise of a regression target; learned if left out.", "Training", "X", "--noise-std")
+    float | None,
+    option("Known noise (standard deviation) of a regression target; learned if left out.", "Training", "X"),
 ]
-Link = Annotated[
-    str | None, option("What makes probabilities of outputs: softmax or softplus (flatter).", "Training", "NAME")
-]
+Link = Annotated[str | None, option("Output activation for classification: softmax or softplus.", "Training", "NAME")]
 
 
 @grouped
@@ -42,17 +45,17 @@ def train(
     out: Annotated[
         str | None, typer.Option(help="Run directory; runs/<data>-<recipe>-<n> if left out.", metavar="DIR")
     ] = None,
-    recipe: Annotated[str, option("See `murmur list recipes`.", "Recipe", "NAME")] = "deep-ensemble",
+    recipe: Annotated[str, option("Method; see `murmur list recipes`.", "Recipe", "NAME")] = ("deep-ensemble"),
     net: NetName = None,
-    answers: AnswerOptions,
+    answers: RecipeOptions,
     reading: DataOptions,
-    plan: PlanOptions,
+    plan: TrainingOptions,
     trust: TrustOptions,
     noise_std: NoiseStd = None,
     link: Link = None,
     as_json: Json = False,
 ) -> None:
-    """Train an ensemble, evaluate it, and leave a run directory."""
+    """Train, calibrate and evaluate an ensemble."""
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import Order, free_path, resumable, train_run
     from murmuration.runs import require_free

@@ -45,7 +45,7 @@ ARRAYS = {
     ),
     "no-labels": (
         {"probs": HALF, "extra": Y},
-        r"no labels: expected an array label, .*a file of them, labels=FILE \(--labels\); found probs, extra",
+        r"no labels: expected an array label, .*a file of them, labels=FILE; found probs, extra",
     ),
     "two-labels": ({"probs": HALF, "y": Y, "label": Y}, r"arrays label and y could both be the labels: say which"),
     "range": ({"probs": HALF, "y": [0, 1, 2, 0]}, r"label '2' \(row 3\) of array y: expected 0 to 1 for 2 classes"),
@@ -102,7 +102,7 @@ ARRAYS = {
     "nothing": ({"y": Y, "scores": Y}, r"no predictions: expected probs or logits .*; found scores"),
     "both": (
         {"probs": HALF, "mean": [1.0] * 4, "std": 1.0, "y": Y},
-        r"arrays probs and mean: expected one of both; say which, task=TASK \(--task\)",
+        r"arrays probs and mean: expected one of both; say which, task=TASK",
     ),
     "no-std": (
         {"mean": [1.0, 2, 3, 4], "y": Y},

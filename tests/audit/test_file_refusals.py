@@ -40,7 +40,7 @@ TABLES = {
     ),
     "no-label": (
         {"prob_a": [0.5], "prob_b": [0.5], "truth": ["a"]},
-        r"no labels: expected a column .*; name another, label=NAME \(--label\), .*; found prob_a, prob_b, truth",
+        r"no labels: expected a column .*; name another, label=NAME, .*; found prob_a, prob_b, truth",
     ),
     "missing-label": (
         {"prob_a": [0.5, 0.5], "prob_b": [0.5, 0.5], "label": ["a", None]},
@@ -68,7 +68,7 @@ TABLES = {
     "std": ({"mean": [0.5], "std": [0.0], "y": [1.0]}, r"row 1 of column std is 0: expected a positive standard"),
     "both": (
         {"prob_a": [0.5], "prob_b": [0.5], "mean": [1.0], "std": [1.0], "y": ["a"]},
-        r"columns of class probabilities and also a mean with its std: say which, task=TASK \(--task\)",
+        r"columns of class probabilities and also a mean with its std: say which, task=TASK",
     ),
     "member": (
         {"m0_prob_a": [0.5], "m0_prob_b": [0.5], "m1_prob_a": [0.5], "y": ["a"]},

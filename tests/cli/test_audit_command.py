@@ -195,13 +195,13 @@ def directory(folder: Path) -> str:
 AB = ["a", "b"] * 15
 BAD = [  # what the file is, the code, words of the message
     (rows(label=AB, prob_a=[0.9] + [0.5] * 29), 2, ("row 1 of columns prob_a, prob_b sums to 1.4", "sum to 1")),
-    (rows(truth=AB), 2, ("no labels: expected a column label", "label=NAME (--label)", "labels=FILE (--labels)")),
+    (rows(truth=AB), 2, ("no labels: expected a column label", "--label-column NAME", "--label-file FILE")),
     (rows(label=[*AB[:-1], "c"]), 2, ("label 'c' (row 30) of column label", "Known: a, b")),
     (rows(label=[*AB[:-1], None]), 2, ("column label is missing in 1 of 30 rows (row 30)", "remove them")),
     (rows(label=AB, prob_a=["some"] + [0.5] * 29), 2, ("column 'prob_a' holds 'some' in row 1", "expected a number")),
     (rows(label=AB, prob_a=[None] + [0.5] * 29), 2, ("row 1 of column prob_a is nan", "expected 0 to 1")),
-    (rows(label=AB, y=AB), 2, ("columns label and y could both be the labels", "label=NAME (--label)")),
-    (rows(label=AB, mean=0.0, std=1.0), 2, ("class probabilities and also a mean", "task=TASK (--task)")),
+    (rows(label=AB, y=AB), 2, ("columns label and y could both be the labels", "--label-column NAME")),
+    (rows(label=AB, mean=0.0, std=1.0), 2, ("class probabilities and also a mean", "--task TASK")),
     (table(""), 2, ("given.csv", "is empty", "expected a header line and rows")),
     (table("prob_a,prob_b,label\n"), 2, ("has no rows", "expected a header line and rows")),
     (table("x,label\n1,2\n3,4\n"), 2, ("no predictions: expected columns prob_<class> or prob (classification)",)),
@@ -213,12 +213,12 @@ BAD = [  # what the file is, the code, words of the message
     (archive(probs=np.array([{}, None] * 15, dtype=object), y=LABELS), 2, ("Python objects", "expected numbers")),
     (archive(probs=PROBS[:-2], y=LABELS), 2, ("(28, 3)", "28 rows, but array y has 30", "expected as many")),
     (archive(probs=PROBS.T, y=LABELS), 2, ("expected rows first, (N, K); write probs.T",)),
-    (archive(probs=PROBS), 2, ("no labels: expected an array label", "labels=FILE (--labels)")),
+    (archive(probs=PROBS), 2, ("no labels: expected an array label", "--label-file FILE")),
     (archive(probs=np.where(LABELS[:, None] == 2, np.nan, PROBS), y=LABELS), 2, ("probs[2, 0] is nan", "0 to 1")),
     (archive(probs=np.log(PROBS), y=LABELS), 2, ("probs[0, 0] is -0.69", "if these are logits")),
     (archive(probs=PROBS.astype(str), y=LABELS), 2, ("array probs holds texts", "expected numbers")),
     (archive(probs=PROBS, y=LABELS + 5), 2, ("label '5' (row 1) of array y", "expected 0 to 2")),
-    (archive(probs=PROBS, mean=LABELS, std=1.0, y=LABELS), 2, ("arrays probs and mean", "task=TASK (--task)")),
+    (archive(probs=PROBS, mean=LABELS, std=1.0, y=LABELS), 2, ("arrays probs and mean", "--task TASK")),
 ]
 
 
@@ -235,8 +235,8 @@ def test_files_that_are_no_predictions(murmur, tmp_path, monkeypatch, make, code
     ("files", "more", "words"),
     [
         ("wine-forest", ("--group", "sight"), ("no column 'sight' for the groups: did you mean 'site'?",)),
-        ("wine-forest", ("--label", "lable"), ("no column 'lable' for the labels: did you mean 'label'?",)),
-        ("wine-forest", ("--labels", "missing.csv"), ("no file 'missing.csv'",)),
+        ("wine-forest", ("--label-column", "lable"), ("no column 'lable' for the labels: did you mean 'label'?",)),
+        ("wine-forest", ("--label-file", "missing.csv"), ("no file 'missing.csv'",)),
         ("wine-forest", ("--task", "regression"), ("no predictions for task 'regression'", "columns mean and std;")),
         (
             "numbers",
@@ -244,7 +244,7 @@ def test_files_that_are_no_predictions(murmur, tmp_path, monkeypatch, make, code
             ("no predictions for task 'classification'", "prob_<class> or prob;"),
         ),
         ("wine-forest", ("--task", "regress"), ("unknown task 'regress'", "did you mean 'regression'")),
-        ("wine-forest", ("--coverage", "2"), ("coverage=2.0", "between 0 and 1, such as 0.9")),
+        ("wine-forest", ("--coverage", "2"), ("--coverage 2.0", "between 0 and 1, such as 0.9")),
         ("wine-forest", ("--calibrate", "vektor"), ("'vektor'", "did you mean 'vector'")),
         ("wine-forest", ("--conformal", "quantile"), ("'quantile'", "Known: aps, lac, raps")),
         ("numbers", ("--calibrate", "vector"), ("regression 'vector'", "Known: member_temperature, none, temperature")),
@@ -252,7 +252,7 @@ def test_files_that_are_no_predictions(murmur, tmp_path, monkeypatch, make, code
         ("wine-forest", ("--out", "found.txt"), ("--out found.txt", ".html or .json")),
         ("wine-forest", ("--out", "no/found.html"), ("the folder no does not exist",)),
         ("wine-forest", ("--out", "mine.html"), ("--out mine.html exists already", "--force")),
-        ("wine-forest", ("--lables", "y.csv"), ("unknown option --lables", "--labels")),
+        ("wine-forest", ("--lables", "y.csv"), ("unknown option --lables", "--label-file")),
         ("wine-forest cancer-forest", (), ("'wine-forest' has 89 rows and 'cancer-forest' has 284", "the same rows")),
         ("wine-forest numbers", (), ("is a classification and 'numbers' a regression", "expected one task")),
         ("wine-forest wine-forest", (), ("would both be called 'wine-forest'", "give each file once")),
@@ -278,6 +278,14 @@ def test_labels_of_another_file(murmur, shelf, tmp_path):
     whole = pd.read_csv(shelf / "wine-forest.csv")
     whole[["label"]].rename(columns={"label": "outcome"}).to_csv(tmp_path / "truth.csv", index=False)
     whole.drop(columns=["label", "site"]).to_csv(tmp_path / "bare.csv", index=False)
-    words = ("audit", tmp_path / "bare.csv", "--labels", tmp_path / "truth.csv", "--label", "outcome", "--json")
+    words = (
+        "audit",
+        tmp_path / "bare.csv",
+        "--label-file",
+        tmp_path / "truth.csv",
+        "--label-column",
+        "outcome",
+        "--json",
+    )
     found = json.loads(murmur(*words).out)["results"]["bare"]["metrics"]
     assert found == by_hand(shelf / "wine-forest.csv")

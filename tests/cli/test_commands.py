@@ -113,7 +113,7 @@ def test_tables_hold_the_predictions_in_order(murmur, moons_run, tmp_path):
 
 def test_npz_streams_members(murmur, moons_run, tmp_path, monkeypatch):
     monkeypatch.setattr("murmuration.ensemble.Ensemble.stream", lambda self, x, **way: map(self.predict, x.split(77)))
-    ended = murmur("predict", moons_run, "two-moons", "--out", tmp_path / "p.npz", "--members", "--json")
+    ended = murmur("predict", moons_run, "two-moons", "--out", tmp_path / "p.npz", "--per-member", "--json")
     found, pred = np.load(tmp_path / "p.npz"), predicted(moons_run)
     assert json.loads(ended.out)["rows"] == 500
     assert found["names"].tolist() == ["0", "1"]
@@ -163,7 +163,7 @@ def test_compare_survives_being_killed(murmur, tmp_path, monkeypatch):
         killed = murmur(*COMPARE, "--out", out)
     monkeypatch.undo()
     assert killed.code == 130
-    assert killed.err == "interrupted: the same command goes on where it stood\n"
+    assert killed.err == "interrupted: the same command continues from here\n"
     finished = (out / "single" / "members.safetensors").stat().st_mtime_ns
     ended = murmur(*COMPARE, "--out", out, "--json")
     assert (out / "single" / "members.safetensors").stat().st_mtime_ns == finished
@@ -218,7 +218,7 @@ def test_lists_are_complete():
 
 
 def test_options_have_the_values_of_a_plan():
-    assert options.PlanOptions().plan() == Plan()
+    assert options.TrainingOptions().plan() == Plan()
     assert options.TrustOptions().config() == mm.PostHocConfig()
 
 
@@ -258,7 +258,7 @@ def test_page_is_current():
 
 @pytest.mark.slow
 def test_broken_pipe_is_silent():
-    command = [sys.executable, "-m", "murmuration.cli", "list", "nets"]
+    command = [sys.executable, "-m", "murmuration", "list", "nets"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
@@ -296,7 +296,7 @@ def test_the_link_is_a_setting_of_a_run(murmur, tmp_path):
     assert murmur("evaluate", tmp_path / "run", "--json").code == 0
     for arguments, said in (
         (("two-moons", "--link", "softpuls"), "link 'softpuls'"),
-        (("x-sin-x", "--link", "softplus"), "link=softplus is for classification"),
+        (("x-sin-x", "--link", "softplus"), "--link softplus is for classification"),
     ):
         ended = murmur("train", *arguments, *SMALL, "--out", tmp_path / "no")
         assert (ended.code, said in ended.err) == (2, True)

@@ -135,7 +135,7 @@ def unfinished(run: Path, folder: Path) -> Path:
         (("RUN", "kernels", "--out", "k.png"), ("--out k.png has the suffix '.png'", ".html")),
         (("two-moons", "kernels", "--on", "digits"), ("--on digits is for a run: two-moons is data",)),
         (("two-moons", "kernels", "--recipe", "single"), ("1 member: there is nobody to compare it with",)),
-        (("two-moons", "kernels", "--members", "0"), ("members=0",)),
+        (("two-moons", "kernels", "--members", "0"), ("--members 0",)),
         (("two-moons", "kernels", "--recipe", "batch"), ("unknown recipe 'batch'",)),
         (("runs/none", "kernels"), ("runs/none is no run, for it holds no run.json, and as data: no file or folder",)),
         (("UNFINISHED", "kernels"), ("is not finished: continue it with murmur resume",)),

@@ -90,15 +90,15 @@ def test_a_killed_run_is_resumed_and_judged(photos: Path, run: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["train", "PHOTOS", "--scale", "5"], "scale=5: expected 2, 3 or 4"),
+        (["train", "PHOTOS", "--scale", "5"], "--scale 5: expected 2, 3 or 4"),
         (["train", "PHOTOS", "--net", "mlp"], "mlp does not make images: write subpixel or subpixel-plain"),
-        (["train", "PHOTOS", "--size", "6", "--noise-std", "-1"], "noise_std=-1: expected a positive number"),
+        (["train", "PHOTOS", "--size", "6", "--noise-std", "-1"], "--noise-std -1: expected a positive number"),
         (["train", "/nowhere"], "no folder '/nowhere'"),
         (["train", "PHOTOS", "--out", "RUN"], "already holds a run"),
         (["train", "PHOTOS"], "has 40x32 pixels: expected at least 40x40"),
         (["apply", "RUN", "PHOTOS/none.png", "--out", "OUT"], "no image 'PHOTOS/none.png'"),
         (["apply", "PHOTOS", "PHOTOS/p0.png", "--out", "OUT"], "no run at PHOTOS"),
-        (["apply", "RUN", "PHOTOS/p0.png", "--out", "OUT", "--draws", "0"], "draws=0"),
+        (["apply", "RUN", "PHOTOS/p0.png", "--out", "OUT", "--draws", "0"], "--draws 0"),
         (["enlarge"], "no such command 'enlarge'"),
     ],
 )

@@ -81,7 +81,7 @@ def test_predicted_numbers_come_with_intervals_and_decisions(murmur, sine_run, t
 
 
 def test_raw_is_what_members_say(murmur, moons_run, tmp_path):
-    words = ("--raw", "--members", "--out", tmp_path / "raw.npz")
+    words = ("--uncalibrated", "--per-member", "--out", tmp_path / "raw.npz")
     assert murmur("predict", moons_run, "two-moons", *words).code == 0
     pred = mm.load(moons_run).predict(mm.open_data("two-moons").test.x, calibrated=False)
     with np.load(tmp_path / "raw.npz") as found:
@@ -250,7 +250,7 @@ def test_damaged_posthoc_name_the_way_out(murmur, copied, sine_run, tmp_path, da
     for command in (("evaluate", copied), ("resume", copied), ("predict", copied, "two-moons", "--out", out)):
         assert_refused(murmur(*command), 1, ("posthoc.json", *words, way_out))
     assert tree(tmp_path) == before
-    assert murmur("predict", copied, "two-moons", "--raw", "--out", out).code == 0
+    assert murmur("predict", copied, "two-moons", "--uncalibrated", "--out", out).code == 0
     assert murmur("calibrate", copied).code == 0
     assert murmur("evaluate", copied).code == 0
 

@@ -59,11 +59,11 @@ def test_tables_are_no_pictures(murmur, tmp_path, monkeypatch):
 
 
 WISHES = [
-    ("two-moons", ("--coverage", "2"), ("coverage=2.0", "between 0 and 1")),
+    ("two-moons", ("--coverage", "2"), ("--coverage 2.0", "between 0 and 1")),
     ("two-moons", ("--coverage", "most"), ("--coverage most",)),
-    ("two-moons", ("--max-error-rate", "0"), ("max_error_rate=0.0", "between 0 and 1")),
-    ("two-moons", ("--error-cost", "0"), ("error_cost=0.0", "positive")),
-    ("two-moons", ("--abstain-cost", "-1"), ("abstain_cost=-1.0", "positive")),
+    ("two-moons", ("--max-error-rate", "0"), ("--max-error-rate 0.0", "between 0 and 1")),
+    ("two-moons", ("--error-cost", "0"), ("--error-cost 0.0", "positive")),
+    ("two-moons", ("--abstain-cost", "-1"), ("--abstain-cost -1.0", "positive")),
     ("two-moons", ("--calibrate", "vektor"), ("'vektor'", "did you mean 'vector'")),
     ("two-moons", ("--conformal", "quantile"), ("'quantile'", "Known: aps, lac, raps")),
     ("x-sin-x", ("--calibrate", "vector"), ("regression 'vector'", "Known: member_temperature, none, temperature")),

@@ -1,0 +1,172 @@
+"""Commands that help texts and pages show, a folder with all files they name, and a way to run them in little time."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import typer
+
+from murmuration.cli import app, main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "cli.md")]
+RUNS = {
+    "digits": ("digits", "--net", "mlp"),
+    "prices": ("prices.csv", "--target", "price"),
+    "photos": ("photos",),
+    "bayes": ("digits", "--net", "mlp", "--recipe", "bayes"),
+    "embedded": ("digits", "--net", "mlp", "--recipe", "batch-ensemble-independent"),
+}
+FAST = {  # options that make a command quick; they replace those of the command
+    "train": ("--members", "2", "--epochs", "1", "--engine", "loop", "--batch-size", "8"),
+    "compare": ("--members", "2", "--epochs", "1", "--engine", "loop"),
+    "prune": ("--finetune", "1"),
+    "explore": ("--inputs", "4"),
+    "reproduce": ("--epochs", "1", "--widths", "0.5", "--models", "1,2", "--arms", "independent", "--seeds", "0"),
+    "superres train": ("--members", "2", "--epochs", "1", "--patches", "24", "--size", "6"),
+}
+FAST_SHIFT = ("--severities", "1", "--shift-examples", "8")
+
+
+def program() -> Any:
+    return typer.main.get_command(app)
+
+
+def commands_below(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command, and every group of commands, with the words that call it."""
+    yield path, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands_below(each, f"{path} {name}".strip())
+
+
+def help_examples() -> list[str]:
+    """The examples of all help texts."""
+    texts = [re.sub(r"\[/?cyan\]", "", command.help or "") for _, command in commands_below(program())]
+    return list(dict.fromkeys(line for text in texts for line in text.splitlines() if line.startswith("murmur ")))
+
+
+def page_commands(page: Path) -> list[str]:
+    """The commands in the fenced blocks of a page, without comments; a line that ends in a backslash goes on."""
+    blocks = re.findall(r"^```[a-z]*\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [re.sub(r"\s+#.*", "", line.strip()) for line in lines if line.strip().startswith("murmur ")]
+
+
+def inline_commands(page: Path) -> list[str]:
+    """The commands in the running text of a page."""
+    return [" ".join(text.split()) for text in re.findall(r"`(murmur [^`]*)`", page.read_text())]
+
+
+def parse(text: str) -> None:
+    """Refuse a command line with unknown commands, unknown options or values of the wrong type."""
+    words, command, parent = shlex.split(text)[1:], program(), None
+    while getattr(command, "commands", None) and words:
+        parent = command.make_context("murmur", [], parent=parent, resilient_parsing=True)
+        command = command.commands[words.pop(0)]
+    command.make_context("murmur", words, parent=parent)
+
+
+def check_options(text: str) -> None:
+    """Refuse a command line, complete or not, whose command or options do not exist."""
+    words, command = shlex.split(text.replace("...", ""))[1:], program()
+    while words and getattr(command, "commands", None) and not words[0].isupper():
+        command = command.commands[words.pop(0)]
+    known = {name for parameter in command.params for name in parameter.opts} | {"--help", "--version"}
+    unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
+    assert not unknown, f"{text}: {unknown[0]} is no option"
+
+
+def quick(text: str, number: int) -> list[str]:
+    """The arguments of a command line with less to compute and with an --out of its own."""
+    words = shlex.split(text)[1:]
+    name = " ".join(words[:2]) if words[:1] == ["superres"] else words[0]
+    faster = [*FAST.get(name, ()), *(FAST_SHIFT if {"--corruptions", "--only"} & set(words) else ())]
+    if name == "prune" and "--finetune" not in words:
+        faster = []
+    if name == "superres train" and words[2:3] != ["my-photos"]:
+        words.insert(2, "my-photos")  # the photographs it would take are large
+    for option in faster[::2]:
+        while option in words:
+            del words[words.index(option) : words.index(option) + 2]
+    for option in ("--out", "--sheet"):
+        if option in words:
+            place = words.index(option) + 1
+            words[place] = f"out-{number}{Path(words[place]).suffix}"
+    found = [sorted(map(str, Path().glob(word))) if "*" in word else [word] for word in words]
+    return [word for each in found for word in each] + faster
+
+
+def make_workspace(folder: Path) -> None:
+    """Small files and runs under the names that the examples use; the folder is the working directory."""
+    rng = np.random.default_rng(0)
+    write_tables(folder, rng)
+    write_predictions(folder, rng)
+    write_images(folder, rng)
+    for name, words in RUNS.items():
+        assert main(["train", *words, *FAST["train"], "--out", f"runs/{name}", "--json"]) == 0
+    words = ["superres", "train", "my-photos", *FAST["superres train"], "--out", "runs/sr", "--json"]
+    assert main(words) == 0
+
+
+def write_tables(folder: Path, rng: np.random.Generator) -> None:
+    size, age = rng.uniform(20, 200, 80), rng.integers(0, 90, 80)
+    region = np.array(["north", "south"])[rng.integers(0, 2, 80)]
+    homes = pd.DataFrame({"size": size, "age": age, "region": region})
+    homes.to_csv(folder / "new.csv", index=False)
+    priced = homes.assign(price=3 * size - age + rng.normal(0, 5, 80))
+    for name in ("prices.csv", "newer.csv"):
+        priced.to_csv(folder / name, index=False)
+    priced.rename(columns={"price": "target"}).to_csv(folder / "energy.csv", index=False)
+    homes.assign(outcome=np.where(size > 100, "ill", "well")).to_csv(folder / "patients.csv", index=False)
+
+
+def write_predictions(folder: Path, rng: np.random.Generator) -> None:
+    prob = rng.uniform(0, 1, 120)
+    label = np.where(rng.uniform(0, 1, 120) < prob, "a", "b")
+    size = np.array(["small", "large"])[rng.integers(0, 2, 120)]
+    for name, noise in (("forest.csv", 0.0), ("boosting.csv", 0.1)):
+        p = np.clip(prob + rng.normal(0, noise, 120), 0.01, 0.99)
+        columns = {"prob_a": p, "prob_b": 1 - p, "label": label, "outcome": label, "size": size}
+        pd.DataFrame(columns).to_csv(folder / name, index=False)
+    probs = np.stack([np.stack([prob, 1 - prob], -1)] * 3)
+    np.savez(folder / "members.npz", probs=probs, y=(label == "b").astype(int))
+    np.savez(folder / "unlabelled.npz", probs=probs)
+    pd.DataFrame({"outcome": (label == "b").astype(int)}).to_csv(folder / "truth.csv", index=False)
+
+
+def write_images(folder: Path, rng: np.random.Generator) -> None:
+    from PIL import Image
+
+    def picture(path: Path, side: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (side, side, 3), dtype=np.uint8)).save(path)
+
+    for i in range(48):
+        for place in ("photos", "new-photos", "other-photos"):
+            picture(folder / place / "ab"[i % 2] / f"{i}.png", 12)
+    for i in range(6):
+        picture(folder / "my-photos" / f"{i}.png", 48)
+    for name in ("photo.png", "one.jpg", "two.jpg"):
+        picture(folder / name, 20)
+    write_binaries(folder, rng)
+
+
+def write_binaries(folder: Path, rng: np.random.Generator) -> None:
+    """Folders in the formats of CIFAR-10 and MNIST."""
+    for place, names in (("cifar-10-batches-bin", [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]),):
+        (folder / place).mkdir()
+        for name in names:
+            records = rng.integers(0, 256, (20, 3073), dtype=np.uint8)
+            records[:, 0] = np.arange(20) % 10
+            (folder / place / name).write_bytes(records.tobytes())
+    (folder / "mnist").mkdir()
+    for part in ("train", "t10k"):
+        images = bytes((0, 0, 8, 3)) + np.array([100, 28, 28], ">u4").tobytes()
+        images += rng.integers(0, 256, 100 * 28 * 28, dtype=np.uint8).tobytes()
+        labels = bytes((0, 0, 8, 1)) + np.array([100], ">u4").tobytes() + bytes(i % 10 for i in range(100))
+        (folder / "mnist" / f"{part}-images-idx3-ubyte").write_bytes(images)
+        (folder / "mnist" / f"{part}-labels-idx1-ubyte").write_bytes(labels)
