@@ -19,9 +19,13 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> Misuse:
     unknown recipe 'deep-ensmble': did you mean 'deep-ensemble'? Known: deep-ensemble, single
     """
     names = sorted(known)
-    near = get_close_matches(got, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    return Misuse(f"unknown {kind} '{got}': {hint}Known: {', '.join(names)}")
+    return Misuse(f"unknown {kind} '{got}': {did_you_mean(got, names)}Known: {', '.join(names)}")
+
+
+def did_you_mean(got: str, known: Iterable[str]) -> str:
+    """The question whether the nearest known name was meant, with a space after it; empty if none is near."""
+    near = get_close_matches(got, list(known), n=1, cutoff=0.5)
+    return f"did you mean '{near[0]}'? " if near else ""
 
 
 def listed(names: Iterable[str], most: int = 20) -> str:

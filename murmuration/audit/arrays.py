@@ -42,16 +42,16 @@ def archive_outputs(archive: Archive, targets: Targets, taken: tuple[str, ...], 
                 refuse_both(names, name, task)
                 return with_classes(kind(class_block(archive, name, targets), class_names(archive)))
     if task != "classification":
-        return number_outputs(archive, names, targets)
+        return regression_outputs(archive, names, targets)
     raise Misuse(f"no probabilities for task 'classification': expected probs or logits; found {listed(names)}")
 
 
 def refuse_both(names: tuple[str, ...], name: str, task: str | None) -> None:
     """Refuse an archive with predictions of both tasks, unless the task is given."""
-    numbers = [*names_among(SAMPLES, names)]
-    numbers += [mean for mean in names_among(("member_mean", *MEANS), names) if noise_names(mean, names)]
-    if numbers and task is None:
-        raise Misuse(f"arrays {name} and {numbers[0]}: expected one of both; say which, task=TASK")
+    other = [*names_among(SAMPLES, names)]
+    other += [mean for mean in names_among(("member_mean", *MEANS), names) if noise_names(mean, names)]
+    if other and task is None:
+        raise Misuse(f"arrays {name} and {other[0]}: expected one of both; say which, task=TASK")
 
 
 def with_classes(outputs: Outputs) -> Outputs:
@@ -82,7 +82,7 @@ def class_names(archive: Archive) -> tuple[str, ...] | None:
     return None
 
 
-def number_outputs(archive: Archive, names: tuple[str, ...], targets: Targets) -> Outputs:
+def regression_outputs(archive: Archive, names: tuple[str, ...], targets: Targets) -> Outputs:
     """The predictions of a regression: the first mean with its standard deviation or variance, or samples."""
     means = names_among(("member_mean", *MEANS), names)
     for mean in means:

@@ -84,12 +84,13 @@ def sheet_outputs(sheet: Sheet, targets: Targets, taken: tuple[str, ...], task: 
     names = tuple(name for name in sheet.names if name not in taken)
     members = members_among(names)
     found = None if task == "regression" else class_outputs(sheet, members, targets)
-    numbers = None if task == "classification" else number_outputs(sheet, members, strict=found is None)
-    if found and numbers and task is None:
+    other = None if task == "classification" else regression_outputs(sheet, members, strict=found is None)
+    if found and other and task is None:
         raise Misuse("columns of class probabilities and also a mean with its std: say which, task=TASK")
-    if not (found or numbers):
+    outputs = found or other
+    if outputs is None:
         raise no_predictions(names, task)
-    return found or numbers  # type: ignore[return-value]
+    return outputs
 
 
 def no_predictions(names: Sequence[str], task: str | None) -> Misuse:
@@ -174,7 +175,7 @@ def named_like_labels(sheet: Sheet, names: tuple[str, ...], targets: Targets) ->
     return found if levels == named or abs(total - 1) <= SUM_TOLERANCE else ()
 
 
-def number_outputs(sheet: Sheet, members: Members, *, strict: bool) -> Outputs | None:
+def regression_outputs(sheet: Sheet, members: Members, *, strict: bool) -> Outputs | None:
     """Means with standard deviations or variances, if the table has any; `strict` refuses a mean without one."""
     names = tuple(next(iter(members.values())))
     means = names_among(MEANS, names)[:1] or prefixed(names, ("mean_",))

@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import numpy as np
 
 from murmuration.data.targets import as_text, is_number, label_names, refuse_missing
-from murmuration.errors import Misuse, listed
+from murmuration.errors import Misuse, did_you_mean, listed
 
 LABELS = ("label", "labels", "y", "y_true", "target", "targets", "class")
 GROUPS = ("group", "groups")  # taken as groups without being asked for
 MOST_GROUPS = 1000  # more is an identifier or a quantity
-TRUTH_VALUES = {"False": "0", "True": "1"}
+BOOLEAN_LABELS = {"False": "0", "True": "1"}
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,9 @@ def find(source: NamedValues, name: str, what: str) -> str:
     """The name, if the source has it; the refusal suggests the nearest one."""
     if name in source.names:
         return name
-    raise Misuse(f"no {source.noun} '{name}' for the {what}: {nearest(name, source.names)}found {listed(source.names)}")
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """The question "did you mean ...?" with the nearest known name, or nothing."""
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean '{near[0]}'? " if near else ""
+    raise Misuse(
+        f"no {source.noun} '{name}' for the {what}: {did_you_mean(name, source.names)}found {listed(source.names)}"
+    )
 
 
 def read_targets(source: NamedValues, label: str | None, targets: tuple[str, ...], *, alone: bool) -> Targets:
@@ -127,7 +122,7 @@ def checked_labels(targets: Targets, classes: tuple[str, ...], *, named: bool) -
     index = {name: i for i, name in enumerate(classes)}
     if not set(levels) <= set(index):
         numbered = {str(i): i for i in range(len(classes))}
-        plain = [TRUTH_VALUES.get(level, level) for level in levels]
+        plain = [BOOLEAN_LABELS.get(level, level) for level in levels]
         if not set(plain) <= set(numbered):
             raise unknown_label(targets, levels, places, classes, named=named)
         levels, index = plain, numbered
@@ -143,7 +138,7 @@ def unknown_label(
     level = levels[places[row]]
     what = f"label '{level}' (row {row + 1}) of {targets.name}"
     if named:
-        return Misuse(f"{what} is not among the classes: {nearest(level, classes)}Known: {listed(classes)}")
+        return Misuse(f"{what} is not among the classes: {did_you_mean(level, classes)}Known: {listed(classes)}")
     hint = "or an array names that names the classes in their order"
     return Misuse(f"{what}: expected 0 to {len(classes) - 1} for {len(classes)} classes, {hint}")
 

@@ -1,6 +1,5 @@
 """Tables: `.csv` and `.parquet` files and pandas tables, with the target named by its column."""
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 from murmuration.data.columns import is_numeric, to_numbers, to_texts
 from murmuration.data.raw import LoadOptions, RawData, RawPart
 from murmuration.data.targets import is_number
-from murmuration.errors import Failure, Misuse, listed
+from murmuration.errors import Failure, Misuse, did_you_mean, listed
 
 SEPARATORS = (",", ";", "\t")
 
@@ -92,8 +91,7 @@ def target_columns(table: Any, target: str | tuple[str, ...] | None, place: str)
         target = (target,) if whole else tuple(name.strip() for name in target.split(","))
     for name in target:
         if name not in table.columns:
-            near = get_close_matches(name, list(table.columns), n=1, cutoff=0.5)
-            hint = f"did you mean '{near[0]}'? " if near else ""
+            hint = did_you_mean(name, table.columns)
             raise Misuse(f"no column '{name}' in {place}: {hint}Columns: {listed(table.columns)}")
     return tuple(dict.fromkeys(target))
 
