@@ -22,7 +22,7 @@ from murmuration.posthoc.serialization import to_json
 from murmuration.predictive import TASKS, Predictive
 from murmuration.recipe import Recipe
 from murmuration.runs import POSTHOC, create_run, save_members
-from murmuration.weights import KernelTrace, NetworkWeights, NotDirect
+from murmuration.weights import KernelTrace, NetworkWeights, UnsupportedOp
 from murmuration.weights.family import OUT, effective_kernel
 
 FEW = 16  # inputs: up to so many, weight draws are stacked in any network
@@ -143,7 +143,7 @@ class Ensemble:
         mapped = (engine("stacked"),) if len(x) <= FEW else ()
         candidates = () if draws == 1 else (*direct, *mapped)
         for candidate in candidates:
-            with suppress(NotDirect, RuntimeError), assemble(candidate, group.module) as team:
+            with suppress(UnsupportedOp, RuntimeError), assemble(candidate, group.module) as team:
                 return member_outputs(team, self.family, group.population, x, draws)
         with assemble(self.engine if draws == 1 else engine("threads"), group.module) as team:
             return member_outputs(team, self.family, group.population, x, draws)

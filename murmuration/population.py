@@ -1,8 +1,9 @@
-"""The members of an ensemble, as named tensors in one storage.
+"""The members of an ensemble as named tensors.
 
-A parameter is *own* (each member has a copy, on a leading axis of length M) or *shared* (one copy that all use); which
-is which is the whole answer to the question what members share. Buffers, such as batch-norm statistics, are own. A
-member is a view into this storage, never a copy.
+A parameter is *own* (each member has a copy, on a leading axis of length M) or *shared* (one copy for all members).
+Buffers, such as batch-norm statistics, are own. A member is a view into these tensors, never a copy.
+
+A name with a colon is an auxiliary tensor of the parameter before the colon: `K:in`, `K:std_param`, `K:kept`.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from murmuration.errors import Failure, Misuse
 
 Named = dict[str, Tensor]
 KINDS = ("own", "shared", "buffers")
-KEPT = ":kept"  # companion among the buffers: False (M, ...) where a parameter is pruned, which is then zero for ever
+KEPT = ":kept"  # auxiliary buffer, bool (M, ...): False where the parameter is pruned, and stays zero
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,12 @@ class Population:
     buffers: Named  # (M, ...) each
 
     def group(self, members: slice) -> "Population":
-        """Views of some members: what happens to the group's tensors happens to the population's."""
+        """Some members as views: in-place changes of the group change the population."""
         own, buffers = rows_of(self.own, members), rows_of(self.buffers, members)
         return Population(len(range(*members.indices(self.members))), own, self.shared, buffers)
 
     def take(self, members: Tensor) -> "Population":
-        """Copies of the members at these indices."""
+        """The members at these indices; own tensors and buffers are copied, shared tensors are not."""
         own = {name: tensor[members] for name, tensor in self.own.items()}
         buffers = {name: tensor[members] for name, tensor in self.buffers.items()}
         return Population(len(members), own, self.shared, buffers)
@@ -42,7 +43,7 @@ class Population:
         return self.map(Tensor.clone)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Population":
-        """A population with every tensor changed by one function that keeps the member axis."""
+        """The population with every tensor replaced by `change(tensor)`, which must keep the member axis."""
         own, shared, buffers = (
             {name: change(tensor) for name, tensor in named.items()} for named in (self.own, self.shared, self.buffers)
         )
@@ -66,7 +67,7 @@ class Population:
         return Population(sum(p.members for p in populations), own, {}, buffers)
 
     def copy_members(self, source: "Population", members: Tensor) -> None:
-        """Overwrite the own tensors of the members at these indices by the source's."""
+        """Overwrite the own tensors and buffers of the members at these indices by the source's."""
         for mine, theirs in ((self.own, source.own), (self.buffers, source.buffers)):
             for name, tensor in mine.items():
                 tensor[members] = theirs[name][members]
@@ -77,28 +78,28 @@ class Population:
             tensor.copy_(source.shared[name])
 
     def parameters_per_member(self) -> int:
-        """How many numbers one member uses, shared ones included."""
+        """The number of parameter entries that one member uses, shared ones included."""
         own = sum(tensor.numel() for tensor in self.own.values()) // max(self.members, 1)
         return own + sum(tensor.numel() for tensor in self.shared.values())
 
     def parameters_stored(self) -> int:
-        """How many numbers all members need together."""
+        """The number of parameter entries of all members together."""
         return sum(tensor.numel() for named in (self.own, self.shared) for tensor in named.values())
 
     def to_tensors(self) -> Named:
-        """One flat dict `own/weight`, `shared/…`, `buffers/…`: what a safetensors file holds."""
+        """One flat dict with keys `own/NAME`, `shared/NAME`, `buffers/NAME`, as stored in a safetensors file."""
         return {f"{kind}/{name}": tensor for kind in KINDS for name, tensor in getattr(self, kind).items()}
 
 
 def rows_of(named: Named, members: slice | int) -> Named:
-    """Views of some members' tensors (M, ...); of all members' none is made."""
+    """Views of some members' tensors (M, ...); the dict itself if these are all members."""
     if named and members == slice(0, next(iter(named.values())).shape[0]):
         return named
     return {name: tensor[members] for name, tensor in named.items()}
 
 
 def is_auxiliary(name: str) -> bool:
-    """Whether a tensor is not a network's own, but stands beside one that is: a factor, a spread.
+    """Whether a tensor is an auxiliary one, such as a factor or a standard deviation, and not the network's own.
 
     >>> is_auxiliary("head.weight:in"), is_auxiliary("head.weight")
     (True, False)
@@ -106,21 +107,21 @@ def is_auxiliary(name: str) -> bool:
     return ":" in name
 
 
-def kept_of(name: str, buffers: Named, own: bool) -> Tensor | None:
-    """Which entries of a parameter are not pruned, (m, ...) or for a shared one (...); None where all are kept."""
+def kept_mask(name: str, buffers: Named, own: bool) -> Tensor | None:
+    """The mask of entries that are not pruned, (m, ...) or for a shared parameter (...); None if all are kept."""
     mask = buffers.get(name + KEPT)
-    return mask if mask is None or own else mask[0]  # what members share is pruned for all
+    return mask if mask is None or own else mask[0]  # a shared parameter is pruned for all members
 
 
-def keep_zeros(parameters: Named, buffers: Named, members: slice | int) -> None:
-    """Make pruned entries of these members' parameters zero again, whatever has moved them; 0 for shared ones."""
+def zero_pruned(parameters: Named, buffers: Named, members: slice | int) -> None:
+    """Set pruned entries of these members' parameters to zero, in place; `members` is 0 for shared parameters."""
     for name, mask in buffers.items():
         if name.endswith(KEPT) and name.removesuffix(KEPT) in parameters:
             parameters[name.removesuffix(KEPT)].masked_fill_(~mask[members], 0)
 
 
 def population_from_tensors(tensors: Mapping[str, Tensor], members: int | None = None) -> Population:
-    """The population whose `to_tensors` this is; `members` is its number if it is known otherwise."""
+    """The inverse of `Population.to_tensors`; `members` is needed where all tensors are shared and M is not 1."""
     found: dict[str, Named] = {kind: {} for kind in KINDS}
     for key, tensor in tensors.items():
         kind, _, name = key.partition("/")
@@ -130,14 +131,14 @@ def population_from_tensors(tensors: Mapping[str, Tensor], members: int | None =
     if not counts:
         counts = {members or 1}  # nothing but shared tensors
     if len(counts) != 1:
-        raise Failure(f"stored members disagree on their number: {sorted(counts)}; the file is damaged")
+        raise Failure(f"stored tensors have different numbers of members: {sorted(counts)}; the file is damaged")
     return Population(counts.pop(), **found)
 
 
 def populate(
     build: Callable[[int], nn.Module], members: int, shared: Callable[[str], bool] | None = None
 ) -> Population:
-    """M members, the i-th with the initial values of `build(i)`; `shared` parameters come from the first."""
+    """M members, the i-th with the initial values of `build(i)`; shared parameters are those of `build(0)`."""
     if members < 1:
         raise Misuse(f"members={members}: an ensemble needs at least 1")
     is_shared = shared or (lambda name: False)
@@ -145,26 +146,26 @@ def populate(
     for index in range(members):
         module = build(index)
         if population is None:
-            population = _room_for(module, members, is_shared)
-        _seat(module, population, index)
+            population = _allocate(module, members, is_shared)
+        _copy_member(module, population, index)
     assert population is not None
     return population
 
 
-def _room_for(module: nn.Module, members: int, is_shared: Callable[[str], bool]) -> Population:
-    def room(tensor: Tensor) -> Tensor:
+def _allocate(module: nn.Module, members: int, is_shared: Callable[[str], bool]) -> Population:
+    def empty(tensor: Tensor) -> Tensor:
         return tensor.detach().new_empty((members, *tensor.shape))
 
     parameters = dict(module.named_parameters())
     return Population(
         members,
-        own={name: room(tensor) for name, tensor in parameters.items() if not is_shared(name)},
+        own={name: empty(tensor) for name, tensor in parameters.items() if not is_shared(name)},
         shared={name: tensor.detach().clone() for name, tensor in parameters.items() if is_shared(name)},
-        buffers={name: room(tensor) for name, tensor in module.named_buffers()},
+        buffers={name: empty(tensor) for name, tensor in module.named_buffers()},
     )
 
 
-def _seat(module: nn.Module, population: Population, index: int) -> None:
+def _copy_member(module: nn.Module, population: Population, index: int) -> None:
     for mine, theirs in (
         (population.own, module.named_parameters()),
         (population.buffers, module.named_buffers()),

@@ -25,7 +25,7 @@ ORDER: dict[Stream, int] = {
     "langevin": 6,
     "draws": 7,
 }
-EVERYONE = -1  # in place of a member: all members draw the same
+ALL_MEMBERS = -1  # in place of a member: all members draw the same
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one
 
 

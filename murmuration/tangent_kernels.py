@@ -39,11 +39,10 @@ from torch.utils._pytree import tree_leaves
 from murmuration.errors import Misuse, unknown
 from murmuration.population import KEPT, Named, Population
 from murmuration.weights import ForwardSpec, NetworkWeights, Structure
-from murmuration.weights.acting import Acting, acting_on
 from murmuration.weights.dropout_masks import is_dropout
 from murmuration.weights.family import INTO, OUT
-from murmuration.weights.kernel_trace import LINEARS, bias_of, widened
-from murmuration.weights.operators import Intercept, is_getter
+from murmuration.weights.kernel_trace import LINEARS, bias_of, repeat_channels
+from murmuration.weights.operators import ForwardTensors, Intercept, bind, is_getter
 
 MEAN, EACH = "mean", "each"
 BUDGET = 1 << 22  # entries of temporary tensors
@@ -284,7 +283,7 @@ def jacobians(request: KernelRequest, tensors: Named, names: list[str], units: l
 
     def one(some: Named, example: Tensor, unit: int) -> Tensor:
         whole = {**tensors, **some}
-        with Intercept(acting_on(whole, request.spec), noise=()):
+        with Intercept(bind(whole, request.spec), noise=()):
             return flat_outputs(request.structure(whole, example.unsqueeze(0)))[0, unit]
 
     by = {name: tensors[name] for name in names}
@@ -360,7 +359,7 @@ def trace(
     structure: Structure, tensors: Mapping[str, Tensor], spec: ForwardSpec, x: Tensor, parameters: frozenset[str]
 ) -> ForwardTrace:
     """The forward pass of a member over x (n, ...), recorded for derivatives by these parameters."""
-    with torch.enable_grad(), KernelRecorder(acting_on(tensors, spec), tensors, len(x), parameters) as recording:
+    with torch.enable_grad(), KernelRecorder(bind(tensors, spec), tensors, len(x), parameters) as recording:
         outputs = structure(tensors, x)
     return ForwardTrace(flat_outputs(outputs), recording.uses, recording.copies)
 
@@ -382,7 +381,7 @@ def traceable_parameters(
     usages = []
     for count in (2, 3):
         few = x[:1].expand(count, *x.shape[1:])
-        with torch.no_grad(), KernelRecorder(acting_on(tensors, spec), tensors, count, frozenset()) as recording:
+        with torch.no_grad(), KernelRecorder(bind(tensors, spec), tensors, count, frozenset()) as recording:
             structure(tensors, few)
         unsupported |= recording.unsupported
         usages.append(recording.usages)
@@ -398,9 +397,9 @@ class KernelRecorder(Intercept):
     """One member: records the inputs of kernels, and gives every example its own copy of other requested parameters."""
 
     def __init__(
-        self, acting: Acting, tensors: Mapping[str, Tensor], examples: int, parameters: frozenset[str]
+        self, bound: ForwardTensors, tensors: Mapping[str, Tensor], examples: int, parameters: frozenset[str]
     ) -> None:
-        super().__init__(acting, noise=())
+        super().__init__(bound, noise=())
         self.names = {id(tensor): name for name, tensor in tensors.items()}
         self.examples, self.parameters = examples, parameters
         self.uses: dict[str, list[KernelUse]] = {}
@@ -420,14 +419,14 @@ class KernelRecorder(Intercept):
         """`op(x * in, K) * out + bias`, or with the bias inside, as in `Intercept.linear`, with the use recorded."""
         x, weight, *after = args
         bias, rest = kwargs.pop("bias", after[0] if after else None), after[1:]
-        into, out = self.acting.companions(weight)[:2] if id(weight) in self.acting.named else (None, None)
+        into, out = self.bound.scales(weight)[:2] if id(weight) in self.bound.kernels else (None, None)
         behind, name = LINEARS[func][0], self.names.get(id(weight))
         self.record_usage(x, (weight, bias, into, out), axes=behind + 2 if behind else None)
         x = x if into is None else x * self.per_example(into, x, behind)
         made = func(x, weight, None, *rest, **kwargs)
         if name in self.parameters:
             made = self.record_use(name, x, made, window_of(func, weight, rest, kwargs) if behind else None)
-        inside = self.acting.spec.bias_inside and out is not None
+        inside = self.bound.spec.bias_inside and out is not None
         if bias is not None and inside:
             made = made + self.per_example(bias, made, behind)
         made = made if out is None else made * self.per_example(out, made, behind)
@@ -458,10 +457,10 @@ class KernelRecorder(Intercept):
         """Values broadcast to a tensor with `behind` axes after the channel, with one copy per example if requested."""
         name = self.names.get(id(values))
         if name not in self.parameters:
-            return self.spread(values if behind else widened(values, beside.shape[-1]), behind)
+            return self.broadcast(values if behind else repeat_channels(values, beside.shape[-1]), behind)
         if name not in self.copies:
             self.copies[name] = values.detach().expand(self.examples, *values.shape).requires_grad_()
-        copies = self.copies[name] if behind else widened(self.copies[name], beside.shape[-1])
+        copies = self.copies[name] if behind else repeat_channels(self.copies[name], beside.shape[-1])
         between = beside.dim() - copies.dim() - behind
         return copies.reshape(self.examples, *(1,) * between, *copies.shape[1:], *(1,) * behind)
 
@@ -476,8 +475,8 @@ class KernelRecorder(Intercept):
         for value in tree_leaves((args, kwargs)):
             if id(value) in self.names:
                 self.unsupported.add(self.names[id(value)])
-            if id(value) in self.acting.named:
-                kernel = self.acting.named[id(value)]
+            if id(value) in self.bound.kernels:
+                kernel = self.bound.kernels[id(value)]
                 self.unsupported |= {kernel, kernel + INTO, kernel + OUT, bias_of(kernel)}
 
 

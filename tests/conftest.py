@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from murmuration.data import Data, open_data
-from murmuration.engines import choosing
+from murmuration.engines import choice
 
 collect_ignore_glob = ["*conftest.py"]  # no doctests there, and only one module can be called conftest
 
@@ -24,7 +24,7 @@ def _one_core():
 def _same_engine_on_every_machine() -> Iterator[None]:
     """`engine="auto"` measures all candidates as equally fast and takes the first: tests do not depend on the clock."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choosing, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
+        patch.setattr(choice, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
         yield
 
 

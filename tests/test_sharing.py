@@ -141,7 +141,7 @@ def test_nothing_of_their_own_is_refused(little: Data):
         make_recipe(Recipe("made"), sharing="all")
     with pytest.raises(Misuse, match=r"sharing names leaves members nothing of their own"):
         mm.fit("mlp", little, recipe=make_recipe("deep-ensemble", sharing="names:shared=*"), plan=PLAN)
-    with pytest.raises(Misuse, match="has no features to show"):
+    with pytest.raises(Misuse, match="has no parts body and head"):
         mm.fit(
             lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
             little,

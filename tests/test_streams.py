@@ -3,11 +3,20 @@ import math
 import pytest
 import torch
 
-from murmuration.streams import EVERYONE, ORDER, Noise, generator, global_stream, many_normals, quantiles, stream_seed
+from murmuration.streams import (
+    ALL_MEMBERS,
+    ORDER,
+    Noise,
+    generator,
+    global_stream,
+    many_normals,
+    quantiles,
+    stream_seed,
+)
 
 
 def test_every_address_has_its_own_seed():
-    addresses = [(s, stream, m, t) for s in (0, 1) for stream in ORDER for m in (EVERYONE, 0, 1) for t in (0, 1)]
+    addresses = [(s, stream, m, t) for s in (0, 1) for stream in ORDER for m in (ALL_MEMBERS, 0, 1) for t in (0, 1)]
     assert len({stream_seed(*address) for address in addresses}) == len(addresses)
 
 

@@ -1,6 +1,6 @@
-"""Where members run, and how the fastest way is found."""
+"""Where members run, and which engine is fastest."""
 
-from murmuration.engines.choosing import Choice, choose
+from murmuration.engines.choice import Choice, choose
 from murmuration.engines.outputs import member_outputs
 from murmuration.engines.team import Engine, Team, assemble, engine
 

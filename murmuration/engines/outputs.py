@@ -1,4 +1,4 @@
-"""What every member answers: forward passes without learning."""
+"""Predictions of all members: forward passes without gradients."""
 
 import torch
 from torch import Tensor
@@ -8,13 +8,13 @@ from murmuration.population import Population
 from murmuration.streams import Noise
 from murmuration.weights import NetworkWeights, run_members
 
-CHUNK = 512  # inputs a member sees at once: bounds memory, keeps operators large
+CHUNK = 512  # inputs per forward pass: bounds memory, keeps operators large
 
 
 def member_outputs(team: Team, weights: NetworkWeights, population: Population, x: Tensor, draws: int = 1) -> Tensor:
-    """Outputs (M draws, N, K) on inputs (N, ...), with the network in evaluation mode; a member's draws are neighbours.
+    """Outputs (M draws, N, K) on inputs (N, ...), in evaluation mode; the draws of a member are adjacent.
 
-    Noise, where weights have any, belongs to the draw alone: the same inputs get the same answer.
+    The noise of random weights depends on the index of the draw alone, so the same inputs get the same outputs.
     """
     noise = [Noise(0, draw) for draw in range(population.members * draws)]
     if draws > 1:
@@ -22,7 +22,7 @@ def member_outputs(team: Team, weights: NetworkWeights, population: Population, 
 
     @torch.no_grad()
     def run(group: slice) -> Tensor:
-        mine, some = noise[group], drawn(population, group, draws)
+        mine, some = noise[group], members_of_draws(population, group, draws)
         tensors = weights.realise(some.own, some.shared, mine, buffers=some.buffers).with_buffers(some.buffers)
         device = next(iter({**tensors.own, **tensors.shared}.values())).device
         structure, direct = team.structure(training=False), team.engine.direct
@@ -32,8 +32,8 @@ def member_outputs(team: Team, weights: NetworkWeights, population: Population, 
     return torch.cat(team.map(run, team.engine.groups(len(noise))))
 
 
-def drawn(population: Population, group: slice, draws: int) -> Population:
-    """The members behind some of all draws; views where nobody is needed twice."""
+def members_of_draws(population: Population, group: slice, draws: int) -> Population:
+    """The member of each of the draws in `group`; views where every member occurs once."""
     if draws == 1:
         return population.group(group)
     first, last = group.start // draws, (group.stop - 1) // draws

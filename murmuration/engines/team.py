@@ -1,7 +1,7 @@
-"""Where members run: a team of workers, each with groups of members.
+"""The engines, and a team of worker threads that runs groups of members.
 
-An engine answers two questions: how many members run as one group (one alone, or many stacked), and how many workers
-run groups side by side (none: the caller itself, with all cores inside each operator; otherwise one core a worker).
+An engine is two numbers: how many members form a group (one, or many stacked in one batched computation), and how many
+workers run groups in parallel (none: the calling thread, with all cores inside each operator; else one core each).
 """
 
 import itertools
@@ -30,18 +30,19 @@ class Engine:
     """
 
     name: str
-    workers: int = 0  # 0: the caller's own thread
-    stacked: bool = False  # several members a group, in one batched computation
-    direct: bool = False  # stacked without vmap: every operator is known to take a member axis
+    workers: int = 0  # 0: the calling thread
+    stacked: bool = False  # several members per group, in one batched computation
+    direct: bool = False  # stacked without vmap, for networks whose operators accept a member axis
 
     def groups(self, members: int) -> list[slice]:
+        """The members of each group."""
         count = min(max(self.workers, 1), members) if self.stacked else members
         edges = [-(-members * i // count) for i in range(count + 1)]
         return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
 def engine(name: str, direct: bool = False) -> Engine:
-    """One of the four local engines by name."""
+    """The engine of this name: loop, stacked, threads or threads-stacked."""
     workers = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     return {
         "loop": Engine("loop"),
@@ -52,7 +53,7 @@ def engine(name: str, direct: bool = False) -> Engine:
 
 
 class Team:
-    """Workers at hand: `map` runs work for every group, and each thread has a structure of its own."""
+    """A pool of workers for one network; every thread has its own copy of the network's structure."""
 
     def __init__(self, engine: Engine, module: nn.Module, pool: ThreadPoolExecutor | None) -> None:
         self.engine = engine
@@ -61,21 +62,21 @@ class Team:
         self._local = threading.local()
 
     def structure(self, training: bool) -> Structure:
-        """This thread's copy of the network's structure, in the wanted mode."""
+        """This thread's copy of the network's structure, in training or evaluation mode."""
         if not hasattr(self._local, "structure"):
             self._local.structure = Structure(self._original)
         structure: Structure = self._local.structure
         return structure.train(training)
 
     def map(self, work: Callable[..., Item], *arguments: Sequence[Any]) -> list[Item]:
-        """`work` applied to corresponding arguments, results in order; side by side where there are workers."""
+        """`work` applied to corresponding arguments, in parallel if there are workers; results in order."""
         run = map if self._pool is None else self._pool.map
         return list(run(work, *arguments))
 
 
 @contextmanager
 def assemble(engine: Engine, module: nn.Module) -> Iterator[Team]:
-    """A team for the time of a `with` block."""
+    """A team whose workers live as long as the `with` block."""
     if not engine.workers:
         yield Team(engine, module, None)
         return

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.predictive import Predictive, checked_labels
-from murmuration.streams import EVERYONE, stream_seed
+from murmuration.streams import ALL_MEMBERS, stream_seed
 
 PENALTY = 0.01  # of raps, for each rank beyond the start: the value Angelopoulos et al. 2021 fix for ImageNet
 START = 5  # the last rank that raps does not penalise, or the last but one where there are few classes
@@ -191,7 +191,7 @@ def uniforms(seed: int, moment: int, first: int, count: int) -> np.ndarray:
 
     A counter-based generator (Philox) jumps to any index; it makes four numbers at a time.
     """
-    words = np.random.Philox(stream_seed(seed, "noise", EVERYONE, moment)).advance(first // 4)
+    words = np.random.Philox(stream_seed(seed, "noise", ALL_MEMBERS, moment)).advance(first // 4)
     return np.random.Generator(words).random(first % 4 + count)[first % 4 :]
 
 

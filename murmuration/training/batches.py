@@ -8,7 +8,7 @@ from torch import Tensor
 from murmuration.data import Split, augment
 from murmuration.dynamics import TrainTime, learning_rate_factor
 from murmuration.recipe import Plan
-from murmuration.streams import EVERYONE, generator
+from murmuration.streams import ALL_MEMBERS, generator
 from murmuration.training.step import Batch
 
 
@@ -28,8 +28,8 @@ def epoch_batches(split: Split, plan: Plan, epoch: int, schedule: str | None = N
     """The batches of one epoch by index: each member's own, the same for all, or one that is split among members."""
     order, schedule = plan.batch_order or "own", schedule or plan.schedule or "cosine"
     everybody = [plan.first_member + i for i in range(plan.members)]
-    members = [EVERYONE] if order == "same" else everybody
-    ordering = everybody if order == "own" else [EVERYONE]
+    members = [ALL_MEMBERS] if order == "same" else everybody
+    ordering = everybody if order == "own" else [ALL_MEMBERS]
     streams = [generator(plan.seed, "batches", member, epoch) for member in ordering]
     orders = torch.stack([torch.randperm(len(split), generator=stream) for stream in streams])
     size = min(plan.batch_size, len(split))

@@ -27,9 +27,9 @@ from murmuration.dynamics import Dynamics, Optimizer, OptState, StepTime, TorchO
 from murmuration.dynamics.optimizer import Memory, shrink
 from murmuration.engines import Team
 from murmuration.likelihoods import Likelihood, link_of
-from murmuration.population import Named, Population, keep_zeros, rows_of
+from murmuration.population import Named, Population, rows_of, zero_pruned
 from murmuration.sharing import is_factor
-from murmuration.streams import EVERYONE, Noise, global_stream, many_normals, normals
+from murmuration.streams import ALL_MEMBERS, Noise, global_stream, many_normals, normals
 from murmuration.weights import ELBO, NetworkWeights, Realised, Structure, run_members
 from murmuration.weights.gaussian import STD_PARAM
 
@@ -403,7 +403,7 @@ def move(config: StepConfig, state: State, here: Local, gradients: list[Tensor],
         opt_state = {kind: rows_of(named, row) for kind, named in state.opt_state.items()}
         streams = range(row.start, row.stop) if isinstance(row, slice) else (row,)
         update(config, tensors, mine, opt_state, batch, state, streams, stacked=isinstance(row, slice))
-        keep_zeros(tensors, state.population.buffers, row)
+        zero_pruned(tensors, state.population.buffers, row)
 
 
 def share(config: StepConfig, state: State, gradients: list[list[Tensor]], batch: Batch) -> None:
@@ -418,8 +418,8 @@ def share(config: StepConfig, state: State, gradients: list[list[Tensor]], batch
     if config.clip_norm is not None and float(norm) > config.clip_norm:
         total = [gradient * (config.clip_norm / float(norm)) for gradient in total]
     shared = state.population.shared
-    update(config, shared, total, state.shared_opt_state, batch, state, (EVERYONE,), stacked=False)
-    keep_zeros(shared, state.population.buffers, 0)
+    update(config, shared, total, state.shared_opt_state, batch, state, (ALL_MEMBERS,), stacked=False)
+    zero_pruned(shared, state.population.buffers, 0)
 
 
 def clip(gradients: list[Tensor], largest: float) -> list[Tensor]:
@@ -442,7 +442,7 @@ def update(
     *,
     stacked: bool,
 ) -> None:
-    """Move tensors in place: stacks (m, ...) of several members, one member's (...), or shared ones (EVERYONE)."""
+    """Move tensors in place: stacks (m, ...) of several members, one member's (...), or shared ones (ALL_MEMBERS)."""
     slopes = dict(zip(tensors, gradients, strict=True))
     if isinstance(config.optimizer, TorchOptimizer):
         lrs = {name: batch.lr * multiplier for names, _, multiplier in param_groups(config, tensors) for name in names}
@@ -451,7 +451,7 @@ def update(
 
     def draw(likes: Sequence[Tensor]) -> list[Tensor]:
         first = config.first_member
-        noise = [Noise(config.seed, m if m == EVERYONE else first + m, state.step, "langevin") for m in members]
+        noise = [Noise(config.seed, m if m == ALL_MEMBERS else first + m, state.step, "langevin") for m in members]
         found = many_normals(noise, likes if stacked else [like.unsqueeze(0) for like in likes])
         return found if stacked else [each.squeeze(0) for each in found]
 

@@ -9,7 +9,7 @@ from murmuration.weights.kernel_trace import Kernel, KernelTrace, trace_kernels
 from murmuration.weights.masks import Masks
 from murmuration.weights.operators import run_members
 from murmuration.weights.priors import Prior
-from murmuration.weights.stacked import NotDirect
+from murmuration.weights.stacked import UnsupportedOp
 from murmuration.weights.structure import Structure
 from murmuration.weights.table import WEIGHTS
 
@@ -25,11 +25,11 @@ __all__ = [
     "KernelTrace",
     "Masks",
     "NetworkWeights",
-    "NotDirect",
     "Point",
     "Prior",
     "Realised",
     "Structure",
+    "UnsupportedOp",
     "WeightFamily",
     "run_members",
     "trace_kernels",

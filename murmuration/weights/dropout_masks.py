@@ -24,11 +24,11 @@ def is_dropout(func: Callable) -> bool:
     return func in COVERED
 
 
-def masked(func: Callable, noise: Sequence[Noise], arguments: dict[str, Any], stacked: bool = False) -> Tensor:
-    """The input with each element (or channel) zeroed with probability p, the rest scaled up, by members' streams.
+def apply_dropout(func: Callable, noise: Sequence[Noise], arguments: dict[str, Any], stacked: bool = False) -> Tensor:
+    """The input with each element (or channel) zeroed with probability p and the rest scaled up.
 
-    `arguments` are those of the dropout function. `stacked` says that the input carries a leading member axis, one
-    entry a stream.
+    `arguments` are those of the dropout function; with `stacked` the input has a leading member axis, one entry per
+    stream of `noise`.
     """
     x, rate = arguments["input"], arguments.get("p", 0.5)
     if not arguments.get("training", True) or rate == 0:
@@ -41,8 +41,8 @@ def masked(func: Callable, noise: Sequence[Noise], arguments: dict[str, Any], st
     return x * (torch.stack(masks) if stacked else masks[0])
 
 
-def arguments_of(args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a dropout function by name, however it was called."""
+def dropout_arguments(args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a dropout function, by name."""
     return {**dict(zip(("input", "p", "training", "inplace"), args, strict=False)), **kwargs}
 
 

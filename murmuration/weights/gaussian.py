@@ -40,7 +40,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
-from murmuration.population import Named, Population, is_auxiliary, kept_of
+from murmuration.population import Named, Population, is_auxiliary, kept_mask
 from murmuration.streams import Noise, many_normals, normals
 from murmuration.weights.elbo import ELBO, REDUCTIONS, WEIGHTINGS
 from murmuration.weights.family import INTO, OUT, ForwardSpec, MovesStd, Realised, Rows, Streams, WeightFamily
@@ -330,7 +330,7 @@ def prior_centre(name: str) -> float:
 def _weight_tensor(name: str, named: Named, buffers: Named, spec: ForwardSpec, axes: int) -> WeightTensor:
     centre = buffers.get(name + CENTRE, prior_centre(name))
     centre = centre if axes or isinstance(centre, float) else centre[0]
-    return WeightTensor(named[name], centre, spec.kernels.get(name), kept_of(name, buffers, own=bool(axes)), axes)
+    return WeightTensor(named[name], centre, spec.kernels.get(name), kept_mask(name, buffers, own=bool(axes)), axes)
 
 
 def _split_row(row: Tensor, named: Named, axes: int, wanted: AbstractSet[str]) -> Named:
@@ -342,7 +342,7 @@ def _split_row(row: Tensor, named: Named, axes: int, wanted: AbstractSet[str]) -
 
 def _zero_pruned(values: Tensor, name: str, buffers: Named, axes: int) -> Tensor:
     """Variances or standard deviations of a tensor, zero where it is pruned."""
-    kept = kept_of(name, buffers, own=bool(axes))
+    kept = kept_mask(name, buffers, own=bool(axes))
     return values if kept is None else values * kept
 
 

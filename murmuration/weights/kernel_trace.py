@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from murmuration.errors import Misuse
-from murmuration.weights.dropout_masks import arguments_of, is_dropout
+from murmuration.weights.dropout_masks import dropout_arguments, is_dropout
 
 LINEARS: dict[Callable, tuple[int, bool]] = {  # operator -> axes behind the channel of its input, transposed or not
     F.linear: (0, False),
@@ -58,7 +58,7 @@ class Kernel:
 
         A kernel is (outputs, inputs / groups, ...), a transposed one (inputs, outputs / groups, ...).
         """
-        into = None if into is None else widened(into, self.inputs)
+        into = None if into is None else repeat_channels(into, self.inputs)
         behind = (1,) * (like.dim() - 2)
         rows, columns = (into, out) if self.transposed else (out, into)
         scale = None if rows is None else rows.reshape(-1, 1, *behind)
@@ -103,10 +103,10 @@ class KernelTrace:
         return KernelTrace(kernels, record["has_dropout"], unsupported)
 
 
-def widened(values: Tensor, width: int) -> Tensor:
-    """Values (..., C) for so many inputs (..., width), those of one channel being neighbours.
+def repeat_channels(values: Tensor, width: int) -> Tensor:
+    """Values (..., C) per channel, repeated for the adjacent positions of each channel: (..., width).
 
-    >>> widened(torch.tensor([1.0, 2.0]), 4)
+    >>> repeat_channels(torch.tensor([1.0, 2.0]), 4)
     tensor([1., 1., 2., 2.])
     """
     count = values.shape[-1]
@@ -166,7 +166,7 @@ class KernelTracer(TorchFunctionMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if is_dropout(func):
-            self.has_dropout = self.has_dropout or arguments_of(args, kwargs).get("p", 0.5) > 0
+            self.has_dropout = self.has_dropout or dropout_arguments(args, kwargs).get("p", 0.5) > 0
         elif func in LINEARS:
             weight, bias = (kwargs.get(name, argument(args, at)) for name, at in (("weight", 1), ("bias", 2)))
             _, positions = self.flattened.get(id(argument(args, 0)), (None, 1))

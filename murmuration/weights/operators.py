@@ -1,19 +1,25 @@
-"""How a plain network runs on somebody else's tensors: one member, or many at once.
+"""A plain network run on other tensors than its own: one member, or many at once.
 
 A network stays any `nn.Module`. It is called with the members' tensors in place of its own, and while it runs a few of
 its operators are intercepted:
 
-- dropout noise its masks from each member's own noise stream, so that a mask does not depend on which engine ran it;
-- a kernel with companions acts on scaled inputs, and its outputs are scaled (`acting.py`);
-- where input gradients will be differentiated, convolutions, rectifiers and max-pools make this cheap (`twice.py`);
+- dropout draws its masks from each member's own noise stream, so that a mask does not depend on the engine;
+- a kernel with auxiliary tensors acts as `op(x * in, K) * out`, with the noise of a distribution if it is one;
+- where input gradients will be differentiated, operators are replaced by cheaper ones (`double_backward.py`);
 - with many members at once, a linear layer is one batched product.
 
-Two ways lead to many members at once. The *direct* way runs the module once on tensors with a leading member axis; it
-is right only for operators that are known to treat that axis as one more batch axis, and refuses all others
-(`NotDirect`). The other way is `torch.func.vmap`, which takes nearly any operator at some overhead.
+Linear layers and convolutions are bilinear in input and kernel, so `op(x * in, K) * out` equals the operator with the
+kernel `K * (out in^T)`, which is never computed: members share a kernel and differ all the same (BatchEnsemble, Wen et
+al. 2020). An operator that is not bilinear gets that kernel computed.
+
+Many members run at once in one of two ways. The *direct* way runs the module once on tensors with a leading member
+axis; it is right only for operators that are known to treat that axis as one more batch axis, and raises
+`UnsupportedOp` for all others. The other way is `torch.func.vmap`, which takes nearly any operator at some overhead.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,156 +27,224 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vmap
 from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._pytree import tree_map
 
+from murmuration.population import Named
 from murmuration.streams import Noise, normals
-from murmuration.weights.acting import Acting, acting_on
-from murmuration.weights.blurring import blurred_by, root
-from murmuration.weights.dropout_masks import arguments_of, is_dropout, masked
-from murmuration.weights.family import Named, Realised
-from murmuration.weights.kernel_trace import LINEARS, widened
-from murmuration.weights.layouts import channels_last
+from murmuration.weights.double_backward import REPLACEMENTS, channels_last
+from murmuration.weights.dropout_masks import apply_dropout, dropout_arguments, is_dropout
+from murmuration.weights.family import INTO, OUT, ForwardSpec, Realised, effective_kernel
+from murmuration.weights.gaussian import DELTA, VARIANCE
+from murmuration.weights.kernel_trace import LINEARS, repeat_channels
+from murmuration.weights.local_reparam import safe_sqrt, sample_outputs
 from murmuration.weights.stacked import (
-    MappedDropout,
-    MappedNormals,
-    NotDirect,
+    UnsupportedOp,
+    VmapDropout,
+    VmapNormals,
     batched_linear,
-    flatten_behind,
-    mapped_linear,
+    flatten_members,
+    vmap_linear,
 )
 from murmuration.weights.structure import Structure
-from murmuration.weights.twice import TWICE
 
 POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leaky_relu, F.elu, F.selu, F.mish}
 POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh, torch.sin, torch.cos, torch.erf}
-COVERING: dict[int, Callable] = {0: F.dropout, 1: F.dropout1d, 2: F.dropout2d, 3: F.dropout3d}
-Act = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input, kernel, bias -> output
+DROPOUT: dict[int, Callable] = {0: F.dropout, 1: F.dropout1d, 2: F.dropout2d, 3: F.dropout3d}  # by spatial axes
+Operator = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input, kernel, bias -> output
 
 
 def run_members(
     structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noise], direct: bool, part: str = ""
 ) -> Tensor:
-    """Outputs (m, B, K) of m members, or of one part of each: their weights and buffers on inputs (m, B, ...).
+    """Outputs (m, B, K) of m members, or of one part of the network, on inputs (m, B, ...).
 
-    `noise` holds one stream a member. One member alone runs as the plain module it is.
+    `noise` holds one stream per member. A single member runs as the plain module it is.
     """
     own, shared = weights.own, weights.shared
     if len(noise) == 1:
         alone = {**{name: tensor.squeeze(0) for name, tensor in own.items()}, **shared}
-        with Intercept(acting_on(alone, weights.spec), noise, twice=x.requires_grad):
+        with Intercept(bind(alone, weights.spec), noise, double_backward=x.requires_grad):
             return structure(alone, channels_last(x[0]), part).unsqueeze(0)
     if direct:
         together = {**own, **shared}
-        with InterceptDirect(acting_on(together, weights.spec), noise, twice=x.requires_grad):
+        with InterceptDirect(bind(together, weights.spec), noise, double_backward=x.requires_grad):
             return structure(together, x, part)
 
     def one(mine: Named, ours: Named, inputs: Tensor) -> Tensor:
         alone = {**mine, **ours}
-        with InterceptMapped(acting_on(alone, weights.spec), noise):
+        with InterceptVmap(bind(alone, weights.spec), noise):
             return structure(alone, inputs, part)
 
     return vmap(one, in_dims=(0, None, 0))(own, shared, x)
 
 
-class Intercept(TorchFunctionMode):
-    """One member: dropout, kernels with companions, and what will be differentiated twice."""
+@dataclass(frozen=True)
+class ForwardTensors:
+    """The tensors of one pass; kernels and biases with auxiliary tensors are recognised by identity."""
 
-    def __init__(self, acting: Acting, noise: Sequence[Noise], twice: bool = False) -> None:
+    tensors: Mapping[str, Tensor]
+    spec: ForwardSpec
+    kernels: dict[int, str]  # id of a kernel, or of a bias that is scaled with it -> name of the kernel
+    bias_variances: dict[int, Tensor]  # id of a bias -> its variance, where it has one
+
+    def scales(self, weight: Any) -> tuple[Tensor | None, Tensor | None, float | None]:
+        """The scales of a kernel's input and output channels, and the dropout rate of its inputs."""
+        name = self.kernels[id(weight)]
+        return self.tensors.get(name + INTO), self.tensors.get(name + OUT), self.spec.rates.get(name)
+
+    def noise(self, weight: Any) -> tuple[Tensor | None, Tensor | None]:
+        """The variance of a kernel, or one draw of its deviation, where the operator makes the noise."""
+        name = self.kernels[id(weight)]
+        return self.tensors.get(name + VARIANCE), self.tensors.get(name + DELTA)
+
+    def effective(self, args: Any, kwargs: Any, draw: Callable[[Tensor], Tensor]) -> tuple[Any, Any]:
+        """The arguments of any other operator, with kernels as a plain network would have them.
+
+        A distribution is drawn once, for all examples.
+        """
+        if not any(
+            id(value) in self.kernels or id(value) in self.bias_variances or isinstance(value, list | tuple | dict)
+            for value in (*args, *kwargs.values())
+        ):
+            return args, kwargs
+        change = partial(self._effective, draw)
+        return tree_map(change, args), tree_map(change, kwargs)
+
+    def _effective(self, draw: Callable[[Tensor], Tensor], value: Any) -> Any:
+        name, bias_variance = self.kernels.get(id(value)), self.bias_variances.get(id(value))
+        if name is not None and value is self.tensors[name]:
+            variance, delta = self.noise(value)
+            delta = safe_sqrt(variance) * draw(value) if variance is not None else delta
+            return effective_kernel(self.spec.kernels[name], self.tensors, value if delta is None else value + delta)
+        if bias_variance is not None:
+            value = value + safe_sqrt(bias_variance) * draw(value)
+        return value if name is None else value * self.tensors[name + OUT]
+
+    def dropout(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a dropout layer, active or not as the weight family says."""
+        if self.spec.dropout == "training":
+            return arguments
+        return {**arguments, "training": self.spec.dropout == "always"}
+
+
+def bind(tensors: Mapping[str, Tensor], spec: ForwardSpec) -> ForwardTensors:
+    """The tensors of one pass, with the identities of those that have auxiliary tensors."""
+    kernels: dict[int, str] = {}
+    bias_variances: dict[int, Tensor] = {}
+    for name in spec.kernels:
+        biases = spec.kernels[name].biases
+        variances = {bias: tensors[bias + VARIANCE] for bias in biases if bias + VARIANCE in tensors}
+        if name in spec.rates or variances or any(name + part in tensors for part in (INTO, OUT, VARIANCE, DELTA)):
+            kernels[id(tensors[name])] = name
+            bias_variances |= {id(tensors[bias]): variance for bias, variance in variances.items()}
+            if spec.bias_inside and name + OUT in tensors:
+                kernels |= {id(tensors[bias]): name for bias in biases}
+    return ForwardTensors(tensors, spec, kernels, bias_variances)
+
+
+class Intercept(TorchFunctionMode):
+    """The interception of one member; subclasses handle many members."""
+
+    def __init__(self, bound: ForwardTensors, noise: Sequence[Noise], double_backward: bool = False) -> None:
         super().__init__()
-        self.acting = acting
+        self.bound = bound
         self.noise = noise
-        self.twice = twice
+        self.double_backward = double_backward
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if is_dropout(func):
-            return self.leave_out(func, self.acting.settled(arguments_of(args, kwargs)))
+            return self.dropout(func, self.bound.dropout(dropout_arguments(args, kwargs)))
         if func in LINEARS:
             return self.linear(func, *in_order(args, kwargs))
-        if self.acting.named and not is_getter(func):
-            args, kwargs = self.acting.spell_out(args, kwargs, self.normals)
+        if self.bound.kernels and not is_getter(func):
+            args, kwargs = self.bound.effective(args, kwargs, self.normals)
         return self.other(func, args, kwargs)
 
     def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
-        """`op(x * in, K) * out + bias`, or with the bias inside; a kernel without companions acts as it always does."""
+        """`op(x * in, K) * out + bias`, or with the bias inside; a kernel without auxiliary tensors is left alone."""
         operator = self.operator(func)
-        if id(args[1]) not in self.acting.named:
+        if id(args[1]) not in self.bound.kernels:
             return operator(*args, **kwargs)
-        into, out, rate = self.acting.companions(args[1])
+        into, out, rate = self.bound.scales(args[1])
         x, weight, *after = args
         bias, rest = kwargs.pop("bias", after[0] if after else None), after[1:]
-        behind = LINEARS[func][0]
+        axes = LINEARS[func][0]
         if rate is not None:
-            x = self.leave_out(COVERING[behind], {"input": x, "p": rate, "training": True})
+            x = self.dropout(DROPOUT[axes], {"input": x, "p": rate, "training": True})
         if into is not None:
-            x = x * self.spread(into if behind else widened(into, x.shape[-1]), behind)
+            x = x * self.broadcast(into if axes else repeat_channels(into, x.shape[-1]), axes)
 
         def made(beside: Tensor | None) -> Tensor:
-            return self.noisy(lambda x, w, b: operator(x, w, b, *rest, **kwargs), x, weight, beside, behind)
+            return self.noisy(lambda x, w, b: operator(x, w, b, *rest, **kwargs), x, weight, beside, axes)
 
         if out is None:
             return made(bias)
-        if bias is None or self.acting.spec.bias_inside:
-            return made(bias) * self.spread(out, behind)
-        scaled = made(None) * self.spread(out, behind)
-        return self.blurred(scaled + self.spread(bias, behind), self.acting.biases.get(id(bias)), behind)
+        if bias is None or self.bound.spec.bias_inside:
+            return made(bias) * self.broadcast(out, axes)
+        scaled = made(None) * self.broadcast(out, axes)
+        return self.add_noise(scaled + self.broadcast(bias, axes), self.bound.bias_variances.get(id(bias)), axes)
 
-    def noisy(self, act: Act, x: Tensor, weight: Tensor, bias: Tensor | None, behind: int) -> Tensor:
-        """What a kernel makes of its inputs, with the noise of a distribution if it is one (`gaussian.py`)."""
-        variance, delta = self.acting.noise(weight)
-        blur = None if bias is None else self.acting.biases.get(id(bias))
-        mean = act(x, weight, bias)
+    def noisy(self, operator: Operator, x: Tensor, weight: Tensor, bias: Tensor | None, axes: int) -> Tensor:
+        """The output of a kernel, with the noise of local reparameterisation or flipout if it is a distribution."""
+        variance, delta = self.bound.noise(weight)
+        bias_variance = None if bias is None else self.bound.bias_variances.get(id(bias))
+        mean = operator(x, weight, bias)
         if variance is not None:
-            return blurred_by(mean, act(self.squared(x, behind), variance, blur), self.normals(mean, rough=True))
+            output_variance = operator(self.squared(x, axes), variance, bias_variance)
+            return sample_outputs(mean, output_variance, self.normals(mean, rough=True))
         if delta is not None:
-            flips, turns = self.signs(x, behind), self.signs(mean, behind)
-            mean = mean + act(x * flips, delta, None) * turns
-        return self.blurred(mean, blur, behind)
+            input_signs, output_signs = self.signs(x, axes), self.signs(mean, axes)
+            mean = mean + operator(x * input_signs, delta, None) * output_signs
+        return self.add_noise(mean, bias_variance, axes)
 
-    def squared(self, x: Tensor, behind: int) -> Tensor:
-        """The squares of a kernel's inputs; images stay laid out as they were."""
-        return channels_last(x.square()) if behind == 2 else x.square()
+    def squared(self, x: Tensor, axes: int) -> Tensor:
+        """The squares of a kernel's inputs; images keep their memory format."""
+        return channels_last(x.square()) if axes == 2 else x.square()
 
-    def blurred(self, mean: Tensor, variance: Tensor | None, behind: int) -> Tensor:
-        """With the noise of a bias that is a distribution, for every example and channel its own."""
-        return mean if variance is None else mean + self.spread(root(variance), behind) * self.by_channel(mean, behind)
+    def add_noise(self, mean: Tensor, variance: Tensor | None, axes: int) -> Tensor:
+        """Outputs with the noise of a bias of this variance, independent for every example and channel."""
+        if variance is None:
+            return mean
+        return mean + self.broadcast(safe_sqrt(variance), axes) * self.channel_normals(mean, axes)
 
-    def signs(self, like: Tensor, behind: int) -> Tensor:
+    def signs(self, like: Tensor, axes: int) -> Tensor:
         """A random sign for every example and channel of a tensor (..., B, C, *axes)."""
-        return torch.where(self.by_channel(like, behind) < 0, -1.0, 1.0).to(like.dtype)  # a draw of zero has no sign
+        return torch.where(self.channel_normals(like, axes) < 0, -1.0, 1.0).to(like.dtype)  # zero counts as positive
 
-    def by_channel(self, like: Tensor, behind: int) -> Tensor:
+    def channel_normals(self, like: Tensor, axes: int) -> Tensor:
         """Standard normal numbers (..., B, C, 1, ...) for a tensor (..., B, C, *axes)."""
-        drawn = self.normals(like.flatten(-behind)[..., 0] if behind else like)
-        return drawn.reshape(*drawn.shape, *(1,) * behind)
+        drawn = self.normals(like.flatten(-axes)[..., 0] if axes else like)
+        return drawn.reshape(*drawn.shape, *(1,) * axes)
 
     def normals(self, like: Tensor, rough: bool = False) -> Tensor:
         """Standard normal numbers from the member's stream."""
         return self.noise[0].normal(like, rough)
 
     def operator(self, func: Callable) -> Callable[..., Tensor]:
-        """What takes the place of a linear operator."""
-        return TWICE.get(func, func) if self.twice else func
+        """The replacement of a linear or pointwise operator."""
+        return REPLACEMENTS.get(func, func) if self.double_backward else func
 
-    def spread(self, values: Tensor, behind: int) -> Tensor:
-        """Values (C,) as they meet a tensor (..., C, *axes) with so many axes behind the channel."""
-        return values.reshape(*values.shape, *(1,) * behind)
+    def broadcast(self, values: Tensor, axes: int) -> Tensor:
+        """Values (C,) in a shape that broadcasts to a tensor (..., C, *axes)."""
+        return values.reshape(*values.shape, *(1,) * axes)
 
-    def leave_out(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+    def dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
         """Dropout with masks from the member's stream."""
-        return masked(func, self.noise, arguments)
+        return apply_dropout(func, self.noise, arguments)
 
     def other(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         return self.operator(func)(*args, **kwargs) if args else func(*args, **kwargs)
 
 
 def in_order(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """The arguments of a linear operator with input and kernel at the front, however it was called."""
+    """The arguments of a linear operator with input and kernel as the first positional ones."""
     front = [kwargs[name] for name in ("input", "weight")[len(args) :]]
     return (*args, *front), {name: value for name, value in kwargs.items() if name not in ("input", "weight")}
 
 
 def is_getter(func: Callable) -> bool:
-    """Whether this only asks a tensor for its shape, type or the like."""
+    """Whether a function only reads an attribute of a tensor, such as its shape."""
     return getattr(func, "__name__", "") in ("__get__", "dim", "size", "numel")
 
 
@@ -179,14 +253,14 @@ class InterceptDirect(Intercept):
 
     def operator(self, func: Callable) -> Callable[..., Tensor]:
         if func is not F.linear:
-            raise NotDirect(resolve_name(func) or str(func))
+            raise UnsupportedOp(resolve_name(func) or str(func))
         return batched_linear
 
-    def spread(self, values: Tensor, behind: int) -> Tensor:
-        return values.unsqueeze(1) if values.dim() == 2 else values  # (m, 1, C); one for all stays (C,)
+    def broadcast(self, values: Tensor, axes: int) -> Tensor:
+        return values.unsqueeze(1) if values.dim() == 2 else values  # own (m, 1, C); shared (C,)
 
-    def leave_out(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
-        return masked(func, self.noise, arguments, stacked=True)
+    def dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+        return apply_dropout(func, self.noise, arguments, stacked=True)
 
     def normals(self, like: Tensor, rough: bool = False) -> Tensor:
         return normals(self.noise, like, rough)
@@ -195,23 +269,23 @@ class InterceptDirect(Intercept):
         if func in POINTWISE or is_getter(func):
             return super().operator(func)(*args, **kwargs)
         if func in (torch.flatten, Tensor.flatten):
-            return flatten_behind(*args, **kwargs)
-        raise NotDirect(resolve_name(func) or str(func))
+            return flatten_members(*args, **kwargs)
+        raise UnsupportedOp(resolve_name(func) or str(func))
 
 
-class InterceptMapped(Intercept):
-    """Many members under vmap: linear layers become one batched product, dropout noise a mask a member."""
+class InterceptVmap(Intercept):
+    """Many members under vmap: linear layers become one batched product, every member draws its own noise."""
 
     def operator(self, func: Callable) -> Callable[..., Tensor]:
-        return mapped_linear if func is F.linear else func
+        return vmap_linear if func is F.linear else func
 
-    def squared(self, x: Tensor, behind: int) -> Tensor:
+    def squared(self, x: Tensor, axes: int) -> Tensor:
         return x.square()
 
-    def leave_out(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
-        made: Tensor = MappedDropout.apply(arguments["input"], func, self.noise, arguments)
+    def dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+        made: Tensor = VmapDropout.apply(arguments["input"], func, self.noise, arguments)
         return made
 
     def normals(self, like: Tensor, rough: bool = False) -> Tensor:
-        made: Tensor = MappedNormals.apply(like, next(iter(self.acting.tensors.values())), self.noise, rough)
+        made: Tensor = VmapNormals.apply(like, next(iter(self.bound.tensors.values())), self.noise, rough)
         return made

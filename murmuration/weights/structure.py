@@ -1,4 +1,4 @@
-"""A network's structure, to be filled with other tensors at every call."""
+"""The structure of a network, filled with other tensors at every call."""
 
 import copy
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from murmuration.errors import Misuse
 
 
 class Structure:
-    """A private copy of a module that runs on whatever tensors it is given.
+    """A private copy of a module that runs on the tensors it is given.
 
     `torch.func.functional_call` does the same and puts the old tensors back after every call; a private copy need not,
-    which saves a small network much time. Private means one thread: the tensors are in the module while it runs.
+    which saves a small network much time. A copy serves one thread: the tensors are in the module while it runs.
     A tensor that the module uses in several places is given once, under its first name.
     """
 
@@ -47,9 +47,9 @@ class Structure:
         return outputs
 
     def require_parts(self) -> None:
-        """Refuse a network that does not say where its features end and its head begins."""
+        """Raise Misuse unless the network has the parts `body` and `head`."""
         if not all(isinstance(getattr(self.module, name, None), nn.Module) for name in ("body", "head")):
             raise Misuse(
-                f"{type(self.module).__name__} has no features to show: give it the parts body and head, as the "
-                "built-in nets have, or choose another space"
+                f"{type(self.module).__name__} has no parts body and head, so its features are not known: name them so,"
+                " as the built-in nets do, or choose a recipe that needs no features"
             )

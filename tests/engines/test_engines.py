@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from murmuration.data import Data
-from murmuration.engines import Engine, assemble, choose, choosing, engine, member_outputs
+from murmuration.engines import Engine, assemble, choice, choose, engine, member_outputs
 from murmuration.likelihoods import Categorical
 from murmuration.nets import build_net
 from murmuration.population import populate
@@ -130,8 +130,8 @@ def test_auto_takes_the_fastest_and_skips_what_fails(monkeypatch):
 
         yield step
 
-    monkeypatch.setattr(choosing, "time", SimpleNamespace(perf_counter=lambda: now))
-    choice = choose("auto", trial, members=4)
-    assert choice.engine.name == "threads-stacked"
-    assert "fastest of (ms a step) threads-stacked 1.0, threads 4.0, loop 8.0" in choice.reason
-    assert "stacked cannot run this net (no batching rule)" in choice.reason
+    monkeypatch.setattr(choice, "time", SimpleNamespace(perf_counter=lambda: now))
+    chosen = choose("auto", trial, members=4)
+    assert chosen.engine.name == "threads-stacked"
+    assert "fastest of (ms a step) threads-stacked 1.0, threads 4.0, loop 8.0" in chosen.reason
+    assert "stacked cannot run this net (no batching rule)" in chosen.reason

@@ -334,7 +334,7 @@ def test_every_epoch_measures_its_first_meeting(digits: Data):
 def test_a_network_without_parts_is_refused_before_anything_is_written(digits: Data, tmp_path):
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     for engine in ("loop", "stacked"):
-        with pytest.raises(mm.Misuse, match="Sequential has no features to show: give it the parts body and head"):
+        with pytest.raises(mm.Misuse, match="Sequential has no parts body and head"):
             mm.fit(
                 net, digits, recipe="feature-rde", members=2, epochs=1, plan=Plan(engine=engine), out=tmp_path / "run"
             )

@@ -197,7 +197,11 @@ class Flattening(nn.Module):
             r"Between does more than head\(body\(x\)\), so heads cannot be trained on the features",
         ),
         (Flattening(), {}, r"Flattening does more than head\(body\(x\)\)"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), {}, "Sequential has no features to show: give it the parts"),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
+            {},
+            "Sequential has no parts body and head",
+        ),
         (Normalised(), {"coupling": "features"}, "coupling features with a frozen backbone: all members have the same"),
         (
             Normalised(),

@@ -2,7 +2,7 @@ import torch
 import torch.nn.functional as F
 
 from murmuration.streams import Noise
-from murmuration.weights.dropout_masks import keep_mask, masked
+from murmuration.weights.dropout_masks import apply_dropout, keep_mask
 
 
 def source(seed: int) -> Noise:
@@ -33,13 +33,13 @@ def test_extremes_keep_all_or_nothing():
 
 def test_memory_layout_does_not_change_the_mask():
     x = torch.ones(2, 3, 4, 4)
-    plain = masked(F.dropout, [source(3)], {"input": x, "p": 0.5})
-    last = masked(F.dropout, [source(3)], {"input": x.contiguous(memory_format=torch.channels_last), "p": 0.5})
+    plain = apply_dropout(F.dropout, [source(3)], {"input": x, "p": 0.5})
+    last = apply_dropout(F.dropout, [source(3)], {"input": x.contiguous(memory_format=torch.channels_last), "p": 0.5})
     assert torch.equal(plain, last)
 
 
 def test_whole_channels_fall_together():
-    dropped = masked(F.dropout2d, [source(0)], {"input": torch.ones(8, 16, 3, 3), "p": 0.5})
+    dropped = apply_dropout(F.dropout2d, [source(0)], {"input": torch.ones(8, 16, 3, 3), "p": 0.5})
     by_channel = dropped.flatten(2)
     assert torch.equal(by_channel.amin(2), by_channel.amax(2))
     assert 0 < (by_channel[..., 0] == 0).sum() < 8 * 16
@@ -47,11 +47,11 @@ def test_whole_channels_fall_together():
 
 def test_evaluation_leaves_the_input_alone():
     x = torch.randn(4, 5)
-    assert masked(F.dropout, [source(0)], {"input": x, "p": 0.5, "training": False}) is x
+    assert apply_dropout(F.dropout, [source(0)], {"input": x, "p": 0.5, "training": False}) is x
 
 
 def test_members_draw_their_own_masks_wherever_they_run():
     x = torch.ones(3, 6, 7)
-    together = masked(F.dropout, [source(i) for i in range(3)], {"input": x, "p": 0.4}, stacked=True)
+    together = apply_dropout(F.dropout, [source(i) for i in range(3)], {"input": x, "p": 0.4}, stacked=True)
     for member in range(3):
-        assert torch.equal(together[member], masked(F.dropout, [source(member)], {"input": x[member], "p": 0.4}))
+        assert torch.equal(together[member], apply_dropout(F.dropout, [source(member)], {"input": x[member], "p": 0.4}))

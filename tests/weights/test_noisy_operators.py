@@ -13,8 +13,8 @@ from murmuration.population import populate
 from murmuration.recipe_text import parse
 from murmuration.streams import Noise
 from murmuration.weights import WEIGHTS, Structure, run_members, trace_kernels
+from murmuration.weights.double_backward import channels_last
 from murmuration.weights.gaussian import Gaussian
-from murmuration.weights.layouts import channels_last
 
 DRAWS = 20_000
 UNFOLDED = {

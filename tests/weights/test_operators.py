@@ -4,9 +4,9 @@ from torch import nn
 
 from murmuration.population import populate
 from murmuration.streams import Noise
-from murmuration.weights import ForwardSpec, NotDirect, Realised, Structure
+from murmuration.weights import ForwardSpec, Realised, Structure, UnsupportedOp
 from murmuration.weights import run_members as run_realised
-from murmuration.weights.stacked import batched_linear, flatten_behind
+from murmuration.weights.stacked import batched_linear, flatten_members
 
 MLP = lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, 3))  # noqa: E731
 
@@ -51,7 +51,7 @@ def test_many_members_at_once_equal_each_alone(direct):
 
 def test_the_direct_way_refuses_operators_it_does_not_know():
     _, tensors = members(lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))
-    with pytest.raises(NotDirect, match="layer_norm"):
+    with pytest.raises(UnsupportedOp, match="layer_norm"):
         run_members(
             Structure(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))),
             tensors,
@@ -71,7 +71,7 @@ def test_the_direct_way_refuses_shape_arithmetic():
             return self.head(x.view(x.shape[0], -1))  # would fold members into features
 
     _, tensors = members(Reshaping)
-    with pytest.raises(NotDirect):
+    with pytest.raises(UnsupportedOp):
         run_members(Structure(Reshaping()), tensors, torch.randn(3, 5, 2, 2), [noise(0)] * 3, True)
     outputs = run_members(Structure(Reshaping()), tensors, torch.randn(3, 5, 2, 2), [noise(0)] * 3, False)
     assert outputs.shape == (3, 5, 2)
@@ -86,9 +86,9 @@ def test_batched_linear_is_a_product_a_member():
 
 def test_flatten_leaves_members_and_examples_apart():
     x = torch.arange(2 * 3 * 4 * 5).view(2, 3, 4, 5)
-    assert torch.equal(flatten_behind(x, 1), x.view(2, 3, 20))
-    with pytest.raises(NotDirect, match="flatten from axis 0"):
-        flatten_behind(x)
+    assert torch.equal(flatten_members(x, 1), x.view(2, 3, 20))
+    with pytest.raises(UnsupportedOp, match="flatten from axis 0"):
+        flatten_members(x)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -24,7 +24,7 @@ from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Categorical
 from murmuration.population import Named, Population, populate
 from murmuration.predictive import Predictive
-from murmuration.streams import EVERYONE, Noise, global_stream
+from murmuration.streams import ALL_MEMBERS, Noise, global_stream
 from murmuration.streams import generator as stream
 from murmuration.weights import ELBO, NetworkWeights, Point, Structure, WeightFamily, run_members, trace_kernels
 
@@ -121,7 +121,7 @@ def _player(build: Callable[[], nn.Module], weights: WeightFamily, x: Tensor, se
 def run_epoch(game: Game, real: Tensor, epoch: int) -> dict[str, float]:
     """Move both players through the real pictures (N, C, H, W) once; returns means over the epoch, by name."""
     steps, play = game.objective.steps_per_epoch, game.play
-    order = torch.randperm(len(real), generator=stream(play.seed, "batches", EVERYONE, epoch))
+    order = torch.randperm(len(real), generator=stream(play.seed, "batches", ALL_MEMBERS, epoch))
     rows = order.split(play.batch_size)[:steps]
     records = [take_turns(game, real[row], epoch * steps + index) for index, row in enumerate(rows)]
     means = {name: sum(record[name] for record in records) / steps for name in records[0]}

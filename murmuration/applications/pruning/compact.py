@@ -14,7 +14,7 @@ from murmuration.errors import Misuse
 from murmuration.population import KEPT, Named, Population
 from murmuration.weights import Kernel, KernelTrace
 from murmuration.weights.gaussian import CENTRE, STD_PARAM
-from murmuration.weights.kernel_trace import widened
+from murmuration.weights.kernel_trace import repeat_channels
 
 CUT = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 QUIET = (  # layers that do not mix channels and map zero to zero
@@ -41,7 +41,11 @@ def compact_population(
         kept = kept_channels(kernel, population)
         if previous is not None and kernel.inputs % len(previous):
             raise Misuse(f"compact: {kernel.name} does not take the channels of the layer before; leave compact out")
-        into = torch.ones(kernel.inputs, dtype=torch.bool) if previous is None else widened(previous, kernel.inputs)
+        into = (
+            torch.ones(kernel.inputs, dtype=torch.bool)
+            if previous is None
+            else repeat_channels(previous, kernel.inputs)
+        )
         for named, axes in ((own, 1), (shared, 0), (buffers, 1)):
             cut(named, kernel.name, [kept, into], axes)
             for bias in kernel.biases:
@@ -52,7 +56,7 @@ def compact_population(
 
 
 def cut(named: Named, name: str, kept: Sequence[Tensor], axes: int) -> None:
-    """Remove channels from a tensor and its companions, in place of `named`; `axes` leading axes are members."""
+    """Remove channels from a tensor and its auxiliary tensors, in place of `named`; `axes` leading axes are members."""
     for key in (name, name + STD_PARAM, name + CENTRE, name + KEPT):
         tensor = named.get(key)
         for axis, mask in enumerate(kept):

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from murmuration.population import KEPT, Population, is_auxiliary, kept_of
+from murmuration.population import KEPT, Population, is_auxiliary, kept_mask
 from murmuration.weights import KernelTrace
 from murmuration.weights.gaussian import STD_PARAM
 
@@ -26,7 +26,7 @@ def count_parameters(population: Population) -> ParameterCounts:
     dense = nonzero = numbers = before = 0
     for named, own in ((population.own, True), (population.shared, False)):
         for name, tensor in named.items():
-            mask = kept_of(name.removesuffix(STD_PARAM), population.buffers, own)
+            mask = kept_mask(name.removesuffix(STD_PARAM), population.buffers, own)
             before += tensor.numel()
             alike = mask is not None and mask.shape == tensor.shape  # one spread may serve many weights
             numbers += int(mask.sum()) if mask is not None and alike else tensor.numel()

@@ -6,7 +6,7 @@ from rank_one_made import LAYERS, MEMBERS, Crowd, crowd, crowd_of, leaves, run, 
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from murmuration.weights import NotDirect
+from murmuration.weights import UnsupportedOp
 
 CONVENTIONS = ["rank-one", "rank-one:bias=own", "rank-one-uv", "rank-one:bias=shared", "rank-one:bias=inside"]
 CONVENTIONS += ["rank-one:first=no", "rank-one:last=no", "rank-one:init=rademacher,first=no,last=no"]
@@ -188,5 +188,5 @@ def test_the_direct_way_refuses_what_it_does_not_know_before_it_computes_nonsens
     for make, shape in ((Attention, (3, 4)), (lambda: nn.Linear(4, 3), (3, 4))):
         torch.manual_seed(1)
         made = crowd_of([make().double() for _ in range(2)], "rank-one", torch.randn(2, 5, *shape).double())
-        with pytest.raises((NotDirect, RuntimeError)):
+        with pytest.raises((UnsupportedOp, RuntimeError)):
             run(made, *leaves(made.population), "direct")
