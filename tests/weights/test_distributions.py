@@ -25,47 +25,49 @@ MOMENTS = {
 TEXTS = [*MOMENTS, "interpolation_0.3", "interpolation_-0.6"]
 
 
-def draws(law: Distribution, count: int = 200_000, dtype: torch.dtype = torch.float64) -> Tensor:
-    return law.sample((count // 4, 4), torch.Generator().manual_seed(3), dtype=dtype).flatten()
+def draws(distribution: Distribution, count: int = 200_000, dtype: torch.dtype = torch.float64) -> Tensor:
+    return distribution.sample((count // 4, 4), torch.Generator().manual_seed(3), dtype=dtype).flatten()
 
 
 @pytest.mark.parametrize(("text", "expected"), MOMENTS.items())
 def test_moments_are_those_of_the_table(text: str, expected: tuple[float, ...]):
-    law = Distribution.parse(text)
-    got = (law.mean, law.second_moment, law.positive, law.negative)
+    distribution = Distribution.parse(text)
+    got = (distribution.mean, distribution.second_moment, distribution.positive, distribution.negative)
     assert got == pytest.approx(expected, abs=1e-10)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_half_moments_are_the_mean_apart(text: str):
-    law = Distribution.parse(text)
-    assert law.positive - law.negative == pytest.approx(law.mean, abs=1e-15)
-    assert law.positive >= 0
-    assert law.negative >= 0
+    distribution = Distribution.parse(text)
+    assert distribution.positive - distribution.negative == pytest.approx(distribution.mean, abs=1e-15)
+    assert distribution.positive >= 0
+    assert distribution.negative >= 0
 
 
 def test_half_moments_of_a_gaussian_by_integration():
-    law = Distribution.parse("interpolation_0.3")
+    distribution = Distribution.parse("interpolation_0.3")
     grid = torch.linspace(0, 12, 200_001, dtype=torch.float64)
-    for sign, half in ((1, law.positive), (-1, law.negative)):
-        density = torch.exp(-0.5 * ((sign * grid - 0.3) / law.std) ** 2) / (law.std * math.sqrt(2 * math.pi))
+    for sign, half in ((1, distribution.positive), (-1, distribution.negative)):
+        density = torch.exp(-0.5 * ((sign * grid - 0.3) / distribution.std) ** 2) / (
+            distribution.std * math.sqrt(2 * math.pi)
+        )
         assert torch.trapezoid(grid * density, grid).item() == pytest.approx(half, abs=1e-9)
 
 
 def test_the_interpolation_has_unit_mean_square_at_every_mean():
     for mean in (-1, -0.5, 0, 0.3, 0.99, 1):
-        law = Distribution.parse(f"interpolation_{mean}")
-        assert law.second_moment == pytest.approx(1, abs=1e-15)
-        assert law.mean == mean
+        distribution = Distribution.parse(f"interpolation_{mean}")
+        assert distribution.second_moment == pytest.approx(1, abs=1e-15)
+        assert distribution.mean == mean
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_nodes_carry_the_moments(text: str):
-    law = Distribution.parse(text)
-    values, shares = law.nodes()
+    distribution = Distribution.parse(text)
+    values, shares = distribution.nodes()
     assert shares.sum().item() == pytest.approx(1, abs=1e-14)
-    assert (shares * values).sum().item() == pytest.approx(law.mean, abs=1e-13)
-    assert (shares * values**2).sum().item() == pytest.approx(law.second_moment, abs=1e-13)
+    assert (shares * values).sum().item() == pytest.approx(distribution.mean, abs=1e-13)
+    assert (shares * values**2).sum().item() == pytest.approx(distribution.second_moment, abs=1e-13)
     assert values.dtype == shares.dtype == torch.float64
 
 
@@ -77,39 +79,39 @@ def test_gaussian_nodes_carry_high_moments_and_smooth_means():
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_draws_have_the_law(text: str):
-    law = Distribution.parse(text)
-    drawn = draws(law)
+def test_samples_have_the_distribution(text: str):
+    distribution = Distribution.parse(text)
+    drawn = draws(distribution)
     for got, expected in (
-        (drawn, law.mean),
-        (drawn**2, law.second_moment),
-        (drawn.clamp_min(0), law.positive),
-        ((-drawn).clamp_min(0), law.negative),
+        (drawn, distribution.mean),
+        (drawn**2, distribution.second_moment),
+        (drawn.clamp_min(0), distribution.positive),
+        ((-drawn).clamp_min(0), distribution.negative),
     ):
         bound = 4 * got.std().item() / math.sqrt(len(drawn)) + 1e-12
         assert abs(got.mean().item() - expected) < bound
-    if law.atoms:
-        assert set(drawn.unique().tolist()) == {value for value, _ in law.atoms}
+    if distribution.atoms:
+        assert set(drawn.unique().tolist()) == {value for value, _ in distribution.atoms}
 
 
 def test_draws_follow_the_generator_and_not_the_precision():
     for text in ("normal_1_0.5", "sign_0.3"):
-        law = Distribution.parse(text)
-        assert torch.equal(draws(law), draws(law))
-        assert torch.equal(draws(law, dtype=torch.float32), draws(law).float())
+        distribution = Distribution.parse(text)
+        assert torch.equal(draws(distribution), draws(distribution))
+        assert torch.equal(draws(distribution, dtype=torch.float32), draws(distribution).float())
 
 
-def test_symmetric_laws_have_a_mean_of_exactly_zero():
+def test_symmetric_distributions_have_a_mean_of_exactly_zero():
     assert [Distribution.parse(text).mean for text in ("rademacher", "sign_0.5", "interpolation_0", "normal_0_1")] == [
         0
     ] * 4
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_texts_make_the_law_again(text: str):
-    law = Distribution.parse(text)
-    assert str(law) == text
-    assert Distribution.parse(str(law)) == law
+def test_texts_make_the_distribution_again(text: str):
+    distribution = Distribution.parse(text)
+    assert str(distribution) == text
+    assert Distribution.parse(str(distribution)) == distribution
 
 
 def test_odd_spellings_get_one_text():

@@ -130,10 +130,11 @@ def test_the_backward_of_a_pool_and_its_gather_are_each_other_s_transposes() -> 
     x, window = images(0, 2, 3, 7, 7), ([3, 3], [2, 2], [1, 1], [1, 1], False)
     out, places = torch.ops.aten.max_pool2d_with_indices(x, *window)
     slope, along = images(1, *out.shape), images(2, *x.shape)
-    spread, picked = MaxPool2dBackward.apply(slope, x, places, window), MaxPool2dGather.apply(along, x, places, window)
-    torch.testing.assert_close((spread * along).sum(), (slope * picked).sum(), rtol=1e-12, atol=0)
-    picked = MaxPool2dGather.apply(along.requires_grad_(), x, places, window)
-    torch.testing.assert_close(torch.autograd.grad(picked, along, slope)[0], spread, rtol=0, atol=0)
+    scattered = MaxPool2dBackward.apply(slope, x, places, window)
+    gathered = MaxPool2dGather.apply(along, x, places, window)
+    torch.testing.assert_close((scattered * along).sum(), (slope * gathered).sum(), rtol=1e-12, atol=0)
+    gathered = MaxPool2dGather.apply(along.requires_grad_(), x, places, window)
+    torch.testing.assert_close(torch.autograd.grad(gathered, along, slope)[0], scattered, rtol=0, atol=0)
 
 
 def test_rectifiers_and_pools_keep_channels_last() -> None:
@@ -182,7 +183,7 @@ class Everything(nn.Module):
 
 
 def test_a_network_s_input_gradients_have_torch_s_derivatives() -> None:
-    """One member's way, which replaces operators where inputs have a graph, beside `vmap`, which replaces none."""
+    """The one-member path, which replaces operators where inputs have a graph, beside `vmap`, which replaces none."""
     torch.manual_seed(0)
     module = Everything().double()
     names = [name for name, _ in module.named_parameters()]

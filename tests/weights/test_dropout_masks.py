@@ -9,7 +9,7 @@ def source(seed: int) -> Noise:
     return Noise(seed, 0)
 
 
-def test_the_kept_share_and_the_mean_are_those_of_dropout():
+def test_the_kept_fraction_and_the_mean_are_those_of_dropout():
     mask = keep_mask([1000, 400], 0.9, source(0), torch.empty(0))
     kept = (mask > 0).double().mean()
     bound = 4 * (0.9 * 0.1 / mask.numel()) ** 0.5  # four standard errors

@@ -82,7 +82,7 @@ def test_the_bound_touches_the_evidence_at_the_posterior():
 
 
 def descended(bound: Callable[[Tensor, Tensor], Tensor]) -> tuple[float, float]:
-    """The mean and the spread at which gradient descent on (mean, rho) ends, from the prior."""
+    """The mean and the std_param at which gradient descent on (mean, rho) ends, from the prior."""
     values = torch.stack([torch.tensor(0.0), softplus_inverse(torch.tensor(1.0))]).double().requires_grad_()
     for _ in range(2000):
         (gradient,) = torch.autograd.grad(-bound(values[0], torch.nn.functional.softplus(values[1])), values)
@@ -96,7 +96,7 @@ def test_gradient_descent_finds_the_posterior():
 
 
 def test_with_the_reversed_divergence_it_ends_elsewhere():
-    """Its slopes are zero where m (24 + 1 / v) = 25.6 and 24 v^2 + v = 1 + m^2: at a spread of 0.507."""
+    """Its slopes are zero where m (24 + 1 / v) = 25.6 and 24 v^2 + v = 1 + m^2: at a std_param of 0.507."""
     mean, std = descended(reversed_bound)
     assert mean * (24 + 1 / std**2) == pytest.approx(25.6, rel=1e-6)
     assert 24 * std**4 + std**2 == pytest.approx(1 + mean**2, rel=1e-6)

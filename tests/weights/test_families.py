@@ -120,7 +120,7 @@ def test_masks_take_the_place_of_dropout_layers(little: Data):
     assert all(torch.equal(theirs[name], tensor) for name, tensor in mine.items())
 
 
-def test_the_law_of_masks():
+def test_the_distribution_of_masks():
     net = nn.Sequential(nn.Linear(3, 4000), nn.Linear(4000, 2)).double()
     trace, weights = (
         trace_kernels(net, torch.zeros(1, 3).double()),
@@ -206,7 +206,7 @@ def test_a_mask_before_a_convolution_covers_whole_channels():
     assert 0.3 < fallen.double().mean() < 0.7
 
 
-def test_batch_normalisation_rests_while_dropout_goes_on(little: Data):
+def test_batch_normalisation_is_in_evaluation_mode_while_dropout_is_active(little: Data):
     ensemble = mm.fit(Pictures, little, recipe="mc-dropout", plan=PLAN)
     population = ensemble.groups[0].population
     before = {name: tensor.clone() for name, tensor in population.buffers.items()}
@@ -280,7 +280,7 @@ def test_every_mistake_is_one_line_that_names_it(text: str, message: str):
     assert "\n" not in str(caught.value)
 
 
-def test_draws_of_weights_without_chance_are_refused(little: Data):
+def test_draws_of_weights_that_are_not_random_are_refused(little: Data):
     ensemble = mm.fit("mlp", little, plan=PLAN)
     with pytest.raises(Misuse, match="draws=4 of weights point: they are not random; leave draws out"):
         ensemble.predict(little.test.x, draws=4)

@@ -43,7 +43,7 @@ def population(text: str, sharing: str = "own", members: int = 2) -> tuple[Popul
     return gaussian(text).init(made, trace, lambda _: torch.Generator()), trace
 
 
-def spread_names(made: Population) -> set[str]:
+def std_names(made: Population) -> set[str]:
     return {name.removesuffix(STD_PARAM) for name in {**made.own, **made.shared} if name.endswith(STD_PARAM)}
 
 
@@ -66,7 +66,7 @@ FACTORS = {"0.weight:in", "0.weight:out", "4.weight:in", "4.weight:out"}
 )
 def test_where_says_what_is_a_distribution(text: str, sharing: str, expected: set[str]):
     made, _ = population(text, sharing)
-    assert spread_names(made) == expected
+    assert std_names(made) == expected
     assert all((name in made.own) == (name + STD_PARAM in made.own) for name in expected)
 
 
@@ -78,7 +78,7 @@ def test_where_must_match_something():
     with pytest.raises(Misuse, match=r"where=0\.bias matches no tensor"):
         population("gaussian:where=0.bias,bias=point")
     made, _ = population("gaussian:where=factors", "rank-one", members=1)  # one member alone has none
-    assert not spread_names(made)
+    assert not std_names(made)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_every_mistake_is_one_line_that_names_it(text: str, message: str):
     assert "\n" not in str(caught.value)
 
 
-def test_spreads_begin_as_a_part_of_what_a_tensor_varies_by():
+def test_initial_stds_are_relative_to_the_std_of_the_tensor():
     made, _ = population("gaussian:init_std_ratio=0.2")
     for name in ("0.weight", "0.bias", "4.weight", "4.bias"):
         for member in range(2):
@@ -115,8 +115,8 @@ def test_spreads_begin_as_a_part_of_what_a_tensor_varies_by():
             torch.testing.assert_close(found, expected.expand_as(found), rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize("spread", STD_PARAMS)
-def test_weights_of_zero_have_a_cost_and_gradients_that_are_finite(spread: str):
+@pytest.mark.parametrize("std_param", STD_PARAMS)
+def test_weights_of_zero_have_a_cost_and_gradients_that_are_finite(std_param: str):
     """A bias that begins at zero, for every prior; and one zero among others does not widen them all."""
     net = build()
     for layer in (net[0], net[4]):
@@ -124,7 +124,7 @@ def test_weights_of_zero_have_a_cost_and_gradients_that_are_finite(spread: str):
     net[4].weight.data[0, 0] = 0.0
     trace = trace_kernels(net, torch.zeros(1, 2, 6, dtype=torch.float64))
     for prior in ("he", "gaussian_0.1", "learned", "ard", "mixture_0.5_1_0.0025", "log-uniform"):
-        answer = gaussian(f"gaussian:std_param={spread},prior={prior}")
+        answer = gaussian(f"gaussian:std_param={std_param},prior={prior}")
         made = answer.init(populate(lambda _: net, 1), trace, lambda _: torch.Generator())
         own = {name: tensor.requires_grad_() for name, tensor in made.own.items()}
         cost = answer.in_network(trace).complexity(own, {}, {}, [Noise(0, 0)])
@@ -149,7 +149,7 @@ def test_complexity_needs_no_pass_and_has_the_right_direction(sharing: str):
     made, trace = population(text, sharing)
     cost = gaussian(text).in_network(trace).complexity(made.own, made.shared, {}, [Noise(0, i) for i in range(2)])
     assert cost is not None
-    names = spread_names(made)
+    names = std_names(made)
     shared = sum((by_torch(made.shared, n, 0.0, 0.3).sum() for n in names if n in made.shared), torch.tensor(0.0))
     for member in range(2):
         mine = {name: tensor[member] for name, tensor in made.own.items()}
@@ -160,7 +160,7 @@ def test_complexity_needs_no_pass_and_has_the_right_direction(sharing: str):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_what_acts_is_what_costs(estimator: str):
+def test_every_weight_with_a_cost_has_an_effect(estimator: str):
     """The tensors that outputs depend on are those that the complexity pulls at, by its closed form."""
     text = f"gaussian:estimator={estimator},prior=gaussian_0.3"
     made, trace = population(text)
@@ -205,11 +205,11 @@ def test_a_cost_found_by_draws_does_not_depend_on_who_is_in_the_group():
 
 
 @pytest.mark.parametrize(
-    ("spread", "expected"),
+    ("std_param", "expected"),
     [("rho", 24 + 4 + 48 + 3), ("alpha", 24 + 4 + 48 + 3), ("alpha-channel", 4 + 4 + 3 + 3), ("alpha-layer", 4)],
 )
-def test_how_many_numbers_spreads_take(spread: str, expected: int):
-    made, _ = population(f"gaussian:std_param={spread}")
+def test_the_number_of_stored_standard_deviations(std_param: str, expected: int):
+    made, _ = population(f"gaussian:std_param={std_param}")
     assert sum(t[0].numel() for name, t in made.own.items() if name.endswith(STD_PARAM)) == expected
     point = populate(lambda _: build(), 2)
     assert made.parameters_per_member() == point.parameters_per_member() + expected

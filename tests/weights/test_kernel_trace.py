@@ -114,9 +114,9 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_parameter_multiplied_otherwise_is_named_with_its_operator(way: str):
-    how, operator = WAYS[way]
+@pytest.mark.parametrize("mode", WAYS)
+def test_a_parameter_multiplied_otherwise_is_named_with_its_operator(mode: str):
+    how, operator = WAYS[mode]
     found = trace_kernels(Multiplying(how), torch.randn(2, 4))
     assert found.unsupported == (("matrix", operator),)
     with pytest.raises(Misuse) as caught:

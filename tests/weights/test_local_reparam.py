@@ -11,11 +11,11 @@ from murmuration.weights.local_reparam import MIN_VARIANCE, sample_outputs
 def three(*shape: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """A mean, a variance well above zero, and noise."""
     generator = torch.Generator().manual_seed(seed)
-    mean, spread, noise = (torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(3))
-    return mean, spread.square() + 0.1, noise
+    mean, std_param, noise = (torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(3))
+    return mean, std_param.square() + 0.1, noise
 
 
-def test_the_outcome_is_mean_and_noise_times_spread():
+def test_the_outcome_is_mean_and_noise_times_std():
     mean, variance, noise = three(4, 5)
     torch.testing.assert_close(
         sample_outputs(mean, variance, noise), mean + variance.sqrt() * noise, rtol=1e-15, atol=1e-15

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from noise_made import ESTIMATORS, drawn
-from rank_one_made import LAYERS, MEMBERS, crowd_of, leaves
 from torch import Tensor, nn
 from torch.func import functional_call
+from weights_factories import ESTIMATORS, LAYERS, MEMBERS, drawn, leaves, rank_one_members_of
 
 from murmuration.population import Named, Population, populate
 from murmuration.recipe_text import parse
@@ -13,11 +12,11 @@ from murmuration.streams import Noise, many_normals
 from murmuration.weights import WEIGHTS, NetworkWeights, Structure, run_members, trace_kernels
 from murmuration.weights.gaussian import STD_PARAM, Gaussian
 
-WAYS = ["alone", "mapped", "direct"]
+MODES = ["alone", "mapped", "direct"]
 
 
-def gaussian_crowd(layer: str, sharing: str, text: str) -> tuple[nn.Module, NetworkWeights, Population, Tensor]:
-    """Members of one layer whose kernels, shared or own, are distributions with spreads of many sizes."""
+def gaussian_members(layer: str, sharing: str, text: str) -> tuple[nn.Module, NetworkWeights, Population, Tensor]:
+    """Members of one layer whose kernels, shared or own, are distributions with standard deviations of many sizes."""
     torch.manual_seed(0)
     make, shape = LAYERS[layer]
     nets, x = [make().double() for _ in range(MEMBERS)], drawn(MEMBERS, 2, *shape)
@@ -25,7 +24,7 @@ def gaussian_crowd(layer: str, sharing: str, text: str) -> tuple[nn.Module, Netw
     assert isinstance(gaussian, Gaussian)
     population, inside = populate(nets.__getitem__, MEMBERS), False
     if sharing != "own":
-        made = crowd_of(nets, sharing, x)
+        made = rank_one_members_of(nets, sharing, x)
         population, inside = made.population, made.family.spec.bias_inside
     population = gaussian.init(population, trace, lambda _: torch.Generator())
     for seed, named in ((1, population.own), (2, population.shared)):
@@ -35,11 +34,11 @@ def gaussian_crowd(layer: str, sharing: str, text: str) -> tuple[nn.Module, Netw
     return nets[0], gaussian.in_network(trace, bias_inside=inside), population, x
 
 
-def outputs_of(net: nn.Module, family: NetworkWeights, own: Named, shared: Named, x: Tensor, way: str) -> Tensor:
+def outputs_of(net: nn.Module, family: NetworkWeights, own: Named, shared: Named, x: Tensor, mode: str) -> Tensor:
     noise = [Noise(0, i) for i in range(len(x))]
-    if way != "alone":
+    if mode != "alone":
         realised = family.realise(own, shared, noise, training=True)
-        return run_members(Structure(net), realised, x, noise, way == "direct")
+        return run_members(Structure(net), realised, x, noise, mode == "direct")
     rows = []
     for i in range(len(x)):
         mine = {name: tensor[i : i + 1] for name, tensor in own.items()}
@@ -48,7 +47,9 @@ def outputs_of(net: nn.Module, family: NetworkWeights, own: Named, shared: Named
     return torch.cat(rows)
 
 
-def written_out(net: nn.Module, family: NetworkWeights, own: Named, shared: Named, x: Tensor, member: int) -> Tensor:
+def formula_outputs(
+    net: nn.Module, family: NetworkWeights, own: Named, shared: Named, x: Tensor, member: int
+) -> Tensor:
     """One member's outputs (B, ...) of a single layer, from the formulas and its own stream of noise."""
     noise, estimator = Noise(0, member), family.family.estimator
     mine = {**{name: tensor[member] for name, tensor in own.items()}, **shared}
@@ -103,20 +104,20 @@ def written_out(net: nn.Module, family: NetworkWeights, own: Named, shared: Name
 )
 @pytest.mark.parametrize("layer", LAYERS)
 def test_every_operator_on_every_way_is_its_formula(layer: str, sharing: str, estimator: str):
-    """Outputs and gradients of means, spreads and factors; what is added to variances is 1e-12."""
+    """Outputs and gradients of means, standard deviations and factors; what is added to variances is 1e-12."""
     for bias in ("gaussian", "point"):
-        net, family, population, x = gaussian_crowd(layer, sharing, f"gaussian:estimator={estimator},bias={bias}")
+        net, family, population, x = gaussian_members(layer, sharing, f"gaussian:estimator={estimator},bias={bias}")
         own, shared = leaves(population)
         parameters = [*own.values(), *shared.values()]
-        expected = torch.stack([written_out(net, family, own, shared, x[i], i) for i in range(MEMBERS)])
+        expected = torch.stack([formula_outputs(net, family, own, shared, x[i], i) for i in range(MEMBERS)])
         weights = drawn(*expected.shape, seed=3)
         theirs = torch.autograd.grad((weights * expected).sum(), parameters)
-        for way in WAYS if layer in ("linear", "linear, no bias") else WAYS[:2]:
-            found = outputs_of(net, family, own, shared, x, way)
+        for mode in MODES if layer in ("linear", "linear, no bias") else MODES[:2]:
+            found = outputs_of(net, family, own, shared, x, mode)
             torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
             mine = torch.autograd.grad((weights * found).sum(), parameters)
             for name, a, b in zip([*own, *shared], mine, theirs, strict=True):
-                torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8, msg=f"{way}: {name}")
+                torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8, msg=f"{mode}: {name}")
 
 
 class Keywords(nn.Module):
@@ -145,35 +146,35 @@ class Attention(nn.Module):
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("make", [Keywords, Attention])
 def test_noise_reaches_weights_however_a_network_uses_them(make, estimator: str, sharing: str):
-    """Every tensor that has a spread changes the outputs, on both ways alike."""
+    """Every tensor that has a std_param changes the outputs, on both ways alike."""
     torch.manual_seed(0)
     nets, x = [make().double() for _ in range(MEMBERS)], drawn(MEMBERS, 3, 2, 4)
     gaussian, trace = parse(f"gaussian:estimator={estimator}", "weights", WEIGHTS), trace_kernels(nets[0], x[0])
     assert isinstance(gaussian, Gaussian)
     population, inside = populate(nets.__getitem__, MEMBERS), False
     if sharing != "own":
-        made = crowd_of(nets, sharing, x)
+        made = rank_one_members_of(nets, sharing, x)
         population, inside = made.population, made.family.spec.bias_inside
     own, shared = leaves(gaussian.init(population, trace, lambda _: torch.Generator()))
     family = gaussian.in_network(trace, bias_inside=inside)
-    alone, mapped = (outputs_of(nets[0], family, own, shared, x, way) for way in WAYS[:2])
+    alone, mapped = (outputs_of(nets[0], family, own, shared, x, mode) for mode in MODES[:2])
     torch.testing.assert_close(alone, mapped, rtol=1e-9, atol=1e-9)
-    spreads = {name: t for name, t in {**own, **shared}.items() if name.endswith(STD_PARAM)}
-    assert len(spreads) == len(list(nets[0].named_parameters()))
-    gradients = torch.autograd.grad((alone * drawn(*alone.shape, seed=3)).sum(), list(spreads.values()))
-    for name, gradient in zip(spreads, gradients, strict=True):
+    stds = {name: t for name, t in {**own, **shared}.items() if name.endswith(STD_PARAM)}
+    assert len(stds) == len(list(nets[0].named_parameters()))
+    gradients = torch.autograd.grad((alone * drawn(*alone.shape, seed=3)).sum(), list(stds.values()))
+    for name, gradient in zip(stds, gradients, strict=True):
         assert gradient.abs().max() > 1e-6, name
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_a_bias_may_be_a_distribution_beside_a_kernel_of_numbers(estimator: str, way: str):
-    net, family, population, x = gaussian_crowd("linear", "own", f"gaussian:estimator={estimator},where=bias")
+def test_a_bias_may_be_a_distribution_beside_a_point_kernel(estimator: str, mode: str):
+    net, family, population, x = gaussian_members("linear", "own", f"gaussian:estimator={estimator},where=bias")
     assert [name for name in population.own if name.endswith(STD_PARAM)] == ["bias:std_param"]
     quiet = torch.stack(
         [nn.functional.linear(x[i], *(population.own[n][i] for n in ("weight", "bias"))) for i in range(3)]
     )
-    deviation = outputs_of(net, family, population.own, {}, x, way) - quiet  # (M, B, O)
+    deviation = outputs_of(net, family, population.own, {}, x, mode) - quiet  # (M, B, O)
     std = nn.functional.softplus(population.own["bias:std_param"]).unsqueeze(1)
     first = torch.stack(
         [Noise(0, i).normal(deviation[i] if estimator != "draw" else std[i, 0]) for i in range(MEMBERS)]

@@ -5,9 +5,8 @@ from itertools import product
 
 import pytest
 import torch
-from noise_made import ESTIMATORS, Fixed, drawn, numbers, told
-from rank_one_made import LAYERS, leaves, network
 from torch import Tensor, nn
+from weights_factories import ESTIMATORS, LAYERS, ConstantNoise, drawn, leaves, network, noisy_network, numbers
 
 from murmuration.population import populate
 from murmuration.recipe_text import parse
@@ -29,16 +28,16 @@ UNFOLDED = {
 # oracle: a linear layer in numbers
 
 
-@pytest.mark.parametrize(("way", "copies"), [("alone", 1), ("mapped", 2), ("direct", 2)])
-def test_local_reparameterisation_in_numbers(way: str, copies: int):
+@pytest.mark.parametrize(("mode", "copies"), [("alone", 1), ("mapped", 2), ("direct", 2)])
+def test_local_reparameterisation_in_numbers(mode: str, copies: int):
     net = nn.Linear(3, 2).double()
     with torch.no_grad():
         net.weight.copy_(numbers([[0.2, 0.1, -0.3], [0, 0.4, 0.5]]))
         net.bias.copy_(numbers([0.1, -0.2]))
     stds = {"weight": numbers([[0.1, 0.2, 0.3], [0.05, 0.1, 0.2]]), "bias": numbers([0.05, 0.1])}
-    with told(net, stds, "gaussian", numbers([[1.0, -2.0, 0.5]]), copies) as run:
-        mean = run([Fixed(0.0) for _ in range(copies)], way=way)
-        far = run([Fixed(1.0) for _ in range(copies)], way=way)
+    with noisy_network(net, stds, "gaussian", numbers([[1.0, -2.0, 0.5]]), copies) as run:
+        mean = run([ConstantNoise(0.0) for _ in range(copies)], mode=mode)
+        far = run([ConstantNoise(1.0) for _ in range(copies)], mode=mode)
     for i in range(copies):
         torch.testing.assert_close(mean[i, 0], numbers([-0.05, -0.75]), rtol=0, atol=1e-12)
         torch.testing.assert_close((far - mean)[i, 0].square(), numbers([0.195, 0.0625]), rtol=0, atol=1e-9)
@@ -53,8 +52,8 @@ def test_a_convolution_is_a_linear_layer_on_patches(case: str):
     net = UNFOLDED[case]().double()
     x = drawn(2, net.in_channels, 5, 6, seed=1)
     stds = {"weight": 0.3 * drawn(*net.weight.shape, seed=2).exp(), "bias": 0.2 * drawn(len(net.bias), seed=3).exp()}
-    with told(net, stds, "gaussian", x) as run:
-        mean, far = run([Fixed(0.0)])[0], run([Fixed(1.0)])[0]
+    with noisy_network(net, stds, "gaussian", x) as run:
+        mean, far = run([ConstantNoise(0.0)])[0], run([ConstantNoise(1.0)])[0]
     patches = nn.functional.unfold(x, net.kernel_size, net.dilation, net.padding, net.stride)  # (B, C k, L)
     means, variances = [], []
     for group, part in enumerate(patches.chunk(net.groups, 1)):
@@ -62,9 +61,9 @@ def test_a_convolution_is_a_linear_layer_on_patches(case: str):
         weight, std = net.weight[rows].flatten(1), stds["weight"][rows].flatten(1)
         means.append(weight @ part + net.bias[rows, None])
         variances.append(std.square() @ part.square() + stds["bias"][rows, None].square())
-    expected, spread = torch.cat(means, 1).view_as(mean), torch.cat(variances, 1).view_as(mean).sqrt()
+    expected, std_param = torch.cat(means, 1).view_as(mean), torch.cat(variances, 1).view_as(mean).sqrt()
     torch.testing.assert_close(mean, expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(far - mean, spread, rtol=0, atol=1e-9)
+    torch.testing.assert_close(far - mean, std_param, rtol=0, atol=1e-9)
 
 
 # oracle: marginals and covariances by sampling
@@ -73,7 +72,7 @@ def test_a_convolution_is_a_linear_layer_on_patches(case: str):
 def sampled(net: nn.Module, stds: dict, text: str, x: Tensor, copies: int = 1000) -> Tensor:
     """Outputs (DRAWS, B, ...) of copies of a network that draw from one stream after each other."""
     stream = Noise(1, 0)
-    with told(net, stds, text, x, copies) as run, torch.no_grad():
+    with noisy_network(net, stds, text, x, copies) as run, torch.no_grad():
         return torch.cat([run([stream] * copies) for _ in range(DRAWS // copies)])
 
 
@@ -116,7 +115,7 @@ def test_covariance_between_positions(estimator: str):
 def test_under_flipout_a_bias_is_one_number_an_example(text: str):
     net = nn.Conv1d(1, 1, 1).double()
     nn.init.zeros_(net.weight)
-    with told(
+    with noisy_network(
         net, {"weight": 1e-9, "bias": 0.3} if "where" not in text else {"bias": 0.3}, text, drawn(400, 1, 5)
     ) as run:
         noise = run([Noise(0, 0)])[0, :, 0].detach() - net.bias.detach()  # (400, 5)
@@ -136,9 +135,9 @@ def test_flipout_without_flips_is_a_draw_of_weights(layer: str):
     make, shape = LAYERS[layer]
     torch.manual_seed(0)
     net, x = make().double(), drawn(4, *shape)
-    with told(net, {"weight": 0.4}, "gaussian:estimator=flipout", x) as run:
+    with noisy_network(net, {"weight": 0.4}, "gaussian:estimator=flipout", x) as run:
         flipped = run([OnlyPositive(0, 0)])
-    with told(net, {"weight": 0.4}, "gaussian:estimator=draw", x) as run:
+    with noisy_network(net, {"weight": 0.4}, "gaussian:estimator=draw", x) as run:
         torch.testing.assert_close(flipped, run([OnlyPositive(0, 0)]), rtol=1e-12, atol=1e-12)
 
 
@@ -146,7 +145,7 @@ def test_signs_of_flipout_belong_to_examples_and_channels():
     """Over the four combinations of signs a layer of one weight deviates by +- the same number, whose mean is 0."""
     net = nn.Conv1d(1, 1, 1, bias=False).double()
     x = numbers([[[1.0, 2.0, 4.0]]]).expand(64, 1, 3)
-    with told(net, {"weight": 0.4}, "gaussian:estimator=flipout", x) as run:
+    with noisy_network(net, {"weight": 0.4}, "gaussian:estimator=flipout", x) as run:
         deviation = (run([Noise(0, 0)])[0] - net(x)).detach()[:, 0]  # (64, 3)
     size = deviation[:, 0].abs()
     assert torch.allclose(size, size[0].expand(64), rtol=1e-12)
@@ -154,8 +153,8 @@ def test_signs_of_flipout_belong_to_examples_and_channels():
     assert 16 < (deviation[:, 0] > 0).sum() < 48  # 4 standard deviations of 64 coins
 
 
-class Told(Noise):
-    """A stream of numbers that are told, in the order they are asked for."""
+class ScriptedNoise(Noise):
+    """A stream of numbers that are noisy_network, in the order they are asked for."""
 
     def __init__(self, *draws: Tensor) -> None:
         super().__init__(0, 0)
@@ -173,10 +172,10 @@ def test_over_all_signs_flipout_has_the_moments_of_local_reparameterisation(inpu
     signs = numbers(list(product((-1.0, 1.0), repeat=inputs + 1)))  # (B, inputs + 1)
     x, stds = drawn(1, inputs).expand(len(signs), inputs), {"weight": 0.2 * drawn(1, inputs, seed=1).exp()}
     eps = drawn(inputs, seed=2).sign()
-    with told(net, stds, "gaussian:estimator=flipout", x) as run:
-        outputs = run([Told(eps, signs[:, :inputs], signs[:, inputs:])])[0].detach()
-    with told(net, stds, "gaussian", x[:1]) as run:
-        mean, far = (run([Fixed(value)])[0, 0].detach() for value in (0.0, 1.0))
+    with noisy_network(net, stds, "gaussian:estimator=flipout", x) as run:
+        outputs = run([ScriptedNoise(eps, signs[:, :inputs], signs[:, inputs:])])[0].detach()
+    with noisy_network(net, stds, "gaussian", x[:1]) as run:
+        mean, far = (run([ConstantNoise(value)])[0, 0].detach() for value in (0.0, 1.0))
     torch.testing.assert_close(outputs.mean(0), mean, rtol=0, atol=1e-12)
     torch.testing.assert_close(outputs.var(0, correction=0), (far - mean).square(), rtol=1e-9, atol=0)
     by_hand = (x * signs[:, :inputs]) @ (stds["weight"] * eps).T * signs[:, inputs:]
@@ -188,23 +187,23 @@ def test_over_all_signs_flipout_has_the_moments_of_local_reparameterisation(inpu
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_without_spread_every_estimator_is_the_plain_operator(layer: str, estimator: str):
+def test_with_zero_std_every_estimator_is_the_plain_operator(layer: str, estimator: str):
     torch.manual_seed(0)
     net, x = network(layer), drawn(2, *LAYERS[layer][1])
     names = [name for name, _ in net.named_parameters()]
-    with told(net, dict.fromkeys(names, 1e-300), f"gaussian:estimator={estimator}", x) as run:
+    with noisy_network(net, dict.fromkeys(names, 1e-300), f"gaussian:estimator={estimator}", x) as run:
         found = run([Noise(0, 0)])[0]
     assert torch.equal(found, net(channels_last(x)))
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_at_rest_a_network_is_its_means_again_and_again(estimator: str):
+def test_deterministic_weights_are_the_means(estimator: str):
     torch.manual_seed(0)
     net, x = network("conv2d, groups"), drawn(2, *LAYERS["conv2d, groups"][1])
     family = (
         parse(f"gaussian:estimator={estimator}", "weights", WEIGHTS).in_network(trace_kernels(net, x)).deterministic()
     )
-    with told(net, {"0.weight": 0.5}, f"gaussian:estimator={estimator}", x) as run:
+    with noisy_network(net, {"0.weight": 0.5}, f"gaussian:estimator={estimator}", x) as run:
         first, second = (run([Noise(0, i)], family=family)[0] for i in range(2))
     assert torch.equal(first, second)
     assert torch.equal(first, net(channels_last(x)))
@@ -215,7 +214,7 @@ def test_at_rest_a_network_is_its_means_again_and_again(estimator: str):
 def test_noise_follows_from_the_seed_alone(estimator: str, training: bool):
     torch.manual_seed(0)
     net, x = network("conv2d"), drawn(2, *LAYERS["conv2d"][1])
-    with told(net, {"0.weight": 0.5}, f"gaussian:estimator={estimator}", x) as run:
+    with noisy_network(net, {"0.weight": 0.5}, f"gaussian:estimator={estimator}", x) as run:
         first, other = (run([Noise(seed, 0)], training=training) for seed in (0, 1))
         net.train(not net.training)
         torch.manual_seed(5)

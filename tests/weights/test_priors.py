@@ -1,4 +1,4 @@
-"""Spreads, priors and what they cost, against closed forms, torch's distributions and sampling."""
+"""Standard deviations, priors and what they cost, against closed forms, torch's distributions and sampling."""
 
 import math
 
@@ -56,7 +56,7 @@ def test_the_direction_of_the_divergence():
     assert (gaussian_kl(mean, std, drawn(50, seed=2), drawn(50, seed=3).exp()) >= 0).all()
 
 
-def test_without_data_the_spread_becomes_the_prior_s():
+def test_without_data_the_std_becomes_the_prior_s():
     """The reverse divergence would end at sqrt(0.1^2 + 0.5^2) = 0.5099."""
     rho = softplus_inverse(numbers(0.3)).requires_grad_()
     optimiser = torch.optim.LBFGS([rho], max_iter=100, tolerance_grad=1e-12, line_search_fn="strong_wolfe")
@@ -154,7 +154,7 @@ def test_a_transposed_kernel_has_its_inputs_first(layer, groups: int):
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_what_is_stored_beside_a_transposed_kernel_gives_the_spread_back(groups: int):
+def test_what_is_stored_beside_a_transposed_kernel_gives_the_std_back(groups: int):
     mean, kernel = drawn(4, 6 // groups, 3, 3) if groups != 4 else drawn(4, 3, 3, 3), Kernel("k", 4, 6, groups, True)
     std = 0.2 * mean.abs()
     stored = std_to_param("alpha-channel", std, mean, kernel)
@@ -163,25 +163,25 @@ def test_what_is_stored_beside_a_transposed_kernel_gives_the_spread_back(groups:
     torch.testing.assert_close(members, torch.stack([std, std]), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("spread", STD_PARAMS)
+@pytest.mark.parametrize("std_param", STD_PARAMS)
 @pytest.mark.parametrize("prior", ["gaussian_0.1", "he", "learned", "ard", "mixture_0.5_1_0.0025", "log-uniform"])
-def test_costs_have_the_gradients_that_differences_find(prior, spread):
+def test_costs_have_the_gradients_that_differences_find(prior, std_param):
     mean = drawn(4, 3).requires_grad_()
-    stored = std_to_param(spread, 0.3 * mean.detach().abs() + 0.05, mean.detach()).requires_grad_()
+    stored = std_to_param(std_param, 0.3 * mean.detach().abs() + 0.05, mean.detach()).requires_grad_()
 
     def cost(mean: Tensor, stored: Tensor) -> Tensor:
-        return Prior.parse(prior).cost(WeightTensor(mean), std_from(spread, stored, mean), normal).sum()
+        return Prior.parse(prior).cost(WeightTensor(mean), std_from(std_param, stored, mean), normal).sum()
 
     assert torch.autograd.gradcheck(cost, (mean, stored), eps=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("spread", STD_PARAMS)
-def test_what_is_stored_gives_the_spread_back(spread):
+@pytest.mark.parametrize("std_param", STD_PARAMS)
+def test_what_is_stored_gives_the_std_back(std_param):
     mean = drawn(6, 2, 3, 3)
     std = 0.2 * mean.abs()  # one signal-to-noise ratio: every way of storing can say that
-    stored = std_to_param(spread, std, mean)
-    assert stored.shape == stored_shape(spread, mean.shape)
-    torch.testing.assert_close(std_from(spread, stored, mean), std, rtol=1e-9, atol=1e-12)
+    stored = std_to_param(std_param, std, mean)
+    assert stored.shape == stored_shape(std_param, mean.shape)
+    torch.testing.assert_close(std_from(std_param, stored, mean), std, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(

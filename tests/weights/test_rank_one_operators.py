@@ -2,9 +2,18 @@
 
 import pytest
 import torch
-from rank_one_made import LAYERS, MEMBERS, Crowd, crowd, crowd_of, leaves, run, spelled_out
 from torch import Tensor, nn
 from torch.func import functional_call
+from weights_factories import (
+    LAYERS,
+    MEMBERS,
+    RankOneMembers,
+    effective_parameters,
+    leaves,
+    rank_one_members,
+    rank_one_members_of,
+    run,
+)
 
 from murmuration.weights import UnsupportedOp
 
@@ -12,20 +21,20 @@ CONVENTIONS = ["rank-one", "rank-one:bias=own", "rank-one-uv", "rank-one:bias=sh
 CONVENTIONS += ["rank-one:first=no", "rank-one:last=no", "rank-one:init=rademacher,first=no,last=no"]
 
 
-def explicit(made: Crowd, own: dict[str, Tensor], shared: dict[str, Tensor], inside: bool) -> Tensor:
+def explicit(made: RankOneMembers, own: dict[str, Tensor], shared: dict[str, Tensor], inside: bool) -> Tensor:
     """Outputs (M, B, K) of plain networks."""
     rows = []
     for i in range(len(made.x)):
         buffers = {name: tensor[i] for name, tensor in made.population.buffers.items()}
-        parameters = spelled_out(made, own, shared, i, inside)
+        parameters = effective_parameters(made, own, shared, i, inside)
         rows.append(functional_call(made.net, {**parameters, **buffers}, (made.x[i],)))
     return torch.stack(rows)
 
 
-def assert_equal_with_gradients(made: Crowd, way: str, inside: bool, bound: float = 1e-12) -> None:
+def assert_equal_with_gradients(made: RankOneMembers, mode: str, inside: bool, bound: float = 1e-12) -> None:
     own, shared = leaves(made.population)
     parameters = [*own.values(), *shared.values()]
-    found, expected = run(made, own, shared, way), explicit(made, own, shared, inside)
+    found, expected = run(made, own, shared, mode), explicit(made, own, shared, inside)
     torch.testing.assert_close(found, expected, rtol=bound, atol=bound)
     weights = torch.randn(expected.shape, dtype=expected.dtype, generator=torch.Generator().manual_seed(3))
     mine = torch.autograd.grad((weights * found).sum(), parameters, materialize_grads=True)
@@ -35,19 +44,19 @@ def assert_equal_with_gradients(made: Crowd, way: str, inside: bool, bound: floa
         assert (a - b).abs().max() <= bound * scale, name
 
 
-@pytest.mark.parametrize("way", ["alone", "mapped"])
+@pytest.mark.parametrize("mode", ["alone", "mapped"])
 @pytest.mark.parametrize("text", ["rank-one", "rank-one-uv"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_every_linear_operator_equals_networks_with_scaled_kernels(layer: str, text: str, way: str):
+def test_every_linear_operator_equals_networks_with_scaled_kernels(layer: str, text: str, mode: str):
     """Outputs, gradients of factors and biases, and of shared kernels the sum over members."""
-    assert_equal_with_gradients(crowd(layer, text), way, inside=text == "rank-one-uv")
+    assert_equal_with_gradients(rank_one_members(layer, text), mode, inside=text == "rank-one-uv")
 
 
-@pytest.mark.parametrize("way", ["alone", "mapped", "direct"])
+@pytest.mark.parametrize("mode", ["alone", "mapped", "direct"])
 @pytest.mark.parametrize("text", CONVENTIONS)
-def test_every_convention_on_every_way(text: str, way: str):
-    made = crowd("linear", text)
-    assert_equal_with_gradients(made, way, inside="uv" in text or "inside" in text)
+def test_every_convention_on_every_way(text: str, mode: str):
+    made = rank_one_members("linear", text)
+    assert_equal_with_gradients(made, mode, inside="uv" in text or "inside" in text)
     names = set(made.population.own)
     assert ("0.weight:in" in names) == ("uv" not in text and "first=no" not in text)
     assert ("3.weight:out" in names) == ("uv" not in text and "last=no" not in text)
@@ -69,15 +78,15 @@ def test_the_original_formula_in_numbers():
     answers = {"rank-one": [[34 + 10, -35 + 20], [18 + 10, 64 + 20]]}
     answers["rank-one:bias=inside"] = [[2 * 27, -55], [18 * 11, 64 * 21]]
     for text, expected in answers.items():
-        made = crowd_of([net, net], text, x)
+        made = rank_one_members_of([net, net], text, x)
         own, shared = leaves(made.population)
-        for way in ("alone", "mapped", "direct"):
-            found = run(made, {**own, "weight:in": into, "weight:out": out}, shared, way)[:, 0]
+        for mode in ("alone", "mapped", "direct"):
+            found = run(made, {**own, "weight:in": into, "weight:out": out}, shared, mode)[:, 0]
             assert found.tolist() == expected
 
 
 def test_a_convolution_that_will_be_differentiated_twice_keeps_its_factors():
-    made = crowd("conv2d, groups", "rank-one")
+    made = rank_one_members("conv2d, groups", "rank-one")
     made.x.requires_grad_()
     assert_equal_with_gradients(made, "alone", inside=False)
     own, shared = leaves(made.population)
@@ -152,27 +161,27 @@ class Named(nn.Module):
         return self.head(hidden.tanh().mean(1))
 
 
-@pytest.mark.parametrize("way", ["alone", "mapped"])
+@pytest.mark.parametrize("mode", ["alone", "mapped"])
 @pytest.mark.parametrize("text", ["rank-one", "rank-one-uv", "rank-one:norm=shared"])
 @pytest.mark.parametrize("make", [Attention, lambda: Attention(True), Separate, Encoder, Tied, Named])
-def test_modules_of_torch_and_of_others_need_no_edits(make, text: str, way: str):
+def test_modules_of_torch_and_of_others_need_no_edits(make, text: str, mode: str):
     """Bound: attention of float64, whose softmax and norms lose a digit or two."""
     torch.manual_seed(1)
     nets = [make().double() for _ in range(MEMBERS)]
-    made = crowd_of(nets, text, torch.randn(MEMBERS, 5, 3, 4, dtype=torch.float64))
+    made = rank_one_members_of(nets, text, torch.randn(MEMBERS, 5, 3, 4, dtype=torch.float64))
     inside = text == "rank-one-uv"
-    assert_equal_with_gradients(made, way, inside, bound=1e-11)
+    assert_equal_with_gradients(made, mode, inside, bound=1e-11)
 
 
 def test_biases_are_those_an_operator_adds_whatever_their_names():
     torch.manual_seed(1)
     x = torch.randn(2, 5, 3, 4, dtype=torch.float64)
-    made = crowd_of([Named().double(), Named().double()], "rank-one:bias=own", x)
+    made = rank_one_members_of([Named().double(), Named().double()], "rank-one:bias=own", x)
     assert set(made.population.shared) == {"kernel", "head.weight"}
     assert "shift" in made.population.own
-    tied = crowd_of([Tied().double(), Tied().double()], "rank-one:bias=own", x)
+    tied = rank_one_members_of([Tied().double(), Tied().double()], "rank-one:bias=own", x)
     assert {"first.bias", "second.bias"} <= set(tied.population.own)
-    inside = crowd_of([Named().double(), Named().double()], "rank-one:bias=inside", x)
+    inside = rank_one_members_of([Named().double(), Named().double()], "rank-one:bias=inside", x)
     own, shared = leaves(inside.population)
     found = run(inside, own, shared, "mapped")
     for i in range(2):
@@ -187,6 +196,6 @@ def test_biases_are_those_an_operator_adds_whatever_their_names():
 def test_the_direct_way_refuses_what_it_does_not_know_before_it_computes_nonsense():
     for make, shape in ((Attention, (3, 4)), (lambda: nn.Linear(4, 3), (3, 4))):
         torch.manual_seed(1)
-        made = crowd_of([make().double() for _ in range(2)], "rank-one", torch.randn(2, 5, *shape).double())
+        made = rank_one_members_of([make().double() for _ in range(2)], "rank-one", torch.randn(2, 5, *shape).double())
         with pytest.raises((UnsupportedOp, RuntimeError)):
             run(made, *leaves(made.population), "direct")

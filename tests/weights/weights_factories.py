@@ -1,6 +1,7 @@
-"""Networks of one linear operator and a head, and members spelled out entry by entry."""
+"""Small networks for tests of weights: rank-one members, effective parameters, Gaussian weights with given noise."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,17 @@ from murmuration.population import Named, Population, populate
 from murmuration.recipe_text import parse
 from murmuration.sharing import SHARING
 from murmuration.streams import Noise
-from murmuration.weights import KernelTrace, NetworkWeights, Point, Structure, run_members, trace_kernels
+from murmuration.weights import (
+    WEIGHTS,
+    Gaussian,
+    KernelTrace,
+    NetworkWeights,
+    Point,
+    Structure,
+    run_members,
+    trace_kernels,
+)
+from murmuration.weights.gaussian import STD_PARAM, softplus_inverse
 
 MEMBERS, BATCH = 3, 2
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -30,7 +41,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Crowd:
+class RankOneMembers:
     """Members of one network that share its kernels."""
 
     net: nn.Module
@@ -49,22 +60,22 @@ def network(name: str) -> nn.Module:
     return nn.Sequential(layer, nn.Tanh(), nn.Flatten(), nn.Linear(features, 3).double())
 
 
-def crowd(name: str, text: str) -> Crowd:
+def rank_one_members(name: str, text: str) -> RankOneMembers:
     """Members with Gaussian factors, and inputs of their own."""
     torch.manual_seed(0)
     nets, shape = [network(name) for _ in range(MEMBERS)], LAYERS[name][1]
     x = torch.randn(MEMBERS, BATCH, *shape, dtype=torch.float64)
-    return crowd_of(nets, text, x)
+    return rank_one_members_of(nets, text, x)
 
 
-def crowd_of(nets: list[nn.Module], text: str, x: Tensor) -> Crowd:
+def rank_one_members_of(nets: list[nn.Module], text: str, x: Tensor) -> RankOneMembers:
     sharing, trace = parse(text, "sharing", SHARING), trace_kernels(nets[0], x[0])
     shared = sharing.predicate(nets[0], trace)
     population = sharing.add_factors(
         populate(nets.__getitem__, len(nets), shared), trace, lambda m: torch.Generator().manual_seed(m)
     )
     family = Point().in_network(trace, bias_inside=sharing.bias_inside)
-    return Crowd(nets[0], population, trace, family, x)
+    return RankOneMembers(nets[0], population, trace, family, x)
 
 
 def leaves(population: Population) -> tuple[Named, Named]:
@@ -74,13 +85,13 @@ def leaves(population: Population) -> tuple[Named, Named]:
     return own, shared
 
 
-def run(made: Crowd, own: Named, shared: Named, way: str) -> Tensor:
+def run(made: RankOneMembers, own: Named, shared: Named, mode: str) -> Tensor:
     """Outputs (M, B, K) by one of the ways members can run."""
     structure, noise = Structure(made.net), [Noise(0, i) for i in range(len(made.x))]
     buffers = {name: tensor.clone() for name, tensor in made.population.buffers.items()}
     realised = made.family.realise(own, shared, noise).with_buffers(buffers)
-    if way != "alone":
-        return run_members(structure, realised, made.x, noise, way == "direct")
+    if mode != "alone":
+        return run_members(structure, realised, made.x, noise, mode == "direct")
     rows = []
     for i in range(len(made.x)):
         mine = {name: tensor[i : i + 1] for name, tensor in own.items()}
@@ -90,7 +101,7 @@ def run(made: Crowd, own: Named, shared: Named, way: str) -> Tensor:
     return torch.cat(rows)
 
 
-def spelled_out(made: Crowd, own: Named, shared: Named, member: int, inside: bool) -> Named:
+def effective_parameters(made: RankOneMembers, own: Named, shared: Named, member: int, inside: bool) -> Named:
     """The parameters of a plain network that is this member: every kernel entry times its two factors."""
     tensors = {**{name: tensor[member] for name, tensor in own.items()}, **shared}
     found = {name: tensor for name, tensor in tensors.items() if ":" not in name}
@@ -117,3 +128,48 @@ def factor(kernel, into: Tensor, out: Tensor, a: int, b: int) -> Tensor:
     ones_too_many = min(kernel.inputs, len(into))  # a factor that is not there is a long row of ones
     channel = (group * (kernel.inputs // kernel.groups) + b) * ones_too_many // kernel.inputs
     return out[a] * into[channel]  # a flattened picture has one factor a channel
+
+
+ESTIMATORS = ["local", "draw", "flipout"]
+
+
+def numbers(values) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class ConstantNoise(Noise):
+    """A stream in which every normal number is the same."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__(0, 0)
+        self.value = value
+
+    def normal(self, like: Tensor, rough: bool = False) -> Tensor:
+        return torch.full(like.shape, self.value, dtype=like.dtype)
+
+
+@contextmanager
+def noisy_network(net: nn.Module, stds: dict[str, Tensor | float], text: str, x: Tensor, copies: int = 1) -> Iterator:
+    """A function from streams to outputs (copies, B, ...) of a net whose parameters have these standard deviations."""
+    trace = trace_kernels(net, x[:1])
+    gaussian = parse(text, "weights", WEIGHTS)
+    assert isinstance(gaussian, Gaussian)
+    population = gaussian.init(populate(lambda _: net, copies), trace, lambda _: torch.Generator())
+    for name, std in stds.items():
+        mean = population.own[name]
+        wide = torch.as_tensor(std, dtype=torch.float64).expand(mean.shape[1:])
+        population.own[name + STD_PARAM] = softplus_inverse(wide).expand_as(mean).clone()
+    family = gaussian.in_network(trace)
+
+    def run(
+        noise: list[Noise], *, training: bool = True, mode: str = "mapped", family: NetworkWeights = family
+    ) -> Tensor:
+        realised = family.realise(population.own, {}, noise, training=training)
+        inputs = x.expand(copies, *x.shape)
+        return run_members(Structure(net), realised, inputs, noise, mode == "direct")
+
+    yield run
