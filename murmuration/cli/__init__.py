@@ -26,7 +26,7 @@ from murmuration.cli import (
     superres,
     train,
 )
-from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup, help_text
+from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup, help_text
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.memory import keep_freed_memory
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from murmuration.cli.options import Force, Json, Names, TrustOptions, grouped, listed
-from murmuration.cli.screen import counting_bar, help_text, say, say_json, say_table
+from murmuration.cli.console import counting_bar, help_text, print_json, print_table
+from murmuration.cli.options import Force, Json, Names, PostHocOptions, grouped, listed
 from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
@@ -52,16 +52,16 @@ def audit(
     out: Annotated[
         str | None, typer.Option(help="Report; <first file>-audit.html if left out.", metavar="FILE")
     ] = None,
-    trust: TrustOptions,
+    trust: PostHocOptions,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Evaluate the predictions of any model."""
     from murmuration.audit import open_predictions
-    from murmuration.cli.writers import writable
+    from murmuration.cli.prediction_files import output_path
 
     check_names(files)
-    path = writable(out, (".html", ".json"), force) if out else beside(Path(files[0]))
+    path = output_path(out, (".html", ".json"), force) if out else beside(Path(files[0]))
     config = trust.config()
     opened = [open_predictions(file, labels=labels, label=label, groups=listed(group), task=task) for file in files]
     check_alike(opened)
@@ -125,12 +125,12 @@ def conclude(path: Path, evaluations: list["Evaluation"], *, as_json: bool) -> N
     )
     write_results(path, record, report)
     if as_json:
-        return say_json(record)
+        return print_json(record)
     show_scores(evaluations)
     show_groups(evaluations)
     for note in report.notes:
-        say(f"- {note}")
-    say(f"report: {path}")
+        print(f"- {note}")
+    print(f"report: {path}")
 
 
 def show_groups(evaluations: list["Evaluation"]) -> None:
@@ -156,4 +156,4 @@ def show_grouping(column: str, found: list[tuple[str, "GroupScores"]], task: Any
         ]
         for name, group in found
     ]
-    say_table([column, "rows", *map(heading, names), *(["than the rest"] if some_worse else [])], rows)
+    print_table([column, "rows", *map(heading, names), *(["than the rest"] if some_worse else [])], rows)

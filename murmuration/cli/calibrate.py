@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from murmuration.cli.options import Json, RunPath, TrustOptions, grouped
-from murmuration.cli.screen import help_text, say
+from murmuration.cli.console import help_text
+from murmuration.cli.options import Json, PostHocOptions, RunPath, grouped
 from murmuration.errors import Misuse
 
 HELP = help_text(
@@ -18,16 +18,16 @@ HELP = help_text(
 
 
 @grouped
-def calibrate(*, run: RunPath, trust: TrustOptions, as_json: Json = False) -> None:
+def calibrate(*, run: RunPath, trust: PostHocOptions, as_json: Json = False) -> None:
     """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
     from murmuration.cli.results import leave_results
-    from murmuration.cli.training import loaded, reopened
+    from murmuration.cli.training import load_run, reopen_data
     from murmuration.ensemble import save_posthoc
     from murmuration.evaluation import evaluate_ensemble
     from murmuration.posthoc import FEWEST
 
     path, config = Path(run), trust.config()
-    ensemble, data = loaded(path, posthoc=False), reopened(path)
+    ensemble, data = load_run(path, posthoc=False), reopen_data(path)
     if len(data.val) < FEWEST:
         told = f"{path} has {len(data.val)} validation examples: post-hoc steps take at least {FEWEST}"
         raise Misuse(f"{told}; train it anew on more examples")
@@ -36,4 +36,4 @@ def calibrate(*, run: RunPath, trust: TrustOptions, as_json: Json = False) -> No
     save_posthoc(path, ensemble.posthoc)  # when all is known: interrupted before, the run is as it was
     leave_results(path, evaluation, as_json=as_json)
     if not as_json:
-        say(f"post-hoc steps: {path / 'posthoc.json'}")
+        print(f"post-hoc steps: {path / 'posthoc.json'}")

@@ -7,31 +7,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted, counting_bar, help_text
 from murmuration.cli.evaluate import shift_request
 from murmuration.cli.options import (
     DataOptions,
     DataSource,
     Json,
     Names,
+    PostHocOptions,
     ShiftOptions,
     TrainingOptions,
-    TrustOptions,
     grouped,
     listed,
     option,
 )
 from murmuration.cli.results import show_results
-from murmuration.cli.screen import CONTINUES, NOTHING_WRITTEN, Interrupted, counting_bar, help_text, say
 from murmuration.cli.train import Link, NetName, NoiseStd
 from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
-    from murmuration.cli.training import Order
+    from murmuration.cli.training import TrainingRequest
     from murmuration.ensemble import Ensemble
     from murmuration.evaluation import EvalSet, Evaluation
     from murmuration.recipe import Recipe
 
-REQUEST, RESULTS, REPORT = "compare.json", "results.json", "report.html"
+SETTINGS, RESULTS, REPORT = "compare.json", "results.json", "report.html"
 
 HELP = help_text(
     "Train several recipes on the same splits with the same seed and test which differences are significant (paired "
@@ -54,28 +54,28 @@ def compare(
     net: NetName = None,
     reading: DataOptions,
     plan: TrainingOptions,
-    trust: TrustOptions,
+    trust: PostHocOptions,
     shift: ShiftOptions,
     noise_std: NoiseStd = None,
     link: Link = None,
     as_json: Json = False,
 ) -> None:
     """Train several recipes on the same splits and compare their scores."""
-    from murmuration.cli.training import Order, free_path
+    from murmuration.cli.training import TrainingRequest, new_run_path
     from murmuration.evaluation import eval_set_of
 
     chosen, settings = chosen_recipes(recipes), plan.plan(trust.config())
-    path = Path(out) if out else free_path(data, "compare")
+    path = Path(out) if out else new_run_path(data, "compare")
     opened = reading.open(data)
-    order, eval_set = Order(opened, settings, net, noise_std, link), eval_set_of(opened)
-    request = shift_request(shift, eval_set)
-    with taken(path, request_of(order, chosen)):
-        ensembles = {each.name: run_of(order, each, path / each.name, quiet=as_json) for each in chosen}
-        evaluations = evaluated(eval_set, ensembles, request, quiet=as_json)
-        record = results(path, order, evaluations)
+    request, eval_set = TrainingRequest(opened, settings, net, noise_std, link), eval_set_of(opened)
+    shift_settings = shift_request(shift, eval_set)
+    with comparison_directory(path, comparison_settings(request, chosen)):
+        ensembles = {each.name: train_or_resume(request, each, path / each.name, quiet=as_json) for each in chosen}
+        evaluations = evaluated(eval_set, ensembles, shift_settings, quiet=as_json)
+        record = write_results(path, request, evaluations)
     show_results(evaluations, record, as_json=as_json)
     if not as_json:
-        say(f"report: {path / REPORT}")
+        print(f"report: {path / REPORT}")
 
 
 def chosen_recipes(given: Names) -> list["Recipe"]:
@@ -91,37 +91,37 @@ def chosen_recipes(given: Names) -> list["Recipe"]:
     return [make_recipe(name) for name in names]
 
 
-def request_of(order: "Order", recipes: list["Recipe"]) -> dict[str, Any]:
+def comparison_settings(request: "TrainingRequest", recipes: list["Recipe"]) -> dict[str, Any]:
     """What must be the same when a comparison is continued."""
     return {
         "recipes": [recipe.to_json() for recipe in recipes],
-        "plan": {**order.plan.to_json(), "augment": list(order.plan.augment)},
-        "net": order.net,
-        "noise_std": order.noise_std,
-        "link": order.link,
-        "data": {"source": order.data.source, "fingerprint": order.data.fingerprint},
+        "plan": {**request.plan.to_json(), "augment": list(request.plan.augment)},
+        "net": request.net,
+        "noise_std": request.noise_std,
+        "link": request.link,
+        "data": {"source": request.data.source, "fingerprint": request.data.fingerprint},
     }
 
 
 @contextmanager
-def taken(path: Path, request: dict[str, Any]) -> Iterator[None]:
-    """The directory is this comparison's: new, or begun by the same request. One that never began is removed again."""
+def comparison_directory(path: Path, settings: dict[str, Any]) -> Iterator[None]:
+    """The directory is this comparison's: new, or begun by the same settings. One that never began is removed again."""
     from murmuration.files import read_json, write_json
     from murmuration.runs import require_free
 
-    if (path / REQUEST).exists():
-        require_same(path, read_json(path / REQUEST), request)
+    if (path / SETTINGS).exists():
+        require_same_settings(path, read_json(path / SETTINGS), settings)
     else:
         require_free(path)
     made = [parent for parent in (path, *path.parents) if not parent.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
-        write_json(path / REQUEST, request)
+        write_json(path / SETTINGS, settings)
         yield
     except BaseException as error:
         begun = any(path.glob("*/run.json"))
         if not begun:
-            (path / REQUEST).unlink(missing_ok=True)
+            (path / SETTINGS).unlink(missing_ok=True)
             for directory in made:
                 shutil.rmtree(directory, ignore_errors=True)
         if isinstance(error, KeyboardInterrupt):
@@ -129,7 +129,7 @@ def taken(path: Path, request: dict[str, Any]) -> Iterator[None]:
         raise
 
 
-def require_same(path: Path, before: Any, now: dict[str, Any]) -> None:
+def require_same_settings(path: Path, before: Any, now: dict[str, Any]) -> None:
     """Refuse to continue a comparison with other settings."""
     import json
 
@@ -145,30 +145,30 @@ def require_same(path: Path, before: Any, now: dict[str, Any]) -> None:
     )
 
 
-def run_of(order: "Order", recipe: "Recipe", path: Path, *, quiet: bool) -> "Ensemble":
+def train_or_resume(request: "TrainingRequest", recipe: "Recipe", path: Path, *, quiet: bool) -> "Ensemble":
     """The ensemble of one recipe: loaded if it is finished, continued if it was begun, else trained."""
     from murmuration.cli.training import resume_run, train_run
 
     if (path / "run.json").exists():
-        return resume_run(path, order.data, quiet=quiet)
-    members = recipe.members or order.plan.members  # --members is for recipes without a number of their own
-    return train_run(replace(order, plan=replace(order.plan, members=members)), recipe, path, quiet=quiet)
+        return resume_run(path, request.data, quiet=quiet)
+    members = recipe.members or request.plan.members  # --members is for recipes without a number of their own
+    return train_run(replace(request, plan=replace(request.plan, members=members)), recipe, path, quiet=quiet)
 
 
 def evaluated(
-    eval_set: "EvalSet", ensembles: dict[str, "Ensemble"], request: tuple[Any, Any], *, quiet: bool
+    eval_set: "EvalSet", ensembles: dict[str, "Ensemble"], settings: tuple[Any, Any], *, quiet: bool
 ) -> list["Evaluation"]:
     """The evaluations of all recipes on the one test split, under the same corruptions and on the same OOD inputs."""
     from murmuration.evaluation import evaluate_ensemble
 
-    (suite, foreign), found = request, []
+    (suite, foreign), found = settings, []
     for name, ensemble in ensembles.items():
         with counting_bar(f"{name} under shift", quiet or suite is None) as progress:
             found.append(evaluate_ensemble(ensemble, eval_set, name, shift=suite, ood=foreign, progress=progress))
     return found
 
 
-def results(path: Path, order: "Order", evaluations: list["Evaluation"]) -> dict[str, Any]:
+def write_results(path: Path, request: "TrainingRequest", evaluations: list["Evaluation"]) -> dict[str, Any]:
     """The record of the comparison, written with the report into its directory."""
     from murmuration.files import json_numbers, write_bytes, write_json
     from murmuration.fitting import versions
@@ -179,8 +179,8 @@ def results(path: Path, order: "Order", evaluations: list["Evaluation"]) -> dict
     tests = differences(evaluations)
     report = report_of(evaluations, tests, command=this_command())
     record = {
-        "data": {"name": order.data.name, "task": order.data.task, "fingerprint": order.data.fingerprint},
-        "seed": order.plan.seed,
+        "data": {"name": request.data.name, "task": request.data.task, "fingerprint": request.data.fingerprint},
+        "seed": request.plan.seed,
         "results": {each.name: {**each.to_json(), "run": str(path / each.name)} for each in evaluations},
         "tests": [test.to_json() for test in tests],
         "notes": list(report.notes),

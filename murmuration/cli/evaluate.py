@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from murmuration.cli.console import counting_bar, help_text
 from murmuration.cli.options import Force, Json, Names, RunPath, ShiftOptions, grouped, listed, named_targets
-from murmuration.cli.screen import counting_bar, help_text, say
 from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
@@ -41,27 +41,27 @@ def evaluate(
 ) -> None:
     """Evaluate a run on its test split or on other examples."""
     from murmuration.applications.superres import is_superres
+    from murmuration.cli.prediction_files import output_path
     from murmuration.cli.results import show_results
     from murmuration.cli.superres import close_superres
-    from murmuration.cli.training import loaded, manifest_of, reopened
-    from murmuration.cli.writers import writable
+    from murmuration.cli.training import load_run, read_manifest, reopen_data
     from murmuration.evaluation import eval_set_of, evaluate_ensemble, open_eval_set
     from murmuration.reports.bridge import report_of
     from murmuration.reports.evaluate import METRICS, REPORT, results_json, write_results
 
     path = Path(run)
-    manifest = manifest_of(path)
+    manifest = read_manifest(path)
     if target and on is None:
         raise Misuse(f"--target {target[0]} is for --on: the run's own target is known")
-    extra = [writable(out, (".json", ".html"), force)] if out else []
-    ensemble = loaded(path)
+    extra = [output_path(out, (".json", ".html"), force)] if out else []
+    ensemble = load_run(path)
     if is_superres(ensemble):
         if on or out or shift.wanted or shift.ood:
             raise Misuse(
                 f"{path} upscales images: it is evaluated on its own photographs; write murmur evaluate {path}"
             )
         return close_superres(path, ensemble, as_json=as_json)
-    eval_set = eval_set_of(reopened(path)) if on is None else open_eval_set(on, manifest, named_targets(target))
+    eval_set = eval_set_of(reopen_data(path)) if on is None else open_eval_set(on, manifest, named_targets(target))
     suite, foreign = shift_request(shift, eval_set)
     with counting_bar(f"{path.name} under shift", as_json or suite is None) as progress:
         evaluation = evaluate_ensemble(ensemble, eval_set, shift=suite, ood=foreign, progress=progress)
@@ -73,7 +73,7 @@ def evaluate(
     show_results([evaluation], record, as_json=as_json)
     if not as_json:
         for file in [*own[1:], *extra]:
-            say(f"written: {file}")
+            print(f"written: {file}")
 
 
 def shift_request(options: ShiftOptions, eval_set: "EvalSet") -> tuple["ShiftSuite | None", dict[str, "Tensor"]]:

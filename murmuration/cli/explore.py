@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from murmuration.cli.console import counting_bar, help_text, print_json, print_table
 from murmuration.cli.options import (
     DATA_HELP,
     DataOptions,
@@ -18,7 +19,6 @@ from murmuration.cli.options import (
     option,
     switch,
 )
-from murmuration.cli.screen import counting_bar, help_text, say, say_json, say_table
 from murmuration.errors import Misuse, unknown
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def explore(
     as_json: Json = False,
 ) -> None:
     """Diagnose whether members that share weights behave as an ensemble."""
-    from murmuration.cli.writers import writable
+    from murmuration.cli.prediction_files import output_path
     from murmuration.files import write_bytes
 
     if what not in EXPLORERS:
@@ -118,14 +118,14 @@ def explore(
     request = Request(where, inputs, on, infinite_width, start, answers, reading, as_json)
     (refuse_for_run if request.is_run else refuse_for_data)(request)
     usual = Path(where) / f"{what}.html" if request.is_run else None
-    path = writable(out, (".html",), force) if out else usual
+    path = output_path(out, (".html",), force) if out else usual
     found = EXPLORERS[what](request)
     if path is not None:
         write_bytes(path, found.page().encode())
     if as_json:
-        return say_json(found.record)
+        return print_json(found.record)
     found.show()
-    say(f"written: {path}" if path else "add --out FILE.html for a page with figures")
+    print(f"written: {path}" if path else "add --out FILE.html for a page with figures")
 
 
 def refuse_for_run(request: Request) -> None:
@@ -178,13 +178,13 @@ def explore_kernels(request: Request) -> Found:
 def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
     """Diagnoses of a run's members before and after training."""
     from murmuration.analysis.kernels import kernel_diagnosis, kernels_before_run, limit_diagnosis, spec_of
-    from murmuration.cli.training import loaded, manifest_of, reopened
+    from murmuration.cli.training import load_run, read_manifest, reopen_data
     from murmuration.evaluation import open_eval_set
 
     path, on, inputs = Path(request.where), request.on, request.inputs
-    ensemble, data = loaded(path, posthoc=False), reopened(path)
+    ensemble, data = load_run(path, posthoc=False), reopen_data(path)
     target = named_targets(request.reading.target)
-    x = data.test.x if on is None else open_eval_set(on, manifest_of(path), target).split.x
+    x = data.test.x if on is None else open_eval_set(on, read_manifest(path), target).split.x
     limit = [limit_diagnosis(spec_of(ensemble, data), x, inputs=inputs)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:
         show("before training", 0, 2)
@@ -213,13 +213,13 @@ def show_kernels(where: str, found: Sequence["KernelDiagnosis"]) -> None:
     first = found[0]
     title = f"{first.recipe.name} of {where}, {first.members} members, {first.inputs} inputs"
     rows = [[row.label, *row.cells] for row in rows_of(found)]
-    say_table(["", *(WHEN[each.stage] for each in found)], rows, title=title)
+    print_table(["", *(WHEN[each.stage] for each in found)], rows, title=title)
     if first.shares:
-        say(room_of(first))
+        print(room_of(first))
     for each in found:
-        say(told(each))
+        print(told(each))
     for line in first.advice:
-        say(f"- {line}")
+        print(f"- {line}")
 
 
 EXPLORERS: dict[str, Callable[[Request], Found]] = {"kernels": explore_kernels}

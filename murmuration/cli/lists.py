@@ -1,51 +1,51 @@
-"""`murmur list`: what there is to choose from."""
+"""`murmur list`: the names that options take, with a description of each."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
+from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import Force, Json
-from murmuration.cli.screen import help_text, say, say_json, say_table
 from murmuration.errors import Misuse, unknown
 
 HELP = help_text(
-    "Show what there is to choose from: recipes, sharing, weights, nets, data, engines, schedules, optimisers, "
-    "corruptions, calibrators, conformal, couplings, dynamics, experiments. Without a name, all of them. With --sheet, "
-    "also draw every corruption.",
+    "List the names that options take, with a description of each: recipes, sharing, weights, couplings, dynamics, "
+    "optimizers, schedules, nets, data, engines, corruptions, calibrators, conformal, experiments. Without a name, all "
+    "lists. --sheet draws every corruption.",
     "murmur list recipes",
     "murmur list couplings",
     "murmur list data --json",
     "murmur list corruptions --sheet corruptions.png",
 )
 
-PICTURES = "digits"
+SHEET_IMAGES = "digits"
 Entries = dict[str, dict[str, str]]  # name -> column -> text
 
 ENGINES = {
-    "auto": "tries the others for a few steps and keeps the fastest",
+    "auto": "times the others for a few steps and keeps the fastest",
     "loop": "one member after the other",
     "stacked": "all members in one batched operator",
-    "threads": "members side by side, one core each",
-    "threads-stacked": "stacked members in groups, one core each",
+    "threads": "members in parallel, one core each",
+    "threads-stacked": "stacked groups of members in parallel, one core each",
 }
 
 
 def recipes() -> Entries:
     from murmuration.recipe import PRESETS
 
-    return {name: {**row.value.answers(), "what it is": row.about} for name, row in PRESETS.items()}
+    return {name: {**row.value.answers(), "description": row.about} for name, row in PRESETS.items()}
 
 
 def in_short(entries: Entries) -> Entries:
-    """Recipes by the answers in which they differ from a deep ensemble: all four would leave a screen no room."""
+    """Recipes with the answers in which they differ from a deep ensemble: all four do not fit on a screen."""
     usual = entries["deep-ensemble"]
     return {
         name: {
-            "what it is": texts["what it is"],
+            "description": texts["description"],
             "answers": "; ".join(
-                f"{key} {text}" for key, text in texts.items() if key != "what it is" and text != usual[key]
+                f"{key} {text}" for key, text in texts.items() if key != "description" and text != usual[key]
             ),
         }
         for name, texts in entries.items()
@@ -55,135 +55,144 @@ def in_short(entries: Entries) -> Entries:
 def sharing() -> Entries:
     from murmuration.sharing import SHARING
 
-    return {name: {"what it means": answer.about} for name, answer in SHARING.items()}
+    return described(SHARING)
 
 
 def weights() -> Entries:
     from murmuration.weights import WEIGHTS
 
-    return {name: {"what it means": answer.about} for name, answer in WEIGHTS.items()}
+    return described(WEIGHTS)
+
+
+def couplings() -> Entries:
+    """Spaces, then the estimators and bandwidths that are settings of a space."""
+    from murmuration.coupling import COUPLINGS
+    from murmuration.coupling.bandwidths import BANDWIDTHS, find_bandwidth
+    from murmuration.coupling.estimators import ESTIMATORS
+
+    bandwidths = {**BANDWIDTHS, "fixed:0.5": find_bandwidth("fixed:0.5")}
+    return {
+        **described(COUPLINGS),
+        **{f"estimator={name}": entry for name, entry in described(ESTIMATORS).items()},
+        **{f"bandwidth={name}": entry for name, entry in described(bandwidths).items()},
+    }
 
 
 def dynamics() -> Entries:
     from murmuration.dynamics import DYNAMICS
 
-    return {name: {"what it means": answer.about} for name, answer in DYNAMICS.items()}
+    return described(DYNAMICS)
+
+
+def optimizers() -> Entries:
+    from murmuration.dynamics import OPTIMIZERS
+
+    return described(OPTIMIZERS)
+
+
+def schedules() -> Entries:
+    from murmuration.dynamics import SCHEDULES
+
+    return described(SCHEDULES)
 
 
 def nets() -> Entries:
     from murmuration.nets import NETS
 
-    return {name: {"inputs": "any" if e.tables else "images", "what it is": e.description} for name, e in NETS.items()}
+    return {
+        name: {"inputs": "any" if row.tables else "images", "description": row.description}
+        for name, row in NETS.items()
+    }
 
 
 def data() -> Entries:
     from murmuration.data import FORMATS, builtin_names
 
     formats = {each.usage: each.about for each in FORMATS if each.kind != "object"}
-    return {name: {"what it is": about} for name, about in {**builtin_names(), **formats}.items()}
+    return described({**builtin_names(), **formats})
 
 
 def engines() -> Entries:
-    return {name: {"what it does": about} for name, about in ENGINES.items()}
-
-
-def schedules() -> Entries:
-    from murmuration.dynamics import SCHEDULES
-
-    return {name: {"factor of the learning rate": row.about} for name, row in SCHEDULES.items()}
-
-
-def optimisers() -> Entries:
-    from murmuration.dynamics import OPTIMIZERS
-
-    return {name: {"what it is": about} for name, about in OPTIMIZERS.items()}
+    return described(ENGINES)
 
 
 def corruptions() -> Entries:
     from murmuration.data.shift import CORRUPTIONS, TABLE_SHIFTS
 
-    pictures = {
+    rows: list[tuple[str, str, Any]] = [("images", name, each) for name, each in CORRUPTIONS.items()]
+    rows += [("tables", name, each) for name, each in TABLE_SHIFTS.items()]
+    return {
         name: {
-            "inputs": "images",
+            "inputs": inputs,
             "kind": each.kind,
-            "exact": "yes" if each.exact else "no",
-            "what it is": each.about,
+            "exact": "yes" if getattr(each, "exact", True) else "no",
+            "description": each.about,
         }
-        for name, each in CORRUPTIONS.items()
+        for inputs, name, each in rows
     }
-    tables = {
-        name: {"inputs": "tables", "kind": each.kind, "exact": "yes", "what it is": each.about}
-        for name, each in TABLE_SHIFTS.items()
-    }
-    return {**pictures, **tables}
 
 
 def calibrators() -> Entries:
     from murmuration.posthoc import CALIBRATORS
 
-    return {name: {"for": ", ".join(each.tasks), "what it does": each.about} for name, each in CALIBRATORS.items()}
+    return {name: {"for": ", ".join(row.tasks), "description": row.about} for name, row in CALIBRATORS.items()}
 
 
 def conformal() -> Entries:
     from murmuration.posthoc import CONFORMAL_METHODS
 
     return {
-        name: {"for": task, "what it does": each.about}
+        name: {"for": task, "description": row.about}
         for task, table in CONFORMAL_METHODS.items()
-        for name, each in table.items()
+        for name, row in table.items()
     }
-
-
-def couplings() -> Entries:
-    """Spaces, then the estimators and bandwidths that can be written after one."""
-    from murmuration.coupling import COUPLINGS
-    from murmuration.coupling.bandwidths import BANDWIDTHS, find_bandwidth
-    from murmuration.coupling.estimators import ESTIMATORS
-
-    spaces = {name: row.about for name, row in COUPLINGS.items()}
-    estimators = {f"estimator={name}": each.about for name, each in ESTIMATORS.items()}
-    fixed = {"fixed:0.5": find_bandwidth("fixed:0.5")}
-    bandwidths = {f"bandwidth={name}": each.about for name, each in {**BANDWIDTHS, **fixed}.items()}
-    return {name: {"what it is": about} for name, about in {**spaces, **estimators, **bandwidths}.items()}
 
 
 def experiments() -> Entries:
     from murmuration.papers import EXPERIMENTS
 
-    return {name: {"what it shows": each.about} for name, each in EXPERIMENTS.items()}
+    return described(EXPERIMENTS)
+
+
+def described(table: Mapping[str, Any]) -> Entries:
+    """The names of a table with the `about` text of each row; a row may be the text itself."""
+    return {name: {"description": row if isinstance(row, str) else row.about} for name, row in table.items()}
 
 
 LISTS: dict[str, Callable[[], Entries]] = {
-    "recipes": recipes,
-    "sharing": sharing,
-    "weights": weights,
-    "nets": nets,
-    "data": data,
-    "engines": engines,
-    "schedules": schedules,
-    "optimisers": optimisers,
-    "corruptions": corruptions,
-    "calibrators": calibrators,
-    "conformal": conformal,
-    "couplings": couplings,
-    "dynamics": dynamics,
-    "experiments": experiments,
+    function.__name__: function
+    for function in (
+        recipes,
+        sharing,
+        weights,
+        couplings,
+        dynamics,
+        optimizers,
+        schedules,
+        nets,
+        data,
+        engines,
+        corruptions,
+        calibrators,
+        conformal,
+        experiments,
+    )
 }
 
 
 def list_names(
     what: Annotated[str | None, typer.Argument(help=f"One of {', '.join(LISTS)}.", metavar="WHAT")] = None,
     sheet: Annotated[
-        str | None, typer.Option(help="Draw the corruptions of a picture: a .png file.", metavar="FILE")
+        str | None, typer.Option(help="Draw every corruption of some images: a .png file.", metavar="FILE")
     ] = None,
     of: Annotated[
         str | None,
-        typer.Option(help=f"Pictures for --sheet: anything that can be DATA; {PICTURES} if left out.", metavar="DATA"),
+        typer.Option(help=f"Images for --sheet; {SHEET_IMAGES} if left out.", metavar="DATA"),
     ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Show recipes, nets, data, engines, corruptions and the like."""
+    """List recipes, networks, data, corruptions and other names that options take."""
     if what is not None and what not in LISTS:
         raise unknown("list", what, LISTS)
     if sheet is not None and what != "corruptions":
@@ -191,21 +200,21 @@ def list_names(
     if of is not None and sheet is None:
         raise Misuse(f"--of {of} is for --sheet: add --sheet FILE.png")
     if sheet is not None:
-        draw_sheet(sheet, of or PICTURES, force)
+        draw_sheet(sheet, of or SHEET_IMAGES, force)
     found: dict[str, Any] = {name: LISTS[name]() for name in ([what] if what else LISTS)}
     if as_json:
-        return say_json(found[what] if what else found)
+        return print_json(found[what] if what else found)
     for name, entries in found.items():
         entries = in_short(entries) if name == "recipes" else entries
         columns = [name, *next(iter(entries.values()))]
         rows = [[entry, *map(foldable, texts.values())] for entry, texts in entries.items()]
-        say_table(columns, rows, right=False)
+        print_table(columns, rows, right=False)
     if sheet is not None:
-        say(f"sheet: {sheet}")
+        print(f"sheet: {sheet}")
 
 
 def foldable(text: str) -> str:
-    """The text with blanks between settings, where a table may fold it; the command line takes them too.
+    """The text with blanks between settings, where a table may break the line; the command line accepts them.
 
     >>> foldable("input-gradients:lengthscales=pca,every=4")
     'input-gradients: lengthscales=pca, every=4'
@@ -214,21 +223,21 @@ def foldable(text: str) -> str:
 
 
 def draw_sheet(out: str, source: str, force: bool) -> None:
-    """Write a picture of every corruption at every severity of some pictures of a source."""
+    """Write an image of every corruption at every severity of some images of a source."""
     import io
 
     from PIL import Image
 
-    from murmuration.cli.writers import writable
+    from murmuration.cli.prediction_files import output_path
     from murmuration.data import ImagePreparation, open_data
     from murmuration.data.shift.sheet import sheet
     from murmuration.files import write_bytes
 
-    path = writable(out, (".png",), force, option="--sheet")
+    path = output_path(out, (".png",), force, option="--sheet")
     data = open_data(source)
     if not isinstance(data.preparation, ImagePreparation):
-        raise Misuse(f"--of {source} holds no pictures: name data that does, such as digits")
+        raise Misuse(f"--of {source} holds no images: name data that does, such as digits")
     held = io.BytesIO()
-    pictures = data.preparation.pixels_of(data.test.x[:19])
-    Image.fromarray(sheet(pictures, blocks=2)).save(held, format="PNG")
+    images = data.preparation.pixels_of(data.test.x[:19])
+    Image.fromarray(sheet(images, blocks=2)).save(held, format="PNG")
     write_bytes(path, held.getvalue())

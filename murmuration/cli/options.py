@@ -95,7 +95,8 @@ class RecipeOptions:
     dynamics: Annotated[
         str | None,
         option(
-            "Training algorithm and the weights it keeps: optimiser or ivon; see `murmur list dynamics`.",
+            "Training algorithm and the weights it keeps: optimizer (the last), ivon, swa, swag, snapshot, csgmcmc or "
+            "csghmc; see `murmur list dynamics`.",
             "Recipe",
             "ANSWER",
         ),
@@ -162,24 +163,24 @@ class TrainingOptions:
 
 
 @dataclass(frozen=True)
-class TrustOptions:
+class PostHocOptions:
     """What to fit on the validation examples; the fields of `PostHocConfig` that a command line can set."""
 
     calibrate: Annotated[
-        str, option("Calibration method; see `murmur list calibrators`, or none.", "Trust", "METHOD")
+        str, option("Calibration method; see `murmur list calibrators`, or none.", "Calibration", "METHOD")
     ] = "temperature"
-    coverage: Annotated[float, option("Target coverage of conformal prediction sets and intervals.", "Trust", "X")] = (
-        0.9
-    )
+    coverage: Annotated[
+        float, option("Target coverage of conformal prediction sets and intervals.", "Calibration", "X")
+    ] = 0.9
     conformal: Annotated[
-        str | None, option("See `murmur list conformal`; lac or quantile if left out.", "Trust", "METHOD")
+        str | None, option("See `murmur list conformal`; lac or quantile if left out.", "Calibration", "METHOD")
     ] = None
     max_error_rate: Annotated[
-        float, option("Largest acceptable error rate among answered inputs (selective prediction).", "Trust", "X")
+        float, option("Largest acceptable error rate among answered inputs (selective prediction).", "Calibration", "X")
     ] = 0.05
-    error_cost: Annotated[float, option("Cost of a wrong answer.", "Trust", "X")] = 1.0
+    error_cost: Annotated[float, option("Cost of a wrong answer.", "Calibration", "X")] = 1.0
     abstain_cost: Annotated[
-        float | None, option("Cost of abstaining; 0.2 in classification if left out.", "Trust", "X")
+        float | None, option("Cost of abstaining; 0.2 in classification if left out.", "Calibration", "X")
     ] = None
 
     def config(self) -> "PostHocConfig":

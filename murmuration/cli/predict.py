@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from murmuration.cli.console import help_text, print_json
 from murmuration.cli.options import DATA_HELP, Force, Json, RunPath, switch
-from murmuration.cli.screen import help_text, say, say_json
 from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
-    from murmuration.cli.writers import Predictions
+    from murmuration.cli.prediction_files import Predictions
 
 HELP = help_text(
     "Predict the inputs of a file or folder, one row each in their order; labels are not needed. Classification: the "
@@ -37,30 +37,30 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Write predictions and their uncertainty to a file."""
+    from murmuration.cli.prediction_files import WRITERS, output_path, write_predictions
     from murmuration.cli.results import counted
-    from murmuration.cli.training import manifest_of
-    from murmuration.cli.writers import WRITERS, writable, write_predictions
+    from murmuration.cli.training import read_manifest
 
-    path = writable(out, tuple(WRITERS), force)
+    path = output_path(out, tuple(WRITERS), force)
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"--per-member with {path.name}: a table has one row per input; write --out {path.stem}.npz")
-    found = predictions(Path(run), manifest_of(Path(run)), data, per_member=per_member, calibrated=not uncalibrated)
+    found = predictions(Path(run), read_manifest(Path(run)), data, per_member=per_member, calibrated=not uncalibrated)
     write_predictions(path, found)
     if as_json:
-        return say_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})
-    say(f"{found.rows:,} predictions of {counted(found.members, 'member')}: {path}")
+        return print_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})
+    print(f"{found.rows:,} predictions of {counted(found.members, 'member')}: {path}")
 
 
 def predictions(
     path: Path, manifest: dict[str, Any], source: str, *, per_member: bool, calibrated: bool
 ) -> "Predictions":
     """The predictions of a run for a source, made as they are asked for."""
-    from murmuration.cli.training import loaded
-    from murmuration.cli.writers import Predictions
+    from murmuration.cli.prediction_files import Predictions
+    from murmuration.cli.training import load_run
     from murmuration.data import open_inputs, preparation_from_json
 
     record = manifest["data"]
-    ensemble = loaded(path, posthoc=calibrated)
+    ensemble = load_run(path, posthoc=calibrated)
     x = open_inputs(source, preparation=preparation_from_json(record["preparation"]))
     names = tuple(record["classes"]) or target_names(manifest)
     return Predictions(ensemble.stream(x), len(x), names, ensemble.members, per_member, ensemble.posthoc)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from murmuration.cli.console import counting_bar, help_text, print_table, training_bar
 from murmuration.cli.options import Json, RunPath, grouped, option, switch
-from murmuration.cli.screen import counting_bar, help_text, say, say_table, training_bar
 
 if TYPE_CHECKING:
     from murmuration.applications.pruning import Pruning
@@ -71,17 +71,17 @@ def prune(
     from murmuration.applications.pruning import check_request, plan_pruning
     from murmuration.applications.pruning import prune as carry_out
     from murmuration.cli.results import leave_results
-    from murmuration.cli.training import manifest_of, resumable
+    from murmuration.cli.training import read_manifest, with_resume_hint
     from murmuration.evaluation import evaluate_ensemble
     from murmuration.runs import require_free
 
-    pruning, path = rules.pruning(), Path(out) if out else free_path(Path(run))
+    pruning, path = rules.pruning(), Path(out) if out else new_run_path(Path(run))
     check_request(pruning, finetune=finetune, lr=lr, compact=compact)
     require_free(path)
-    manifest_of(Path(run))
+    read_manifest(Path(run))
     with counting_bar("pruning", as_json) as show:
         found = plan_pruning(run, pruning, tolerance=tolerance, show=show)
-    with resumable(path):
+    with with_resume_hint(path):
         with training_bar(finetune, as_json, "fine-tuning") as bar:
             ensemble = carry_out(found, path, finetune=finetune, lr=lr, compact=compact, show=bar)
         evaluation = evaluate_ensemble(ensemble, found.data)
@@ -90,7 +90,7 @@ def prune(
         leave_results(path, evaluation, as_json=as_json, pruning=ensemble.manifest["pruning"])
 
 
-def free_path(run: Path) -> Path:
+def new_run_path(run: Path) -> Path:
     """The first directory `<run>-pruned-<n>` that is not there yet."""
     n = 1
     while (path := run.with_name(f"{run.name}-pruned-{n}")).exists():
@@ -107,6 +107,6 @@ def show_pruning(ensemble: "Ensemble") -> None:
     assert found is not None
     columns, rows = table_rows(found)
     if rows:
-        say_table(columns, rows, title=f"{found.of} on validation examples, before any fine-tuning")
+        print_table(columns, rows, title=f"{found.of} on validation examples, before any fine-tuning")
     for line in sentences(found):
-        say(line)
+        print(line)

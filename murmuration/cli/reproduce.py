@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from murmuration.cli.console import CONTINUES, Interrupted, counting_bar, help_text, print_json, print_table
 from murmuration.cli.options import Json, Names, listed, option
-from murmuration.cli.screen import CONTINUES, Interrupted, counting_bar, help_text, say, say_json, say_table
 
 HELP = help_text(
     "Reproduce a published experiment: DIR/record.json holds all results, DIR/report.html the figure, the predictions "
@@ -46,7 +46,7 @@ def reproduce(
         raise Interrupted(CONTINUES) from None
     write_bytes(path / REPORT, outcome.page.encode())
     if as_json:
-        return say_json({**outcome.record, "report": str(path / REPORT)})
+        return print_json({**outcome.record, "report": str(path / REPORT)})
     for table in outcome.tables:
-        say_table(table.columns, table.rows, title=table.title, right=table.right)
-    say(f"report: {path / REPORT}")
+        print_table(table.columns, table.rows, title=table.title, right=table.right)
+    print(f"report: {path / REPORT}")

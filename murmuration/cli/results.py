@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from murmuration.cli.screen import say, say_json, say_table
+from murmuration.cli.console import print_json, print_table
 
 if TYPE_CHECKING:
     from murmuration.data import Data
@@ -31,20 +31,20 @@ def leave_results(path: Path, evaluation: "Evaluation", *, as_json: bool, **more
         write_results(path / file, record, report)
     show_results([evaluation], record, as_json=as_json)
     if not as_json:
-        say(f"report: {path / REPORT}")
+        print(f"report: {path / REPORT}")
 
 
 def show_results(evaluations: Sequence["Evaluation"], record: dict[str, Any], *, as_json: bool) -> None:
     """Print the record, or tables and sentences that hold the same."""
     if as_json:
-        return say_json(record)
+        return print_json(record)
     show_scores(evaluations)
     for each in evaluations:
         show_shift(each)
     for each in evaluations:
         show_ood(each)
     for note in record["notes"]:
-        say(f"- {note}")
+        print(f"- {note}")
 
 
 def show_scores(evaluations: Sequence["Evaluation"]) -> None:
@@ -60,10 +60,10 @@ def show_scores(evaluations: Sequence["Evaluation"]) -> None:
         title = f"{first.name}, {answers(members // first.draws, first.draws)}, {'' if of_file else 'on '}{examples}"
         alone = "a member alone" if first.draws == 1 else "a draw alone"
         columns = ["score", "value", "95 % interval", "better", *([alone] if members > 1 else [])]
-        return say_table(columns, score_rows(first), title=title)
+        return print_table(columns, score_rows(first), title=title)
     names = shown_in("brief", eval_set.task)
     columns = ["", *(heading(name) for name in names), *(("members", "trained in") if first.cost else ())]
-    say_table(columns, compared_rows(evaluations, names), title=examples)
+    print_table(columns, compared_rows(evaluations, names), title=examples)
 
 
 def counted(count: int, noun: str) -> str:
@@ -133,7 +133,7 @@ def show_shift(evaluation: "Evaluation") -> None:
         levels["all severities"] = shift.pooled
     names = shown_in("shift", evaluation.task, members=evaluation.predictions)
     rows = [[level, *(number(scores[name]) for name in names)] for level, scores in levels.items()]
-    say_table(["inputs", *map(heading, names)], rows, title=f"{evaluation.name}: means over {shift.description}")
+    print_table(["inputs", *map(heading, names)], rows, title=f"{evaluation.name}: means over {shift.description}")
 
 
 def show_ood(evaluation: "Evaluation") -> None:
@@ -147,4 +147,4 @@ def show_ood(evaluation: "Evaluation") -> None:
         ]
         sizes = f"{found.examples:,} of {found.name} against {evaluation.examples.inputs:,} in-distribution inputs"
         columns = ["uncertainty", "AUROC ↑", "95 % interval", "AUPR ↑", "FPR95 ↓"]
-        say_table(columns, rows, title=f"{evaluation.name}: {sizes}")
+        print_table(columns, rows, title=f"{evaluation.name}: {sizes}")

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, RunPath
-from murmuration.cli.screen import help_text
 
 HELP = help_text(
     "Continue an interrupted run from its last checkpoint. The result equals that of an uninterrupted run, bit for "
@@ -17,11 +17,11 @@ def resume(run: RunPath, as_json: Json = False) -> None:
     from murmuration.applications.superres import is_superres
     from murmuration.cli.results import finish_run
     from murmuration.cli.superres import close_superres
-    from murmuration.cli.training import reopened, resumable, resume_run
+    from murmuration.cli.training import reopen_data, resume_run, with_resume_hint
 
     path = Path(run)
-    data = reopened(path)
-    with resumable(path):
+    data = reopen_data(path)
+    with with_resume_hint(path):
         ensemble = resume_run(path, data, quiet=as_json)
         if is_superres(ensemble):
             return close_superres(path, ensemble, as_json=as_json)

@@ -6,8 +6,8 @@ from typing import Any
 
 import typer
 
+from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import Json
-from murmuration.cli.screen import help_text, say, say_json, say_table
 
 HELP = help_text(
     "Check known results on this machine in less than a minute: scores computed by hand, ensemble members against "
@@ -19,17 +19,17 @@ HELP = help_text(
 
 def selftest(as_json: Json = False) -> None:
     """Check known results on this machine."""
-    from murmuration.cli.checks import CHECKS
+    from murmuration.cli.selftest_checks import CHECKS
     from murmuration.fitting import versions
 
     found = [checked(name, check) for name, check in CHECKS.items()]
     passed = all(each["passed"] for each in found)
     if as_json:
-        say_json({"passed": passed, "checks": found, "versions": versions()})
+        print_json({"passed": passed, "checks": found, "versions": versions()})
     else:
         rows = [["✓" if e["passed"] else "✗", e["name"], e["detail"], f"{e['seconds']:.1f} s"] for e in found]
-        say_table(["", "check", "found", "time"], rows, right=False)
-        say("all checks passed" if passed else "some checks failed: see the rows with ✗")
+        print_table(["", "check", "found", "time"], rows, right=False)
+        print("all checks passed" if passed else "some checks failed: see the rows with ✗")
     if not passed:
         raise typer.Exit(1)
 

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from murmuration.cli.options import Json, RunPath, grouped, option
-from murmuration.cli.screen import (
+from murmuration.cli.console import (
     Interrupted,
     PlainCommand,
     PlainGroup,
     counting_bar,
     help_text,
-    say,
-    say_json,
-    say_table,
+    print_json,
+    print_table,
     training_bar,
 )
+from murmuration.cli.options import Json, RunPath, grouped, option
 
 if TYPE_CHECKING:
     from murmuration.ensemble import Ensemble
@@ -97,16 +96,16 @@ def train(
     from murmuration.applications.superres import Patches, open_patches
     from murmuration.applications.superres import train as train_superres
     from murmuration.applications.superres.training import check_net
-    from murmuration.cli.training import free_path, resumable
+    from murmuration.cli.training import new_run_path, with_resume_hint
     from murmuration.recipe import Plan, make_recipe
     from murmuration.runs import require_free
 
     chosen = make_recipe(recipe, weights=weights or (WEIGHTS if recipe == "bayes" else None))
     check_net(net)
-    path = Path(out) if out else free_path("superres", chosen.name)
+    path = Path(out) if out else new_run_path("superres", chosen.name)
     require_free(path)
     data = open_patches(Patches(cutting.scale, cutting.size, cutting.patches, learning.seed, folder or ""))
-    with resumable(path):
+    with with_resume_hint(path):
         with training_bar(learning.epochs, as_json, chosen.name) as show:
             plan = Plan(**asdict(learning))
             ensemble = train_superres(data, net=net, noise_std=noise_std, recipe=chosen, plan=plan, out=path, show=show)
@@ -128,11 +127,11 @@ def close_superres(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
     page = superres_page(found, title="Super-resolution", subtitle=subtitle)
     write_bytes(path / REPORT, page.encode())
     if as_json:
-        return say_json(record)
-    say_table(["", *SCORE_COLUMNS], score_rows(found), title="test photographs")
+        return print_json(record)
+    print_table(["", *SCORE_COLUMNS], score_rows(found), title="test photographs")
     for sentence in sentences(found):
-        say(f"- {sentence}")
-    say(f"report: {path / REPORT}")
+        print(f"- {sentence}")
+    print(f"report: {path / REPORT}")
 
 
 @app.command(
@@ -147,13 +146,13 @@ def apply(
 ) -> None:
     """Upscale images, with maps of their standard deviations."""
     from murmuration.applications.superres import upscale_files
-    from murmuration.cli.training import loaded
+    from murmuration.cli.training import load_run
     from murmuration.files import write_json
     from murmuration.runs import require_free
 
     place = Path(out)
     require_free(place)
-    ensemble = loaded(Path(run), posthoc=False)
+    ensemble = load_run(Path(run), posthoc=False)
     try:
         with counting_bar("upscaling", quiet=as_json) as show:
             numbers = upscale_files(ensemble, images, place, draws=draws, show=show)
@@ -162,7 +161,7 @@ def apply(
     record: dict[str, Any] = {"run": run, "images": numbers}
     write_json(place / NUMBERS, record)
     if as_json:
-        return say_json(record)
+        return print_json(record)
     rows = [
         [
             each["upscaled"],
@@ -172,4 +171,4 @@ def apply(
         ]
         for each in numbers
     ]
-    say_table(["", "pixels", "mean std", "white in the map"], rows, title=f"in {place}")
+    print_table(["", "pixels", "mean std", "white in the map"], rows, title=f"in {place}")

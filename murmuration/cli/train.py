@@ -5,17 +5,17 @@ from typing import Annotated
 
 import typer
 
+from murmuration.cli.console import help_text
 from murmuration.cli.options import (
     DataOptions,
     DataSource,
     Json,
+    PostHocOptions,
     RecipeOptions,
     TrainingOptions,
-    TrustOptions,
     grouped,
     option,
 )
-from murmuration.cli.screen import help_text
 
 HELP = help_text(
     "Train an ensemble and write a run directory: members, scores and a report. On the validation split it also fits "
@@ -50,20 +50,20 @@ def train(
     answers: RecipeOptions,
     reading: DataOptions,
     plan: TrainingOptions,
-    trust: TrustOptions,
+    trust: PostHocOptions,
     noise_std: NoiseStd = None,
     link: Link = None,
     as_json: Json = False,
 ) -> None:
     """Train, calibrate and evaluate an ensemble."""
     from murmuration.cli.results import finish_run
-    from murmuration.cli.training import Order, free_path, resumable, train_run
+    from murmuration.cli.training import TrainingRequest, new_run_path, train_run, with_resume_hint
     from murmuration.runs import require_free
 
     chosen, settings = answers.recipe(recipe), plan.plan(trust.config())
-    path = Path(out) if out else free_path(data, chosen.name)
+    path = Path(out) if out else new_run_path(data, chosen.name)
     require_free(path)
     opened = reading.open(data)
-    with resumable(path):
-        ensemble = train_run(Order(opened, settings, net, noise_std, link), chosen, path, quiet=as_json)
+    with with_resume_hint(path):
+        ensemble = train_run(TrainingRequest(opened, settings, net, noise_std, link), chosen, path, quiet=as_json)
         finish_run(path, ensemble, opened, as_json=as_json)

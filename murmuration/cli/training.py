@@ -1,4 +1,4 @@
-"""Training and continuing runs, with a bar to look at."""
+"""Training, resuming and loading runs, with a progress bar."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from murmuration.cli.screen import NOTHING_WRITTEN, Interrupted, training_bar
+from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, training_bar
 from murmuration.errors import Failure
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ PARTS = {"status": str, "recipe": dict, "plan": dict, "net": dict, "data": dict,
 
 
 @dataclass(frozen=True)
-class Order:
-    """What to train, besides the recipe."""
+class TrainingRequest:
+    """What to train apart from the recipe: data, plan, network and likelihood."""
 
     data: "Data"
     plan: "Plan"
@@ -30,37 +30,37 @@ class Order:
     link: str | None = None
 
 
-def train_run(order: Order, recipe: "Recipe", path: Path, *, quiet: bool) -> "Ensemble":
+def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: bool) -> "Ensemble":
     """The ensemble of a new run in `path`."""
     from murmuration.fitting import fit
 
-    with training_bar(order.plan.epochs, quiet, recipe.name) as show:
+    with training_bar(request.plan.epochs, quiet, recipe.name) as show:
         return fit(
-            order.net,
-            order.data,
+            request.net,
+            request.data,
             recipe=recipe,
-            plan=order.plan,
-            noise_std=order.noise_std,
-            link=order.link,
+            plan=request.plan,
+            noise_std=request.noise_std,
+            link=request.link,
             out=path,
             show=show,
         )
 
 
 def resume_run(path: Path, data: "Data", *, quiet: bool) -> "Ensemble":
-    """The ensemble of a run that is there, finished first if it is not."""
+    """The ensemble of an existing run, trained to its end first if it was interrupted."""
     from murmuration.applications import pruning
     from murmuration.fitting import resume
 
-    manifest = manifest_of(path)
+    manifest = read_manifest(path)
     if manifest["status"] == "complete":
-        return loaded(path)
+        return load_run(path)
     with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
         return (pruning.resume if "pruning" in manifest else resume)(path, data=data, show=show)
 
 
-def loaded(path: Path, *, posthoc: bool = True) -> "Ensemble":
-    """The ensemble of a finished run, with its post-hoc steps if there are some; damaged ones name the way out."""
+def load_run(path: Path, *, posthoc: bool = True) -> "Ensemble":
+    """The ensemble of a finished run, with its post-hoc steps if it has any and they fit."""
     from dataclasses import replace
 
     from murmuration.errors import Misuse
@@ -70,34 +70,36 @@ def loaded(path: Path, *, posthoc: bool = True) -> "Ensemble":
     if not posthoc:
         return ensemble
     try:
-        return replace(ensemble, posthoc=own_posthoc(path, ensemble))
+        return replace(ensemble, posthoc=checked_posthoc(path, ensemble))
     except (Misuse, Failure) as error:
         raise Failure(f"{error}; fit them again with murmur calibrate {path}") from None
 
 
-def own_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
-    """The post-hoc steps of a run, tried on one input of zeros: those of another run do not pass."""
+def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
+    """The post-hoc steps of a run, after a trial on one input of zeros that those of another run do not pass."""
     import torch
 
     from murmuration.ensemble import load_posthoc
     from murmuration.errors import Misuse
     from murmuration.runs import POSTHOC
 
-    guard = load_posthoc(path)
-    if guard is None:
+    steps = load_posthoc(path)
+    if steps is None:
         return None
     try:
-        made = guard.calibrated(ensemble.predict(torch.zeros(1, *ensemble.manifest["input_shape"]), calibrated=False))
-        for rule in guard.conformal:
-            rule.regions(made)
-        guard.answered(made)
+        predictive = steps.calibrated(
+            ensemble.predict(torch.zeros(1, *ensemble.manifest["input_shape"]), calibrated=False)
+        )
+        for rule in steps.conformal:
+            rule.regions(predictive)
+        steps.answered(predictive)
     except Misuse as error:
         raise Failure(f"{path / POSTHOC} is not this run's: {error}") from None
-    return guard
+    return steps
 
 
-def manifest_of(path: Path) -> dict[str, Any]:
-    """The manifest of a run, refused if a part of it is gone."""
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a run; a missing part is a failure."""
     from murmuration.runs import read_run
 
     manifest = read_run(path)
@@ -107,18 +109,18 @@ def manifest_of(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def reopened(path: Path) -> "Data":
+def reopen_data(path: Path) -> "Data":
     """The data that a run was trained on."""
     from murmuration.applications import superres
     from murmuration.fitting import reopen
 
-    manifest = manifest_of(path)
+    manifest = read_manifest(path)
     return reopen(manifest, superres.reopen(manifest) if superres.is_patches(manifest) else None)
 
 
 @contextmanager
-def resumable(path: Path) -> Iterator[None]:
-    """Ctrl-C in here tells how to go on."""
+def with_resume_hint(path: Path) -> Iterator[None]:
+    """Ctrl-C inside names the command that continues the run."""
     try:
         yield
     except KeyboardInterrupt:
@@ -126,8 +128,8 @@ def resumable(path: Path) -> Iterator[None]:
         raise Interrupted(f"continue with murmur resume {path}" if begun else NOTHING_WRITTEN) from None
 
 
-def free_path(data: str, recipe: str) -> Path:
-    """The first directory `runs/<data>-<recipe>-<n>` that is not there yet."""
+def new_run_path(data: str, recipe: str) -> Path:
+    """The first directory `runs/<data>-<recipe>-<n>` that does not exist."""
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(data).stem or data).strip("-.") or "data"
     n = 1
     while (path := Path("runs") / f"{stem}-{recipe}-{n}").exists():

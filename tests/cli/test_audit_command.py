@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from cli_words import assert_refused, tree
+from cli_fixtures import assert_refused, tree
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, RandomForestRegressor
 
@@ -15,7 +15,7 @@ from murmuration.audit import open_predictions
 from murmuration.metrics import compare_predictives
 from murmuration.reports import report_check
 
-pytest_plugins = ["cli_words"]
+pytest_plugins = ["cli_fixtures"]
 CLASSIFIERS = {
     "forest": RandomForestClassifier(20, random_state=0),
     "boosting": HistGradientBoostingClassifier(max_iter=10, random_state=0),

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_words import SMALL, assert_refused, tree
+from cli_fixtures import SMALL, assert_refused, tree
 from torch import nn
 
 import murmuration as mm
 
-pytest_plugins = ["cli_words"]
+pytest_plugins = ["cli_fixtures"]
 
 
 def table(folder: Path, text: str) -> str:

@@ -1,6 +1,7 @@
 """Commands do what the library does, and write it down where they say."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,16 +10,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cli_words import SMALL
+from cli_fixtures import SMALL
 
 import murmuration as mm
 from murmuration import cli
 from murmuration.cli import compare, lists, options
-from murmuration.cli.checks import CHECKS
+from murmuration.cli.selftest_checks import CHECKS
 from murmuration.recipe import ENGINES, Plan
 from murmuration.reports import report_check
 
-pytest_plugins = ["cli_words"]
+pytest_plugins = ["cli_fixtures"]
 ROOT = Path(__file__).parents[2]
 
 
@@ -151,7 +152,7 @@ COMPARE = ("compare", "two-moons", "--recipes", "single,deep-ensemble", *SMALL)
 
 def test_compare_survives_being_killed(murmur, tmp_path, monkeypatch):
     out = tmp_path / "cmp"
-    whole = compare.run_of
+    whole = compare.train_or_resume
 
     def second_is_killed(order, recipe, path, *, quiet):
         if recipe.name == "deep-ensemble":
@@ -159,7 +160,7 @@ def test_compare_survives_being_killed(murmur, tmp_path, monkeypatch):
         return whole(order, recipe, path, quiet=quiet)
 
     with monkeypatch.context() as patch:
-        patch.setattr(compare, "run_of", second_is_killed)
+        patch.setattr(compare, "train_or_resume", second_is_killed)
         killed = murmur(*COMPARE, "--out", out)
     monkeypatch.undo()
     assert killed.code == 130
@@ -217,9 +218,60 @@ def test_lists_are_complete():
     assert {"cosine", "halve"} <= set(lists.schedules())
 
 
+def test_help_lists_every_answer_to_the_four_questions():
+    text = {name: hint.__metadata__[0].help for name, hint in options.RecipeOptions.__annotations__.items()}
+    for name, answers in (("sharing", "sharing"), ("weights", "weights"), ("dynamics", "dynamics")):
+        for answer in lists.LISTS[answers]():
+            assert re.search(rf"\b{re.escape(answer)}\b", text[name]), f"--{name} does not name {answer}"
+    for answer in ("none", "weights", "outputs", "features", "input-gradients"):
+        assert answer in text["coupling"]
+
+
+def test_help_of_train_has_the_words_of_the_field(murmur):
+    text = murmur("train", "--help").out.lower()
+    for word in ("conformal", "coverage", "early stopping", "epistemic", "aleatoric", "temperature", "random seed"):
+        assert word in " ".join(text.replace("│", " ").split()), word
+    assert "<bool>" not in text
+
+
+@pytest.mark.parametrize(
+    ("message", "words", "told"),
+    [
+        ("which? Write target=..., one of a, b", ["train", "t.csv"], "which? Write --target NAME, one of a, b"),
+        ("device='gpu' is no device: write device='cpu'", ["train"], "--device gpu is no device: write --device cpu"),
+        ("weight_decay=0.1 without decay", ["train"], "--weight-decay 0.1 without decay"),
+        ("schedule=halve:x: expected halve:10", ["train"], "--schedule halve:x: expected halve:10"),
+        ("momentum=2.0: too large", ["train", "--dynamics", "ivon:momentum=2"], "momentum=2.0: too large"),
+        ("give the net= it was made of", ["train"], "give the net= it was made of"),
+        ("device='gpu' is no device", ["list"], "device='gpu' is no device"),
+        ("label=NAME or labels=FILE", ["audit", "p.csv"], "--label-column NAME or --label-file FILE"),
+    ],
+)
+def test_errors_of_the_library_are_told_in_flags(message, words, told):
+    assert cli.in_flags(message, words) == told
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("train", "--batch", "3"), "did you mean --batch-size or --batch-order?"),
+        (("compare", "--coupling", "outputs"), "it is an option of murmur train and murmur explore"),
+        (("train", "--membrs", "3"), "did you mean --members?"),
+    ],
+)
+def test_unknown_options_are_suggested(murmur, words, told):
+    assert told in murmur(*words).err
+
+
+def test_lists_take_commas_and_repetition(murmur, tmp_path):
+    assert options.listed(["a,b", "c"]) == options.listed(["a", "b,c"]) == ["a", "b", "c"]
+    ended = murmur("compare", "two-moons", "--recipes", "single", "--recipes", "deep", "--out", tmp_path / "c")
+    assert "unknown recipe 'deep'" in ended.err
+
+
 def test_options_have_the_values_of_a_plan():
     assert options.TrainingOptions().plan() == Plan()
-    assert options.TrustOptions().config() == mm.PostHocConfig()
+    assert options.PostHocOptions().config() == mm.PostHocConfig()
 
 
 @pytest.mark.slow
@@ -265,11 +317,11 @@ def test_broken_pipe_is_silent():
 
 
 def test_bars_say_epoch_and_nll(monkeypatch, capsys):
-    from murmuration.cli import screen
+    from murmuration.cli import console
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with screen.training_bar(4, quiet=False, name="single") as show:
+    with console.training_bar(4, quiet=False, name="single") as show:
         show("engine loop: there is one member", 0, 0, None)
         show("", 10, 40, {"epoch": 1, "ensemble": {"val_nll": 0.5}})
     printed = capsys.readouterr()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_words import SMALL, assert_refused, tree
+from cli_fixtures import SMALL, assert_refused, tree
 
 import murmuration as mm
 from murmuration.analysis.kernels import kernel_diagnosis, kernels_at_infinite_width, kernels_before
@@ -14,7 +14,7 @@ from murmuration.cli import main
 from murmuration.reports import report_check
 from murmuration.reports.check import elements
 
-pytest_plugins = ["cli_words"]
+pytest_plugins = ["cli_fixtures"]
 
 KEYS = {
     *("stage", "regime", "verdict", "advice", "members", "inputs", "shares", "tangent_ratio", "pull", "gamma"),

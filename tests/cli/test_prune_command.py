@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_words import SMALL, assert_refused, tree
+from cli_fixtures import SMALL, assert_refused, tree
 
 import murmuration as mm
 from murmuration.cli import main
 from murmuration.reports import report_check
 from murmuration.runs import read_run
 
-pytest_plugins = ["cli_words"]
+pytest_plugins = ["cli_fixtures"]
 
 
 @pytest.fixture(autouse=True)

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from cli_words import assert_refused
+from cli_fixtures import assert_refused
 
 from murmuration.reports import report_check
 
-pytest_plugins = ["cli_words"]
+pytest_plugins = ["cli_fixtures"]
 SMALL = ("--data", "two-moons", "--widths", "0.25,0.5", "--models", "1,2", "--arms", "independent,naive")
 ONCE = (*SMALL, "--seeds", "0", "--epochs", "1")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cli_words import SMALL, assert_refused, tree
+from cli_fixtures import SMALL, assert_refused, tree
 
 import murmuration as mm
 from murmuration.evaluation import ShiftSuite, eval_set_of, evaluate_ood, evaluate_shift, in_distribution
@@ -16,7 +16,7 @@ from murmuration.files import json_numbers
 from murmuration.posthoc import to_json
 from murmuration.reports import report_check
 
-pytest_plugins = ["cli_words"]
+pytest_plugins = ["cli_fixtures"]
 SHIFT = ("--only", "feature_noise,scale_drift", "--severities", "2,5", "--shift-examples", "120")
 
 

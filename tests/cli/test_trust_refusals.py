@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_words import SMALL, assert_refused, tree
+from cli_fixtures import SMALL, assert_refused, tree
 
-pytest_plugins = ["cli_words"]
+pytest_plugins = ["cli_fixtures"]
 
 
 def official_arrays(folder: Path) -> str:

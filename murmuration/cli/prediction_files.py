@@ -1,4 +1,4 @@
-"""Predictions as files, a few rows at a time: memory does not grow with the number of inputs."""
+"""Predictions as .csv, .parquet and .npz files, written a few rows at a time in constant memory."""
 
 import contextlib
 import csv
@@ -19,11 +19,11 @@ from murmuration.predictive import Predictive
 from murmuration.uncertainty import uncertainties
 
 Columns = dict[str, np.ndarray]
-LEVEL = 0.9  # of the interval of a regression
+COVERAGE = 0.9  # of the interval of a regression
 
 
-def writable(out: str, suffixes: tuple[str, ...], force: bool, *, option: str = "--out") -> Path:
-    """The path of a file that may be written: of a known kind, in a folder that is there, replacing nothing unasked."""
+def output_path(out: str, suffixes: tuple[str, ...], force: bool, *, option: str = "--out") -> Path:
+    """The path of an output file: of a known kind, in an existing folder, and new unless `force` is set."""
     path = Path(out)
     if path.suffix.lower() not in suffixes:
         raise Misuse(
@@ -44,13 +44,13 @@ class Predictions:
     rows: int
     names: tuple[str, ...]  # of the classes, or of the targets of a regression
     members: int
-    with_members: bool = False
-    guard: PostHoc | None = None  # whose sets and decisions are written besides
+    per_member: bool = False
+    posthoc: PostHoc | None = None  # adds conformal sets and decisions
 
     def tables(self) -> Iterator[Columns]:
         """Columns (n,) of successive inputs, for a table."""
         for first, part in self.located():
-            yield {**flat_columns(part, self.names), **flat_promises(part, self, first)}
+            yield {**flat_columns(part, self.names), **flat_posthoc_columns(part, self, first)}
 
     def located(self) -> Iterator[tuple[int, Predictive]]:
         """Every predictive with the place of its first input."""
@@ -64,21 +64,21 @@ def flat_columns(part: Predictive, names: tuple[str, ...]) -> Columns:
     """Columns (n,) of one predictive, for a table."""
     if part.task == "classification":
         probs = {f"prob_{name}": part.mean[:, k].numpy() for k, name in enumerate(names)}
-        return {"predicted": np.array(names)[part.predicted.numpy()], **doubts(part), **probs}
-    table = number_arrays(part)
+        return {"predicted": np.array(names)[part.predicted.numpy()], **uncertainty_columns(part), **probs}
+    table = regression_arrays(part)
     if len(names) == 1:
         return {key: values[:, 0] for key, values in table.items()}
     return {f"{key}_{name}": values[:, k] for k, name in enumerate(names) for key, values in table.items()}
 
 
-def doubts(part: Predictive) -> Columns:
-    """How sure a classification is, and why it is not: columns (n,)."""
+def uncertainty_columns(part: Predictive) -> Columns:
+    """The confidence and the uncertainty decomposition of a classification: columns (n,)."""
     return {name: values.numpy() for name, values in uncertainties(part).items()}
 
 
-def flat_promises(part: Predictive, predictions: Predictions, first: int) -> Columns:
+def flat_posthoc_columns(part: Predictive, predictions: Predictions, first: int) -> Columns:
     """Sets, intervals and decisions as columns (n,) of a table; the classes of a set stand side by side."""
-    names, found = predictions.names, promises(part, predictions.guard, first)
+    names, found = predictions.names, posthoc_columns(part, predictions.posthoc, first)
     if part.task == "classification":
         return {
             key: values if values.ndim == 1 else np.array(["|".join(np.array(names)[row]) for row in values])
@@ -90,25 +90,25 @@ def flat_promises(part: Predictive, predictions: Predictions, first: int) -> Col
     return {**wide, **{key: values for key, values in found.items() if values.ndim == 1}}
 
 
-def promises(part: Predictive, guard: PostHoc | None, first: int) -> Columns:
+def posthoc_columns(part: Predictive, posthoc: PostHoc | None, first: int) -> Columns:
     """Columns from post-hoc steps on a calibrated predictive: the conformal set or interval (n, K) of each input, and
     whether the rule by cost would answer (n,)."""
-    if guard is None:
+    if posthoc is None:
         return {}
     found: Columns = {}
-    if guard.conformal:
-        percent, regions = f"{100 * guard.conformal[0].coverage:g}", guard.conformal[0].regions(part, first=first)
+    if posthoc.conformal:
+        percent, regions = f"{100 * posthoc.conformal[0].coverage:g}", posthoc.conformal[0].regions(part, first=first)
         if isinstance(regions, tuple):
             found = {f"conformal_low_{percent}": regions[0], f"conformal_high_{percent}": regions[1]}
         else:
             found = {f"set_{percent}": regions}
-    answered = next(iter(guard.answered(part).values()), None)
+    answered = next(iter(posthoc.answered(part).values()), None)
     return found if answered is None else {**found, "answered": answered}
 
 
-def number_arrays(part: Predictive) -> Columns:
-    """What a regression predicts: arrays (n, K)."""
-    low, high = part.interval(LEVEL)
+def regression_arrays(part: Predictive) -> Columns:
+    """Means, standard deviations and interval ends of a regression: arrays (n, K)."""
+    low, high = part.interval(COVERAGE)
     found = {
         "mean": part.mean,
         "aleatoric_std": part.aleatoric_var.sqrt(),
@@ -120,13 +120,13 @@ def number_arrays(part: Predictive) -> Columns:
     return {name: values.numpy() for name, values in found.items()}
 
 
-def arrays(part: Predictive, with_members: bool) -> Columns:
+def arrays(part: Predictive, per_member: bool) -> Columns:
     """Arrays (n, ...) of one predictive, for an npz; those of members (S, n, K) are named member_..."""
     if part.task == "classification":
-        members = {"member_probs": part.probs.numpy()} if with_members else {}
-        return {"predicted": part.predicted.numpy(), **doubts(part), "probs": part.mean.numpy(), **members}
+        members = {"member_probs": part.probs.numpy()} if per_member else {}
+        return {"predicted": part.predicted.numpy(), **uncertainty_columns(part), "probs": part.mean.numpy(), **members}
     members = {"member_mean": part.member_mean.numpy(), "member_std": part.member_var.sqrt().numpy()}
-    return {**number_arrays(part), **(members if with_members else {})}
+    return {**regression_arrays(part), **(members if per_member else {})}
 
 
 def write_csv(path: Path, predictions: Predictions) -> None:
@@ -160,16 +160,16 @@ def write_npz(path: Path, predictions: Predictions) -> None:
     """Arrays of all inputs; they grow in files beside the result, which then go into it and away."""
     folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=".predictions-"))
     try:
-        with contextlib.ExitStack() as open_files:
-            growing: dict[str, Growing] = {}
+        with contextlib.ExitStack() as stack:
+            files: dict[str, NpyFile] = {}
             for start, part in predictions.located():
-                found = {**arrays(part, predictions.with_members), **promises(part, predictions.guard, start)}
-                if not growing:
-                    growing = {key: begin(folder / f"{key}.npy", found[key], predictions.rows) for key in found}
-                    for each in growing.values():
-                        open_files.enter_context(each.file)
+                found = {**arrays(part, predictions.per_member), **posthoc_columns(part, predictions.posthoc, start)}
+                if not files:
+                    files = {key: create_npy(folder / f"{key}.npy", found[key], predictions.rows) for key in found}
+                    for each in files.values():
+                        stack.enter_context(each.file)
                 for key, values in found.items():
-                    put(growing[key], values, start)
+                    write_rows(files[key], values, start)
         np.save(folder / "names.npy", np.array(predictions.names))
         with zipfile.ZipFile(path, "w") as archive:
             for file in sorted(folder.iterdir()):
@@ -179,8 +179,8 @@ def write_npz(path: Path, predictions: Predictions) -> None:
 
 
 @dataclass(frozen=True)
-class Growing:
-    """An .npy file that is filled from front to back; written plainly, since a full disk kills a memory map."""
+class NpyFile:
+    """An .npy file filled row by row; not a memory map, which a full disk would kill."""
 
     file: IO[bytes]
     origin: int  # where the values begin
@@ -188,22 +188,22 @@ class Growing:
     axis: int  # of the rows: 1 where members come first
 
 
-def begin(path: Path, values: np.ndarray, rows: int) -> Growing:
+def create_npy(path: Path, values: np.ndarray, rows: int) -> NpyFile:
     """An .npy file with room for all rows of an array whose first ones are given."""
     axis = 1 if path.name.startswith("member_") else 0
     shape = (*values.shape[:axis], rows, *values.shape[axis + 1 :])
     file = open(path, "w+b")  # noqa: SIM115 - closed by the caller's stack
     descr = np.lib.format.dtype_to_descr(values.dtype)
     np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
-    return Growing(file, file.tell(), rows, axis)
+    return NpyFile(file, file.tell(), rows, axis)
 
 
-def put(growing: Growing, values: np.ndarray, start: int) -> None:
+def write_rows(npy: NpyFile, values: np.ndarray, start: int) -> None:
     """Write values (n, ...) or (S, n, ...) as the rows from `start` on."""
-    for turn, block in enumerate(values if growing.axis else values[None]):
+    for turn, block in enumerate(values if npy.axis else values[None]):
         size = block.itemsize * int(np.prod(block.shape[1:]))  # of one row
-        growing.file.seek(growing.origin + (turn * growing.rows + start) * size)
-        growing.file.write(np.ascontiguousarray(block).tobytes())
+        npy.file.seek(npy.origin + (turn * npy.rows + start) * size)
+        npy.file.write(np.ascontiguousarray(block).tobytes())
 
 
 WRITERS: dict[str, Callable[[Path, Predictions], None]] = {

@@ -58,26 +58,21 @@ def console() -> "Console":
     return screen if screen.is_terminal else Console(highlight=False, width=WIDTH)
 
 
-def say(text: str) -> None:
-    """A plain line on the standard output, never cut or wrapped."""
-    print(text)
-
-
-def say_json(record: Any) -> None:
+def print_json(record: Any) -> None:
     """The record, and nothing else, on the standard output."""
     from murmuration.files import json_numbers
 
     print(json.dumps(json_numbers(record), indent=2))
 
 
-def say_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", right: bool = True) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", right: bool = True) -> None:
     """A table; all columns but the first are numbers, unless told otherwise. Long names are folded, not numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     if title:
-        say(title)  # a title inside the table would be folded to its width
+        print(title)  # a title inside the table would be folded to its width
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     wide = right and max((len(row[0]) for row in rows), default=0) > NAME
     for place, column in enumerate(columns):
@@ -92,7 +87,7 @@ def say_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: s
 def training_bar(epochs: int, quiet: bool, name: str = "") -> Iterator[Show]:
     """A `show` for training: on a terminal a bar with epoch, steps, time left and the last validation NLL."""
     if quiet or not sys.stderr.isatty():
-        yield lambda text, done, total, record: say(text) if text and not quiet else None
+        yield lambda text, done, total, record: print(text) if text and not quiet else None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -105,7 +100,7 @@ def training_bar(epochs: int, quiet: bool, name: str = "") -> Iterator[Show]:
 
         def show(text: str, done: int, total: int, record: dict[str, Any] | None) -> None:
             if text:
-                return say(text)
+                return print(text)
             epoch = min(done * epochs // total + 1, epochs)
             bar.update(task, completed=done, total=total, description=f"{name} epoch {epoch}/{epochs}".strip())
             if record is not None:
