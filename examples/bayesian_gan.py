@@ -1,12 +1,12 @@
-"""A DCGAN whose discriminator has Gaussian weights: pictures made of noise, judged by many functions instead of one.
+"""A DCGAN whose discriminator has Gaussian weights, with scores of the generated images.
 
 python examples/bayesian_gan.py                                    # digits, some minutes on one core
 python examples/bayesian_gan.py --weights point --out runs/point   # the same with a plain discriminator
 python examples/bayesian_gan.py path/to/cifar-10-batches-bin --width 64 --foreign path/to/svhn --out runs/cifar
 
-It writes into --out: sheets/*.png (made of the same latent numbers), history.jsonl, summary.json, a classifier of the
-real pictures by whose features made ones are scored, and what is needed to go on. Killed at any moment and run again
-with the same options, it goes on from the last whole epoch and ends with the same bits; --epochs may grow.
+It writes into --out: sheets/*.png (generated from the same latents), history.jsonl, summary.json, a classifier of the
+real images whose features score generated ones, and a checkpoint. Killed at any moment and run again with the same
+options, it continues from the last whole epoch and ends with the same bits; --epochs may grow.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from torch import Tensor
 
 import murmuration as mm
 from murmuration import files, runs
-from murmuration.applications.gan import training as adversarial
+from murmuration.applications.gan import training as gan_training
 from murmuration.applications.gan.metrics import frechet_distance, precision_recall
 from murmuration.applications.gan.networks import discriminator, generator
-from murmuration.applications.gan.training import Game, Play
+from murmuration.applications.gan.training import Gan, GanConfig
 from murmuration.data import open_inputs
 from murmuration.data.dataset import Data, Split
 from murmuration.data.images import adapt_images
@@ -40,11 +40,11 @@ from murmuration.weights import WEIGHTS as FAMILIES
 # discriminator that finds negatives of digits as real as digits. Nothing is warmed up, so that a longer run begins as a
 # shorter one does.
 WEIGHTS = "gaussian:estimator=draw,beta=0.01,kl_warmup=0"
-STATE = "gan.json"  # where the game stands; names the file with its tensors
-SCORED = 2000  # pictures at most that are compared with as many real ones
-JUDGED = 500  # pictures at most of each kind that the discriminator gives its opinion of
+STATE = "gan.json"  # where the gan stands; names the file with its tensors
+SCORED = 2000  # images at most that are compared with as many real ones
+JUDGED = 500  # images at most of each kind that the discriminator gives its opinion of
 LESSONS = 30  # epochs at most of the classifier
-SIDE, GAP = 8, 2  # of a sheet: pictures in a row, pixels between them
+SIDE, GAP = 8, 2  # of a sheet: images in a row, pixels between them
 
 
 def options() -> argparse.ArgumentParser:
@@ -53,17 +53,17 @@ def options() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("data", nargs="?", default="digits", help="a built-in name, or anything else that open_data opens (digits)")
     add("--out", type=Path, default=Path("runs/gan"), help="folder of the run (runs/gan)")
-    add("--weights", default=WEIGHTS, help=f"what a weight of the discriminator is: point, or ({WEIGHTS})")
-    add("--size", type=int, default=32, help="side of the pictures: 32, 64 (32)")
+    add("--weights", default=WEIGHTS, help=f"weight family of the discriminator: point, or ({WEIGHTS})")
+    add("--size", type=int, default=32, help="side of the images: 32, 64 (32)")
     add("--width", type=int, default=16, help="channels of the largest maps; 64 in the paper (16)")
-    add("--latent", type=int, default=100, help="numbers that a picture is made of (100)")
-    add("--epochs", type=int, default=200, help="passes over the training pictures (200)")
-    add("--batch", type=int, default=32, help="pictures a step; 64 in the paper (32)")
+    add("--latent", type=int, default=100, help="dimensions of the latent (100)")
+    add("--epochs", type=int, default=200, help="epochs (200)")
+    add("--batch", type=int, default=32, help="batch size; 64 in the paper (32)")
     add("--lr", type=float, default=2e-4, help="learning rate of both networks (0.0002)")
-    add("--seed", type=int, default=0, help="of all that is drawn (0)")
-    add("--examples", type=int, help="train on so many pictures at most")
-    add("--every", type=int, default=10, help="epochs from one sheet and score to the next (10)")
-    add("--foreign", help="other pictures, to see whether the discriminator doubts more there")
+    add("--seed", type=int, default=0, help="random seed (0)")
+    add("--examples", type=int, help="train on so many images at most")
+    add("--every", type=int, default=10, help="epochs between sheets and scores (10)")
+    add("--foreign", help="out-of-distribution images, on which the discriminator should be less certain")
     parser.error = refuse
     return parser
 
@@ -72,15 +72,13 @@ def refuse(message: str) -> NoReturn:
     raise Misuse(f"{message}; see --help")
 
 
-def open_pictures(source: str, size: int, most: int | None) -> Data:
-    """Labelled pictures (N, C, size, size) with values from -1 to 1."""
+def open_images(source: str, size: int, most: int | None) -> Data:
+    """Labelled images (N, C, size, size) with values from -1 to 1."""
     if most is not None and most < 2:
         raise Misuse(f"--examples {most}: need at least 2")
     data = mm.open_data(source, pixels="unit")
     if not isinstance(data.preparation, ImagePreparation) or data.task != "classification":
-        raise Misuse(
-            f"{source} holds no pictures in classes: choose digits, or a folder with one folder for each class"
-        )
+        raise Misuse(f"{source} holds no labelled images: choose digits, or a folder with one folder for each class")
     half = (0.5,) * data.input_shape[0]
     preparation = ImagePreparation((data.input_shape[0], size, size), 1.0, half, half)
 
@@ -91,56 +89,56 @@ def open_pictures(source: str, size: int, most: int | None) -> Data:
     return replace(data, train=train, val=val, test=test, preparation=preparation, source=None)
 
 
-def begin(chosen: argparse.Namespace, data: Data) -> tuple[Game, dict[str, Any]]:
-    """The game as it begins, and all that decides how it goes: a run can only go on with the same."""
-    play = Play(chosen.latent, chosen.epochs, chosen.batch, chosen.lr, chosen.seed)
+def begin(chosen: argparse.Namespace, data: Data) -> tuple[Gan, dict[str, Any]]:
+    """The GAN before training, and the settings with which alone a run can be continued."""
+    config = GanConfig(chosen.latent, chosen.epochs, chosen.batch, chosen.lr, chosen.seed)
     weights, channels = parse(chosen.weights, "weights", FAMILIES), data.input_shape[0]
-    game = adversarial.begin(
+    gan = gan_training.init_gan(
         partial(generator, channels, chosen.size, latent=chosen.latent, width=chosen.width),
         partial(discriminator, channels, chosen.size, width=chosen.width),
         data.train.x,
         weights=weights,
-        play=play,
+        config=config,
     )
     settings = {"data": data.fingerprint, "examples": len(data.train), "size": chosen.size, "width": chosen.width}
-    settings |= {name: value for name, value in asdict(play).items() if name != "epochs"}
+    settings |= {name: value for name, value in asdict(config).items() if name != "epochs"}
     settings |= {"weights": chosen.weights.partition(":")[0]}
     settings |= {each.name: str(getattr(weights, each.name)) for each in fields(weights)}
-    return game, settings | {"epochs of warming up": int(play.epochs * getattr(weights, "kl_warmup", 0))}
+    return gan, settings | {"epochs of warming up": int(config.epochs * getattr(weights, "kl_warmup", 0))}
 
 
 @dataclass(frozen=True)
-class Exam:
-    """What made pictures are compared with: features (N, D) of real ones that neither network has seen."""
+class FeatureScores:
+    """Scores of generated images against features (N, D) of test images."""
 
     classifier: mm.Ensemble
     known: Tensor
 
-    def scores(self, pictures: Tensor) -> dict[str, float]:
-        """How like the real pictures others (M, C, H, W) are."""
-        found = features(self.classifier, pictures)
+    def scores(self, images: Tensor) -> dict[str, float]:
+        """Frechet distance, precision and recall of images (M, C, H, W)."""
+        found = features(self.classifier, images)
         precision, recall = precision_recall(self.known, found)
         return {"frechet": frechet_distance(self.known, found), "precision": precision, "recall": recall}
 
 
-def features(classifier: mm.Ensemble, pictures: Tensor) -> Tensor:
-    return torch.cat(list(member_features(classifier, 0, pictures)))
+def features(classifier: mm.Ensemble, images: Tensor) -> Tensor:
+    return torch.cat(list(member_features(classifier, 0, images)))
 
 
-def exam_on(data: Data, path: Path, seed: int) -> Exam:
-    """An exam by a classifier of the real pictures, trained now or before."""
+def feature_scores(data: Data, path: Path, seed: int) -> FeatureScores:
+    """Scores by the features of a classifier of the real images, trained now or before."""
     if path.exists():
         classifier = mm.resume(path, data=data)
     else:
         epochs = min(LESSONS, max(3, 60_000 // len(data.train)))
         plan = mm.Plan(members=1, epochs=epochs, lr=1e-3, batch_size=64, seed=seed, engine="loop")
         classifier = mm.fit("lenet5", data, recipe="single", plan=plan, out=path)
-    return Exam(classifier, features(classifier, data.test.x[:SCORED]))
+    return FeatureScores(classifier, features(classifier, data.test.x[:SCORED]))
 
 
-def write_sheet(path: Path, pictures: Tensor, preparation: ImagePreparation) -> None:
-    """Pictures (N, C, H, W) in rows, as one PNG."""
-    pixels = torch.from_numpy(preparation.pixels_of(pictures[: SIDE * SIDE]))
+def write_sheet(path: Path, images: Tensor, preparation: ImagePreparation) -> None:
+    """Write images (N, C, H, W) in rows, as one PNG."""
+    pixels = torch.from_numpy(preparation.pixels_of(images[: SIDE * SIDE]))
     step, zoom = pixels.shape[1] + GAP, max(1, 64 // pixels.shape[1])
     sheet = torch.full((SIDE * step + GAP, SIDE * step + GAP, 3), 128, dtype=torch.uint8)
     for place, picture in enumerate(pixels):
@@ -151,10 +149,10 @@ def write_sheet(path: Path, pictures: Tensor, preparation: ImagePreparation) -> 
     files.write_whole(path, lambda temporary: image.save(temporary, format="PNG"))
 
 
-def save(out: Path, game: Game, settings: dict[str, Any], history: list[dict[str, float]]) -> None:
-    """Where the game stands: tensors first, then the small file that names them, then the old ones go."""
+def save(out: Path, gan: Gan, settings: dict[str, Any], history: list[dict[str, float]]) -> None:
+    """Write a checkpoint: tensors first, then the small file that names them, then old tensors are removed."""
     file = out / f"state-{len(history):05d}.safetensors"
-    files.write_tensors(file, adversarial.tensors_of(game))
+    files.write_tensors(file, gan_training.state_tensors(gan))
     files.write_json(out / STATE, {"settings": settings, "file": file.name, "history": history})
     runs.write_history(out, history)
     for old in out.glob("state-*.safetensors"):
@@ -162,8 +160,8 @@ def save(out: Path, game: Game, settings: dict[str, Any], history: list[dict[str
             old.unlink()
 
 
-def go_on(out: Path, game: Game, settings: dict[str, Any]) -> list[dict[str, float]]:
-    """The history of the run in this folder, whose state the game takes; empty where there is none yet."""
+def continue_run(out: Path, gan: Gan, settings: dict[str, Any]) -> list[dict[str, float]]:
+    """The history of the run in this folder, whose state is loaded into the GAN; empty if there is none yet."""
     runs.remove_partial_files(out)
     if not (out / STATE).exists():
         runs.require_free(out)
@@ -174,24 +172,26 @@ def go_on(out: Path, game: Game, settings: dict[str, Any]) -> list[dict[str, flo
     for name, value in settings.items():
         before = found["settings"].get(name)
         if before != value:
-            raise Misuse(f"{out} was begun with {name}={before}, now {value}: choose another --out, or as before")
+            raise Misuse(
+                f"{out} was begun with {name}={before}, now {value}: choose another --out, or the same settings"
+            )
     if found["file"] is not None:
-        adversarial.restore(game, files.read_tensors(out / found["file"]))
-        print(f"{out}: goes on after epoch {len(found['history'])}")
+        gan_training.load_state(gan, files.read_tensors(out / found["file"]))
+        print(f"{out}: continues after epoch {len(found['history'])}")
     return found["history"]
 
 
-def opinions(game: Game, kinds: dict[str, Tensor]) -> dict[str, dict[str, float]]:
-    """What the discriminator says of each kind of pictures: how real they look, and how far its draws disagree."""
-    told = {}
-    for name, pictures in kinds.items():
-        predictive = adversarial.judged(game, pictures[:JUDGED])
-        told[name] = {
-            "called_real": float(predictive.mean[:, 1].mean()),
+def discriminator_scores(gan: Gan, kinds: dict[str, Tensor]) -> dict[str, dict[str, float]]:
+    """The discriminator on several sets of images: probability of real, and disagreement of its draws."""
+    found = {}
+    for name, images in kinds.items():
+        predictive = gan_training.discriminate(gan, images[:JUDGED])
+        found[name] = {
+            "probability_of_real": float(predictive.mean[:, 1].mean()),
             "logit_deviation": float(predictive.outputs[..., 1].double().std(0, correction=0).mean()),
             "mutual_information": float(predictive.mutual_information.mean()),
         }
-    return told
+    return found
 
 
 def line(record: dict[str, float]) -> str:
@@ -199,40 +199,40 @@ def line(record: dict[str, float]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Play, score, and tell; what is told at the end is also written to summary.json."""
+    """Train, score and print; the summary is also written to summary.json."""
     chosen = options().parse_args(arguments)
     if chosen.every < 1:
         raise Misuse(f"--every {chosen.every}: need at least 1")
-    data = open_pictures(chosen.data, chosen.size, chosen.examples)
+    data = open_images(chosen.data, chosen.size, chosen.examples)
     real, unseen, out = data.train.x, data.test.x, chosen.out
     foreign = {}
     if chosen.foreign is not None:
         foreign["foreign"] = open_inputs(chosen.foreign, preparation=data.preparation, adapt=True)
-    game, settings = begin(chosen, data)
-    history = go_on(out, game, settings)
-    exam = exam_on(data, out / "classifier", chosen.seed)
+    gan, settings = begin(chosen, data)
+    history = continue_run(out, gan, settings)
+    judge = feature_scores(data, out / "classifier", chosen.seed)
     draw = partial(write_sheet, preparation=data.preparation)
     shown, scored = (
-        adversarial.latents(game.play, who, count)
-        for who, count in ((adversarial.SHOWN, SIDE * SIDE), (adversarial.SCORED, len(exam.known)))
+        gan_training.latents(gan.config, who, count)
+        for who, count in ((gan_training.SHEET, SIDE * SIDE), (gan_training.SCORED, len(judge.known)))
     )
     draw(out / "sheets" / "real.png", real)
     for epoch in range(len(history) + 1, chosen.epochs + 1):
-        record = {"epoch": epoch, **adversarial.run_epoch(game, real, epoch - 1)}
+        record = {"epoch": epoch, **gan_training.run_epoch(gan, real, epoch - 1)}
         if epoch % chosen.every == 0:
-            draw(out / "sheets" / f"epoch-{epoch:04d}.png", adversarial.made_of(game, shown))
-            record |= exam.scores(adversarial.made_of(game, scored))
+            draw(out / "sheets" / f"epoch-{epoch:04d}.png", gan_training.generate(gan, shown))
+            record |= judge.scores(gan_training.generate(gan, scored))
         history.append(record)
-        save(out, game, settings, history)
+        save(out, gan, settings, history)
         print(line(record), flush=True)
 
-    draw(out / "sheets" / "last.png", adversarial.made_of(game, shown))
-    made = adversarial.made_of(game, scored)
-    told = opinions(game, {"real": unseen, "made": made, "negatives": -unseen, **foreign})
-    likeness = {"made": exam.scores(made), "training": exam.scores(real[: len(made)])}
-    summary = {"epochs": len(history), "likeness": likeness, "discriminator": told}
+    draw(out / "sheets" / "last.png", gan_training.generate(gan, shown))
+    generated = gan_training.generate(gan, scored)
+    found = discriminator_scores(gan, {"real": unseen, "generated": generated, "negatives": -unseen, **foreign})
+    scores_of = {"generated": judge.scores(generated), "training": judge.scores(real[: len(generated)])}
+    summary = {"epochs": len(history), "scores": scores_of, "discriminator": found}
     files.write_json(out / "summary.json", summary)
-    for title, rows in (("likeness to unseen pictures of the", likeness), ("the discriminator on", told)):
+    for title, rows in (("scores of", scores_of), ("the discriminator on", found)):
         for name, record in rows.items():
             print(f"{title} {name:9} {line(record)}")
     return summary

@@ -397,8 +397,8 @@ def remedy(found: KernelDiagnosis) -> str:
             f"choose factors that differ: init={found.recipe.sharing.init} leaves all members the same; write "
             "sharing rank-one:init=rademacher,gamma=M (independent) or rank-one:init=normal_1_0.5 (collective)"
         )
-    text = found.recipe.text("sharing")
-    return f"sharing {text} leaves members nothing that tells them apart: write sharing rank-one, or own"
+    sharing = found.recipe.text("sharing")
+    return f"sharing {sharing} leaves members nothing that distinguishes them: write sharing rank-one, or own"
 
 
 def tied(found: KernelDiagnosis) -> list[str]:

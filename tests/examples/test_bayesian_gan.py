@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from murmuration import files, runs
-from murmuration.applications.gan import training as adversarial
+from murmuration.applications.gan import training as gan_training
 from murmuration.errors import Failure, Misuse
 
 PATH = Path(__file__).parents[2] / "examples" / "bayesian_gan.py"
@@ -51,13 +51,13 @@ def test_a_run_leaves_sheets_history_summary_and_one_state(whole: Path):
     assert [record["epoch"] for record in history] == [1, 2]
     assert all(record["complexity"] > 0 and record["frechet"] > 0 for record in history)
     summary = json.loads((whole / "summary.json").read_text())
-    assert summary["likeness"]["made"] == {name: history[-1][name] for name in ("frechet", "precision", "recall")}
-    assert summary["likeness"]["training"]["frechet"] < summary["likeness"]["made"]["frechet"]
+    assert summary["scores"]["generated"] == {name: history[-1][name] for name in ("frechet", "precision", "recall")}
+    assert summary["scores"]["training"]["frechet"] < summary["scores"]["generated"]["frechet"]
     assert all(told["mutual_information"] > 0 for told in summary["discriminator"].values())
 
 
 def test_a_sheet_shows_pictures_as_they_are(example: ModuleType, whole: Path):
-    data = example.open_pictures("digits", 8, 96)
+    data = example.open_images("digits", 8, 96)
     assert data.train.x.min() == -1
     assert data.train.x.max() == 1
     sheet = np.asarray(Image.open(whole / "sheets" / "real.png"))
@@ -73,14 +73,14 @@ def test_a_run_that_stopped_after_an_epoch_ends_with_the_same_bits(example: Modu
     out = tmp_path / "parts"
     example.main([*TINY, "--epochs", "1", "--out", str(out)])
     example.main([*TINY, "--epochs", "2", "--out", str(out)])
-    assert "goes on after epoch 1" in capsys.readouterr().out
+    assert "continues after epoch 1" in capsys.readouterr().out
     assert left(out) == left(whole)
 
 
 def test_a_run_killed_anywhere_ends_with_the_same_bits(example: ModuleType, whole: Path, tmp_path, monkeypatch):
     """In the middle of either epoch, and between the tensors of a state and the file that names them."""
     out, arguments = tmp_path / "killed", [*TINY, "--epochs", "2", "--out", str(tmp_path / "killed")]
-    turns, write_json = adversarial.take_turns, files.write_json
+    turns, write_json = gan_training.train_step, files.write_json
 
     def killed_at(step: int):
         def turn(game, real, now):
@@ -95,8 +95,8 @@ def test_a_run_killed_anywhere_ends_with_the_same_bits(example: ModuleType, whol
             raise KeyboardInterrupt
         write_json(path, record)
 
-    for where, what in (("take_turns", killed_at(1)), ("take_turns", killed_at(5)), ("write_json", unwritten)):
-        monkeypatch.setattr(adversarial if where == "take_turns" else files, where, what)
+    for where, what in (("train_step", killed_at(1)), ("train_step", killed_at(5)), ("write_json", unwritten)):
+        monkeypatch.setattr(gan_training if where == "train_step" else files, where, what)
         with pytest.raises(KeyboardInterrupt):
             example.main(arguments)
         monkeypatch.undo()
@@ -117,7 +117,7 @@ def test_pictures_in_colour_and_foreign_ones(example: ModuleType, tmp_path):
     np.savez(tmp_path / "colour.npz", x=pixels, y=np.arange(80) % 2)
     arguments = [str(tmp_path / "colour.npz"), "--foreign", "digits", *TINY, "--epochs", "1"]
     summary = example.main([*arguments, "--out", str(tmp_path / "colour")])
-    assert list(summary["discriminator"]) == ["real", "made", "negatives", "foreign"]
+    assert list(summary["discriminator"]) == ["real", "generated", "negatives", "foreign"]
     assert np.ptp(np.asarray(Image.open(tmp_path / "colour" / "sheets" / "last.png")), axis=-1).max() > 0
 
 
@@ -131,7 +131,7 @@ def test_pictures_in_colour_and_foreign_ones(example: ModuleType, tmp_path):
         (["--every", "0"], "--every 0: need at least 1"),
         (["--examples", "1"], "--examples 1: need at least 2"),
         (["--weights", "gaussian:betta=1"], "'betta': did you mean 'beta'?"),
-        (["two-moons"], "two-moons holds no pictures in classes: choose digits"),
+        (["two-moons"], "two-moons holds no labelled images: choose digits"),
         (["nothing/here"], "no file or folder 'nothing/here'"),
     ],
 )
@@ -146,7 +146,7 @@ def test_wrong_options_are_refused_in_one_line(example: ModuleType, arguments: l
 def test_a_run_goes_on_only_as_it_began(example: ModuleType, whole: Path, tmp_path):
     before = left(whole)
     for change, message in (
-        (["--lr", "0.001"], "was begun with lr=0.0002, now 0.001: choose another --out, or as before"),
+        (["--lr", "0.001"], "was begun with lr=0.0002, now 0.001: choose another --out, or the same settings"),
         (["--weights", "point"], "was begun with weights=gaussian, now point"),
         (["--weights", "gaussian:estimator=draw,beta=0.01"], "was begun with kl_warmup=0"),
     ):

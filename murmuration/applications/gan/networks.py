@@ -1,7 +1,7 @@
-"""The two networks of a DCGAN (Radford et al. 2016): one makes pictures of noise, the other tells them from real ones.
+"""Generator and discriminator of a DCGAN (Radford et al. 2016).
 
-For pictures of 64 pixels the generator has five blocks and its maps have sides 4, 8, 16, 32, 64; the discriminator
-mirrors it. Each halving of the side takes one block away.
+For images of 64 pixels the generator has five blocks with maps of sides 4, 8, 16, 32, 64; the discriminator mirrors it.
+Smaller images have one block less for each halving of the side.
 """
 
 from itertools import pairwise
@@ -10,13 +10,13 @@ from torch import nn
 
 from murmuration.errors import Misuse
 
-SMALLEST = 4  # pixels: the side of the first map made, and of the last one judged
-START = 0.02  # standard deviation of first weights
-SLOPE = 0.2  # of the discriminator's leaky rectifiers
+SMALLEST = 4  # side in pixels of the generator's first map and of the discriminator's last
+INIT_STD = 0.02
+SLOPE = 0.2  # of the discriminator's leaky ReLU
 
 
 def generator(channels: int, size: int, *, latent: int = 100, width: int = 64) -> nn.Module:
-    """Latent numbers (B, latent, 1, 1) -> pictures (B, channels, size, size) with values from -1 to 1."""
+    """Latents (B, latent, 1, 1) -> images (B, channels, size, size) with values from -1 to 1."""
     widths = widths_for(size, width)[::-1]
     layers: list[nn.Module] = []
     for index, (before, after) in enumerate(pairwise((latent, *widths))):
@@ -28,10 +28,9 @@ def generator(channels: int, size: int, *, latent: int = 100, width: int = 64) -
 
 
 def discriminator(channels: int, size: int, *, width: int = 64) -> nn.Module:
-    """Pictures (B, channels, size, size) -> logits (B, 1, 1, 1) of their being real.
+    """Images (B, channels, size, size) -> logits (B, 1, 1, 1) of being real.
 
-    It has no batch-norm: what it says of a picture depends on no other, and its weights have a scale that a prior can
-    speak of.
+    It has no batch-norm, so that an output depends on one image only, and the scale of its weights matters to a prior.
     """
     widths = widths_for(size, width)
     layers: list[nn.Module] = []
@@ -41,7 +40,7 @@ def discriminator(channels: int, size: int, *, width: int = 64) -> nn.Module:
 
 
 def widths_for(size: int, width: int) -> list[int]:
-    """Channels behind each halving of a picture's side down to 4 pixels.
+    """Channels after each halving of the side of an image, down to 4 pixels.
 
     >>> widths_for(64, 64), widths_for(32, 64)
     ([64, 128, 256, 512], [64, 128, 256])
@@ -55,8 +54,8 @@ def widths_for(size: int, width: int) -> list[int]:
 
 
 def small_normal(layer: nn.Module) -> None:
-    """Fill kernels with N(0, 0.02^2), the scales of batch-norm with N(1, 0.02^2), and all that is added with zeros."""
+    """Initialise kernels from N(0, 0.02^2), batch-norm scales from N(1, 0.02^2), and biases and shifts with zeros."""
     if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.BatchNorm2d):
-        nn.init.normal_(layer.weight, 1.0 if isinstance(layer, nn.BatchNorm2d) else 0.0, START)
+        nn.init.normal_(layer.weight, 1.0 if isinstance(layer, nn.BatchNorm2d) else 0.0, INIT_STD)
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)

@@ -103,9 +103,9 @@ def test_rows_are_taken_a_few_at_a_time(monkeypatch):
     ("real", "made", "message"),
     [
         ([[1.0]], REAL, r"real features of shape \(1, 1\): expected \(N, D\), and at least two examples"),
-        (REAL, [1.0, 2.0], r"made features of shape \(2,\): expected \(N, D\)"),
-        (REAL, [[1.0, 2.0], [1.0, 2.0]], "1 real and 2 made features: expected those of one network"),
-        (REAL, [[1.0], [float("nan")]], "made features are not all finite"),
+        (REAL, [1.0, 2.0], r"generated features of shape \(2,\): expected \(N, D\)"),
+        (REAL, [[1.0, 2.0], [1.0, 2.0]], "1 real and 2 generated features: expected those of one network"),
+        (REAL, [[1.0], [float("nan")]], "generated features are not all finite"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(real, made, message):

@@ -8,22 +8,22 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call
 
-from murmuration.applications.gan import training as adversarial
+from murmuration.applications.gan import training as gan_training
 from murmuration.applications.gan.networks import discriminator, generator
 from murmuration.applications.gan.training import (
     LATENTS,
-    SHOWN,
+    SHEET,
     WEIGHTS,
-    Game,
-    Play,
-    begin,
-    judged,
+    Gan,
+    GanConfig,
+    discriminate,
+    generate,
+    init_gan,
     latents,
-    made_of,
-    restore,
+    load_state,
     run_epoch,
-    take_turns,
-    tensors_of,
+    state_tensors,
+    train_step,
 )
 from murmuration.errors import Failure, Misuse
 from murmuration.recipe_text import parse
@@ -32,14 +32,14 @@ from murmuration.weights import WEIGHTS as FAMILIES
 from murmuration.weights.gaussian import STD_PARAM
 from murmuration.weights.priors import gaussian_kl
 
-PLAY = Play(latent=5, epochs=2, batch_size=8, lr=1e-3)
+PLAY = GanConfig(latent=5, epochs=2, batch_size=8, lr=1e-3)
 REAL = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(1)) * 2 - 1
 MAKER, JUDGE = partial(generator, 1, 8, latent=5, width=3), partial(discriminator, 1, 8, width=3)
 GAUSSIAN = "gaussian:estimator=draw,prior=gaussian_0.1,beta=0.3,kl_warmup=0,samples=2,draws=6"
 
 
-def game(weights: str = GAUSSIAN, play: Play = PLAY) -> Game:
-    return begin(MAKER, JUDGE, REAL, weights=parse(weights, "weights", FAMILIES), play=play)
+def game(weights: str = GAUSSIAN, play: GanConfig = PLAY) -> Gan:
+    return init_gan(MAKER, JUDGE, REAL, weights=parse(weights, "weights", FAMILIES), config=play)
 
 
 def fresh() -> tuple[torch.nn.Module, torch.nn.Module]:
@@ -51,7 +51,7 @@ def fresh() -> tuple[torch.nn.Module, torch.nn.Module]:
     return modules[0], modules[1]
 
 
-def equal(found: Game, maker: torch.nn.Module, means: dict[str, Tensor]) -> None:
+def equal(found: Gan, maker: torch.nn.Module, means: dict[str, Tensor]) -> None:
     for population, expected in (
         (found.generator.population, dict(maker.named_parameters())),
         (found.discriminator.population, means),
@@ -70,7 +70,7 @@ def test_with_numbers_for_weights_it_is_the_usual_game():
     bce, one, zero = F.binary_cross_entropy_with_logits, torch.ones(8, 1, 1, 1), torch.zeros(8, 1, 1, 1)
     for step in range(2):
         real = REAL[8 * step : 8 * step + 8]
-        record = take_turns(found, real, step)
+        record = train_step(found, real, step)
         made = maker(latents(PLAY, LATENTS, 8, step))
         movers[1].zero_grad()
         loss = bce(judge(real), one) + bce(judge(made.detach()), zero)
@@ -97,7 +97,7 @@ def test_with_distributions_it_is_the_bound_over_draws():
         eps = many_normals([noise], [leaves[n].detach().unsqueeze(0) for n in names])
         return {n: leaves[n] + F.softplus(leaves[n + STD_PARAM]) * e[0] for n, e in zip(names, eps, strict=True)}
 
-    record = take_turns(found, REAL[:8], 0)
+    record = train_step(found, REAL[:8], 0)
     made = maker(latents(PLAY, LATENTS, 8, 0))
     loss = torch.zeros(())
     for _ in range(2):
@@ -142,23 +142,23 @@ def test_a_game_goes_on_where_another_stood(weights: str):
         run_epoch(whole, REAL, epoch)
     run_epoch(half, REAL, 0)
     again = game(weights)
-    restore(again, {name: tensor.clone() for name, tensor in tensors_of(half).items()})
+    load_state(again, {name: tensor.clone() for name, tensor in state_tensors(half).items()})
     run_epoch(again, REAL, 1)
-    expected, found = tensors_of(whole), tensors_of(again)
+    expected, found = state_tensors(whole), state_tensors(again)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
-    assert not all(torch.equal(expected[name], tensor) for name, tensor in tensors_of(half).items())
+    assert not all(torch.equal(expected[name], tensor) for name, tensor in state_tensors(half).items())
 
 
 def test_a_draw_judges_all_pictures(monkeypatch):
     found = game()
-    told = judged(found, REAL)
+    told = discriminate(found, REAL)
     assert told.outputs.shape == (6, 20, 2)
     assert len({tuple(row) for row in told.outputs[..., 1].tolist()}) == 6
-    monkeypatch.setattr(adversarial, "CHUNK", 7)
-    torch.testing.assert_close(judged(found, REAL).outputs, told.outputs, rtol=1e-4, atol=1e-6)
+    monkeypatch.setattr(gan_training, "CHUNK", 7)
+    torch.testing.assert_close(discriminate(found, REAL).outputs, told.outputs, rtol=1e-4, atol=1e-6)
     assert (told.mutual_information > 0).all()
-    alone = judged(game("point"), REAL)
+    alone = discriminate(game("point"), REAL)
     assert alone.outputs.shape == (1, 20, 2)
     with torch.no_grad():
         torch.testing.assert_close(alone.mean[:, 1].float(), fresh()[1](REAL).flatten().sigmoid())
@@ -173,23 +173,23 @@ def test_weights_that_mean_nothing_here_are_refused(weights: str):
 def test_a_picture_is_made_by_itself_of_the_same_numbers():
     found = game()
     run_epoch(found, REAL, 0)
-    numbers = latents(PLAY, SHOWN, 6)
-    assert torch.equal(numbers, latents(PLAY, SHOWN, 6))
+    numbers = latents(PLAY, SHEET, 6)
+    assert torch.equal(numbers, latents(PLAY, SHEET, 6))
     assert not torch.equal(numbers, latents(PLAY, LATENTS, 6))
-    before = {name: tensor.clone() for name, tensor in tensors_of(found).items()}
-    whole = made_of(found, numbers)
-    torch.testing.assert_close(made_of(found, numbers[2:3]), whole[2:3], rtol=1e-4, atol=1e-5)
-    assert all(torch.equal(before[name], tensor) for name, tensor in tensors_of(found).items())
+    before = {name: tensor.clone() for name, tensor in state_tensors(found).items()}
+    whole = generate(found, numbers)
+    torch.testing.assert_close(generate(found, numbers[2:3]), whole[2:3], rtol=1e-4, atol=1e-5)
+    assert all(torch.equal(before[name], tensor) for name, tensor in state_tensors(found).items())
 
 
 def test_a_game_that_diverged_says_so():
-    with pytest.raises(Failure, match="is nan in epoch 1: the game diverged; try a lower lr"):
+    with pytest.raises(Failure, match="is nan in epoch 1: training diverged; try a lower lr"):
         run_epoch(game(), REAL * torch.nan, 0)
 
 
 def test_another_games_tensors_are_refused():
     with pytest.raises(Failure, match=r"'discriminator/own/0\.weight:std_param' is missing or of another shape"):
-        restore(game(), tensors_of(game("point")))
+        load_state(game(), state_tensors(game("point")))
 
 
 @pytest.mark.parametrize(
@@ -203,4 +203,4 @@ def test_another_games_tensors_are_refused():
 )
 def test_settings_that_cannot_be_are_refused(settings: dict, message: str):
     with pytest.raises(Misuse, match=message):
-        Play(**settings)
+        GanConfig(**settings)
