@@ -26,9 +26,9 @@ from murmuration.weights.distributions import Distribution
 
 Activation = Literal["relu", "erf"]
 ACTIVATIONS = ("erf", "relu")
-# ab - q² below this many roundings of ab is none: inputs on one line, whose angle would otherwise be off by 1e-8.
+# ab - q² below this many roundings of ab counts as 0: collinear inputs, whose angle would otherwise be off by 1e-8.
 ROUNDINGS = 32
-# Quadrature over Gaussian factors of erf: how far out, how exact (e^-27 = 2e-12), and never more nodes than this.
+# Quadrature over Gaussian factors of erf: range in deviations, exponent of the error (e^-27 = 2e-12), most nodes.
 REACH, EXPONENT, MOST = 7.5, 27.0, 401
 Bias = Literal["shared", "member", "none"]
 BIASES = ("member", "none", "shared")
@@ -38,9 +38,9 @@ ONES = Distribution.parse("ones")
 
 @dataclass(frozen=True)
 class Scales:
-    """Gains g_w and g_b that multiply parameters, and standard deviations s_w and s_b they are drawn with.
+    """Gains g_w and g_b that multiply parameters, and standard deviations s_w and s_b of their initialisation.
 
-    Covariances of outputs depend on the products alone, tangent kernels on the gains as well.
+    Covariances of outputs depend on the products only, tangent kernels on the gains as well.
     """
 
     weight_gain: float = 1.0
@@ -58,9 +58,9 @@ class Scales:
 
 
 def scales_of(convention: str, weight: float, bias: float = 0.0) -> Scales:
-    """The scales that give weights and biases these standard deviations (sigma_w, sigma_b).
+    """The scales for effective standard deviations sigma_w and sigma_b of weights and biases.
 
-    "seed": gains are one and parameters are drawn with the deviations; "ntk": the other way round.
+    "seed": gains are 1 and parameters have these deviations; "ntk": deviations are 1 and the gains are these.
 
     >>> scales_of("seed", 2.0).weight_gain, scales_of("ntk", 2.0).weight_gain
     (1.0, 2.0)
@@ -108,13 +108,13 @@ class Architecture:
         return self.scales if isinstance(self.scales, Scales) else self.scales[layer]
 
     def bias_of(self, layer: int) -> Bias:
-        """Which bias layer 0..L has; the last one is the output."""
+        """The kind of bias of layer 0..L; layer L is the output."""
         return "none" if layer == self.depth and not self.output_bias else self.bias
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """The five kernels of two sets of inputs, each (n1, n2).
+    """The five kernels between two sets of inputs, each (n1, n2).
 
     covariance_same   S_d    Cov[f_a(x), f_a(x')] over initialisations
     covariance_other  S_o    Cov[f_a(x), f_b(x')], two different members
@@ -175,7 +175,7 @@ def limit_kernels(architecture: Architecture, x1: Tensor, x2: Tensor) -> Kernels
         raise Misuse(f"inputs of shapes {tuple(x1.shape)} and {tuple(x2.shape)}: give (n1, d) and (n2, d)")
     rows, columns = x1.to(torch.float64), x2.to(torch.float64)
     now = first_layer(architecture, rows @ columns.mT / rows.shape[1])
-    # Variances a = S_d(x, x) of both sets travel along: all two-point means need them.
+    # Variances a = S_d(x, x) and b = S_d(x', x') are carried along: all two-point expectations need them.
     a, b = (first_layer(architecture, each.square().mean(1)).covariance_same for each in (rows, columns))
     for layer in range(1, architecture.depth + 1):
         now, a, b = (
@@ -223,8 +223,8 @@ def is_trained(factors: Distribution, trained: bool) -> bool:
 def next_layer(architecture: Architecture, layer: int, now: Kernels, a: Tensor, b: Tensor) -> Kernels:
     """The kernels of layer `layer` (1..L, counted from 0) from those of the layer before, of variances a and b.
 
-    S' = s² U A + s_b², T' = g² U A + g_b² + s² U B T with U = E u² for one member and (E u)² for two; Psi' = s² (A +
-    U2 C + U2 B Psi), where A is what u learns and U2 C what v learns.
+    S' = s² U A + s_b² and T' = g² U A + g_b² + s² U B T, with U = E u² within a member and (E u)² between two. Psi' =
+    s² (A + U2 C + U2 B Psi), with the contributions A of u and U2 C of v.
     """
     u, v, scales, extra = (
         architecture.u[layer - 1],
@@ -254,7 +254,7 @@ def next_variance(architecture: Architecture, layer: int, a: Tensor) -> Tensor:
 
 
 def bias_terms(architecture: Architecture, layer: int) -> Kernels:
-    """What the bias of one layer adds to each kernel, five numbers."""
+    """The contribution of the bias of one layer to each of the five kernels."""
     scales = architecture.scales_of(layer)
     variance, gain = scales.bias_variance, scales.bias_gain**2
     added = {
@@ -268,28 +268,28 @@ def bias_terms(architecture: Architecture, layer: int) -> Kernels:
 def same_member(
     activation: Activation, v: Distribution, q: Tensor, a: Tensor, b: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A = E phi(vz) phi(vz'), B = E v² phi'(vz) phi'(vz') and C = E z z' phi'(vz) phi'(vz'), each shaped as q.
+    """A = E phi(vz) phi(vz'), B = E v² phi'(vz) phi'(vz') and C = E z z' phi'(vz) phi'(vz'), each of the shape of q.
 
-    ReLU: V2 K1, V2 K0 and P(v != 0) K1 with the arc-cosine kernels (Cho and Saul 2009): the sign of v falls out,
+    ReLU: V2 K1, V2 K0 and P(v != 0) K1 with the arc-cosine kernels (Cho and Saul 2009): the sign of v cancels,
     because (z, z') and -(z, z') are equally likely; at a factor of 0 the derivative of ReLU is 0, as autograd has it.
     erf: closed forms at every v (Williams 1997), averaged over nodes.
     """
     check(activation)
     if activation == "relu":
         first, zeroth = arc_cosine(q, a, b)
-        silent = sum(share for factor, share in v.atoms if factor == 0)
+        silent = sum(probability for factor, probability in v.atoms if factor == 0)
         return v.second_moment * first, v.second_moment * zeroth, (1 - silent) * first
     value, slope, gate = torch.zeros(3, *q.shape, dtype=torch.float64)
-    for factor, share in zip(*quadrature(v, (a * b).max().sqrt() + q.abs().max()), strict=True):
+    for factor, probability in zip(*quadrature(v, (a * b).max().sqrt() + q.abs().max()), strict=True):
         root = determinant(q, a, b, factor, factor).sqrt()
-        value = value + share * 2 / math.pi * torch.atan2(2 * factor**2 * q, root)
-        slope = slope + share * 4 / math.pi * factor**2 / root
-        gate = gate + share * 4 / math.pi * q / root**3
+        value = value + probability * 2 / math.pi * torch.atan2(2 * factor**2 * q, root)
+        slope = slope + probability * 4 / math.pi * factor**2 / root
+        gate = gate + probability * 4 / math.pi * q / root**3
     return value, slope, gate
 
 
 def other_member(activation: Activation, v: Distribution, q: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """A = E phi(vz) phi(v'z') and B = E v v' phi'(vz) phi'(v'z') for independent v and v', each shaped as q.
+    """A = E phi(vz) phi(v'z') and B = E v v' phi'(vz) phi'(v'z') for independent v and v', each of the shape of q.
 
     ReLU: with half-moments V+ and V-, A = (V+² + V-²) K1(q) + 2 V+ V- K1(-q) and B = (V+² + V-²) K0(q) -
     2 V+ V- K0(-q); mean and mean square of v alone do not determine them. erf: averaged over pairs of nodes.
@@ -301,21 +301,24 @@ def other_member(activation: Activation, v: Distribution, q: Tensor, a: Tensor, 
         mirrored_first, mirrored_zeroth = arc_cosine(-q, a, b)
         return alike * first + opposed * mirrored_first, alike * zeroth - opposed * mirrored_zeroth
     value, slope = torch.zeros(2, *q.shape, dtype=torch.float64)
-    factors, shares = quadrature(v, torch.maximum(a.max(), b.max()))
-    for factor, share in zip(factors, shares, strict=True):  # one node at a time: (..., K) and never (..., K, K)
+    factors, probabilities = quadrature(v, torch.maximum(a.max(), b.max()))
+    for factor, probability in zip(
+        factors, probabilities, strict=True
+    ):  # one node at a time: (..., K) and never (..., K, K)
         root = determinant(q[..., None], a[..., None], b[..., None], factor, factors).sqrt()
         angles = torch.atan2(2 * factor * factors * q[..., None], root)
-        value = value + share * 2 / math.pi * (shares * angles).sum(-1)
-        slope = slope + share * 4 / math.pi * (shares * factor * factors / root).sum(-1)
+        value = value + probability * 2 / math.pi * (probabilities * angles).sum(-1)
+        slope = slope + probability * 4 / math.pi * (probabilities * factor * factors / root).sum(-1)
     return value, slope
 
 
 def quadrature(v: Distribution, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Factors and probabilities, both (K,), for means over v of functions analytic up to |Im v| < 1 / sqrt(2 variance).
+    """Nodes and probabilities, both (K,), for expectations over v.
 
-    Atoms as they are. For a Gaussian the trapezium rule, whose error is exp(-2 pi |Im v| / step) (Trefethen and
-    Weideman 2014): about 1e-10 until the number of nodes is at its limit, which a deviation of 1 meets at a variance
-    of 19. A Gauss-Hermite rule of 60 nodes would be off by 1e-3 at deviation 1 and variance 1.
+    The integrand is analytic for |Im v| < 1 / sqrt(2 variance). A discrete distribution has its atoms as nodes. For a
+    Gaussian the trapezium rule has the error exp(-2 pi |Im v| / step) (Trefethen and Weideman 2014): about 1e-10 until
+    the number of nodes reaches its limit, at a variance of 19 for a deviation of 1. A Gauss-Hermite rule of 60 nodes
+    would be off by 1e-3 at deviation 1 and variance 1.
     """
     if v.atoms:
         return v.nodes()

@@ -1,4 +1,4 @@
-"""Do members of an embedded ensemble learn on their own or together? Ratios, thresholds and a word for it."""
+"""Regimes of members that share weights: names, thresholds, and the spectra of random factors."""
 
 import math
 from dataclasses import dataclass
@@ -10,37 +10,31 @@ from murmuration.weights.distributions import Distribution
 
 RegimeName = Literal["independent", "between", "collective", "degenerate"]
 
-IDENTICAL = 1e-6  # ratios this near 1 are 1: members the same function, up to rounding through many layers
-WEAK = 0.1  # all others together push a member by no more than this share of its own push
-STRONG = 1.0  # all others together push a member at least as much as it does itself
+IDENTICAL = 1e-6  # ratios this near 1 count as 1: members are the same function up to rounding
+WEAK = 0.1  # of (M - 1) |T_o| / T_d: independent up to here
+STRONG = 1.0  # of (M - 1) T_o / T_d: collective from here on
 
 
 @dataclass(frozen=True)
 class Regime:
-    """A regime by name, and the numbers it was read from.
-
-    covariance_ratio  S_o / S_d, how alike members start
-    tangent_ratio     T_o / T_d, how much of one member's step through shared parameters another one feels
-    pull              (M - 1) T_o / T_d, all other members' pushes against a member's own
-    gamma             the smooth choice of the shared rate for this ratio
-    """
+    """A regime, and the ratios it follows from."""
 
     name: RegimeName
-    covariance_ratio: float
-    tangent_ratio: float
-    pull: float
-    gamma: float
+    covariance_ratio: float  # S_o / S_d, covariance of two members' initial outputs over the variance of one
+    tangent_ratio: float  # T_o / T_d, tangent kernel between two members over that within one
+    pull: float  # (M - 1) T_o / T_d, effect of all other members' steps on a member over that of its own
+    gamma: float  # `smooth_gamma` of the tangent ratio
 
 
 def regime(covariance_ratio: float, tangent_ratio: float, members: int) -> Regime:
     """The regime of `members` members from S_o / S_d and T_o / T_d.
 
-    "degenerate": both ratios are 1 within 1e-6, members are one function for ever. "collective": the others together
-    push a member at least as much as it does itself, (M - 1) T_o >= T_d. "independent": at most a tenth as much,
-    (M - 1) |T_o| <= T_d / 10; so does a single member, which has no others. Else "between".
+    "degenerate": both ratios are 1 within 1e-6, so that members stay the same function. "collective": (M - 1) T_o >=
+    T_d, the other members' steps move a member at least as far as its own. "independent": (M - 1) |T_o| <= T_d / 10; a
+    single member is independent. Otherwise "between".
 
-    What counts is the pull of all members and not the ratio of two: a tenth is little for two members and
-    much for a hundred, and T_o / T_d falls with depth at one and the same law of factors.
+    The criterion uses all members and not the ratio of two: T_o / T_d = 0.1 is little for two members and much for a
+    hundred, and for one distribution of factors it falls with depth.
 
     >>> regime(0.65, 0.35, members=10).name, regime(0.0, 0.001, members=10).name
     ('collective', 'independent')
@@ -58,22 +52,22 @@ def regime(covariance_ratio: float, tangent_ratio: float, members: int) -> Regim
 
 
 def regime_of(kernels: Kernels, members: int) -> Regime:
-    """The regime read from the traces of kernels (n, n) of one set of inputs with itself."""
+    """The regime from the traces of kernels (n, n) of one set of inputs with itself."""
     covariance_ratio = trace_ratio(kernels.covariance_same, kernels.covariance_other)
     return regime(covariance_ratio, trace_ratio(kernels.tangent_same, kernels.tangent_other), members)
 
 
 def capacity_ratio(members: int, width: int) -> float:
-    """M / N: how full a layer of width N is of independent members; at 1 some combination of them cannot learn."""
+    """M / N for independent members in a layer of width N; from 1 on some combination of members cannot learn."""
     check_members(members)
     return members / width
 
 
 def wishart_edges(members: int, width: int) -> tuple[float, float]:
-    """The ends of the eigenvalues of U U' / N for factors U (M, N) of mean 0 and variance 1 (Marchenko, Pastur 1967).
+    """Edges of the spectrum of U U' / N for factors U (M, N) of mean 0 and variance 1 (Marchenko and Pastur 1967).
 
-    (1 - sqrt(M/N))² and (1 + sqrt(M/N))²: the slowest combination of members learns at the first. From M = N on there
-    are more members than neurons and the first is 0. Sharp as both grow; off by about N^(-2/3) before.
+    (1 - sqrt(M/N))² and (1 + sqrt(M/N))²: the first is the learning speed of the slowest combination of members, 0 from
+    M = N on. Exact as both grow; at finite sizes off by about N^(-2/3).
 
     >>> wishart_edges(25, 100)
     (0.25, 2.25)
@@ -88,9 +82,9 @@ def relative_mean(law: Distribution) -> float:
 
 
 def spike_threshold(members: int, width: int) -> float:
-    """(M N)^(-1/4): factors of a smaller relative mean act as if it were zero at this width.
+    """(M N)^(-1/4), the relative mean of factors below which they act as if it were zero at this width.
 
-    Leading order in a small mean; the exact point is where `spike_eigenvalue` leaves the bulk.
+    To leading order in a small mean: there the largest eigenvalue of U U' / N leaves the bulk.
     """
     check_members(members)
     return (members * width) ** -0.25

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from murmuration import files, runs
@@ -32,7 +33,8 @@ def example() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def whole(example: ModuleType, tmp_path_factory) -> Path:
-    """An undisturbed run of two epochs."""
+    """An undisturbed run of two epochs, on one core as in the tests: sums over threads round otherwise."""
+    torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("gan") / "whole"
     example.main([*TINY, "--epochs", "2", "--out", str(out)])
     return out
