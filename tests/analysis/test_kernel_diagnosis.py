@@ -262,7 +262,7 @@ def test_what_else_there_is_to_say():
     )
     other = replace(case("rank-one", 1.0, covariance=1.0), recipe=make_recipe("deep-ensemble", sharing="head"))
     assert other.advice == (
-        "sharing head leaves members nothing that tells them apart: write sharing rank-one, or own",
+        "sharing head leaves members nothing that distinguishes them: write sharing rank-one, or own",
     )
 
 
