@@ -23,14 +23,13 @@ def evaluate_predictions(predictions: Predictions, config: PostHocConfig | None 
 
     With fewer than 40 rows there are no post-hoc steps.
     """
-    evaluation = ExampleScores.from_chunks(predictions.pairs())
-    samples = (
-        predictions.form == "samples"
-    )  # of y: they describe one prediction, and do not tell noise from disagreement
-    evaluation = replace(evaluation, agreement=np.ones((1, 1))) if samples else evaluation
-    scores = without_decomposition(evaluation.scores()) if samples else evaluation.scores()
-    groups = {column: by_group(evaluation, values) for column, values in predictions.groups.items()}
-    found = Evaluation(predictions.name, eval_set(predictions), evaluation, scores, groups=groups)
+    examples = ExampleScores.from_chunks(predictions.pairs())
+    scores = examples.scores()
+    if predictions.form == "samples":  # of y: one model, and noise cannot be told from disagreement
+        examples = replace(examples, agreement=np.ones((1, 1)))
+        scores = without_decomposition(examples.scores())
+    groups = {column: by_group(examples, values) for column, values in predictions.groups.items()}
+    found = Evaluation(predictions.name, eval_set(predictions), examples, scores, groups=groups)
     if predictions.rows < 2 * FEWEST:
         return found
     fitted, tested = random_halves(predictions.rows)

@@ -1,4 +1,4 @@
-"""What commands do about trust is what the library does: post-hoc steps, corruptions and foreign inputs."""
+"""Commands do what the library does: post-hoc steps, corruptions and out-of-distribution inputs."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ def as_written(record: object) -> object:
     return json.loads(json.dumps(json_numbers(record)))
 
 
-def test_train_leaves_posthoc_and_scores_what_they_make(moons_run):
+def test_train_keeps_posthoc_steps_and_scores_calibrated_predictions(moons_run):
     data, ensemble = mm.open_data("two-moons"), mm.load(moons_run)
     plain = mm.load(moons_run, posthoc=False)
     assert plain.posthoc is None
@@ -50,7 +50,7 @@ def test_train_leaves_posthoc_and_scores_what_they_make(moons_run):
     assert found["calibration"]["before"]["nll"] != found["metrics"]["nll"]
 
 
-def test_predicted_classes_come_with_sets_and_decisions(murmur, moons_run, tmp_path):
+def test_predicted_classes_come_with_sets_and_abstention(murmur, moons_run, tmp_path):
     for name in ("p.csv", "p.npz", "p.parquet"):
         assert murmur("predict", moons_run, "two-moons", "--out", tmp_path / name).code == 0
     ensemble = mm.load(moons_run)
@@ -68,7 +68,7 @@ def test_predicted_classes_come_with_sets_and_decisions(murmur, moons_run, tmp_p
     assert same["answered"].tolist() == answered.tolist()
 
 
-def test_predicted_numbers_come_with_intervals_and_decisions(murmur, sine_run, tmp_path):
+def test_regressions_come_with_intervals_and_abstention(murmur, sine_run, tmp_path):
     assert murmur("predict", sine_run, "x-sin-x", "--out", tmp_path / "p.csv").code == 0
     ensemble = mm.load(sine_run)
     pred, posthoc = ensemble.predict(mm.open_data("x-sin-x").test.x), ensemble.posthoc
@@ -80,7 +80,7 @@ def test_predicted_numbers_come_with_intervals_and_decisions(murmur, sine_run, t
     assert stored(sine_run, "metrics.json")["metrics"] == scores(pred, mm.open_data("x-sin-x").test.y)
 
 
-def test_raw_is_what_members_say(murmur, moons_run, tmp_path):
+def test_uncalibrated_predictions_are_those_of_the_members(murmur, moons_run, tmp_path):
     words = ("--uncalibrated", "--per-member", "--out", tmp_path / "raw.npz")
     assert murmur("predict", moons_run, "two-moons", *words).code == 0
     pred = mm.load(moons_run).predict(mm.open_data("two-moons").test.x, calibrated=False)
@@ -90,15 +90,15 @@ def test_raw_is_what_members_say(murmur, moons_run, tmp_path):
         assert not {"set_90", "answered"} & set(found.files)
 
 
-def test_calibrate_changes_posthoc_and_scores(murmur, copied):
+def test_calibrate_changes_posthoc_steps_and_scores(murmur, copied):
     data, plain = mm.open_data("two-moons"), mm.load(copied, posthoc=False)
     ended = murmur("calibrate", copied, "--calibrate", "vector", "--conformal", "raps", "--coverage", "0.8", "--json")
-    guarded = plain.fit_posthoc(
+    fitted = plain.fit_posthoc(
         data.val.x, data.val.y, mm.PostHocConfig(calibrate="vector", conformal="raps", coverage=0.8)
     )
     assert (ended.code, ended.err) == (0, "")
-    assert stored(copied, "posthoc.json") == as_written(to_json(guarded.posthoc))
-    assert stored(copied, "metrics.json")["metrics"] == scores(guarded.predict(data.test.x), data.test.y)
+    assert stored(copied, "posthoc.json") == as_written(to_json(fitted.posthoc))
+    assert stored(copied, "metrics.json")["metrics"] == scores(fitted.predict(data.test.x), data.test.y)
     assert json.loads(ended.out) == stored(copied, "metrics.json")
     assert report_check(copied / "report.html") == []
 
@@ -173,7 +173,7 @@ def test_foreign_inputs_are_those_of_the_library(murmur, copied, tmp_path):
     assert any(line.split()[:2] == ["Entropy", f"{float(auroc):.3g}"] for line in printed.splitlines())
 
 
-def test_compare_tries_both_recipes(murmur, tmp_path):
+def test_compare_evaluates_both_recipes_under_shift(murmur, tmp_path):
     words = ("compare", "two-moons", "--recipes", "single,deep-ensemble", *SMALL, *SHIFT, "--out", tmp_path / "cmp")
     record = json.loads(murmur(*words, "--json").out)
     eval_set = eval_set_of(mm.open_data("two-moons"))
@@ -185,7 +185,7 @@ def test_compare_tries_both_recipes(murmur, tmp_path):
     assert report_check(tmp_path / "cmp" / "report.html") == []
 
 
-def test_a_resumed_run_has_the_posthoc_of_an_undisturbed_one(murmur, moons_run, tmp_path, monkeypatch):
+def test_a_resumed_run_has_the_posthoc_steps_of_an_undisturbed_one(murmur, moons_run, tmp_path, monkeypatch):
     def interrupt(*anything: object) -> None:
         raise KeyboardInterrupt
 
@@ -199,7 +199,7 @@ def test_a_resumed_run_has_the_posthoc_of_an_undisturbed_one(murmur, moons_run, 
     assert (path / "posthoc.json").read_bytes() == (moons_run / "posthoc.json").read_bytes()
 
 
-def test_runs_from_before_posthoc(murmur, copied, tmp_path):
+def test_runs_without_posthoc_steps(murmur, copied, tmp_path):
     (copied / "posthoc.json").unlink()
     manifest = stored(copied, "run.json")
     manifest["plan"].pop("posthoc")
@@ -243,7 +243,7 @@ def without_rules(run: Path, other: Path) -> None:
         (of_another_run, ("is not this run's", "regression")),
     ],
 )
-def test_damaged_posthoc_name_the_way_out(murmur, copied, sine_run, tmp_path, damage, words):
+def test_damaged_posthoc_records_name_the_way_out(murmur, copied, sine_run, tmp_path, damage, words):
     damage(copied, sine_run)
     before, out = tree(tmp_path), tmp_path / "p.csv"
     way_out = f"fit them again with murmur calibrate {copied}"

@@ -38,7 +38,7 @@ BAD_TRIALS = [
 
 
 @pytest.mark.parametrize(("more", "words"), BAD_TRIALS)
-def test_trials_that_cannot_be_held(murmur, moons_run, tmp_path, monkeypatch, more, words):
+def test_shift_options_that_make_no_sense(murmur, moons_run, tmp_path, monkeypatch, more, words):
     monkeypatch.chdir(tmp_path)
     official_arrays(tmp_path)
     before = tree(tmp_path), tree(moons_run)
@@ -72,7 +72,7 @@ WISHES = [
 
 
 @pytest.mark.parametrize(("data", "more", "words"), WISHES)
-def test_configs_that_cannot_be_met(murmur, moons_run, sine_run, tmp_path, data, more, words):
+def test_posthoc_options_that_make_no_sense(murmur, moons_run, sine_run, tmp_path, data, more, words):
     run = {"two-moons": moons_run, "x-sin-x": sine_run}[data]
     before = tree(run)
     assert_refused(murmur("calibrate", run, *more), 2, words)
