@@ -146,7 +146,7 @@ def open_predictions(
     place = existing(path)
     if place.suffix.lower() not in OPENERS:
         raise Misuse(f"'{place}' has the suffix '{place.suffix}': expected a file {', '.join(OPENERS)}")
-    found = open_file(place)
+    found = OPENERS[place.suffix.lower()](place)
     source = named_values(found)
     with naming(place):
         if isinstance(found, Archive):
@@ -162,14 +162,8 @@ def open_predictions(
         grouped = read_groups([source, other], groups, targets.rows)
         outputs = outputs_of(targets, (*targets.sources, *grouped), task)
         predictions = join(place, outputs, targets, grouped)
-        predictions.take(next(predictions.slices()))
+    predictions.take(next(predictions.slices()))
     return predictions
-
-
-def open_file(path: Path) -> Archive | Sheet:
-    """The arrays or columns of a file."""
-    with naming(path):
-        return OPENERS[path.suffix.lower()](path)
 
 
 def join(path: Path, outputs: Outputs, targets: Targets, groups: dict[str, np.ndarray]) -> Predictions:
@@ -190,11 +184,11 @@ def join(path: Path, outputs: Outputs, targets: Targets, groups: dict[str, np.nd
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Prefix a refusal with the file's name, unless it has it already."""
+    """Prefix a refusal with the file's name."""
     try:
         yield
     except Misuse as error:
-        raise error if f"'{path}'" in str(error) else Misuse(f"'{path}': {error}") from None
+        raise Misuse(f"'{path}': {error}") from None
 
 
 def existing(path: str | Path) -> Path:
@@ -217,7 +211,7 @@ def label_source(path: Path) -> NamedValues:
     suffix = path.suffix.lower()
     if suffix == ".npy":
         return named_values(open_array(path, "y"))
-    return named_values(open_file(path)) if suffix in OPENERS else lines_of(path)
+    return named_values(OPENERS[suffix](path)) if suffix in OPENERS else lines_of(path)
 
 
 def lines_of(path: Path) -> NamedValues:

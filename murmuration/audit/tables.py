@@ -74,7 +74,7 @@ def refuse_repeated(path: Path) -> None:
         names = [name for name in next(csv.reader(lines, delimiter=separator)) if name]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise Misuse(f"two columns '{twice}': expected every name once")
+        raise Misuse(f"'{path}': two columns '{twice}': expected every name once")
 
 
 def sheet_outputs(sheet: Sheet, targets: Targets, taken: tuple[str, ...], task: str | None) -> Outputs:

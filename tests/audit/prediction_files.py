@@ -34,4 +34,5 @@ def refusal(path: Path, **options: Any) -> str:
     message = str(caught.value)
     assert "\n" not in message
     assert str(path) in message or "labels" in options
+    assert message.count(f"'{path}': ") <= 1
     return message.removeprefix(f"'{path}': ").replace(str(path), path.name)
