@@ -134,6 +134,17 @@ class TrainingOptions:
             "NAME",
         ),
     ] = None
+    warmup: Annotated[float, option("Epochs of linear learning-rate warm-up.", "Training", "X")] = 0.0
+    clip_norm: Annotated[float | None, option("Gradient clipping: largest norm of a member.", "Training", "X")] = None
+    lr_multipliers: Annotated[
+        Names,
+        option(
+            "Learning-rate multiplier of the parameters that match a pattern, such as head.*=0.1.",
+            "Training",
+            "PATTERN=X",
+            "--lr-multiplier",
+        ),
+    ] = None
     momentum: Annotated[float, option("Momentum of sgd and nesterov.", "Training", "X")] = 0.9
     weight_decay: Annotated[float, option("Weight decay; --decay says which kind.", "Training", "X")] = 0.0
     decay: Annotated[
@@ -156,10 +167,29 @@ class TrainingOptions:
         """The plan, checked as far as it can be without data."""
         from murmuration.recipe import Plan
 
-        given: dict[str, Any] = {**asdict(self), "augment": tuple(listed(self.augment)), "posthoc": posthoc}
         if self.members is not None and self.members < 1:
             raise Misuse(f"members={self.members}: need a whole number, at least 1")
-        return Plan(**{**given, "members": self.members or 0})
+        given: dict[str, Any] = {
+            **asdict(self),
+            "members": self.members or 0,
+            "augment": tuple(listed(self.augment)),
+            "lr_multipliers": tuple(map(lr_multiplier, listed(self.lr_multipliers))),
+            "posthoc": posthoc,
+        }
+        return Plan(**given)
+
+
+def lr_multiplier(text: str) -> tuple[str, float]:
+    """A pattern of parameter names and its learning-rate multiplier.
+
+    >>> lr_multiplier("head.*=0.1")
+    ('head.*', 0.1)
+    """
+    pattern, _, number = text.rpartition("=")
+    try:
+        return pattern, float(number)
+    except ValueError:
+        raise Misuse(f"--lr-multiplier {text}: expected PATTERN=NUMBER, such as head.*=0.1") from None
 
 
 @dataclass(frozen=True)
