@@ -75,7 +75,7 @@ def run_record(run: Path) -> dict[str, Any]:
 
 def corruptions_table(record: dict[str, Any]) -> str:
     """All corruptions at all severities, against the package that one would take otherwise."""
-    lines = head(["19 corruptions, 5 severities", "pictures a second", f"seconds for {record['images']:,} pictures"])
+    lines = head(["19 corruptions, 5 severities", "images per second", f"seconds for {record['images']:,} images"])
     peer = f"{record['peer']}, timed on {record['peer_images']:,} and scaled"
     for name, key in (("murmuration", "ours"), (peer, "peer")):
         lines.append(f"| {name} | {record[f'{key}_images_per_second']:,.0f} | {record[f'{key}_total_s']:,.0f} |")
