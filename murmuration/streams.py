@@ -1,4 +1,4 @@
-"""Randomness: one seed, and from it a stream for every purpose, member and moment.
+"""Randomness: one seed, and from it a stream for every purpose, member and time (a step or an epoch).
 
 A stream is addressed, not advanced: the batch order of epoch 7 of member 3 follows from (seed, "batches", 3, 7) alone.
 So changing one stream leaves the others as they were, members may run in any order on any worker, and a killed run
@@ -25,39 +25,39 @@ ORDER: dict[Stream, int] = {
     "langevin": 6,
     "draws": 7,
 }
-ALL_MEMBERS = -1  # in place of a member: all members draw the same
+ALL_MEMBERS = -1  # as the member of a stream that all members use
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one
 
 
-def stream_seed(seed: int, stream: Stream, member: int, moment: int = 0) -> int:
-    """The 63-bit seed of one stream at one moment.
+def stream_seed(seed: int, stream: Stream, member: int, time: int = 0) -> int:
+    """The 63-bit seed of the stream of one purpose, member and time.
 
     >>> stream_seed(0, "batches", 0) == stream_seed(0, "noise", 0)
     False
     """
-    words = np.random.SeedSequence((seed, ORDER[stream], member + 1, moment)).generate_state(1, np.uint64)
+    words = np.random.SeedSequence((seed, ORDER[stream], member + 1, time)).generate_state(1, np.uint64)
     return int(words[0] >> np.uint64(1))
 
 
 def generator(
-    seed: int, stream: Stream, member: int, moment: int = 0, device: torch.device | str = "cpu"
+    seed: int, stream: Stream, member: int, time: int = 0, device: torch.device | str = "cpu"
 ) -> torch.Generator:
-    """A fresh generator at the start of one stream."""
-    return torch.Generator(device).manual_seed(stream_seed(seed, stream, member, moment))
+    """A torch generator at the start of one stream."""
+    return torch.Generator(device).manual_seed(stream_seed(seed, stream, member, time))
 
 
 @contextmanager
-def global_stream(seed: int, stream: Stream, member: int, moment: int = 0, redirect: bool = True) -> Iterator[None]:
-    """Code that knows only torch's global generator (module constructors) draws from one stream inside this block.
+def global_stream(seed: int, stream: Stream, member: int, time: int = 0, redirect: bool = True) -> Iterator[None]:
+    """Torch's global generator, which module constructors use, draws from one stream inside this block.
 
-    The global generator belongs to the whole process: with several threads at work nothing may be redirected.
+    The global generator belongs to the whole process, so `redirect` must be False where several threads run.
     """
     if not redirect:
         yield
         return
     # Not torch.manual_seed: it also queues a seed, with a stack trace, for every accelerator that is not there.
     before = torch.get_rng_state()
-    torch.default_generator.manual_seed(stream_seed(seed, stream, member, moment))
+    torch.default_generator.manual_seed(stream_seed(seed, stream, member, time))
     try:
         yield
     finally:
@@ -65,10 +65,10 @@ def global_stream(seed: int, stream: Stream, member: int, moment: int = 0, redir
 
 
 class Noise:
-    """A member's noise at one moment of training or prediction; nothing is made before it is drawn."""
+    """The noise of a member at one time of training or prediction; generators are made at the first draw."""
 
-    def __init__(self, seed: int, member: int, moment: int = 0, stream: Stream | None = None) -> None:
-        self._address = (seed, member, moment)
+    def __init__(self, seed: int, member: int, time: int = 0, stream: Stream | None = None) -> None:
+        self._address = (seed, member, time)
         self._stream = stream  # None: "noise", and "bits" for random bits on a CPU
         self._words: np.random.BitGenerator | None = None
         self._generators: dict[torch.device, torch.Generator] = {}
@@ -76,8 +76,8 @@ class Noise:
     def generator(self, device: torch.device) -> torch.Generator:
         """The stream as a torch generator."""
         if device not in self._generators:
-            seed, member, moment = self._address
-            self._generators[device] = generator(seed, self._stream or "noise", member, moment, device)
+            seed, member, time = self._address
+            self._generators[device] = generator(seed, self._stream or "noise", member, time, device)
         return self._generators[device]
 
     def bits(self, count: int, device: torch.device) -> torch.Tensor:
@@ -91,18 +91,18 @@ class Noise:
             drawn = torch.randint(*whole, (words,), generator=self.generator(device), device=device)
             return drawn.view(torch.int16)[:count]
         if self._words is None:
-            seed, member, moment = self._address
-            self._words = np.random.SFC64(stream_seed(seed, self._stream or "bits", member, moment))
+            seed, member, time = self._address
+            self._words = np.random.SFC64(stream_seed(seed, self._stream or "bits", member, time))
         raw: np.ndarray = self._words.random_raw(words)
         return torch.from_numpy(raw.view(np.int16))[:count]
 
     def normal(self, like: torch.Tensor, rough: bool = False) -> torch.Tensor:
-        """Standard normal numbers like a tensor, in the order of its axes whatever its layout in memory.
+        """Standard normal numbers like a tensor, in the order of its axes whatever its memory format.
 
-        Images (B, C, H, W) are filled channels last, as convolutions leave them. In single precision on a CPU numbers
-        are sqrt(2) erfinv(u) of random bits, twice as fast as torch's own; the largest that can come is 5.4, where one
-        in fifteen million would be larger. Rough ones, for noise of which every step draws a million, are faster still:
-        one of 65,536 quantiles each, the largest 4.3.
+        Images (B, C, H, W) are filled in channels-last order, the memory format of convolutions. In single precision
+        on a CPU the numbers are sqrt(2) erfinv(u) of random bits, twice as fast as torch's; the largest possible one is
+        5.4, which a normal number exceeds once in fifteen million. With `rough` they are one of 65,536 quantiles each,
+        at most 4.3, which is faster still.
         """
         if like.dim() != 4:
             return self._drawn(like.numel(), like, rough).view(like.shape)
@@ -110,7 +110,7 @@ class Noise:
         return self._drawn(like.numel(), like, rough).view(batch, height, width, channels).permute(0, 3, 1, 2)
 
     def _drawn(self, count: int, like: torch.Tensor, rough: bool) -> torch.Tensor:
-        """Standard normal numbers (count,) of a tensor's type."""
+        """Standard normal numbers (count,) of the dtype and device of `like`."""
         if like.device.type != "cpu" or like.dtype != torch.float32:
             drawn = torch.empty(count, dtype=like.dtype, device=like.device)
             return drawn.normal_(generator=self.generator(like.device))
@@ -122,7 +122,7 @@ class Noise:
 
 @cache
 def quantiles() -> torch.Tensor:
-    """The middles of 65,536 equal parts of a standard normal law, a little apart so that their variance is 1."""
+    """The medians of 65,536 equally likely parts of the standard normal distribution, rescaled to variance 1."""
     parts = torch.special.ndtri((torch.arange(2**16, dtype=torch.float64) + 0.5) / 2**16)
     return (parts / parts.square().mean().sqrt()).float()
 
@@ -134,7 +134,7 @@ def normals(noise: Sequence[Noise], like: torch.Tensor, rough: bool = False) -> 
 
 
 def many_normals(noise: Sequence[Noise], likes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Standard normal numbers like each of some tensors (m, ...), in one go: small draws cost as much as large ones."""
+    """Standard normal numbers like each of some tensors (m, ...), from one draw per stream, faster than many."""
     if not likes:
         return []
     flat = normals(noise, likes[0].new_empty(len(noise), sum(like[0].numel() for like in likes)))

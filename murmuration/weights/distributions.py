@@ -10,7 +10,7 @@
 | `Bernoulli(0.5)` | `bernoulli_0.5` | 1 with probability 0.5, else 0 |
 | `InvertedDropout(0.5)` | `inverted_0.5` | 1 / 0.5 with probability 0.5, else 0: mean 1 |
 
-A distribution of your own derives from `Distribution` and defines `atoms`, or `mean` and `std` of a Gaussian.
+A distribution of your own derives from `Distribution` and defines `atoms` or `gaussian`.
 """
 
 import math
@@ -74,24 +74,30 @@ def parse_kind(text: str, what: str, kinds: Iterable[type[Kind]]) -> Kind:
 
 
 class Distribution(TextForm):
-    """A distribution on the real line: finitely many atoms, or without atoms a Gaussian of this mean and std."""
+    """A distribution on the real line: a Gaussian, or finitely many atoms."""
 
     what = "distribution"
 
     @property
+    def gaussian(self) -> tuple[float, float]:
+        """The mean and the standard deviation of a Gaussian; not used where `atoms` is overridden."""
+        raise NotImplementedError(f"{type(self).__name__} must define atoms or gaussian")
+
+    @property
     def atoms(self) -> Atoms:
-        """(value, probability) pairs; none for a Gaussian."""
-        return ()
+        """(value, probability) pairs; none for a Gaussian of positive standard deviation."""
+        mean, std = self.gaussian
+        return () if std else ((mean, 1.0),)
 
     @property
     def mean(self) -> float:
         """E u."""
-        return sum(value * probability for value, probability in self.atoms)
+        return sum(value * probability for value, probability in self.atoms) if self.atoms else self.gaussian[0]
 
     @property
     def std(self) -> float:
         """The standard deviation."""
-        return math.sqrt(max(self.second_moment - self.mean**2, 0.0))
+        return math.sqrt(max(self.second_moment - self.mean**2, 0.0)) if self.atoms else self.gaussian[1]
 
     @property
     def second_moment(self) -> float:
@@ -199,7 +205,7 @@ class RandomSign(Distribution):
 
 @dataclass(frozen=True)
 class Normal(Distribution):
-    """Gaussian of this mean and standard deviation; an atom if the deviation is zero."""
+    """Gaussian of mean `loc` and standard deviation `scale`."""
 
     word, rule, example = "normal", "the mean and a standard deviation that is not negative", "normal_1_0.5"
     loc: float
@@ -209,21 +215,13 @@ class Normal(Distribution):
         return self.scale >= 0
 
     @property
-    def mean(self) -> float:
-        return self.loc
-
-    @property
-    def std(self) -> float:
-        return self.scale
-
-    @property
-    def atoms(self) -> Atoms:
-        return () if self.std else ((self.mean, 1.0),)
+    def gaussian(self) -> tuple[float, float]:
+        return self.loc, self.scale
 
 
 @dataclass(frozen=True)
 class Interpolation(Distribution):
-    """Gaussian of mean m and variance 1 - m², between Normal(0, 1) and the constant 1."""
+    """Gaussian of mean `loc` and variance 1 - loc², between Normal(0, 1) and the constant 1."""
 
     word, rule, example = "interpolation", "the mean, from -1 to 1", "interpolation_0.3"
     loc: float
@@ -232,16 +230,8 @@ class Interpolation(Distribution):
         return -1 <= self.loc <= 1
 
     @property
-    def mean(self) -> float:
-        return self.loc
-
-    @property
-    def std(self) -> float:
-        return math.sqrt(1 - self.mean**2)
-
-    @property
-    def atoms(self) -> Atoms:
-        return () if self.std else ((self.mean, 1.0),)
+    def gaussian(self) -> tuple[float, float]:
+        return self.loc, math.sqrt(1 - self.loc**2)
 
 
 @dataclass(frozen=True)
@@ -270,12 +260,4 @@ class InvertedDropout(Bernoulli):
         return _two_values(1.0 / self.keep, self.keep, 0.0)
 
 
-DISTRIBUTIONS: tuple[type[Distribution], ...] = (
-    Ones,
-    Rademacher,
-    RandomSign,
-    Normal,
-    Interpolation,
-    Bernoulli,
-    InvertedDropout,
-)
+DISTRIBUTIONS = (Ones, Rademacher, RandomSign, Normal, Interpolation, Bernoulli, InvertedDropout)

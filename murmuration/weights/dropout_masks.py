@@ -1,6 +1,6 @@
 """Dropout masks from a member's own noise stream.
 
-Torch's dropout draws one floating-point number an element from the global generator; on a CPU that is most of the time
+Torch's dropout draws one floating-point number per element from the global generator; on a CPU that is most of the time
 of a small convolutional network. Here sixteen random bits decide an element, four elements to a 64-bit draw. The rate
 is then a multiple of 2^-16, and kept values are divided by that exact rate, so dropout stays unbiased.
 """
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from murmuration.streams import Noise
 
-STEPS = 1 << 16
-# How many trailing axes one decision covers: a whole channel is dropped by the dropoutNd family.
+STEPS = 1 << 16  # of the dropout rate
+# Trailing axes that one decision covers: the dropoutNd functions drop whole channels.
 COVERED: dict[Callable, int] = {F.dropout: 0, F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}
 
 

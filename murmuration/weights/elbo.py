@@ -87,17 +87,3 @@ def reduce_losses(losses: Tensor, reduction: str) -> Tensor:
         return losses.mean(0)
     count = torch.tensor(float(len(losses)), dtype=losses.dtype, device=losses.device)
     return count.log() - torch.logsumexp(-losses, 0)
-
-
-def expected_log_softmax(mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-    """A lower bound (...) of E log softmax(f)[y] for independent logits f ~ N(mean, variance) (..., K), without draws.
-
-    m_y - logsumexp(m + v / 2) by Jensen's inequality: the objective of a variational last layer on point features,
-    with m = W x and v = x^T S x + noise for each class (VBLL, Harrison et al. 2024). Equal where all variances are 0;
-    far below where they are large beside 1.
-
-    >>> found = expected_log_softmax(torch.tensor([1.0, 0, -1]), torch.tensor([0.5, 0.2, 0.1]), torch.tensor(0))
-    >>> round(found.item(), 6)
-    -0.605883
-    """
-    return mean.gather(-1, y.unsqueeze(-1)).squeeze(-1) - torch.logsumexp(mean + variance / 2, -1)

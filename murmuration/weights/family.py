@@ -92,26 +92,13 @@ class WeightFamily:
         return NetworkWeights(self, ForwardSpec({kernel.name: kernel for kernel in trace.kernels}, bias_inside))
 
     def realise(
-        self,
-        spec: ForwardSpec,
-        own: Named,
-        shared: Named,
-        noise: Sequence[Noise],
-        *,
-        buffers: Named,
-        training: bool,
+        self, spec: ForwardSpec, own: Named, shared: Named, noise: Sequence[Noise], *, buffers: Named, training: bool
     ) -> Realised:
         """The weights of m members in one pass, from their own tensors (m, ...) and shared ones (...)."""
         return Realised(own, shared, spec)
 
     def complexity(
-        self,
-        spec: ForwardSpec,
-        own: Named,
-        shared: Named,
-        buffers: Named,
-        noise: Sequence[Noise],
-        stds: Rows | None = None,
+        self, spec: ForwardSpec, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise], stds: Rows | None
     ) -> Tensor | None:
         """KL(q || p) of each of m members (m,), in nats; None for weights that are not distributions."""
         return None
@@ -146,15 +133,14 @@ class WeightFamily:
 
     def resolve_draws(self, requested: int | None) -> int:
         """Predictions per member: as many as requested, else `draws`."""
-        if requested is None:
-            return self.draws
-        if requested < 1 or (requested > 1 and not self.stochastic):
+        draws = self.draws if requested is None else requested
+        if draws < 1:
+            raise Misuse(f"draws={draws}: need at least 1")
+        if draws > 1 and not self.stochastic:
             raise Misuse(
-                f"draws={requested}: need at least 1"
-                if requested < 1
-                else f"draws={requested} of weights {type(self).__name__.lower()}: they are not random; leave draws out"
+                f"draws={draws} of weights {type(self).__name__.lower()}: they are not random; leave draws out"
             )
-        return requested
+        return draws
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
-from murmuration.population import Named, Population, is_auxiliary, kept_mask
+from murmuration.population import Named, Population, is_auxiliary, kept_mask, rows_of
 from murmuration.streams import Noise, many_normals, normals
 from murmuration.weights.elbo import ELBO, REDUCTIONS, WEIGHTINGS
 from murmuration.weights.family import INTO, OUT, ForwardSpec, MovesStd, Realised, Rows, Streams, WeightFamily
@@ -121,16 +121,8 @@ class Gaussian(WeightFamily):
             )
 
     def objective(self, examples: int, steps_per_epoch: int, epochs: int) -> ELBO:
-        return ELBO(
-            examples,
-            steps_per_epoch,
-            epochs,
-            beta=self.beta,
-            weighting=self.weighting,
-            kl_warmup=self.kl_warmup,
-            samples=self.samples,
-            reduction=self.reduction,
-        )
+        settings = (self.beta, self.weighting, self.kl_warmup, self.samples, self.reduction)
+        return ELBO(examples, steps_per_epoch, epochs, *settings)
 
     def without_warmup(self) -> "Gaussian":
         return replace(self, kl_warmup=0.0)
@@ -184,12 +176,8 @@ class Gaussian(WeightFamily):
         shared_std = {name + STD_PARAM: first(name, mean) for name, mean in shared.items()}
         trained = {**own, **{name: mean.expand(members, *mean.shape) for name, mean in shared.items()}}
         centres = {name + CENTRE: mean.clone() for name, mean in trained.items() if self._begins_trained(name)}
-        return Population(
-            members,
-            {**population.own, **own_std},
-            {**population.shared, **shared_std},
-            {**population.buffers, **centres},
-        )
+        own, shared = {**population.own, **own_std}, {**population.shared, **shared_std}
+        return Population(members, own, shared, {**population.buffers, **centres})
 
     def _begins_trained(self, name: str) -> bool:
         """Whether a tensor begins at trained weights; rank-one factors never do."""
@@ -205,14 +193,7 @@ class Gaussian(WeightFamily):
         return torch.full_like(mean, self.init_std_ratio) * scale
 
     def realise(
-        self,
-        spec: ForwardSpec,
-        own: Named,
-        shared: Named,
-        noise: Sequence[Noise],
-        *,
-        buffers: Named,
-        training: bool,
+        self, spec: ForwardSpec, own: Named, shared: Named, noise: Sequence[Noise], *, buffers: Named, training: bool
     ) -> Realised:
         """Drawn weights, or in training under `local` and `flipout` means with `K:variance` or `K:delta` beside them.
 
@@ -246,13 +227,7 @@ class Gaussian(WeightFamily):
         return Realised(mine, ours, spec, rows)
 
     def complexity(
-        self,
-        spec: ForwardSpec,
-        own: Named,
-        shared: Named,
-        buffers: Named,
-        noise: Sequence[Noise],
-        stds: Rows | None = None,
+        self, spec: ForwardSpec, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise], stds: Rows | None
     ) -> Tensor:
         """KL(q || p) of each of m members (m,), in nats; shared tensors cost each of them the same.
 
@@ -300,15 +275,13 @@ class Gaussian(WeightFamily):
     def posteriors(self, population: Population, spec: ForwardSpec) -> list[WeightPosterior]:
         """The distributions of a population, on the CPU, with a leading member axis of length M or 1."""
         population = population.map(lambda tensor: tensor.detach().cpu())
+        shared = {name: tensor[None] for name, tensor in population.shared.items()}
+        first = rows_of(population.buffers, slice(1))
         found = []
-        for named, own in ((population.own, True), (population.shared, False)):
+        for named, buffers, own in ((population.own, population.buffers, True), (shared, first, False)):
             for name in distribution_names(named):
-                tensor, std = _weight_tensor(name, named, population.buffers, spec, int(own)), self._std(name, named)
-                if not own:
-                    kept = None if tensor.kept is None else tensor.kept[None]
-                    centre = tensor.centre[None] if isinstance(tensor.centre, Tensor) else tensor.centre
-                    tensor = replace(tensor, mean=tensor.mean[None], centre=centre, kept=kept, axes=1)
-                found.append(WeightPosterior(name, own, tensor, std.reshape(tensor.mean.shape), self.prior))
+                weights = _weight_tensor(name, named, buffers, spec, axes=1)
+                found.append(WeightPosterior(name, own, weights, self._std(name, named), self.prior))
         return found
 
 

@@ -175,7 +175,7 @@ class LogUniformPrior(Prior):
         return log_uniform_kl(2 * (std.log() - log_mean))
 
 
-PRIORS: tuple[type[Prior], ...] = (GaussianPrior, HePrior, LearnedPrior, ArdPrior, MixturePrior, LogUniformPrior)
+PRIORS = (GaussianPrior, HePrior, LearnedPrior, ArdPrior, MixturePrior, LogUniformPrior)
 
 
 def gaussian_kl(mean: Tensor, std: Tensor, prior_mean: Tensor | float, prior_std: Tensor | float) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import Misuse
-from murmuration.weights.elbo import ELBO, batch_weight, expected_log_softmax, reduce_losses, warmup_factor
+from murmuration.weights.elbo import ELBO, batch_weight, reduce_losses, warmup_factor
 from murmuration.weights.gaussian import softplus_inverse
 from murmuration.weights.priors import gaussian_kl
 
@@ -82,7 +82,7 @@ def test_the_bound_touches_the_evidence_at_the_posterior():
 
 
 def descended(bound: Callable[[Tensor, Tensor], Tensor]) -> tuple[float, float]:
-    """The mean and the std_param at which gradient descent on (mean, rho) ends, from the prior."""
+    """The mean and the std at which gradient descent on (mean, rho) ends, from the prior."""
     values = torch.stack([torch.tensor(0.0), softplus_inverse(torch.tensor(1.0))]).double().requires_grad_()
     for _ in range(2000):
         (gradient,) = torch.autograd.grad(-bound(values[0], torch.nn.functional.softplus(values[1])), values)
@@ -96,11 +96,25 @@ def test_gradient_descent_finds_the_posterior():
 
 
 def test_with_the_reversed_divergence_it_ends_elsewhere():
-    """Its slopes are zero where m (24 + 1 / v) = 25.6 and 24 v^2 + v = 1 + m^2: at a std_param of 0.507."""
+    """Its slopes are zero where m (24 + 1 / v) = 25.6 and 24 v^2 + v = 1 + m^2: at a std of 0.507."""
     mean, std = descended(reversed_bound)
     assert mean * (24 + 1 / std**2) == pytest.approx(25.6, rel=1e-6)
     assert 24 * std**4 + std**2 == pytest.approx(1 + mean**2, rel=1e-6)
     assert std == pytest.approx(0.507, abs=5e-4)
+
+
+def expected_log_softmax(mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+    """A lower bound (...) of E log softmax(f)[y] for independent logits f ~ N(mean, variance) (..., K), without draws.
+
+    m_y - logsumexp(m + v / 2) by Jensen's inequality: the objective of a variational last layer on point features,
+    with m = W x and v = x^T S x + noise for each class (VBLL, Harrison et al. 2024). Equal where all variances are 0;
+    far below where they are large beside 1.
+
+    >>> found = expected_log_softmax(torch.tensor([1.0, 0, -1]), torch.tensor([0.5, 0.2, 0.1]), torch.tensor(0))
+    >>> round(found.item(), 6)
+    -0.605883
+    """
+    return mean.gather(-1, y.unsqueeze(-1)).squeeze(-1) - torch.logsumexp(mean + variance / 2, -1)
 
 
 def test_the_closed_bound_of_a_last_layer():

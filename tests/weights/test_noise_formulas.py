@@ -146,7 +146,7 @@ class Attention(nn.Module):
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("make", [Keywords, Attention])
 def test_noise_reaches_weights_however_a_network_uses_them(make, estimator: str, sharing: str):
-    """Every tensor that has a std_param changes the outputs, on both ways alike."""
+    """Every tensor that has a std changes the outputs, with and without vmap alike."""
     torch.manual_seed(0)
     nets, x = [make().double() for _ in range(MEMBERS)], drawn(MEMBERS, 3, 2, 4)
     gaussian, trace = parse(f"gaussian:estimator={estimator}", "weights", WEIGHTS), trace_kernels(nets[0], x[0])
