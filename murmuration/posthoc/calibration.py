@@ -61,22 +61,21 @@ class Calibrator(Protocol):
         """The calibrated predictive; the given one is not modified."""
 
 
-def check_task(calibrator: Calibrator, pred: Predictive) -> None:
-    """Refuse a predictive of another task than the calibrator was fitted for."""
+def check_predictive(calibrator: Calibrator, pred: Predictive, **fitted: int) -> None:
+    """Refuse a predictive of another task, or of other numbers of members, classes or targets, than was fitted on."""
     if pred.task != calibrator.task:
         raise Misuse(
             f"calibrator '{calibrator.name}' was fitted for {calibrator.task}, and this is a {pred.task}: "
             "fit another with fit_calibrator"
         )
-
-
-def check_count(calibrator: Calibrator, what: str, *, fitted: int, got: int) -> None:
-    """Refuse another number of members, classes or targets than the calibrator was fitted on."""
-    if fitted != got:
-        raise Misuse(
-            f"calibrator '{calibrator.name}' was fitted on {fitted} {what}, got {got}: "
-            "fit another with fit_calibrator on predictions like these"
-        )
+    width = pred.outputs.shape[-1] if pred.task == "classification" else pred.mean.shape[-1]
+    got = {"members": len(pred.outputs), "classes": width, "targets": width}
+    for what, count in fitted.items():
+        if count != got[what]:
+            raise Misuse(
+                f"calibrator '{calibrator.name}' was fitted on {count} {what}, got {got[what]}: "
+                "fit another with fit_calibrator on predictions like these"
+            )
 
 
 def check_range(values: Any, name: str, low: float, high: float) -> None:
@@ -123,7 +122,7 @@ class Temperature:
         return f"every logit divided by {self.temperature:.3g}"
 
     def __call__(self, pred: Predictive) -> Predictive:
-        check_task(self, pred)
+        check_predictive(self, pred)
         return pred.with_logits(clipped_logits(pred) / self.temperature)
 
 
@@ -143,8 +142,7 @@ class MemberTemperature:
         return f"the logits of each member divided by a temperature of its own, {span(self.temperatures)}"
 
     def __call__(self, pred: Predictive) -> Predictive:
-        check_task(self, pred)
-        check_count(self, "members", fitted=len(self.temperatures), got=len(pred.outputs))
+        check_predictive(self, pred, members=len(self.temperatures))
         logits = clipped_logits(pred)
         return pred.with_logits(logits / logits.new_tensor(self.temperatures)[:, None, None])
 
@@ -198,8 +196,7 @@ class VectorScaling:
         return f"the logit of each class {words}"
 
     def __call__(self, pred: Predictive) -> Predictive:
-        check_task(self, pred)
-        check_count(self, "classes", fitted=len(self.factors), got=pred.outputs.shape[-1])
+        check_predictive(self, pred, classes=len(self.factors))
         logits = clipped_logits(pred)
         return pred.with_logits(logits * logits.new_tensor(self.factors) + logits.new_tensor(self.shifts))
 
@@ -292,7 +289,7 @@ class PoolTemperature:
         return f"the logarithm of the mean probabilities divided by {self.temperature:.3g}"
 
     def __call__(self, pred: Predictive) -> Predictive:
-        check_task(self, pred)
+        check_predictive(self, pred)
         temper = Temperature(self.temperature)
         pooled = Predictive.from_probs(mean_probs_by_chunk(pred))
         return with_mean(temper(pred), temper(pooled).probs[0])
@@ -332,8 +329,7 @@ class Isotonic:
         return f"the mean probability of each class replaced by its observed frequency, interpolated from {sizes} knots"
 
     def __call__(self, pred: Predictive) -> Predictive:
-        check_task(self, pred)
-        check_count(self, "classes", fitted=len(self.knots), got=pred.outputs.shape[-1])
+        check_predictive(self, pred, classes=len(self.knots))
         mean = mean_probs_by_chunk(pred)
         mapped = torch.stack([interpolate(mean[:, k], knots) for k, knots in enumerate(self.knots)], dim=-1)
         sums = mapped.sum(-1, keepdim=True)
@@ -389,8 +385,7 @@ class StdScaling:
         return f"the predictive distribution stretched {span(self.factors)} times around its mean"
 
     def __call__(self, pred: Predictive) -> Predictive:
-        check_task(self, pred)
-        check_count(self, "targets", fitted=len(self.factors), got=pred.mean.shape[-1])
+        check_predictive(self, pred, targets=len(self.factors))
         factors = pred.mean.new_tensor(self.factors)
         means = pred.mean + factors * (pred.member_mean - pred.mean)
         return Predictive.from_moments(means, factors * pred.member_var.sqrt(), pred.weights)
@@ -415,9 +410,7 @@ class MemberStdScaling:
         return f"the noise of each member multiplied by a factor of its own, {span(every)}"
 
     def __call__(self, pred: Predictive) -> Predictive:
-        check_task(self, pred)
-        check_count(self, "members", fitted=len(self.factors), got=len(pred.outputs))
-        check_count(self, "targets", fitted=len(self.factors[0]), got=pred.mean.shape[-1])
+        check_predictive(self, pred, members=len(self.factors), targets=len(self.factors[0]))
         factors = pred.mean.new_tensor(self.factors)[:, None, :]
         return Predictive.from_moments(pred.member_mean, factors * pred.member_var.sqrt(), pred.weights)
 
