@@ -38,7 +38,7 @@ def contenders(net: str) -> dict[str, Recipe]:
     own = {
         "deep-ensemble": make_recipe("deep-ensemble"),
         "forde-pca": make_recipe("forde-pca"),
-        "quarter": Recipe("quarter", coupling=QUARTER),
+        "quarter": make_recipe(Recipe("quarter"), coupling=QUARTER),
     }
     others = ("forde-identity", "weight-rde", "function-rde", "feature-rde", "svgd") if net == "mlp" else ()
     return {**own, **{name: make_recipe(name) for name in others}}

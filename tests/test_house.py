@@ -2,6 +2,7 @@
 
 import ast
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,68 @@ def test_no_test_looks_at_the_clock():
     tests = Path(__file__).parent
     others = [path for path in tests.rglob("test_*.py") if path != Path(__file__)]
     assert [path.name for path in others if clock.search(path.read_text())] == []
+
+
+MAP = (ROOT / "README.md").read_text()
+
+
+def section(title: str) -> str:
+    """A part of the map, from its title to the next one."""
+    return MAP.split(f"**{title}", 1)[1].split("\n**", 1)[0]
+
+
+def defined_in(path: str) -> set[str]:
+    """Names that a file of the package defines at its top level, and the keys of its tables."""
+    names: set[str] = set()
+    for node in ast.parse((ROOT / path).read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def test_the_map_resolves_every_place_that_it_names():
+    """Tables and functions stand in the files that the map names beside them, and the examples exist."""
+    changes, places = section("Where to put a change."), section("Where to look.")
+    rows = re.findall(r"of `([A-Z_]+)`(?: in|,) ?`?([a-z_/]+\.py)?", changes)
+    tables = dict(re.findall(r"`([A-Z_]+)` in `([a-z_/]+\.py)`", changes + places))
+    assert {"COUPLINGS", "ESTIMATORS", "BANDWIDTHS", "DYNAMICS", "WEIGHTS", "PRESETS", "MEASURES", "FORMATS"} <= set(
+        tables
+    )
+    assert len(rows) >= 10
+    for name, path in tables.items():
+        assert name in defined_in(path), f"{name} is not in {path}"
+    functions = re.findall(r"`([a-z_/]+\.py)`, `([a-z_]+)`", places)
+    functions += [(path, name) for name, path in re.findall(r"`([a-z_]+)` in `([a-z_/]+\.py)`", places)]
+    assert {name for _, name in functions} == {"kernel_and_slopes", "coupling_gradients", "draw_member"}
+    for path, name in functions:
+        assert name in defined_in(path), f"{name} is not in {path}"
+    for example in re.findall(r"`(examples/[a-z_]+\.py)`", changes):
+        assert (ROOT.parent / example).exists(), example
+
+
+def test_what_the_map_says_of_forde_swag_and_ece_is_what_happens(monkeypatch, tmp_path: Path):
+    """The named functions run in a FoRDE step and at the end of SWAG, and the report's label of ECE is the row's."""
+    import murmuration as mm
+    from murmuration.coupling import estimators
+    from murmuration.dynamics import swag
+    from murmuration.metrics.scores import MEASURES
+
+    calls: list[str] = []
+    for module, name in ((estimators, "kernel_and_slopes"), (swag, "draw_member")):
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, real=real, name=name, **k: (calls.append(name), real(*a, **k))[1])
+    plan = mm.Plan(members=2, epochs=1, batch_size=128, engine="loop")
+    mm.fit("mlp", "two-moons", recipe="forde", plan=plan)
+    assert set(calls) == {"kernel_and_slopes"}
+    calls.clear()
+    mm.fit("mlp", "two-moons", recipe=mm.make_recipe("swag", dynamics="swag:draws=3"), plan=plan)
+    assert calls == ["draw_member"] * 6
+    monkeypatch.setitem(
+        MEASURES["classification"], "ece", replace(MEASURES["classification"]["ece"], label="Calibration gap (ECE)")
+    )
+    ensemble = mm.fit("mlp", "two-moons", plan=plan)
+    mm.evaluate(ensemble, mm.open_data("two-moons"), out=tmp_path)
+    assert "Calibration gap (ECE)" in (tmp_path / "report.html").read_text()

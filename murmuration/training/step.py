@@ -37,6 +37,7 @@ START = TrainTime(0, 1, 1)
 FARTHEST = 1e15  # features longer than this count as not finite: squares of their distances would overflow
 
 Gradients = tuple[list[Tensor], list[Tensor]]  # of own tensors (m, ...) each, and of shared ones
+ParamGroup = tuple[dict[str, None], UpdateRule, float]  # names, update rule, multiplier of the learning rate
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ class StepConfig:
     clip_norm: float | None = None  # largest norm of a member's own gradients, and of the shared ones
     seed: int = 0
     first_member: int = 0
+    known_groups: dict[tuple[str, ...], "list[ParamGroup]"] = field(  # parameter groups by names of tensors
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
 
 @dataclass(frozen=True)
@@ -476,27 +480,30 @@ def init_opt_state(config: StepConfig, tensors: Named) -> OptState:
     return found
 
 
-def param_groups(config: StepConfig, tensors: Named) -> list[tuple[dict[str, None], UpdateRule, float]]:
+def param_groups(config: StepConfig, tensors: Named) -> list[ParamGroup]:
     """Names of tensors that move alike, their update rule, and the multiplier of their learning rate."""
+    names = tuple(tensors)
+    if names not in config.known_groups:
+        config.known_groups[names] = _param_groups(config, tensors)
+    return config.known_groups[names]
+
+
+def _param_groups(config: StepConfig, tensors: Named) -> list[ParamGroup]:
     claimed = config.dynamics.claim(tensors)
-    taken = {name for names, _, _ in claimed for name in names}
-    optimizer = config.optimizer
+    rest = [name for name in tensors if not any(name in names for names, _, _ in claimed)]
+    optimizer: Any = config.optimizer
     plain = optimizer if isinstance(optimizer, TorchOptimizer) else replace(optimizer, weight_decay=0.0)
+    stds, factors = ([name for name in rest if kind(name)] for kind in (lambda n: n.endswith(STD_PARAM), is_factor))
+    weights = [name for name in rest if name not in stds and name not in factors]
     alike: dict[tuple[Any, float], dict[str, None]] = {}
-
-    def place(name: str) -> tuple[Any, float]:
-        if is_factor(name):
-            return (optimizer if config.factor_decay else plain), config.factor_lr_multiplier
-        return (plain if name.endswith(STD_PARAM) else optimizer), 1.0
-
-    rest = [name for name in tensors if name not in taken]
-    kinds = [lambda n: not is_factor(n) and not n.endswith(STD_PARAM), lambda n: n.endswith(STD_PARAM), is_factor]
-    for kind in kinds:  # groups in this order: weights, standard deviations, factors
-        for name in filter(kind, rest):
-            rule, multiplier = place(name)
+    for some, rule, multiplier in (
+        (weights, optimizer, 1.0),
+        (stds, plain, 1.0),
+        (factors, optimizer if config.factor_decay else plain, config.factor_lr_multiplier),
+    ):
+        for name in some:
             alike.setdefault((rule, multiplier * pattern_multiplier(config, name)), {})[name] = None
-    found = [(names, config.dynamics.rule(rule), multiplier) for (rule, multiplier), names in alike.items()]
-    return [*claimed, *found]
+    return [*claimed, *((names, config.dynamics.rule(rule), multiplier) for (rule, multiplier), names in alike.items())]
 
 
 def pattern_multiplier(config: StepConfig, name: str) -> float:
