@@ -18,12 +18,12 @@ ORDER = [
     "recipe_text",
     "workers",
     "data",
+    "nets",
     "likelihoods",
     "mixtures",
     "predictive",
     "uncertainty",
     "posthoc",
-    "nets",
     "population",
     "weights",
     "sharing",
@@ -48,6 +48,7 @@ ORDER = [
     "__main__",
 ]
 FILES = sorted(ROOT.rglob("*.py"))
+MAP = (ROOT / "README.md").read_text()
 
 
 def room(path: Path) -> str:
@@ -77,6 +78,13 @@ def test_the_map_names_every_room():
     text = (ROOT / "README.md").read_text()
     rooms = {room(path) for path in FILES} - {"__init__"}
     assert {name for name in rooms if f"`{name}/`" not in text and f"`{name}.py`" not in text} == set()
+
+
+def test_the_map_lists_the_rooms_in_the_order_of_their_imports():
+    listed = [name.removesuffix("/").removesuffix(".py") for name in re.findall(r"^\| `([^`]+)`", MAP, re.MULTILINE)]
+    rooms = [name for name in listed if name in ORDER]
+    assert rooms == [name for name in ORDER if name in rooms]
+    assert len(rooms) == len(set(rooms)) == len(ORDER)
 
 
 def lines_of(node: ast.FunctionDef) -> int:
@@ -128,9 +136,6 @@ def test_no_test_looks_at_the_clock():
     tests = Path(__file__).parent
     others = [path for path in tests.rglob("test_*.py") if path != Path(__file__)]
     assert [path.name for path in others if clock.search(path.read_text())] == []
-
-
-MAP = (ROOT / "README.md").read_text()
 
 
 def section(title: str) -> str:
