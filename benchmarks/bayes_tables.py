@@ -50,6 +50,6 @@ def bayes_cost_table(record: dict[str, Any]) -> str:
         lines.append(f"| a step, `{name}` | {record['milliseconds'][name]:.1f} | {ratio:.2f} | {own:.2f} |")
     lines += ["", *head([f"{record['draws']} draws of LeNet-5", "milliseconds", "over a loop by hand"])]
     for name, ratio in record["prediction_over_by_hand"].items():
-        count = {"pictures": "1,000 pictures", "picture": "one picture"}[name]
+        count = {"pictures": "1,000 images", "picture": "one image"}[name]
         lines.append(f"| {count} | {record['milliseconds'][f'predict_{name}']:.1f} | {ratio:.2f} |")
     return "\n".join(lines)

@@ -4,7 +4,7 @@
     members.safetensors   the ensemble
     history.jsonl         one record an epoch
     checkpoints/          the state of a run in progress; latest.json names the file and is written after it
-    posthoc.json       the calibrator, the sets and the rules for declining, if some were fitted
+    posthoc.json       calibrator, conformal sets and abstention rules, if some were fitted
     metrics.json, report.html   what `evaluate` found
 
 Every file is replaced whole or not at all (`files.py`).

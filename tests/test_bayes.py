@@ -106,12 +106,12 @@ def test_a_member_is_the_network_of_the_means(preset: str, net: str, trained, li
         for name in named:
             if name.endswith(STD_PARAM):
                 named[name].fill_(-40.0)
-    calm = replace(ensemble, groups=(replace(group, population=narrow),)).predict(x, draws=2).outputs
+    narrowed = replace(ensemble, groups=(replace(group, population=narrow),)).predict(x, draws=2).outputs
     for index in range(ensemble.members):
         with torch.no_grad():
             alone = ensemble.member(index)(x)
-        torch.testing.assert_close(calm[2 * index], alone, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(calm[2 * index + 1], alone, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(narrowed[2 * index], alone, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(narrowed[2 * index + 1], alone, rtol=1e-4, atol=1e-4)
 
 
 def test_predictions_draw_weights_with_the_spreads_that_were_learned():
@@ -191,8 +191,8 @@ def test_distributions_join_other_answers(little: Data):
     ensemble = mm.fit("mlp", little, recipe=chosen, plan=replace(PLAN, batch_order="same"))
     assert len(ensemble.predict(little.test.x[:3]).outputs) == 6
     assert ensemble.history[-1]["coupling"]["mean_kernel"] > 0
-    resting = replace(ensemble, recipe=make_recipe(ensemble.recipe, weights="point"))
-    found = -resting.predict(little.val.x).log_prob(little.val.y).mean().item()
+    deterministic = replace(ensemble, recipe=make_recipe(ensemble.recipe, weights="point"))
+    found = -deterministic.predict(little.val.x).log_prob(little.val.y).mean().item()
     assert ensemble.history[-1]["ensemble"]["val_nll"] == pytest.approx(found, rel=1e-5)
 
 

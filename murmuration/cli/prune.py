@@ -69,7 +69,7 @@ def prune(
 ) -> None:
     """Prune a run and evaluate the result."""
     from murmuration.applications.pruning import check_request, plan_pruning
-    from murmuration.applications.pruning import prune as carry_out
+    from murmuration.applications.pruning import prune as prune_run
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import read_manifest, with_resume_hint
     from murmuration.evaluation import evaluate_ensemble
@@ -83,7 +83,7 @@ def prune(
         found = plan_pruning(run, pruning, tolerance=tolerance, show=show)
     with with_resume_hint(path):
         with training_bar(finetune, as_json, "fine-tuning") as bar:
-            ensemble = carry_out(found, path, finetune=finetune, lr=lr, compact=compact, show=bar)
+            ensemble = prune_run(found, path, finetune=finetune, lr=lr, compact=compact, show=bar)
         evaluation = evaluate_ensemble(ensemble, found.data)
         if not as_json:
             show_pruning(ensemble)

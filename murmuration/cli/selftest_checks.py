@@ -40,7 +40,7 @@ def scores_by_hand() -> str:
 
 
 def uncertainty_by_hand() -> str:
-    """Two members who are sure of opposite classes: all the doubt beyond their own is disagreement."""
+    """Two members that are confident of opposite classes: the uncertainty beyond their own is epistemic."""
     two = mm.Predictive.from_probs([[[0.9, 0.1]], [[0.1, 0.9]]])
     own = -(0.9 * math.log(0.9) + 0.1 * math.log(0.1))
     close("entropy", two.entropy.item(), math.log(2))

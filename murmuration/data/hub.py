@@ -57,7 +57,7 @@ def label_column(features: Any, target: str | tuple[str, ...] | None) -> str:
 
 
 def image_part(rows: Any, image: str, target: str | None, size: tuple[int, int] | None) -> RawPart:
-    """Pictures (N, C, H, W) and labels of one part."""
+    """Images (N, C, H, W) and labels of one part."""
     names = [f"row {i}" for i in range(len(rows))]
     planes = stack_images(names, lambda i: rows[i][image], size)
     return RawPart(planes, None if target is None else np.asarray(rows[target]))

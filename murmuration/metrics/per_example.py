@@ -104,7 +104,7 @@ def mean_noise(pred: Predictive) -> float | None:
     Members are taken for independent draws from one distribution of variance v, with weights that do not
     depend on what was drawn. Their weighted mean then has variance v sum(w^2), and their weighted spread
     around it the expectation v (1 - sum(w^2)); the quotient is 1 / (S - 1) for equal weights. What is
-    quadratic in the members loses its bias by it (Ferro 2014). One member says nothing of v: None.
+    quadratic in the members loses its bias by it (Ferro 2014). None for one member.
     """
     same = float(pred.member_weights.square().sum())  # the chance that two draws are the same member
     return same / (1 - same) if same < 1 - 1e-9 else None

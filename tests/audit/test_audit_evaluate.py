@@ -144,14 +144,14 @@ def test_groups_that_are_alike_are_not_called_worse(tmp_path):
     assert about_groups(found, "the model") == ""
 
 
-@pytest.mark.parametrize(("rows", "guarded"), [(39, False), (40, True)])
-def test_few_rows_have_scores_and_no_posthoc(tmp_path, rows, guarded):
+@pytest.mark.parametrize(("rows", "with_steps"), [(39, False), (40, True)])
+def test_few_rows_have_scores_and_no_posthoc(tmp_path, rows, with_steps):
     pred, y = classification_sample(rows)
     found = evaluate_predictions(open_predictions(file_of(tmp_path, pred, y)))
     assert triples(found.scores) == triples(mm.score(pred, y))
-    assert (found.posthoc is not None) == guarded
-    assert (found.before is not None) == guarded
-    assert bool(found.coverage) == guarded
+    assert (found.posthoc is not None) == with_steps
+    assert (found.before is not None) == with_steps
+    assert bool(found.coverage) == with_steps
     assert set(found.to_json()) >= {"metrics", "members", "data"}
 
 

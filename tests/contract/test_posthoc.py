@@ -32,17 +32,17 @@ def same_regions(a: mm.Ensemble, b: mm.Ensemble, data: Data) -> None:
 
 @BOTH
 def test_predictions_before_the_calibrator_are_those_without_posthoc(preset, moons: Data, tmp_path: Path):
-    guarded = mm.fit("mlp", moons, recipe=preset, plan=PLAN)
+    with_steps = mm.fit("mlp", moons, recipe=preset, plan=PLAN)
     plain = mm.fit("mlp", moons, recipe=preset, plan=replace(PLAN, posthoc=None))
-    raw = guarded.predict(moons.test.x, calibrated=False)
+    raw = with_steps.predict(moons.test.x, calibrated=False)
     assert torch.equal(raw.outputs, plain.predict(moons.test.x).outputs)
     assert plain.posthoc is None
-    changed = guarded.predict(moons.test.x)
+    changed = with_steps.predict(moons.test.x)
     assert not torch.equal(changed.outputs, raw.outputs)
-    assert torch.equal(changed.outputs, guarded.posthoc.calibrated(raw).outputs)
-    same_regions(guarded, plain.fit_posthoc(moons.val.x, moons.val.y, PLAN.posthoc), moons)
-    guarded.save(tmp_path / "saved")
-    same_regions(guarded, mm.load(tmp_path / "saved"), moons)
+    assert torch.equal(changed.outputs, with_steps.posthoc.calibrated(raw).outputs)
+    same_regions(with_steps, plain.fit_posthoc(moons.val.x, moons.val.y, PLAN.posthoc), moons)
+    with_steps.save(tmp_path / "saved")
+    same_regions(with_steps, mm.load(tmp_path / "saved"), moons)
 
 
 @BOTH

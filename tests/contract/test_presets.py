@@ -159,10 +159,10 @@ def test_total_is_aleatoric_plus_epistemic(preset, digits: Data, usual):
 
 @EVERY
 def test_members_are_plain_networks(preset, digits: Data, usual):
-    ensemble = resting = usual(preset)
+    ensemble = deterministic = usual(preset)
     if ensemble.family.stochastic:
-        resting = replace(ensemble, recipe=make_recipe(ensemble.recipe, weights="point", dynamics="optimizer"))
-    outputs = resting.predict(digits.test.x[:20]).outputs
+        deterministic = replace(ensemble, recipe=make_recipe(ensemble.recipe, weights="point", dynamics="optimizer"))
+    outputs = deterministic.predict(digits.test.x[:20]).outputs
     for index in range(ensemble.members):
         with torch.no_grad():
             alone = ensemble.member(index)(digits.test.x[:20])

@@ -118,16 +118,16 @@ def test_priors_pull_what_is_shown_towards_zero(kind: str):
 
 
 def test_a_prior_of_functions_is_estimated_from_drawn_networks():
-    """The score of the outputs of M strangers, at the members' outputs; strangers are not pushed."""
+    """The score of the outputs of M others, at the members' outputs; others are not pushed."""
     nets, (x, y) = crowd(), examples()
     space, scale = outputs(prior=OutputPrior("weights", 0.5)), 0.5
     seen = present(nets, x, y)
     signature = space.features(seen)
-    stream, strangers = torch.Generator().manual_seed(7), crowd()  # the stream that `present` draws from
+    stream, others = torch.Generator().manual_seed(7), crowd()  # the stream that `present` draws from
     drawn = {n: scale * torch.randn(w.shape, generator=stream, dtype=w.dtype) for n, w in seen.weights.items()}
-    for i, net in enumerate(strangers):
+    for i, net in enumerate(others):
         net.load_state_dict({name: weight[i] for name, weight in drawn.items()})
-    functions = torch.stack([net(x).softmax(-1).flatten() for net in strangers]).detach()
+    functions = torch.stack([net(x).softmax(-1).flatten() for net in others]).detach()
     torch.testing.assert_close(signature[:, 1].detach(), functions, rtol=0, atol=1e-12)
     interaction = space.repulsion(signature.detach())
     mine = signature[:, :1].detach()
@@ -201,7 +201,7 @@ def test_the_weight_of_a_coupling_knows_small_data():
 
 
 def test_cosines_are_of_what_is_compared():
-    signatures = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[0.0, 2.0], [3.0, 0.0]]])  # beside: gradients, or strangers
+    signatures = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[0.0, 2.0], [3.0, 0.0]]])  # beside: gradients, or others
     assert Coupling(Repulsion(features()), features(), 1.0).cosine(signatures) == 0.0
     assert mean_cosine(signatures) == pytest.approx(0.5)
     three = torch.tensor([[[1.0, 0.0]], [[0.0, 5.0]], [[-1.0, 0.0]]])

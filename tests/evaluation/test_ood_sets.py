@@ -73,9 +73,9 @@ def test_other_familiar_inputs_are_hardly_told_apart(ensemble, moons):
 
 
 def test_a_calibrator_has_no_say(ensemble, moons, far, found):
-    guarded = ensemble.fit_posthoc(moons.val.x, moons.val.y)
-    assert guarded.predict(far).confidence.sum() != ensemble.predict(far).confidence.sum()
-    again = evaluate_ood(guarded, in_distribution(guarded, eval_set_of(moons)), "a ring", far)
+    with_steps = ensemble.fit_posthoc(moons.val.x, moons.val.y)
+    assert with_steps.predict(far).confidence.sum() != ensemble.predict(far).confidence.sum()
+    again = evaluate_ood(with_steps, in_distribution(with_steps, eval_set_of(moons)), "a ring", far)
     assert again.to_json() == found.to_json()
 
 

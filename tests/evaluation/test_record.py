@@ -40,7 +40,7 @@ def plain(ensemble, digits) -> Evaluation:
 
 
 @pytest.fixture(scope="module")
-def guarded(ensemble, digits) -> Evaluation:
+def with_steps(ensemble, digits) -> Evaluation:
     return evaluate_ensemble(ensemble.fit_posthoc(digits.val.x, digits.val.y), digits, "mine")
 
 
@@ -63,15 +63,15 @@ def test_what_posthoc_would_do_is_found_out_all_the_same(plain, ensemble, digits
     assert plain.to_json()["calibration"]["applied"] is False
 
 
-def test_with_posthoc_scores_are_those_after_them(guarded, plain, digits):
-    assert guarded.calibrated
-    predicted = guarded.ensemble.predict(digits.test.x)
-    assert triples(guarded.scores) == triples(mm.score(predicted, digits.test.y))
-    assert guarded.scores["nll"] != plain.scores["nll"]
-    assert triples(guarded.before.scores()) == triples(plain.scores)
-    assert guarded.after is guarded.examples
-    assert guarded.name == "mine"
-    assert guarded.to_json()["calibration"]["applied"] is True
+def test_with_posthoc_scores_are_those_after_them(with_steps, plain, digits):
+    assert with_steps.calibrated
+    predicted = with_steps.ensemble.predict(digits.test.x)
+    assert triples(with_steps.scores) == triples(mm.score(predicted, digits.test.y))
+    assert with_steps.scores["nll"] != plain.scores["nll"]
+    assert triples(with_steps.before.scores()) == triples(plain.scores)
+    assert with_steps.after is with_steps.examples
+    assert with_steps.name == "mine"
+    assert with_steps.to_json()["calibration"]["applied"] is True
 
 
 def test_rules_without_a_calibrator_change_no_score(ensemble, plain, digits):
@@ -104,22 +104,22 @@ def test_without_validation_examples_there_are_scores_and_no_promises(ensemble, 
     assert set(found.to_json()) == {"metrics", "cost", "members", "data", "uncertainty", "classes", "confusion"}
 
 
-def test_sets_are_listed_by_method_then_class_then_shift(guarded, digits):
-    pred, y = guarded.ensemble.predict(digits.test.x), digits.test.y.numpy()
+def test_sets_are_listed_by_method_then_class_then_shift(with_steps, digits):
+    pred, y = with_steps.ensemble.predict(digits.test.x), digits.test.y.numpy()
     tried = ShiftSuite(("contrast",), (1, 3))
-    shift = evaluate_shift(guarded.ensemble, guarded.eval_set, tried, posthoc=guarded.posthoc, calibrated=True)
-    found = replace(guarded, shift=shift).coverage
+    shift = evaluate_shift(with_steps.ensemble, with_steps.eval_set, tried, posthoc=with_steps.posthoc, calibrated=True)
+    found = replace(with_steps, shift=shift).coverage
     classes = [f"class {k}" for k in range(10)]
     assert [each.subset for each in found] == ["test"] * 3 + classes + [f"corrupted, severity {v}" for v in (1, 3)]
     assert [each.method for each in found] == ["lac", "aps", "raps"] + ["lac"] * 12
-    for each, rule in zip(found[:3], guarded.posthoc.conformal, strict=True):
+    for each, rule in zip(found[:3], with_steps.posthoc.conformal, strict=True):
         assert each.coverage == rule.sets(pred)[np.arange(len(y)), y].mean()
         assert (each.size, each.examples, each.calibration_examples) == (
             rule.sets(pred).sum(1).mean(),
             len(y),
             rule.examples,
         )
-    inside = guarded.posthoc.conformal[0].sets(pred)[np.arange(len(y)), y]
+    inside = with_steps.posthoc.conformal[0].sets(pred)[np.arange(len(y)), y]
     for k, each in enumerate(found[3:13]):
         assert each.coverage == pytest.approx(inside[y == k].mean(), abs=1e-15)
         assert each.examples == (y == k).sum()
@@ -128,11 +128,11 @@ def test_sets_are_listed_by_method_then_class_then_shift(guarded, digits):
 
 def test_rules_are_judged_after_the_calibrator(ensemble, digits):
     """One that moves every class on its own also changes which one is predicted."""
-    guarded = ensemble.fit_posthoc(digits.val.x, digits.val.y, PostHocConfig("vector"))
-    found, pred = evaluate_ensemble(guarded, digits), guarded.predict(digits.test.x)
+    with_steps = ensemble.fit_posthoc(digits.val.x, digits.val.y, PostHocConfig("vector"))
+    found, pred = evaluate_ensemble(with_steps, digits), with_steps.predict(digits.test.x)
     wrong = (pred.predicted != digits.test.y).double().numpy()
     assert wrong.mean() != 1 - found.before.columns["correct"].mean()  # type: ignore[union-attr]
-    for each, rule in zip(found.abstention, guarded.posthoc.abstention, strict=True):  # type: ignore[union-attr]
+    for each, rule in zip(found.abstention, with_steps.posthoc.abstention, strict=True):  # type: ignore[union-attr]
         answered = rule.answers(pred.confidence.numpy())
         assert each.answered == answered.mean()
         if answered.any():
@@ -166,28 +166,30 @@ def test_numbers_are_assessed_alike():
     assert found.abstention[0].answered == answered.mean()
 
 
-def test_the_record_is_json_without_numbers_it_cannot_hold(guarded, digits):
-    strange = replace(guarded, cost={"seconds": math.nan, "members": 2})
+def test_the_record_is_json_without_numbers_it_cannot_hold(with_steps, digits):
+    strange = replace(with_steps, cost={"seconds": math.nan, "members": 2})
     record = json.loads(json.dumps(strange.to_json(), allow_nan=False))
     assert record["cost"] == {"seconds": None, "members": 2}
-    assert record["metrics"]["nll"]["value"] == float(guarded.scores["nll"])
-    assert record["calibration"]["calibrator"] == {"name": "temperature", **to_json(guarded.posthoc.calibrator)}
-    assert record["calibration"]["before"]["nll"]["value"] == float(guarded.before.scores()["nll"])
+    assert record["metrics"]["nll"]["value"] == float(with_steps.scores["nll"])
+    assert record["calibration"]["calibrator"] == {"name": "temperature", **to_json(with_steps.posthoc.calibrator)}
+    assert record["calibration"]["before"]["nll"]["value"] == float(with_steps.before.scores()["nll"])
     assert record["data"] == {
         "name": "digits",
         "task": "classification",
         "examples": len(digits.test),
-        "fingerprint": guarded.eval_set.fingerprint,
+        "fingerprint": with_steps.eval_set.fingerprint,
     }
-    assert record["conformal"][0]["coverage"]["value"] == float(guarded.coverage[0].coverage)
+    assert record["conformal"][0]["coverage"]["value"] == float(with_steps.coverage[0].coverage)
     assert [rule["name"] for rule in record["abstention"]] == ["cost", "error-rate", "risk-control"]
     assert not {"shift", "ood", "groups", "failures"} & set(record)
 
 
-def test_members_that_fell_are_named(guarded):
-    fallen = replace(guarded.ensemble, manifest={**guarded.ensemble.manifest, "diverged": {"1": "loss was NaN"}})
-    assert replace(guarded, ensemble=fallen).failures == {1: "loss was NaN"}
-    assert replace(guarded, ensemble=None).failures == {}
+def test_diverged_members_are_named(with_steps):
+    diverged = replace(
+        with_steps.ensemble, manifest={**with_steps.ensemble.manifest, "diverged": {"1": "loss was NaN"}}
+    )
+    assert replace(with_steps, ensemble=diverged).failures == {1: "loss was NaN"}
+    assert replace(with_steps, ensemble=None).failures == {}
 
 
 def test_costs_are_counted():

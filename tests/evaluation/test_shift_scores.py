@@ -32,13 +32,13 @@ def eval_set(digits) -> EvalSet:
 
 
 @pytest.fixture(scope="module")
-def guarded(digits) -> Ensemble:
+def with_steps(digits) -> Ensemble:
     return mm.fit("mlp", digits, plan=PLAN)
 
 
 @pytest.fixture(scope="module")
-def plain(guarded) -> Ensemble:
-    return replace(guarded, posthoc=None)
+def plain(with_steps) -> Ensemble:
+    return replace(with_steps, posthoc=None)
 
 
 @pytest.fixture(scope="module")
@@ -67,21 +67,21 @@ def test_severity_0_is_the_clean_score(found, plain, eval_set):
         assert triple(score) == pytest.approx(triple(clean[name]), rel=1e-13)
 
 
-def test_with_a_calibrator_all_scores_are_those_after_it(guarded, eval_set, found):
-    whole = evaluate_ensemble(guarded, eval_set)
+def test_with_a_calibrator_all_scores_are_those_after_it(with_steps, eval_set, found):
+    whole = evaluate_ensemble(with_steps, eval_set)
     assert whole.calibrated
-    after = evaluate_shift(guarded, eval_set, THREE, posthoc=whole.posthoc, calibrated=True)
+    after = evaluate_shift(with_steps, eval_set, THREE, posthoc=whole.posthoc, calibrated=True)
     nearly(after.clean["nll"], whole.scores["nll"])
     assert after.clean["nll"] != found.clean["nll"]
     x = shift_inputs(eval_set.split.x, eval_set.preparation, "contrast", 5, seed=3)
-    pred = guarded.predict(x)
+    pred = with_steps.predict(x)
     cell = next(cell for cell in after.cells if (cell.corruption, cell.severity) == ("contrast", 5))
     nearly(cell.scores["nll"], mm.score(pred, eval_set.split.y)["nll"])
-    rule = guarded.posthoc.conformal[0]  # type: ignore[union-attr]
+    rule = with_steps.posthoc.conformal[0]  # type: ignore[union-attr]
     sets = rule.sets(pred)  # type: ignore[union-attr]
     nearly(cell.scores["set_size"], sets.sum(1).mean())
     nearly(cell.scores["set_coverage"], sets[np.arange(len(sets)), eval_set.split.y.numpy()].mean())
-    before = evaluate_shift(guarded, eval_set, THREE, posthoc=whole.posthoc, calibrated=False)
+    before = evaluate_shift(with_steps, eval_set, THREE, posthoc=whole.posthoc, calibrated=False)
     nearly(before.pooled["nll"], found.pooled["nll"])
     assert before.pooled["set_size"] == after.pooled["set_size"]  # sets are those after the calibrator, in both
 

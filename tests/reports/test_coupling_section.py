@@ -93,10 +93,10 @@ def test_a_real_run_fills_the_record():
 
 
 def test_fields_share_one_scale_and_a_wild_one_is_cut():
-    calm = Field1D([0.0, 1.0], [0.0, 1.0], [0.0, 0.0], [0.5, 0.5], [0.0, 1.0], [0.0, 2.0])
-    wild = replace(calm, epistemic_std=[100.0, 0.5])
-    assert common_reach([calm]) == (-1.0, 2.0)
-    assert common_reach([calm, wild]) == (-3.0, 5.0)  # the targets' range of two, and one and a half of it beyond
+    narrow = Field1D([0.0, 1.0], [0.0, 1.0], [0.0, 0.0], [0.5, 0.5], [0.0, 1.0], [0.0, 2.0])
+    wide = replace(narrow, epistemic_std=[100.0, 0.5])
+    assert common_reach([narrow]) == (-1.0, 2.0)
+    assert common_reach([narrow, wide]) == (-3.0, 5.0)  # the targets' range of two, and one and a half of it beyond
     maps = [Field2D([0, 1], [0], [[0.2, 0.4]]), Field2D([0, 1], [0], [[0.1, math.nan]])]
     assert common_reach(maps) == (0.0, 0.4)
     assert common_reach([]) is None

@@ -1,4 +1,4 @@
-"""Steps of members who share: the rule for shared tensors, the pace of factors, and repulsion, against plain loops."""
+"""Steps of members that share: the rule for shared tensors, multipliers of factors, repulsion, against plain loops."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def method_of(sharing: Sharing, trace: KernelTrace, **changed) -> StepConfig:
     return replace(made, **changed)
 
 
-def at_rest(population: Population, chosen: StepConfig) -> State:
+def initial_state(population: Population, chosen: StepConfig) -> State:
     moments = [chosen.optimizer.init(named) for named in (population.own, population.shared)]
     return State(population, moments[0], moments[1], torch.ones(MEMBERS, dtype=torch.bool))
 
@@ -103,14 +103,14 @@ def reference(population: Population, reduce, *, inside: bool, rate: float = RAT
 @EVERY
 @pytest.mark.parametrize("kind", ["rank-one:bias=shared", "rank-one-uv"])
 def test_the_dictionary_between_reductions_of_the_loss_and_gamma(kind: str, how: Engine):
-    """One optimizer on the mean of losses: gamma 1, factors at 1/M of the pace; on the sum: gamma M, factors as all."""
+    """One optimizer on the mean of losses: gamma 1, factors times 1/M; on the sum: gamma M, factors as all."""
     sign = "," if ":" in kind else ":"
     for settings, reduce in ((f"gamma=1,lr_multiplier={1 / MEMBERS}", torch.mean), ("gamma=M", torch.sum)):
         sharing = parse(f"{kind}{sign}{settings}", "sharing", SHARING)
         population, trace = beginning(kind)
         expected = reference(population, reduce, inside=sharing.bias == "inside")
         chosen = method_of(sharing, trace)
-        found = stepped(at_rest(population, chosen), chosen, how, same_batch())
+        found = stepped(initial_state(population, chosen), chosen, how, same_batch())
         for name, tensor in {**found.own, **found.shared}.items():
             assert (tensor - expected[name]).abs().max() <= 1e-12, name
 
@@ -121,7 +121,7 @@ def test_shared_tensors_move_by_gamma_over_m_times_the_sum(gamma: str, factor: f
     sharing = parse(f"rank-one:gamma={gamma}", "sharing", SHARING)
     population, trace = beginning("rank-one:bias=own")
     before, chosen = population.clone(), method_of(sharing, trace)
-    after = stepped(at_rest(population, chosen), chosen, ENGINES["stacked"], same_batch(), steps=1)
+    after = stepped(initial_state(population, chosen), chosen, ENGINES["stacked"], same_batch(), steps=1)
     x, y = data()
     parameters = {k: v.clone().requires_grad_() for k, v in {**before.own, **before.shared}.items()}
     outputs = [functional_call(build(), scaled(parameters, i), (x,)) for i in range(MEMBERS)]
@@ -144,7 +144,7 @@ def test_members_that_begin_equal_stay_equal(text: str, how: Engine):
             tensor[:] = tensor[0].clone()
     before = population.clone()
     chosen = method_of(parse(text, "sharing", SHARING), trace)
-    after = stepped(at_rest(population, chosen), chosen, how, same_batch(torch.float32))
+    after = stepped(initial_state(population, chosen), chosen, how, same_batch(torch.float32))
     for name, tensor in after.own.items():
         bound = 1e-6 if how.stacked else 0.0
         assert (tensor - tensor[0]).abs().max() <= bound, name
@@ -160,13 +160,13 @@ def test_weight_decay_reaches_factors_only_when_asked_to(name: str, decay, how: 
         population, trace = beginning("rank-one:bias=own")
         optimizer = make_optimizer(name, momentum=0.0, weight_decay=strength, decay=decay)
         chosen = method_of(parse(text, "sharing", SHARING), trace, optimizer=optimizer)
-        found[text, strength] = stepped(at_rest(population, chosen), chosen, how, same_batch(), steps=1)
-    calm, usual, decayed = found.values()
-    for key in calm.own:
+        found[text, strength] = stepped(initial_state(population, chosen), chosen, how, same_batch(), steps=1)
+    slow, usual, decayed = found.values()
+    for key in slow.own:
         factor = key.endswith((":in", ":out"))
-        assert torch.equal(usual.own[key], calm.own[key]) == factor, key
-        assert not torch.equal(decayed.own[key], calm.own[key]), key
-    assert all(not torch.equal(usual.shared[key], calm.shared[key]) for key in calm.shared)
+        assert torch.equal(usual.own[key], slow.own[key]) == factor, key
+        assert not torch.equal(decayed.own[key], slow.own[key]), key
+    assert all(not torch.equal(usual.shared[key], slow.shared[key]) for key in slow.shared)
 
 
 @pytest.mark.parametrize("decay", ["coupled", "decoupled"])
@@ -175,7 +175,7 @@ def test_a_member_may_move_while_another_still_needs_its_graph(decay):
     population, trace = beginning("own")
     optimizer = make_optimizer("sgd", momentum=0.0, weight_decay=0.1, decay=decay)
     chosen = method_of(parse("own", "sharing", SHARING), trace, optimizer=optimizer)
-    state = at_rest(population, chosen)
+    state = initial_state(population, chosen)
     with assemble(ENGINES["loop"], build()) as team:
         first, second = (local(team, chosen, state, slice(i, i + 1), same_batch()) for i in range(2))
         expected, _ = pull_back(first, keep=True)
@@ -185,18 +185,18 @@ def test_a_member_may_move_while_another_still_needs_its_graph(decay):
 
 
 @EVERY
-@pytest.mark.parametrize("pace", [0.0, 0.25])
-def test_pace_multiplies_the_learning_rate_of_factors_alone(pace: float, how: Engine):
+@pytest.mark.parametrize("multiplier", [0.0, 0.25])
+def test_lr_multiplier_multiplies_the_learning_rate_of_factors_alone(multiplier: float, how: Engine):
     moved = {}
-    for each in (1.0, pace):
+    for each in (1.0, multiplier):
         population, trace = beginning("rank-one:bias=own")
         chosen = method_of(Sharing("rank-one", lr_multiplier=each), trace)
         before = population.clone()
-        after = stepped(at_rest(population, chosen), chosen, how, same_batch(), steps=1)
+        after = stepped(initial_state(population, chosen), chosen, how, same_batch(), steps=1)
         moved[each] = {name: tensor - before.own[name] for name, tensor in after.own.items()}
     for name, tensor in moved[1.0].items():
-        share = pace if ":" in name else 1.0
-        torch.testing.assert_close(moved[pace][name], share * tensor, rtol=0, atol=1e-15)
+        share = multiplier if ":" in name else 1.0
+        torch.testing.assert_close(moved[multiplier][name], share * tensor, rtol=0, atol=1e-15)
 
 
 @EVERY
@@ -204,7 +204,7 @@ def test_a_member_that_stands_still_does_not_pull_at_what_all_share(how: Engine)
     """The shared move is gamma / M times the sum over the others, and the member's own tensors stay."""
     population, trace = beginning("rank-one:gamma=M")
     before, chosen = population.clone(), method_of(parse("rank-one:gamma=M", "sharing", SHARING), trace)
-    state = at_rest(population, chosen)
+    state = initial_state(population, chosen)
     state.active[1] = False
     after = stepped(state, chosen, how, same_batch(), steps=1)
     x, y = data()
@@ -249,7 +249,7 @@ def test_a_repulsive_batch_ensemble_applies_the_naive_gradient(text: str, measur
     naive = Naive(nets, *data(), coupling.repulsion, coupling.strength(0), coupling.loss_scale(0)).gradients()
     own, shared = chained(before, naive)
     chosen = method_of(sharing, trace, coupling=coupling)
-    state = at_rest(population, chosen)
+    state = initial_state(population, chosen)
     after = stepped(state, chosen, how, replace(same_batch(lr=1.0), measured=measured), steps=1)
     for name, tensor in after.own.items():
         bound = 1e-9 * own[name].abs().max().item()
@@ -274,7 +274,7 @@ def test_a_member_that_stands_still_does_not_push_at_what_all_share(how: Engine,
     naive[2] = {name: torch.zeros_like(slope) for name, slope in naive[2].items()}
     _, shared = chained(before, naive)
     chosen = method_of(parse("rank-one:gamma=M", "sharing", SHARING), trace, coupling=coupling)
-    state = at_rest(population, chosen)
+    state = initial_state(population, chosen)
     state.active[2] = False
     after = stepped(state, chosen, how, replace(same_batch(lr=1.0), measured=measured), steps=1)
     for name in ("body.0.weight", "head.weight"):
@@ -291,7 +291,7 @@ def test_masks_are_not_trained_and_hide_what_they_cover(how: Engine):
     population.buffers["head.weight:in"][:, 0] = 0.0  # nobody uses the first feature
     masks = population.buffers["head.weight:in"].clone()
     chosen = method_of(parse("all:gamma=M", "sharing", SHARING), trace, weights=Masks())
-    after = stepped(at_rest(population, chosen), chosen, how, same_batch(), steps=1)
+    after = stepped(initial_state(population, chosen), chosen, how, same_batch(), steps=1)
     assert torch.equal(after.buffers["head.weight:in"], masks)
     x, y = data()
     parameters = {name: tensor.clone().requires_grad_() for name, tensor in before.shared.items()}

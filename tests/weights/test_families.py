@@ -201,9 +201,9 @@ def test_a_mask_before_a_convolution_covers_whole_channels():
     nn.init.constant_(net[0].bias, 9.0)
     x = torch.rand(4, 3, 6, 6, generator=torch.Generator().manual_seed(0))
     outputs = drawn(net, "dropout:rate=0.5,draws=20", x).predict(x).outputs.view(20, 4, 5, 36)
-    fallen = outputs == 0
-    assert torch.equal(fallen.all(-1), fallen.any(-1))
-    assert 0.3 < fallen.double().mean() < 0.7
+    dropped = outputs == 0
+    assert torch.equal(dropped.all(-1), dropped.any(-1))
+    assert 0.3 < dropped.double().mean() < 0.7
 
 
 def test_batch_normalisation_is_in_evaluation_mode_while_dropout_is_active(little: Data):
@@ -213,10 +213,10 @@ def test_batch_normalisation_is_in_evaluation_mode_while_dropout_is_active(littl
     with_others = ensemble.predict(little.test.x[:20], draws=2).outputs
     assert not torch.equal(with_others[0], with_others[1])
     assert all(torch.equal(tensor, before[name]) for name, tensor in population.buffers.items())
-    calm = replace(ensemble, recipe=make_recipe(ensemble.recipe, weights="dropout:rate=0,draws=1"))
+    undropped = replace(ensemble, recipe=make_recipe(ensemble.recipe, weights="dropout:rate=0,draws=1"))
     with torch.no_grad():
         plain = ensemble.member(0)(little.test.x[:20])
-    torch.testing.assert_close(calm.predict(little.test.x[:20]).outputs[0], plain, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(undropped.predict(little.test.x[:20]).outputs[0], plain, rtol=1e-5, atol=1e-5)
 
 
 def test_the_network_s_own_rates_are_used_where_it_has_some(little: Data):
@@ -234,8 +234,8 @@ def test_dropout_joins_other_answers(preset: str, little: Data):
     outputs = ensemble.predict(little.val.x).outputs
     assert len(outputs) == 15
     assert not torch.equal(outputs[0], outputs[1])
-    resting = replace(ensemble, recipe=make_recipe(ensemble.recipe, weights="point"))
-    found = -resting.predict(little.val.x).log_prob(little.val.y).mean().item()
+    deterministic = replace(ensemble, recipe=make_recipe(ensemble.recipe, weights="point"))
+    found = -deterministic.predict(little.val.x).log_prob(little.val.y).mean().item()
     assert ensemble.history[-1]["ensemble"]["val_nll"] == pytest.approx(found, rel=1e-5)
 
 

@@ -173,8 +173,8 @@ def test_every_weight_with_a_cost_has_an_effect(estimator: str):
     assert cost is not None
     for name in distribution_names(own):
         both = (own[name], own[name + STD_PARAM])
-        acting = torch.autograd.grad(outputs.square().sum(), both, retain_graph=True)
-        assert all((slope.flatten(1).abs().amax(1) > 0).all() for slope in acting), name
+        gradients = torch.autograd.grad(outputs.square().sum(), both, retain_graph=True)
+        assert all((slope.flatten(1).abs().amax(1) > 0).all() for slope in gradients), name
         std = nn.functional.softplus(both[1])
         expected = (both[0] / 0.09, (std / 0.09 - 1 / std) * torch.sigmoid(both[1]))
         torch.testing.assert_close(torch.autograd.grad(cost.sum(), both, retain_graph=True), expected)
