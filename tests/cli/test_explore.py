@@ -97,7 +97,7 @@ def test_data_is_looked_at_before_anything_is_trained(murmur, tmp_path, monkeypa
     assert "Before training it is independent: what one member learns" in ended.out
     assert "- use gamma=M: with gamma=1 what is shared learns 4 times slower than alone" in ended.out
     assert "adam" not in ended.out
-    assert ended.out.splitlines()[-1] == "add --out FILE.html for a page with the picture"
+    assert ended.out.splitlines()[-1] == "add --out FILE.html for a page with figures"
     assert tree(tmp_path) == {}
     found = json.loads(murmur(*words, *signs, "--json", "--out", "k.html").out)
     assert found.keys() == {"data", "what", "recipe", "answers", "before"}
@@ -128,7 +128,7 @@ def unfinished(run: Path, folder: Path) -> Path:
     ("words", "told"),
     [
         (("RUN", "kernel"), ("unknown thing to explore 'kernel': did you mean 'kernels'? Known: kernels",)),
-        (("RUN",), ("WHAT is missing",)),
+        ((), ("RUN|DATA is missing",)),
         (("RUN", "kernels", "--inputs", "0"), ("--inputs 0: expected at least 1",)),
         (("RUN", "kernels", "--recipe", "forde"), ("--recipe forde is for DATA: ", " is a run and has its own")),
         (("RUN", "kernels", "--target", "y"), ("--target y is for DATA",)),
@@ -153,6 +153,6 @@ def test_bad_requests_end_in_one_line(murmur, moons_run, tmp_path, monkeypatch, 
 
 def test_help_opens_with_examples(murmur):
     text = murmur("explore", "--help").out
-    assert text.index("murmur explore runs/x kernels") < text.index("Look inside a run")
+    assert text.index("murmur explore runs/digits kernels") < text.index("Diagnose whether members")
     assert "explore" in murmur("--help").out
     assert SMALL[0] in text
