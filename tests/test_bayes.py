@@ -98,7 +98,7 @@ def test_each_member_answers_as_often_as_asked(preset: str, trained, little: Dat
 @EVERY
 @NETS
 def test_a_member_is_the_network_of_the_means(preset: str, net: str, trained, little: Data):
-    """Draws with spreads of next to nothing are the member; those with the spreads it has scatter around their mean."""
+    """Draws with tiny standard deviations equal the member; draws with its own scatter around their mean."""
     ensemble, x = trained[preset, net], little.test.x[:5]
     group = ensemble.groups[0]
     narrow = group.population.clone()

@@ -1,4 +1,4 @@
-"""Distributions around the weights of a trained network: how they begin, what they cost, what becomes of them."""
+"""MOPED: Gaussian weights that begin at a trained network; initial values, KL, training and refusals."""
 
 import math
 from dataclasses import replace
@@ -119,7 +119,7 @@ def test_a_net_of_one_s_own_is_taken_as_it_is(net: nn.Module, little: Data):
 
 
 def test_a_trained_start_is_kept_and_made_better_use_of(run: Path, little: Data):
-    """Two epochs around the networks of a run: still as good as they were, and far from two epochs from scratch."""
+    """Two epochs from the networks of a run: still as good as they were, and far from two epochs from scratch."""
     trained = mm.score(mm.load(run).predict(little.train.x), little.train.y)["nll"]
     ensemble = mm.fit("mlp", little, recipe=moped(run), plan=PLAN)
     assert mm.score(ensemble.predict(little.train.x), little.train.y)["nll"] < trained
@@ -165,7 +165,7 @@ def test_a_start_that_was_never_written_is_not_made_up(run: Path, little: Data, 
 
 
 @pytest.mark.parametrize(
-    ("given", "around", "message"),
+    ("given", "init_from", "message"),
     [
         (
             "mlp",
@@ -177,10 +177,10 @@ def test_a_start_that_was_never_written_is_not_made_up(run: Path, little: Data, 
         ("other", "RUN", "trained holds members of another architecture: "),
     ],
 )
-def test_every_wrong_request_is_one_line(given: str, around: str, message: str, run: Path, little: Data):
+def test_every_wrong_request_is_one_line(given: str, init_from: str, message: str, run: Path, little: Data):
     made = (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10))) if given == "other" else given
     with pytest.raises(mm.Misuse) as caught:
-        mm.fit(made, little, recipe=moped(str(run) if around == "RUN" else around), plan=PLAN)
+        mm.fit(made, little, recipe=moped(str(run) if init_from == "RUN" else init_from), plan=PLAN)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -163,7 +163,7 @@ def test_batches_are_split_or_the_same():
         assert torch.equal(x[..., 0].long(), y)
         together, _ = whole(index).fetch(slice(0, 3))
         assert torch.equal(together[0], together[1])
-        assert len(set(y.flatten().tolist())) == 18  # nobody sees what another sees
+        assert len(set(y.flatten().tolist())) == 18  # no example is seen by two members
         assert set(y.flatten().tolist()) < set(together[0].flatten().long().tolist())  # parts of the batch all see
         last, _ = parts(index).fetch(slice(2, 3))
         assert torch.equal(last[0], x[2])

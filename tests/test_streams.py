@@ -76,7 +76,7 @@ def test_the_outermost_bits_give_finite_normal_numbers(monkeypatch):
 
 
 def test_quantiles_have_the_moments_of_a_normal_law_but_for_its_tails():
-    """Beyond the outermost quantile q = 4.3 a normal law has 2 q^3 phi(q) = 0.006 of its fourth moment."""
+    """Beyond the outermost quantile q = 4.3 a normal distribution has 2 q^3 phi(q) = 0.006 of its fourth moment."""
     values = quantiles().double()
     assert len(values.unique()) == 2**16
     torch.testing.assert_close(values, -values.flip(0), rtol=0, atol=0)

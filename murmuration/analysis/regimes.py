@@ -76,9 +76,9 @@ def wishart_edges(members: int, width: int) -> tuple[float, float]:
     return max(1 - root, 0.0) ** 2, (1 + root) ** 2
 
 
-def relative_mean(law: Distribution) -> float:
+def relative_mean(factors: Distribution) -> float:
     """|E u| / sqrt(E u²), from 0 (independent) to 1 (constant)."""
-    return abs(law.mean) / math.sqrt(law.second_moment)
+    return abs(factors.mean) / math.sqrt(factors.second_moment)
 
 
 def spike_threshold(members: int, width: int) -> float:

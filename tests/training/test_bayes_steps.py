@@ -216,11 +216,11 @@ def test_weight_decay_leaves_spreads_alone(decay: str):
         torch.testing.assert_close(decayed[name], expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("spread", ["rho", "alpha", "alpha-channel", "alpha-layer"])
+@pytest.mark.parametrize("std_param", ["rho", "alpha", "alpha-channel", "alpha-layer"])
 @pytest.mark.parametrize("prior", ["he", "learned", "ard", "log-uniform"])
-def test_every_spread_trains_under_every_prior(prior: str, spread: str):
+def test_every_std_param_trains_under_every_prior(prior: str, std_param: str):
     """Biases begin at zero: there the cost of an alpha under a Gaussian prior is steep, and must stay finite."""
-    state, method = start(f"gaussian:std_param={spread},prior={prior}")
+    state, method = start(f"gaussian:std_param={std_param},prior={prior}")
     for tensor in (state.population.own["0.bias"], state.population.own["2.bias"]):
         tensor.zero_()
     for _ in range(5):
@@ -259,7 +259,7 @@ def test_training_finds_the_posterior_that_is_known(way: str, weighting: str, si
     mean, std = found.own["weight"].flatten(), nn.functional.softplus(found.own["weight:std_param"]).flatten()
     for values, expected in ((mean, 1.024), (std, 0.2)):
         error = values.std().item() / 12**0.5
-        assert error < 8e-3  # the reversed divergence would end at a spread of 0.507
+        assert error < 8e-3  # the reversed divergence would end at a std of 0.507
         assert abs(values.mean().item() - expected) < 4 * error + 2e-3
 
 

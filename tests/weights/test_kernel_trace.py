@@ -148,7 +148,7 @@ def test_a_kernel_made_of_others_is_not_overlooked():
 
 
 def test_learned_inputs_are_no_kernels():
-    """Queries that a network learns go through layers as inputs do; products of activations are nobody's kernel."""
+    """Queries that a network learns go through layers as inputs do; products of activations have no kernel."""
 
     class Asking(nn.Module):
         def __init__(self) -> None:
