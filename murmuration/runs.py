@@ -4,15 +4,17 @@
     members.safetensors   the ensemble
     history.jsonl         one record an epoch
     checkpoints/          the state of a run in progress; latest.json names the file and is written after it
-    posthoc.json       calibrator, conformal sets and abstention rules, if some were fitted
-    metrics.json, report.html   what `evaluate` found
+    posthoc.json          the calibrator, the conformal rules and the abstention rules, if some were fitted
+    metrics.json, report.html   the evaluation
 
 Every file is replaced whole or not at all (`files.py`).
 """
 
+import contextlib
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -38,12 +40,12 @@ from murmuration.training.step import Divergence, State
 
 FORMAT = 1
 MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
-BACKBONE = "backbone.safetensors"  # what a run with a frozen one needs to go on
+BACKBONE = "backbone.safetensors"  # the body of a run on a frozen backbone, for resume
 CHECKPOINTS, LATEST = "checkpoints", "latest.json"
 
 
 def create_run(path: Path, manifest: dict[str, Any]) -> Path:
-    """Make a run directory that appears with its manifest in it, or nothing; returns the topmost directory made."""
+    """Create a run directory, with its manifest in it from the start; returns the topmost directory created."""
     require_free(path)
     missing = [parent for parent in path.parents if not parent.exists()]
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -55,8 +57,8 @@ def create_run(path: Path, manifest: dict[str, Any]) -> Path:
         write_json(temporary / MANIFEST, {"format": FORMAT, "status": "training", **manifest})
         os.rename(temporary, path)
     except (OSError, Failure) as error:
-        for directory in (temporary, *missing):
-            shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        remove_empty(missing)
         raise cannot_write(path, error) from error
     return missing[-1] if missing else path
 
@@ -70,9 +72,17 @@ def require_free(path: Path) -> None:
 
 
 def discard_run(path: Path, made: Path) -> None:
-    """Remove a run without a checkpoint, with the directories that were created for it."""
+    """Remove a run without a checkpoint, and the directories that were created for it and are empty now."""
     if not (path / CHECKPOINTS / LATEST).exists():
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
+        remove_empty(parent for parent in path.parents if parent.is_relative_to(made))
+
+
+def remove_empty(directories: Iterable[Path]) -> None:
+    """Remove these directories, from the innermost on, as far as they are empty: others may have written there."""
+    for directory in directories:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
 
 
 def remove_partial_files(path: Path) -> None:

@@ -177,3 +177,21 @@ def test_tensors_come_back_as_they_were(tmp_path: Path):
     write_tensors(tmp_path / "t.safetensors", tensors)
     again = read_tensors(tmp_path / "t.safetensors")
     assert all(torch.equal(again[key], tensor) for key, tensor in tensors.items())
+
+
+def test_a_run_that_cannot_be_saved_leaves_its_siblings_alone(tmp_path: Path, moons, monkeypatch):
+    """Its own directory goes, and the folder above it only if nothing else was written there meanwhile."""
+    from murmuration import fitting
+
+    def full(*arguments):
+        raise mm.Failure("the disk is full")
+
+    def neighbour(message, done, total, record):
+        (tmp_path / "runs" / "sibling").mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setattr(fitting, "save_members", full)
+    for show, left in ((fitting.show_nothing, False), (neighbour, True)):
+        with pytest.raises(mm.Failure, match="the disk is full"):
+            mm.fit("mlp", moons, members=1, epochs=1, out=tmp_path / "runs" / "deep" / "mine", show=show)
+        assert not (tmp_path / "runs" / "deep").exists()
+        assert (tmp_path / "runs").exists() == left

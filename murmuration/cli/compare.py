@@ -1,6 +1,5 @@
 """`murmur compare`: train several recipes on the same splits and seed, with paired tests and one report."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -107,7 +106,7 @@ def comparison_settings(request: "TrainingRequest", recipes: list["Recipe"]) -> 
 def comparison_directory(path: Path, settings: dict[str, Any]) -> Iterator[None]:
     """The directory is this comparison's: new, or begun by the same settings. One that never began is removed again."""
     from murmuration.files import read_json, write_json
-    from murmuration.runs import require_free
+    from murmuration.runs import remove_empty, require_free
 
     if (path / SETTINGS).exists():
         require_same_settings(path, read_json(path / SETTINGS), settings)
@@ -122,8 +121,7 @@ def comparison_directory(path: Path, settings: dict[str, Any]) -> Iterator[None]
         begun = any(path.glob("*/run.json"))
         if not begun:
             (path / SETTINGS).unlink(missing_ok=True)
-            for directory in made:
-                shutil.rmtree(directory, ignore_errors=True)
+            remove_empty(made)
         if isinstance(error, KeyboardInterrupt):
             raise Interrupted(CONTINUES if begun else NOTHING_WRITTEN) from None
         raise
