@@ -235,7 +235,7 @@ PAGES = tuple(
     for page in (
         "README.md",
         "docs/real-data.md",
-        "docs/trust.md",
+        "docs/calibration.md",
         "docs/repulsion.md",
         "docs/embedded.md",
         "docs/bayes.md",

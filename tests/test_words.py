@@ -105,6 +105,7 @@ PHRASES = {  # in strings, comments and pages: pattern -> what to write instead
     r"safeguards?": "post-hoc steps",
     r"wishes": "settings",
     r"spoilt": "corrupted",
+    r"spreads?": "std, variance, rho",
     r"(body|network|networks|ensemble) of numbers": "deterministic weights",
     r"goes on where it (stood|stopped)": "continues",
     r"members? (say|says|feel|feels|tell|tells|wish|wishes)": "members predict, have",
@@ -117,6 +118,13 @@ REPORTS = ("murmuration/reports/",)
 ALLOWED: dict[str, tuple[str, ...]] = {  # name or phrase -> places where it stays
     "declining": REPORTS,
     "doubts": (*REPORTS, "tests/reports/", "tests/test_pages.py"),
+    r"spreads?": (  # of values or estimates, in statistics
+        *REPORTS,
+        "murmuration/coupling/README.md",
+        "murmuration/evaluation/shift.py",
+        "murmuration/metrics/",
+        "murmuration/posthoc/calibration.py",
+    ),
     **{
         phrase: REPORTS
         for phrase in PHRASES

@@ -29,8 +29,8 @@ def calibrate(*, run: RunPath, trust: PostHocOptions, as_json: Json = False) -> 
     path, config = Path(run), trust.config()
     ensemble, data = load_run(path, posthoc=False), reopen_data(path)
     if len(data.val) < FEWEST:
-        told = f"{path} has {len(data.val)} validation examples: post-hoc steps take at least {FEWEST}"
-        raise Misuse(f"{told}; train it anew on more examples")
+        found = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
+        raise Misuse(f"{found}; train it again on more examples")
     ensemble = ensemble.fit_posthoc(data.val.x, data.val.y, config)
     evaluation = evaluate_ensemble(ensemble, data)
     save_posthoc(path, ensemble.posthoc)  # when all is known: interrupted before, the run is as it was

@@ -66,7 +66,7 @@ def print_json(record: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", right: bool = True) -> None:
-    """A table; all columns but the first are numbers, unless told otherwise. Long names are folded, not numbers."""
+    """Print a table. With `right`, all columns but the first hold numbers, which are aligned right and never folded."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -47,7 +47,7 @@ class StartOptions:
     net: Annotated[str | None, option("Network; chosen by the data if left out.", "Recipe", "NAME")] = None
     members: Annotated[int | None, option("Number of ensemble members; 5 if left out.", "Training", "N")] = None
     seed: Annotated[int | None, option("Random seed; 0 if left out.", "Training", "N")] = None
-    optimiser: Annotated[str | None, option("adam if left out.", "Training", "NAME", "--optimiser", "--optimizer")] = (
+    optimizer: Annotated[str | None, option("adam if left out.", "Training", "NAME", "--optimizer", "--optimiser")] = (
         None
     )
 
@@ -57,7 +57,7 @@ class StartOptions:
 
         if self.members is not None and self.members < 1:
             raise Misuse(f"members={self.members}: need a whole number, at least 1")
-        given: dict[str, Any] = {"members": self.members, "seed": self.seed, "optimizer": self.optimiser}
+        given: dict[str, Any] = {"members": self.members, "seed": self.seed, "optimizer": self.optimizer}
         return Plan(**{name: value for name, value in given.items() if value is not None})
 
 

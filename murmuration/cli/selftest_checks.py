@@ -20,10 +20,10 @@ BOUND = 1e-4  # on the logits of two-moons after an epoch: rounding apart, stack
 KILLED_AT = 9
 
 
-def require(holds: bool, told: str) -> None:
+def require(holds: bool, message: str) -> None:
     """Fail with what was found, unless it holds."""
     if not holds:
-        raise Failure(told)
+        raise Failure(message)
 
 
 def close(name: str, got: float, expected: float) -> None:
@@ -68,9 +68,9 @@ def outputs(ensemble: Ensemble) -> Tensor:
     return ensemble.predict(mm.open_data("two-moons").test.x).outputs
 
 
-def same_bits(a: Tensor, b: Tensor, told: str) -> str:
-    require(a.shape == b.shape and torch.equal(a, b), f"{told} differ by up to {float((a - b).abs().max()):.1e}")
-    return f"{told} are equal, bit for bit"
+def same_bits(a: Tensor, b: Tensor, names: str) -> str:
+    require(a.shape == b.shape and torch.equal(a, b), f"{names} differ by up to {float((a - b).abs().max()):.1e}")
+    return f"{names} are equal, bit for bit"
 
 
 def one_is_single() -> str:

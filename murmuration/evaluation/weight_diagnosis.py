@@ -1,7 +1,7 @@
 """What became of weights that are distributions: how far the data took each of them from its prior.
 
 A weight whose own KL(q || p) is below 0.01 nats is called collapsed. Under a Gaussian prior that is a mean within 0.14
-prior standard deviations of the prior's, or a spread within 10 % of it: nobody could tell its draws from the prior's.
+prior standard deviations of the prior's, or a standard deviation within 10 % of it: draws from q and p look alike.
 In wide networks of independent Gaussian weights most can end there (Trippe and Turner 2018, Coker et al. 2022): if the
 predictions have too, the network has learned nothing, and otherwise it uses but a part of its weights.
 """
@@ -26,7 +26,7 @@ from murmuration.weights.priors import GaussianPrior, WeightPosterior, masked_co
 COLLAPSED = 0.01  # nats a weight
 HARDLY, MOST = 0.005, 0.5  # a share of collapsed weights from which there is something to say
 SURE = 100.0  # a median signal-to-noise ratio from which draws hardly differ: noise of one per cent
-SNR_EDGES = np.linspace(-3, 3, 25)  # of log10 of |mean| / spread; what lies beyond is counted at the ends
+SNR_EDGES = np.linspace(-3, 3, 25)  # of log10 of |mean| / std; values beyond are counted at the ends
 INPUTS = 500  # on which predictions are held against the prior's, at most
 TRIES = 16  # draws where a KL has no closed form
 
@@ -39,7 +39,7 @@ class Layer:
     weights: int
     kl: float  # nats, mean over members
     collapsed: float | None  # share of its weights; None where no weight can equal its prior
-    median_snr: float  # of |mean| / spread
+    median_snr: float  # of |mean| / std
     snr_counts: tuple[int, ...]  # (24,) weights between the edges of log10 SNR
 
 
@@ -240,6 +240,6 @@ def _about_noise(found: Diagnosis) -> list[str]:
     if not found.median_snr > SURE:
         return []
     return [
-        f"Half of the weights are more than {SURE:.0f} times as large as their spread: draws will hardly differ, and "
+        f"Half of the weights are more than {SURE:.0f} times their standard deviation: draws will hardly differ, and "
         "epistemic uncertainty will be near that of one plain network."
     ]

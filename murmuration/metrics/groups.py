@@ -105,7 +105,7 @@ def rank_sum(losses: np.ndarray, parts: list[np.ndarray]) -> list[tuple[float, b
     found = []
     for part in parts:
         size, excess = len(part), ranks[part].sum() - len(part) * (count + 1) / 2
-        spread = np.sqrt(variance * size * (count - size) / (count - 1))
-        z = max(abs(excess) - 0.5, 0.0) / spread if spread > 0 else 0.0  # a rank sum moves in steps
+        std = np.sqrt(variance * size * (count - size) / (count - 1))
+        z = max(abs(excess) - 0.5, 0.0) / std if std > 0 else 0.0  # a rank sum moves in steps
         found.append((2 * NormalDist().cdf(-z), bool(excess > 0)))
     return found

@@ -14,7 +14,7 @@ class ParameterCounts:
 
     dense: int  # parameters of the networks
     nonzero: int  # parameters that are not zero
-    numbers: int  # stored values for the parameters that are kept: a mean, and for a distribution a spread too
+    numbers: int  # stored values for the parameters that are kept: a mean, and the standard deviation of a Gaussian
     numbers_before: int  # the same without pruning
 
     def to_json(self) -> dict[str, int]:
@@ -28,7 +28,7 @@ def count_parameters(population: Population) -> ParameterCounts:
         for name, tensor in named.items():
             mask = kept_mask(name.removesuffix(STD_PARAM), population.buffers, own)
             before += tensor.numel()
-            alike = mask is not None and mask.shape == tensor.shape  # one spread may serve many weights
+            alike = mask is not None and mask.shape == tensor.shape  # several weights may have one std
             numbers += int(mask.sum()) if mask is not None and alike else tensor.numel()
             if not is_auxiliary(name):
                 dense, nonzero = dense + tensor.numel(), nonzero + int(tensor.count_nonzero())
