@@ -89,4 +89,4 @@ def test_too_few_validation_examples(murmur, tmp_path):
     ended = murmur(*words, "--out", tmp_path / "run")
     assert ended.code == 0
     assert "no post-hoc steps: 4 validation examples, and they take 20" in ended.out
-    assert_refused(murmur("calibrate", tmp_path / "run"), 2, ("4 validation examples", "at least 20", "train it anew"))
+    assert_refused(murmur("calibrate", tmp_path / "run"), 2, ("4 validation examples", "at least 20", "train it again"))
