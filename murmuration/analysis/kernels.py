@@ -43,20 +43,19 @@ from murmuration.weights import Structure, trace_kernels
 
 Stage = Literal["before", "after", "limit"]
 INPUTS = 32
-FURTHER = 8  # initialisations besides the one that is trained: S_o / S_d is a mean over all of them
-CROWDED = 0.25  # M / N from which the slowest combination of members learns at a quarter of the usual pace, or less
-NEAR = 1.5  # a gamma within this factor of the one that fits does
+EXTRA_SEEDS = 8  # initialisations besides the one that is trained: S_o / S_d is a mean over all of them
+FULL = 0.25  # M / N from which the slowest combination of members learns at a quarter of the usual speed, or less
+NEAR = 1.5  # a gamma within this factor of the smooth one is right
 
 VERDICTS = {
-    "independent": "independent: what one member learns hardly moves the others; each trains as if it were alone",
-    "between": "between independent and collective: together the others move a member {pull:.2g} times as far as it "
-    "moves itself",
-    "collective": "collective: members pull each other along; together the others move a member {pull:.2g} times as "
-    "far as it moves itself",
-    "degenerate": "degenerate: all members are one function; on the same batches they stay one, on batches of their "
-    "own nothing but chance tells them apart",
+    "independent": "independent: a step of one member hardly changes the others; each trains like a separate network",
+    "between": "between independent and collective: steps of the other members move a member {pull:.2g} times "
+    "as far as its own",
+    "collective": "collective: steps of the other members move a member {pull:.2g} times as far as its own",
+    "degenerate": "degenerate: all members are the same function; on the same batches they stay so, on own batches "
+    "only the batches distinguish them",
 }
-AGAINST = "between: members work against each other; together the others undo {undone:.2g} of what a member does"
+AGAINST = "between: members counteract each other; steps of the others undo {undone:.2g} of a member's own"
 BY_CONSTRUCTION = "independent by construction: members share nothing that is trained, so T_o = 0"
 
 
@@ -66,16 +65,16 @@ class KernelDiagnosis:
 
     stage: Stage
     recipe: Recipe
-    inputs: int  # that all numbers are means over
-    regime: Regime  # after training its covariance_ratio is that of the outputs as they are
+    inputs: int  # over which all values are means
+    regime: Regime  # after training its covariance_ratio is that of the trained outputs
     correlation: float  # of two members' outputs over the inputs, mean over pairs
-    own_share: float  # of a member's kernel that its own parameters make, at equal rates
-    alignment: NDArray[np.float64]  # (M, M) tr K_ab / sqrt(tr K_aa tr K_bb) of what is shared
-    shares: bool  # whether anything that is trained is shared
+    own_fraction: float  # of a member's kernel: contribution of its own parameters, at equal learning rates
+    alignment: NDArray[np.float64]  # (M, M) tr K_ab / sqrt(tr K_aa tr K_bb) by shared parameters
+    shares: bool  # whether any trained parameter is shared
     layer: str = ""  # the last kernel
-    width: int = 0  # channels that it takes; 0 if it is not known
+    width: int = 0  # its input channels; 0 if unknown
     initialisations: int = 1
-    optimiser: str = ""
+    optimizer: str = ""
 
     @property
     def members(self) -> int:
@@ -83,12 +82,12 @@ class KernelDiagnosis:
 
     @property
     def capacity(self) -> float:
-        """M / N, N the channels that the last kernel takes; NaN where members share nothing."""
+        """M / N, with N the input channels of the last kernel; NaN where members share nothing."""
         return capacity_ratio(self.members, self.width) if self.shares and self.width else math.nan
 
     @property
     def slowest(self) -> float:
-        """(1 - sqrt(M/N))², the pace of the slowest combination of independent members; NaN without a capacity."""
+        """(1 - sqrt(M/N))², the relative speed of the slowest combination of members; NaN without a capacity."""
         return wishart_edges(self.members, self.width)[0] if math.isfinite(self.capacity) else math.nan
 
     @property
@@ -98,7 +97,7 @@ class KernelDiagnosis:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What to do about it, most important first."""
+        """Advice, most important first."""
         return advice_on(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -117,7 +116,7 @@ class KernelDiagnosis:
             "covariance_ratio": found.covariance_ratio if self.stage != "after" else None,
             "initialisations": self.initialisations,
             "correlation": self.correlation,
-            "own_share": self.own_share,
+            "own_fraction": self.own_fraction,
             "capacity": self.capacity,
             "slowest": self.slowest,
             "layer": self.layer,
@@ -127,16 +126,16 @@ class KernelDiagnosis:
 
 
 def kernel_diagnosis(ensemble: Ensemble, x: Tensor, *, inputs: int = INPUTS, seed: int = 0) -> KernelDiagnosis:
-    """The diagnosis of an ensemble as it is, on some of the inputs x (N, ...), drawn by the seed.
+    """The diagnosis of an ensemble on a random subset of the inputs x (N, ...).
 
-    Networks run without chance: nothing is dropped. Time grows as members times inputs times outputs.
+    Networks run without dropout, Gaussian weights at their means. Time grows as members times inputs times outputs.
     """
-    few = some(x, inputs, seed)
-    return diagnosed("after", ensemble, few, output_products(ensemble, few), initialisations=1)
+    few = subset(x, inputs, seed)
+    return diagnose("after", ensemble, few, output_products(ensemble, few), initialisations=1)
 
 
 def kernels_before(net: Net | None = None, data: Any = "digits", **settings: Any) -> KernelDiagnosis:
-    """The diagnosis of the ensemble that `fit` with the same arguments would begin with; nothing is trained.
+    """The diagnosis of the ensemble that `fit` with the same arguments would start from; nothing is trained.
 
     `settings` are those of `planned_spec`, and `inputs`, the number of test inputs.
 
@@ -149,7 +148,7 @@ def kernels_before(net: Net | None = None, data: Any = "digits", **settings: Any
 
 
 def kernels_at_infinite_width(net: Net | None = None, data: Any = "digits", **settings: Any) -> KernelDiagnosis:
-    """What `kernels_before` of the same arguments would tend to if all hidden layers were infinitely wide.
+    """The limit of `kernels_before` of the same arguments for infinitely wide hidden layers.
 
     For fully connected ReLU networks; see `limit_diagnosis`.
 
@@ -182,29 +181,29 @@ def planned_spec(
 def kernels_before_run(
     ensemble: Ensemble, data: Data, x: Tensor, *, net: Net | None = None, inputs: int = INPUTS
 ) -> KernelDiagnosis:
-    """The diagnosis of a trained run's members as they began, made again from its manifest; `data` is the run's."""
+    """The diagnosis of a trained run's members before training, rebuilt from its manifest; `data` is the run's."""
     spec = spec_of(ensemble, data, net)
-    first, now = (each.groups[0].population for each in (beginning(spec), ensemble))
+    first, now = (each.groups[0].population for each in (initial_ensemble(spec), ensemble))
     changed = sorted((first.own.keys() ^ now.own.keys()) | (first.shared.keys() ^ now.shared.keys()))
     if changed:
         raise Failure(
-            f"the run is of another version, whose members began otherwise: '{changed[0]}' was not shared as it is now"
+            f"the run is of another version, with other initial members: '{changed[0]}' was not shared as it is now"
         )
     return start_diagnosis(spec, x, inputs=inputs)
 
 
-def start_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS, further: int = FURTHER) -> KernelDiagnosis:
+def start_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS, further: int = EXTRA_SEEDS) -> KernelDiagnosis:
     """The diagnosis of a spec's members before the first step, on some of the inputs x (N, ...).
 
     The tangent kernels are those of the members that will be trained. S_o / S_d is a mean over these and the members
-    of `further` other seeds, those that follow the plan's: one initialisation of few outputs tells little of it.
+    of the next `further` seeds, since one initialisation with few outputs estimates it poorly.
     """
-    few = some(x, inputs, 0)
-    first = beginning(spec)
+    few = subset(x, inputs, 0)
+    first = initial_ensemble(spec)
     seeds = range(spec.plan.seed + 1, spec.plan.seed + 1 + further)
-    others = (beginning(replace(spec, plan=replace(spec.plan, seed=seed))) for seed in seeds)
+    others = (initial_ensemble(replace(spec, plan=replace(spec.plan, seed=seed))) for seed in seeds)
     products = output_products(first, few) + sum(output_products(each, few) for each in others)
-    return diagnosed("before", first, few, products, initialisations=1 + further)
+    return diagnose("before", first, few, products, initialisations=1 + further)
 
 
 def limit_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS) -> KernelDiagnosis:
@@ -213,7 +212,7 @@ def limit_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS) -> Kern
     Layers keep their ratios of widths, weights the variances of the first member's initialisation. For chains of Linear
     and ReLU layers whose members differ by rank-one factors or fixed masks; biases are left out (`architecture_of`).
     """
-    recipe, few = spec.recipe, some(x, inputs, 0)
+    recipe, few = spec.recipe, subset(x, inputs, 0)
     sharing, weights = recipe.sharing, recipe.weights
     mask = weights.mask_distribution
     masked = sharing.what == "all" and mask is not None
@@ -239,15 +238,15 @@ def limit_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS) -> Kern
         inputs=len(few),
         regime=found,
         correlation=math.nan,
-        own_share=math.nan,  # tends to 0: a weight matrix has N times as many entries as a factor
+        own_fraction=math.nan,  # tends to 0: a weight matrix has N times as many entries as a factor
         alignment=alignment,
         shares=True,
-        optimiser=str(spec.plan.optimizer or "adam"),
+        optimizer=str(spec.plan.optimizer or "adam"),
     )
 
 
-def some(x: Tensor, inputs: int, seed: int) -> Tensor:
-    """So many of the inputs, drawn by a seed; all, in order, if there are no more."""
+def subset(x: Tensor, inputs: int, seed: int) -> Tensor:
+    """A random subset of the inputs, by a seed; all of them, in order, if there are no more."""
     if inputs < 1:
         raise Misuse(f"inputs={inputs}: need at least 1")
     if len(x) <= inputs:
@@ -256,26 +255,28 @@ def some(x: Tensor, inputs: int, seed: int) -> Tensor:
 
 
 def spec_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> TrainSpec:
-    """The spec that left this ensemble, from its manifest."""
+    """The spec of the run that trained this ensemble, from its manifest."""
     manifest, likelihood = ensemble.manifest, ensemble.likelihood
     if "plan" not in manifest or likelihood is None:
-        raise Misuse("the ensemble was not trained here, so nobody knows how it began: only what it is now can be seen")
+        raise Misuse(
+            "the ensemble was not trained by this library: its initial members are unknown, use kernel_diagnosis"
+        )
     named = manifest["net"].get("name")
     if net is None and named is None:
         raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=")
     source = net_source(net or named, data.input_shape, likelihood.width)
-    body = ensemble.member(0) if ensemble.recipe.sharing.frozen else None  # never trained: still as it was
+    body = ensemble.member(0) if ensemble.recipe.sharing.frozen else None  # not trained
     plan = plan_from_json(manifest["plan"])
     return TrainSpec(source.build, data, likelihood, ensemble.recipe, plan, backbone=body)
 
 
-def beginning(spec: TrainSpec) -> Ensemble:
+def initial_ensemble(spec: TrainSpec) -> Ensemble:
     """The members of a spec before the first step, as an ensemble."""
-    require_company(spec.plan.members)
+    require_several(spec.plan.members)
     if spec.recipe.sharing.needs_parts:
         Structure(spec.member(0)).require_parts()
     data = spec.data
-    two = Split(data.train.x[:2], data.train.y[:2])  # enough to see what the network does with inputs
+    two = Split(data.train.x[:2], data.train.y[:2])  # enough to trace the network
     heads = head_only_spec(replace(spec, data=replace(data, train=two, val=two, test=two)))
     group = MemberGroup(spec.member(0), with_backbone(initial_members(heads), spec.backbone))
     manifest = {"plan": spec.plan.to_json()}
@@ -284,16 +285,14 @@ def beginning(spec: TrainSpec) -> Ensemble:
     return Ensemble((group,), spec.likelihood, engine("loop"), spec.recipe, manifest)
 
 
-def require_company(members: int) -> None:
+def require_several(members: int) -> None:
     if members < 2:
-        raise Misuse(f"the ensemble has {members} member: there is nobody to compare it with")
+        raise Misuse(f"the ensemble has {members} member: kernels between members need at least 2")
 
 
-def diagnosed(
-    stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, initialisations: int
-) -> KernelDiagnosis:
+def diagnose(stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, initialisations: int) -> KernelDiagnosis:
     """The diagnosis of an ensemble on inputs x (n, ...), with the products (M, M) of its outputs."""
-    require_company(ensemble.members)
+    require_several(ensemble.members)
     recipe, group = ensemble.recipe, ensemble.groups[0]
     is_trained = trained_names(recipe)
     shares = len(ensemble.groups) == 1 and any(map(is_trained, group.population.shared))
@@ -309,25 +308,31 @@ def diagnosed(
         recipe,
         inputs=len(x),
         regime=regime(ratio(products), ratio(gram), ensemble.members),
-        correlation=mean_correlation(answers(ensemble, x)),
-        own_share=own,
-        alignment=aligned(gram).numpy(),
+        correlation=mean_correlation(deterministic_outputs(ensemble, x)),
+        own_fraction=own,
+        alignment=cosines(gram).numpy(),
         shares=shares,
         layer=kernels[-1].name if kernels else "",
         width=kernels[-1].channels if kernels else 0,
         initialisations=initialisations,
-        optimiser=ensemble.manifest.get("plan", {}).get("optimiser", ""),
+        optimizer=optimizer_of(ensemble),
     )
 
 
+def optimizer_of(ensemble: Ensemble) -> str:
+    """The name of the optimizer that trained the ensemble; empty if it was trained elsewhere."""
+    plan = ensemble.manifest.get("plan")
+    return "" if plan is None else str(plan.get("optimizer") or "adam")
+
+
 def trained_names(recipe: Recipe) -> Callable[[str], bool]:
-    """Which parameters training moves: all, or the heads alone on a frozen backbone."""
+    """A predicate for the names of trained parameters: all, or the heads on a frozen backbone."""
     frozen = bool(recipe.sharing.frozen)
     return lambda name: not frozen or name.partition(".")[0] == "head"
 
 
-def answers(ensemble: Ensemble, x: Tensor) -> Tensor:
-    """Outputs (M, n, K) of all members without chance, in double precision."""
+def deterministic_outputs(ensemble: Ensemble, x: Tensor) -> Tensor:
+    """Deterministic outputs (M, n, K) of all members, in double precision."""
     found = []
     for group in ensemble.groups:
         with assemble(engine("loop"), group.module) as team:
@@ -337,25 +342,25 @@ def answers(ensemble: Ensemble, x: Tensor) -> Tensor:
 
 def output_products(ensemble: Ensemble, x: Tensor) -> Tensor:
     """Mean products (M, M) of members' outputs, over inputs and outputs; initial outputs have mean zero."""
-    flat = answers(ensemble, x).flatten(1)
+    flat = deterministic_outputs(ensemble, x).flatten(1)
     return flat @ flat.mT / flat.shape[1]
 
 
-def apart(matrix: Tensor) -> Tensor:
-    """The entries of a matrix (M, M) that are not on its diagonal."""
+def off_diagonal(matrix: Tensor) -> Tensor:
+    """The off-diagonal entries of a matrix (M, M)."""
     return matrix[~torch.eye(len(matrix), dtype=torch.bool)]
 
 
 def ratio(gram: Tensor) -> float:
-    """Between two members against within one: the mean off the diagonal of (M, M) over that on it.
+    """The mean of the off-diagonal entries of a matrix (M, M) over the mean of the diagonal ones.
 
     >>> ratio(torch.tensor([[2.0, 1.0], [1.0, 4.0]]))
     0.3333333432674408
     """
-    return (apart(gram).mean() / gram.diagonal().mean()).item()
+    return (off_diagonal(gram).mean() / gram.diagonal().mean()).item()
 
 
-def aligned(gram: Tensor) -> Tensor:
+def cosines(gram: Tensor) -> Tensor:
     """Cosines (M, M) from inner products (M, M); NaN for a member whose kernel is zero."""
     lengths = gram.diagonal().sqrt()
     return gram / torch.outer(lengths, lengths)
@@ -364,7 +369,7 @@ def aligned(gram: Tensor) -> Tensor:
 def mean_correlation(outputs: Tensor) -> float:
     """The correlation of two members' outputs (M, n, K) over inputs, each output about its mean; mean over pairs."""
     flat = (outputs - outputs.mean(1, keepdim=True)).flatten(1)
-    return apart(aligned(flat @ flat.mT)).mean().item()
+    return off_diagonal(cosines(flat @ flat.mT)).mean().item()
 
 
 def verdict_on(found: KernelDiagnosis) -> str:
@@ -376,22 +381,22 @@ def verdict_on(found: KernelDiagnosis) -> str:
 
 
 def advice_on(found: KernelDiagnosis) -> tuple[str, ...]:
-    """What to do, most important first."""
+    """Advice, most important first."""
     if not found.shares:
         return ("gamma does not matter: there is no shared step to scale",)
     if found.regime.name == "degenerate":
-        return (remedy(found),)
-    said = [*tied(found), rate(found)]
-    if found.optimiser == "adam":
+        return (diversity_advice(found),)
+    said = [*bias_advice(found), gamma_advice(found)]
+    if found.optimizer == "adam":
         said.append(
-            "with adam gamma has next to no effect, since it divides gradients by their size; with sgd it sets the "
-            "pace of what is shared"
+            "with adam gamma has almost no effect, since adam normalises gradients; with sgd it scales the learning "
+            "rate of shared weights"
         )
-    return (*said, *crowd(found))
+    return (*said, *capacity_advice(found))
 
 
-def remedy(found: KernelDiagnosis) -> str:
-    """How members become different."""
+def diversity_advice(found: KernelDiagnosis) -> str:
+    """How to make members differ."""
     if found.recipe.sharing.rank_one:
         return (
             f"choose factors that differ: init={found.recipe.sharing.init} leaves all members the same; write "
@@ -401,8 +406,8 @@ def remedy(found: KernelDiagnosis) -> str:
     return f"sharing {sharing} leaves members nothing that distinguishes them: write sharing rank-one, or own"
 
 
-def tied(found: KernelDiagnosis) -> list[str]:
-    """A word on members that factors of mean zero would set free, were it not for a shared bias of the outputs."""
+def bias_advice(found: KernelDiagnosis) -> list[str]:
+    """Advice where factors of mean zero would make members independent, but for a shared output bias."""
     sharing = found.recipe.sharing
     if (
         not sharing.rank_one
@@ -413,34 +418,38 @@ def tied(found: KernelDiagnosis) -> list[str]:
         return []
     if relative_mean(sharing.init) > spike_threshold(found.members, found.width):
         return []
-    return [f"init={sharing.init} would make members independent, but the bias they share ties them: write bias=own"]
+    return [f"init={sharing.init} would make members independent, but the shared bias couples them: write bias=own"]
 
 
-def rate(found: KernelDiagnosis) -> str:
-    """Which gamma fits, and whether the recipe has it."""
+def gamma_advice(found: KernelDiagnosis) -> str:
+    """Whether the recipe's gamma is right, and which one is."""
     members, smooth, gamma = found.members, found.regime.gamma, found.recipe.sharing.gamma
     given = gamma if isinstance(gamma, str) else short(gamma)
     value = found.recipe.sharing.gamma_of(members=members, smooth=smooth)
     if found.regime.name == "independent":
         if value * NEAR >= members:
-            return f"gamma={given} is right: a member has the pace of a network alone"
-        return f"use gamma=M: with gamma={given} what is shared learns {members / value:.2g} times slower than alone"
+            return f"gamma={given} is right: a member learns as fast as a separate network"
+        return f"use gamma=M: with gamma={given} shared weights learn {members / value:.2g} times slower than alone"
     if not math.isfinite(smooth):
-        return "no gamma makes up for it: members' steps cancel"
+        return "no gamma helps: members' steps cancel"
     if value / NEAR <= smooth <= value * NEAR:
         return f"gamma={given} is right"
     if value > smooth:
-        return f"use gamma=1: with gamma={given} members' steps add up to {value / smooth:.2g} times a lone network's"
+        return (
+            f"use gamma=1: with gamma={given} members' steps add up to {value / smooth:.2g} times a separate network's"
+        )
     if found.regime.name == "collective":
-        return f"gamma={given} is right, on the slow side: gamma={smooth:.2g} would have the pace of a network alone"
-    return f"use gamma={smooth:.2g}: with gamma={given} what is shared learns {smooth / value:.2g} times slower"
+        return f"gamma={given} is right, on the slow side: gamma={smooth:.2g} would be as fast as a separate network"
+    return f"use gamma={smooth:.2g}: with gamma={given} shared weights learn {smooth / value:.2g} times slower"
 
 
-def crowd(found: KernelDiagnosis) -> list[str]:
-    """A word on too many members for one layer, where there are."""
-    if found.regime.name == "collective" or not found.capacity >= CROWDED or math.isnan(found.slowest):
+def capacity_advice(found: KernelDiagnosis) -> list[str]:
+    """Advice where there are too many members for one layer."""
+    if found.regime.name == "collective" or not found.capacity >= FULL or math.isnan(found.slowest):
         return []
-    where = f"{found.members} members in {found.width} channels (what {found.layer} takes)"
+    where = f"{found.members} members in {found.width} channels (inputs of {found.layer})"
     if found.slowest == 0:
-        return [f"{where}: some combination of members cannot learn at all; widen the network or take fewer members"]
-    return [f"{where}: some combination of members learns at {found.slowest:.2g} of the usual pace; a wider net helps"]
+        return [f"{where}: some combination of members cannot learn at all; use a wider network or fewer members"]
+    return [
+        f"{where}: some combination of members learns at {found.slowest:.2g} of the usual speed; a wider network helps"
+    ]

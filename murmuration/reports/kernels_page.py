@@ -41,7 +41,7 @@ NUMBERS: tuple[tuple[str, Cell, str], ...] = (  # label, how it is written, what
     (
         "Smooth gamma",
         lambda e: number(e.regime.gamma) if e.shares else MISSING,
-        "M / (1 + (M - 1) T_o / T_d): the shared rate with the pace of a network alone.",
+        "M / (1 + (M - 1) T_o / T_d): the shared rate at which members learn as fast as separate networks.",
     ),
     (
         "S_o / S_d",
@@ -65,8 +65,8 @@ NUMBERS: tuple[tuple[str, Cell, str], ...] = (  # label, how it is written, what
         "(1 - sqrt(M / N))²: the pace of the slowest combination of independent members, 1 in a very wide net.",
     ),
     (
-        "Own share",
-        lambda e: percent(e.own_share),
+        "Own fraction",
+        lambda e: percent(e.own_fraction),
         "Of a member's kernel, what its own parameters make; the rest is shared.",
     ),
 )

@@ -12,8 +12,8 @@ from torch.func import functional_call, jacrev
 import murmuration as mm
 from murmuration.analysis.kernels import (
     KernelDiagnosis,
-    aligned,
-    beginning,
+    cosines,
+    initial_ensemble,
     kernel_diagnosis,
     kernels_at_infinite_width,
     kernels_before,
@@ -21,9 +21,9 @@ from murmuration.analysis.kernels import (
     make_spec,
     mean_correlation,
     ratio,
-    some,
     spec_of,
     start_diagnosis,
+    subset,
 )
 from murmuration.analysis.regimes import regime
 from murmuration.recipe import Recipe, make_recipe
@@ -52,8 +52,8 @@ def test_random_signs_make_members_independent(moons):
     assert found.regime.name == "independent"
     assert found.capacity == 8 / WIDTH
     assert (found.layer, found.width) == ("4.weight", WIDTH)
-    assert found.verdict.startswith("independent: what one member learns hardly moves the others")
-    assert found.advice[0] == "gamma=M is right: a member has the pace of a network alone"
+    assert found.verdict.startswith("independent: a step of one member hardly changes the others")
+    assert found.advice[0] == "gamma=M is right: a member learns as fast as a separate network"
 
 
 def test_factors_around_one_make_members_collective(moons):
@@ -63,7 +63,7 @@ def test_factors_around_one_make_members_collective(moons):
     assert found.regime.pull == pytest.approx(7 * found.regime.tangent_ratio)
     assert found.regime.gamma == pytest.approx(8 / (1 + found.regime.pull))
     assert 0.05 < found.regime.covariance_ratio < 0.95
-    assert found.verdict.startswith("collective: members pull each other along")
+    assert found.verdict.startswith("collective: steps of the other members move a member")
     assert found.advice[0].startswith("gamma=1 is right")
 
 
@@ -73,7 +73,7 @@ def test_equal_factors_and_biases_are_degenerate(moons):
     np.testing.assert_allclose(found.alignment, np.ones((3, 3)), atol=1e-6)  # float32 sums
     assert found.correlation == pytest.approx(1.0, abs=1e-12)  # the very same outputs
     assert found.regime.covariance_ratio == pytest.approx(1.0, abs=1e-12)
-    assert found.verdict.startswith("degenerate: all members are one function; on the same batches they stay one")
+    assert found.verdict.startswith("degenerate: all members are the same function; on the same batches they stay so")
     assert found.advice[0].startswith(
         "choose factors that differ: init=ones leaves all members the same; write sharing"
     )
@@ -91,7 +91,7 @@ def test_equal_members_stay_equal_on_the_same_batches_only(moons):
 
 def test_who_shares_nothing_is_independent_exactly(moons):
     found = kernels_before("mlp", moons, members=4)
-    assert (found.regime.name, found.regime.tangent_ratio, found.own_share) == ("independent", 0.0, 1.0)
+    assert (found.regime.name, found.regime.tangent_ratio, found.own_fraction) == ("independent", 0.0, 1.0)
     np.testing.assert_array_equal(found.alignment, np.eye(4))
     assert math.isnan(found.capacity)
     assert found.verdict == "independent by construction: members share nothing that is trained, so T_o = 0"
@@ -103,7 +103,7 @@ def test_own_heads_on_a_shared_body(moons):
     assert found.shares
     assert found.regime.name in ("independent", "between")  # heads of mean zero: T_o is chance alone
     assert abs(pairs(found)).max() < 4 / math.sqrt(2 * 128)  # two outputs of 128 neurons each
-    assert 0 < found.own_share < 1
+    assert 0 < found.own_fraction < 1
 
 
 def test_a_frozen_body_is_no_part_of_the_kernel(moons):
@@ -120,7 +120,7 @@ def test_a_frozen_body_is_no_part_of_the_kernel(moons):
 
 def test_masks_are_collective_and_own_nothing(moons):
     found = kernels_before("mlp", moons, recipe="mask-ensemble", members=6)
-    assert (found.regime.name, found.own_share) == ("collective", 0.0)
+    assert (found.regime.name, found.own_fraction) == ("collective", 0.0)
 
 
 def test_ratio_and_alignment_from_whole_jacobians(moons):
@@ -129,7 +129,7 @@ def test_ratio_and_alignment_from_whole_jacobians(moons):
     spec, _ = make_spec(net, moons, recipe, mm.Plan(members=3))
     x = moons.test.x[:6]
     found = start_diagnosis(spec, x)
-    population = beginning(spec).groups[0].population
+    population = initial_ensemble(spec).groups[0].population
     rows = []
     for member in range(3):
         own = {name: tensor[member] for name, tensor in population.own.items()}
@@ -149,7 +149,7 @@ def test_diversity_of_the_start_is_a_mean_over_initialisations(moons):
     found = start_diagnosis(spec, x, further=2)
     same, other = [], []
     for seed in (4, 5, 6):
-        outputs = beginning(replace(spec, plan=mm.Plan(members=3, seed=seed))).predict(x).outputs.double()
+        outputs = initial_ensemble(replace(spec, plan=mm.Plan(members=3, seed=seed))).predict(x).outputs.double()
         same += [(outputs[a] ** 2).mean() for a in range(3)]
         other += [(outputs[a] * outputs[b]).mean() for a in range(3) for b in range(3) if a != b]
     assert found.initialisations == 3
@@ -162,7 +162,7 @@ def test_a_run_begins_again_bit_for_bit(moons, tmp_path, recipe):
     plan = mm.Plan(members=3, epochs=1, lr=1e-30, seed=7, engine="loop")
     mm.fit("mlp", moons, recipe=recipe, plan=plan, out=tmp_path / "run")
     ensemble = mm.load(tmp_path / "run")
-    begun = beginning(spec_of(ensemble, moons)).groups[0].population.to_tensors()
+    begun = initial_ensemble(spec_of(ensemble, moons)).groups[0].population.to_tensors()
     left = ensemble.groups[0].population.to_tensors()
     assert begun.keys() == left.keys()
     assert all(torch.equal(begun[name], left[name]) for name in left)
@@ -177,7 +177,7 @@ def test_a_run_begins_again_bit_for_bit(moons, tmp_path, recipe):
 def test_a_run_that_began_otherwise_is_not_made_up(moons):
     ensemble = mm.fit("mlp", moons, recipe="batch-ensemble", plan=mm.Plan(members=2, epochs=1, engine="loop"))
     other = replace(ensemble, recipe=shared("rank-one:bias=shared"))
-    with pytest.raises(mm.Failure, match=r"of another version, whose members began otherwise: 'head\.bias'"):
+    with pytest.raises(mm.Failure, match=r"of another version, with other initial members: 'head\.bias'"):
         kernels_before_run(other, moons, moons.test.x)
 
 
@@ -185,31 +185,33 @@ def test_ensembles_trained_elsewhere_have_no_beginning(moons):
     ensemble = mm.Ensemble.from_models([nn.Linear(2, 2), wide()])
     found = kernel_diagnosis(ensemble, moons.test.x)
     assert (found.members, found.regime.tangent_ratio, found.shares) == (2, 0.0, False)
-    with pytest.raises(mm.Misuse, match="the ensemble was not trained here, so nobody knows how it began"):
+    with pytest.raises(
+        mm.Misuse, match="the ensemble was not trained by this library: its initial members are unknown"
+    ):
         kernels_before_run(ensemble, moons, moons.test.x)
 
 
 def test_one_member_has_nobody_to_compare_with(moons):
-    with pytest.raises(mm.Misuse, match="the ensemble has 1 member: there is nobody to compare it with"):
+    with pytest.raises(mm.Misuse, match="the ensemble has 1 member: kernels between members need at least 2"):
         kernels_before("mlp", moons, recipe="single")
-    with pytest.raises(mm.Misuse, match="there is nobody to compare it with"):
+    with pytest.raises(mm.Misuse, match="kernels between members need at least 2"):
         kernel_diagnosis(mm.Ensemble.from_models([nn.Linear(2, 2)]), moons.test.x)
 
 
 def test_inputs_are_drawn_by_the_seed():
     x = torch.arange(100.0)[:, None]
-    assert torch.equal(some(x, 7, 1), some(x, 7, 1))
-    assert not torch.equal(some(x, 7, 1), some(x, 7, 2))
-    assert len(set(some(x, 7, 1).flatten().tolist())) == 7
-    assert some(x, 100, 1) is x
+    assert torch.equal(subset(x, 7, 1), subset(x, 7, 1))
+    assert not torch.equal(subset(x, 7, 1), subset(x, 7, 2))
+    assert len(set(subset(x, 7, 1).flatten().tolist())) == 7
+    assert subset(x, 100, 1) is x
     with pytest.raises(mm.Misuse, match="inputs=0: need at least 1"):
-        some(x, 0, 1)
+        subset(x, 0, 1)
 
 
 def test_small_matrices_by_hand():
     gram = torch.tensor([[4.0, 2.0], [2.0, 9.0]], dtype=torch.float64)
     assert ratio(gram) == pytest.approx(2 / 6.5)
-    torch.testing.assert_close(aligned(gram), torch.tensor([[1, 1 / 3], [1 / 3, 1]], dtype=torch.float64))
+    torch.testing.assert_close(cosines(gram), torch.tensor([[1, 1 / 3], [1 / 3, 1]], dtype=torch.float64))
     line = torch.tensor([[0.0], [1.0], [2.0]], dtype=torch.float64)
     assert mean_correlation(torch.stack([line, 5 + 3 * line])) == pytest.approx(1.0)
     assert mean_correlation(torch.stack([line, -line])) == pytest.approx(-1.0)
@@ -217,7 +219,14 @@ def test_small_matrices_by_hand():
 
 def case(how: str, tangent: float, *, members: int = 8, covariance: float = 0.5, **known: object) -> KernelDiagnosis:
     """A diagnosis with this ratio, made up."""
-    numbers = {"inputs": 4, "correlation": 0.0, "own_share": 0.1, "shares": True, "layer": "head.weight", "width": 128}
+    numbers = {
+        "inputs": 4,
+        "correlation": 0.0,
+        "own_fraction": 0.1,
+        "shares": True,
+        "layer": "head.weight",
+        "width": 128,
+    }
     found = regime(covariance, tangent, members)
     return KernelDiagnosis("before", shared(how), regime=found, alignment=np.eye(members), **{**numbers, **known})
 
@@ -225,17 +234,20 @@ def case(how: str, tangent: float, *, members: int = 8, covariance: float = 0.5,
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (case("rank-one", 0.001), "use gamma=M: with gamma=1 what is shared learns 8 times slower than alone"),
-        (case("rank-one:gamma=smooth", 0.001), "gamma=smooth is right: a member has the pace of a network alone"),
+        (
+            case("rank-one", 0.001),
+            "use gamma=M: with gamma=1 shared weights learn 8 times slower than alone",
+        ),
+        (case("rank-one:gamma=smooth", 0.001), "gamma=smooth is right: a member learns as fast as a separate network"),
         (case("rank-one", 0.9), "gamma=1 is right"),
-        (case("rank-one", 0.3), "gamma=1 is right, on the slow side: gamma=2.6 would have the pace of a network alone"),
+        (case("rank-one", 0.3), "gamma=1 is right, on the slow side: gamma=2.6 would be as fast as a separate network"),
         (
             case("rank-one:gamma=M", 0.9),
-            "use gamma=1: with gamma=M members' steps add up to 7.3 times a lone network's",
+            "use gamma=1: with gamma=M members' steps add up to 7.3 times a separate network's",
         ),
-        (case("rank-one", 0.05), "use gamma=5.9: with gamma=1 what is shared learns 5.9 times slower"),
+        (case("rank-one", 0.05), "use gamma=5.9: with gamma=1 shared weights learn 5.9 times slower"),
         (case("rank-one:gamma=M", 0.05), "gamma=M is right"),
-        (case("rank-one:gamma=M", -1 / 7), "no gamma makes up for it: members' steps cancel"),
+        (case("rank-one:gamma=M", -1 / 7), "no gamma helps: members' steps cancel"),
     ],
 )
 def test_which_gamma_is_right(found: KernelDiagnosis, words: str):
@@ -244,21 +256,23 @@ def test_which_gamma_is_right(found: KernelDiagnosis, words: str):
 
 
 def test_what_else_there_is_to_say():
-    adam = case("rank-one:gamma=M", 0.0, optimiser="adam")
-    assert adam.advice[1].startswith("with adam gamma has next to no effect")
+    adam = case("rank-one:gamma=M", 0.0, optimizer="adam")
+    assert adam.advice[1].startswith("with adam gamma has almost no effect")
+    found = kernels_before("mlp", "two-moons", recipe="batch-ensemble", members=3)
+    assert found.optimizer == "adam"  # the default
     tied = case("rank-one-uv:init=rademacher", 0.08)
-    assert tied.advice[0].endswith("but the bias they share ties them: write bias=own")
+    assert tied.advice[0].endswith("but the shared bias couples them: write bias=own")
     crowded = case("rank-one:gamma=M", 0.0, members=32)
     assert crowded.slowest == pytest.approx(0.25)  # (1 - sqrt(32 / 128))²
     assert crowded.advice[1] == (
-        "32 members in 128 channels (what head.weight takes): some combination of members learns at 0.25 of the usual "
-        "pace; a wider net helps"
+        "32 members in 128 channels (inputs of head.weight): some combination of members learns at 0.25 of the usual "
+        "speed; a wider network helps"
     )
     full = case("rank-one:gamma=M", 0.0, members=32, width=16)
     assert "some combination of members cannot learn at all" in full.advice[1]
     against = case("rank-one:gamma=M", -0.05)
     assert against.verdict == (
-        "between: members work against each other; together the others undo 0.35 of what a member does"
+        "between: members counteract each other; steps of the others undo 0.35 of a member's own"
     )
     other = replace(case("rank-one", 1.0, covariance=1.0), recipe=make_recipe("deep-ensemble", sharing="head"))
     assert other.advice == (

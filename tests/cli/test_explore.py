@@ -18,7 +18,7 @@ pytest_plugins = ["cli_fixtures"]
 
 KEYS = {
     *("stage", "regime", "verdict", "advice", "members", "inputs", "shares", "tangent_ratio", "pull", "gamma"),
-    *("covariance_ratio", "initialisations", "correlation", "own_share", "capacity", "slowest", "layer", "width"),
+    *("covariance_ratio", "initialisations", "correlation", "own_fraction", "capacity", "slowest", "layer", "width"),
     "alignment",
 }
 
@@ -94,8 +94,8 @@ def test_data_is_looked_at_before_anything_is_trained(murmur, tmp_path, monkeypa
     signs = ("--sharing", "rank-one:init=rademacher", "--optimiser", "sgd", "--seed", 3)
     ended = murmur(*words, *signs)
     assert ended.code == 0
-    assert "Before training it is independent: what one member learns" in ended.out
-    assert "- use gamma=M: with gamma=1 what is shared learns 4 times slower than alone" in ended.out
+    assert "Before training it is independent: a step of one member" in ended.out
+    assert "- use gamma=M: with gamma=1 shared weights learn 4 times slower than alone" in ended.out
     assert "adam" not in ended.out
     assert ended.out.splitlines()[-1] == "add --out FILE.html for a page with figures"
     assert tree(tmp_path) == {}
@@ -134,7 +134,7 @@ def unfinished(run: Path, folder: Path) -> Path:
         (("RUN", "kernels", "--target", "y"), ("--target y is for DATA",)),
         (("RUN", "kernels", "--out", "k.png"), ("--out k.png has the suffix '.png'", ".html")),
         (("two-moons", "kernels", "--on", "digits"), ("--on digits is for a run: two-moons is data",)),
-        (("two-moons", "kernels", "--recipe", "single"), ("1 member: there is nobody to compare it with",)),
+        (("two-moons", "kernels", "--recipe", "single"), ("1 member: kernels between members need at least 2",)),
         (("two-moons", "kernels", "--members", "0"), ("--members 0",)),
         (("two-moons", "kernels", "--recipe", "batch"), ("unknown recipe 'batch'",)),
         (("runs/none", "kernels"), ("runs/none is no run, for it holds no run.json, and as data: no file or folder",)),
