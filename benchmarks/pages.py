@@ -104,6 +104,19 @@ def quality_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def dynamics_table(record: dict[str, Any]) -> str:
+    """Means over seeds of every method, with the 95 % interval of the mean, and the settings chosen on validation."""
+    columns = [heading for heading, (part, _, _) in QUALITY.items() if part != "auroc"]
+    lines = head(["method", "seeds", "members", *columns, "chosen on validation examples"])
+    for method in dict.fromkeys(run["method"] for run in record["runs"]):
+        runs = [run for run in record["runs"] if run["method"] == method]
+        places = [QUALITY[heading] for heading in columns]
+        cells = [_spread([run[part][name] for run in runs], digits) for part, name, digits in places]
+        chosen = ", ".join(f"{name} {value:g}" for name, value in runs[0]["settings"].items())
+        lines.append(f"| {method} | {len(runs)} | {runs[0]['members']} | {' | '.join(cells)} | {chosen} |")
+    return "\n".join(lines)
+
+
 def _spread(values: list[float], digits: int) -> str:
     """The mean, and half the width of its interval where there are several values."""
     mean, low, high = mean_interval(values)
@@ -197,6 +210,8 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "repulsion-cost": ("repulsion", repulsion_cost_table),
     "repulsion-mnist": ("repulsion-mnist", quality_table),
     "repulsion-cifar10": ("repulsion-cifar10", quality_table),
+    "dynamics-digits": ("dynamics-digits", dynamics_table),
+    "dynamics-cifar10": ("dynamics-cifar10", dynamics_table),
     "bayes-cost": ("bayes", bayes_cost_table),
     "embedded-cost": ("members", embedded_cost_table),
     "embedded-digits": ("embedded-digits", embedded_quality_table),

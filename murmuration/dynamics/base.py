@@ -107,7 +107,7 @@ class Dynamics:
         return 0
 
     def collect(self, path: WeightPath, population: Population, rows: Tensor) -> None:
-        """Take the members at these rows (m,) of the population into the path; called where `keep` says so."""
+        """Take the members at these rows (m,), m > 0, of the population into the path; called where `keep` says so."""
 
     def finish(self, path: WeightPath, population: Population, streams: Streams) -> tuple[Population, Tensor]:
         """The members of the ensemble, and for each the row of the population that it comes from."""

@@ -41,7 +41,7 @@ class CyclicalSgmcmc(Dynamics):
     """Langevin dynamics on a cyclical schedule; several points of every cycle are kept."""
 
     cycles: int = 4
-    samples: int = 3  # points collected in every cycle, evenly over its sampling part; the last is its end
+    samples: int = 3  # points of every cycle, evenly over its sampling part (one a step at most); the last is its end
     sampling: float = 0.2  # fraction of a cycle at its end in which noise is added and points are collected
     friction: float = 1.0  # a: 1 for SGLD, below 1 for SGHMC
     temperature: float = 1.0  # T
@@ -70,6 +70,11 @@ class CyclicalSgmcmc(Dynamics):
         refuse_early_stopping("csgmcmc", early)
         refuse_other_schedule("csgmcmc", schedule, self.schedule())
         refuse_short_cycles("csgmcmc", self.cycles * self.samples, total)
+        if self.sampling * total.step < self.cycles:
+            raise Misuse(
+                f"cycles={self.cycles}, sampling={self.sampling} of dynamics csgmcmc in {total.step} steps: no step of"
+                " a cycle would add noise; train longer, or write fewer cycles"
+            )
         if stochastic:
             raise Misuse("dynamics csgmcmc with random weights: it samples point weights itself; write weights point")
         if own_rule:
@@ -80,6 +85,12 @@ class CyclicalSgmcmc(Dynamics):
 
     def rule(self, optimizer: UpdateRule) -> UpdateRule:
         decay = getattr(optimizer, "weight_decay", 0.0)
+        if decay and getattr(optimizer, "decay", "coupled") != "coupled":
+            raise Misuse(
+                "decoupled weight decay with dynamics csgmcmc: its prior acts through the gradient; write decay coupled"
+            )
+        if getattr(optimizer, "l1", 0.0):
+            raise Misuse("l1 with dynamics csgmcmc: proximal steps would leave its posterior; leave it out")
         return Langevin(self, decay)
 
     def noisy(self, time: TrainTime) -> bool:

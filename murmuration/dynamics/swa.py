@@ -78,14 +78,19 @@ def add_to_mean(path: WeightPath, population: Population, rows: Tensor) -> Popul
     mean, counts = path.points[MEAN], path.counts[MEAN]
     before = mean.clone()
     path.counts[MEAN] = counts.index_add(0, rows, torch.ones_like(rows))
-    weights = path.counts[MEAN][rows].reciprocal()  # (m,)
+    taken = path.counts[MEAN][rows]  # (m,)
     for name, tensor in mean.own.items():
-        factor = weights.to(tensor).view(-1, *(1,) * (tensor.dim() - 1))
-        tensor[rows] = torch.lerp(tensor[rows], population.own[name][rows], factor)
-    if len(rows):
-        for name, tensor in mean.shared.items():
-            tensor.lerp_(population.shared[name], 1 / int(path.counts[MEAN].max()))
+        count = per_member(taken, tensor)
+        now = population.own[name][rows]
+        tensor[rows] = torch.where(count == 1, now, torch.lerp(tensor[rows], now, count.reciprocal()))
+    for name, tensor in mean.shared.items():
+        tensor.lerp_(population.shared[name], 1 / int(path.counts[MEAN].max()))
     return before
+
+
+def per_member(values: Tensor, like: Tensor) -> Tensor:
+    """Values (M,) broadcastable to a tensor (M, ...)."""
+    return values.to(like).view(-1, *(1,) * (like.dim() - 1))
 
 
 def mean_weights(path: WeightPath, population: Population) -> Population:

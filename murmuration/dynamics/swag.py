@@ -20,7 +20,7 @@ from torch import Tensor
 
 from murmuration.dynamics.base import Streams, WeightPath
 from murmuration.dynamics.schedules import TrainTime
-from murmuration.dynamics.swa import MEAN, Swa, add_to_mean, mean_weights
+from murmuration.dynamics.swa import MEAN, Swa, add_to_mean, mean_weights, per_member
 from murmuration.errors import Misuse
 from murmuration.population import Named, Population
 from murmuration.streams import Noise, many_normals
@@ -72,17 +72,18 @@ class Swag(Swa):
             tensor += (weights - before.shared[name]) * (weights - mean.shared[name])
         if self.rank:
             key = f"deviation/{taken % self.rank}"
-            path.points[key] = deviation(population, mean, rows)
+            path.points[key] = deviation(population, mean, rows, path.points.get(key))
             path.counts[key] = torch.zeros(population.members, dtype=torch.int64).index_fill(0, rows, 1)
 
     def finish(self, path: WeightPath, population: Population, streams: Streams) -> tuple[Population, Tensor]:
         mean = mean_weights(path, population).with_own_copies()
         if MEAN not in path.points:
             return mean, torch.arange(population.members)
-        counts = path.counts[MEAN].clamp_min(1)
+        counts, shared = path.counts[MEAN].clamp_min(1), path.points[SQUARES].shared
+        times = {name: counts.max().expand(population.members) if name in shared else counts for name in mean.own}
         squares = path.points[SQUARES].with_own_copies()
         columns = [path.points[key].with_own_copies() for key in path.points if key.startswith("deviation/")]
-        stds = {name: (t / per_member(counts, t)).clamp_min(0).sqrt() for name, t in squares.own.items()}
+        stds = {name: (t / per_member(times[name], t)).clamp_min(0).sqrt() for name, t in squares.own.items()}
         made = [
             draw_member(mean, stds, columns, row, streams(row, draw), scale=self.covariance_scale(), rank=self.rank)
             for draw in range(self.draws)
@@ -113,16 +114,11 @@ def draw_member(
     return alone
 
 
-def deviation(population: Population, mean: Population, rows: Tensor) -> Population:
-    """The deviations of the members at these rows from their mean; zero for the others."""
+def deviation(population: Population, mean: Population, rows: Tensor, before: Population | None = None) -> Population:
+    """The deviations of the members at these rows from their mean; those of before, or zero, for the others."""
     own = {}
     for name, tensor in population.own.items():
-        own[name] = torch.zeros_like(tensor)
+        own[name] = torch.zeros_like(tensor) if before is None else before.own[name].clone()
         own[name][rows] = tensor[rows] - mean.own[name][rows]
     shared = {name: tensor - mean.shared[name] for name, tensor in population.shared.items()}
     return Population(population.members, own, shared, {})
-
-
-def per_member(values: Tensor, like: Tensor) -> Tensor:
-    """Values (M,) broadcastable to a tensor (M, ...)."""
-    return values.to(like).view(-1, *(1,) * (like.dim() - 1))

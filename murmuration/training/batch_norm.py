@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from murmuration.engines import Team
 from murmuration.population import Population
-from murmuration.streams import Noise
+from murmuration.streams import Noise, global_stream
 from murmuration.weights import NetworkWeights, Structure, run_members
 
 CHUNK = 512  # inputs of a batch
@@ -51,7 +51,8 @@ def refresh_batch_norm(
             tensors = deterministic.realise(some.own, some.shared, noise, buffers=some.buffers)
             inputs = part.to(next(iter({**some.own, **some.shared}.values())).device)
             inputs = inputs.expand(some.members, *part.shape)
-            run_members(structure, tensors.with_buffers(some.buffers), inputs, noise, team.engine.direct)
+            with global_stream(seed, "noise", numbers[group][0], step + 1 + index, redirect=team.engine.name == "loop"):
+                run_members(structure, tensors.with_buffers(some.buffers), inputs, noise, team.engine.direct)
         for norm, momentum in momenta.items():
             norm.momentum = momentum
 

@@ -119,8 +119,8 @@ def run_epoch(team: Team, config: StepConfig, spec: TrainSpec, progress: Progres
         losses = step(team, config, state, replace(batches(index), measured=index < measured))
         progress.loss_sum += losses.double()  # NaN from the step on at which a member stops
         restore_diverged(progress)
-        if dynamics.keep(end.at(state.step)):
-            dynamics.collect(progress.path, state.population, collectable(state))
+        if dynamics.keep(end.at(state.step)) and len(rows := collectable(state)):
+            dynamics.collect(progress.path, state.population, rows)
         if index < end.steps_per_epoch - 1:  # after the last step of an epoch the epoch is validated first
             watcher.after_step(progress)
 

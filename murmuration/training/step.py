@@ -25,6 +25,7 @@ from murmuration.coupling import Coupling, SpaceInputs
 from murmuration.coupling.space import FEATURES, INPUTS, SUB_BATCH
 from murmuration.dynamics import Dynamics, Optimizer, OptState, StepTime, TorchOptimizer, TrainTime, UpdateRule
 from murmuration.dynamics.optimizer import Memory, shrink
+from murmuration.dynamics.sgmcmc import Langevin
 from murmuration.engines import Team
 from murmuration.likelihoods import Likelihood, link_of
 from murmuration.population import Named, Population, rows_of, zero_pruned
@@ -453,9 +454,10 @@ def update(
         config.optimizer.update_member(members[0], tensors, gradients, [lrs[name] for name in tensors], state.memory)
         return
 
-    def draw(likes: Sequence[Tensor]) -> list[Tensor]:
-        first = config.first_member
-        noise = [Noise(config.seed, m if m == ALL_MEMBERS else first + m, state.step, "langevin") for m in members]
+    first = config.first_member
+    noise = [Noise(config.seed, m if m == ALL_MEMBERS else first + m, state.step, "langevin") for m in members]
+
+    def draw(likes: Sequence[Tensor]) -> list[Tensor]:  # streams go on from one group of tensors to the next
         found = many_normals(noise, likes if stacked else [like.unsqueeze(0) for like in likes])
         return found if stacked else [each.squeeze(0) for each in found]
 
@@ -517,7 +519,7 @@ def separate_decay(config: StepConfig, own: Named) -> tuple[StepConfig, dict[str
     optimizer = config.optimizer
     if not isinstance(optimizer, Optimizer) or optimizer.decay != "coupled" or not optimizer.weight_decay:
         return config, {}
-    groups = [(names, rule) for names, rule, _ in param_groups(config, own) if isinstance(rule, Optimizer)]
+    groups = [(names, rule) for names, rule, _ in param_groups(config, own) if isinstance(rule, Optimizer | Langevin)]
     decays = {name: rule.weight_decay for names, rule in groups for name in names}
     return replace(config, optimizer=replace(optimizer, weight_decay=0.0)), decays
 
