@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from murmuration.memory import keep_freed_memory
     from murmuration.metrics import ExampleScores, Measure, Score, add_measure, remove_measure, score, score_detection
     from murmuration.posthoc import PostHoc, PostHocConfig, fit_calibrator, fit_conformal, fit_conformal_by_group
+    from murmuration.prediction_files import save_predictions
     from murmuration.predictive import Predictive
     from murmuration.recipe import Plan, Recipe, make_recipe
     from murmuration.reports.bridge import report
@@ -77,6 +78,7 @@ __all__ = [
     "remove_measure",
     "report",
     "resume",
+    "save_predictions",
     "score",
     "score_detection",
 ]
@@ -94,6 +96,7 @@ _HOMES = {
     "memory": ("keep_freed_memory",),
     "metrics": ("ExampleScores", "Measure", "Score", "add_measure", "remove_measure", "score", "score_detection"),
     "posthoc": ("PostHoc", "PostHocConfig", "fit_calibrator", "fit_conformal", "fit_conformal_by_group"),
+    "prediction_files": ("save_predictions",),
     "predictive": ("Predictive",),
     "recipe": ("Plan", "Recipe", "make_recipe"),
     "sharing": ("Sharing",),

@@ -35,6 +35,7 @@ ORDER = [
     "training",
     "runs",
     "ensemble",
+    "prediction_files",
     "fitting",
     "metrics",
     "ood",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from murmuration.cli.console import counting_bar, help_text, print_json, print_table
-from murmuration.cli.options import Force, Json, Names, PostHocOptions, grouped, listed
+from murmuration.cli.options import Force, Json, Names, PostHocOptions, grouped, listed, output_path
 from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ def audit(
 ) -> None:
     """Evaluate the predictions of any model."""
     from murmuration.audit import open_predictions
-    from murmuration.cli.prediction_files import output_path
 
     check_names(files)
     path = output_path(out, (".html", ".json"), force) if out else beside(Path(files[0]))

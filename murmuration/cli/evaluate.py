@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from murmuration.cli.console import counting_bar, help_text
-from murmuration.cli.options import Force, Json, Names, RunPath, ShiftOptions, grouped, listed, named_targets
+from murmuration.cli.options import (
+    Force,
+    Json,
+    Names,
+    RunPath,
+    ShiftOptions,
+    grouped,
+    listed,
+    named_targets,
+    output_path,
+)
 from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
@@ -41,7 +51,6 @@ def evaluate(
 ) -> None:
     """Evaluate a run on its test split or on other examples."""
     from murmuration.applications.superres import is_superres
-    from murmuration.cli.prediction_files import output_path
     from murmuration.cli.results import show_results
     from murmuration.cli.superres import close_superres
     from murmuration.cli.training import load_run, read_manifest, reopen_data

@@ -17,6 +17,7 @@ from murmuration.cli.options import (
     grouped,
     named_targets,
     option,
+    output_path,
     switch,
 )
 from murmuration.errors import Misuse, unknown
@@ -108,7 +109,6 @@ def explore(
     as_json: Json = False,
 ) -> None:
     """Diagnose whether members that share weights behave as an ensemble."""
-    from murmuration.cli.prediction_files import output_path
     from murmuration.files import write_bytes
 
     if what not in EXPLORERS:

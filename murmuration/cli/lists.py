@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from murmuration.cli.console import help_text, print_json, print_table
-from murmuration.cli.options import Force, Json
+from murmuration.cli.options import Force, Json, output_path
 from murmuration.errors import Misuse, unknown
 
 HELP = help_text(
@@ -228,7 +228,6 @@ def draw_sheet(out: str, source: str, force: bool) -> None:
 
     from PIL import Image
 
-    from murmuration.cli.prediction_files import output_path
     from murmuration.data import ImagePreparation, open_data
     from murmuration.data.shift.sheet import sheet
     from murmuration.files import write_bytes

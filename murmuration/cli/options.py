@@ -5,6 +5,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -248,6 +249,20 @@ def listed(values: Sequence[str] | None) -> list[str]:
     """
     rows = csv.reader(values or (), skipinitialspace=True)
     return [value.strip() for row in rows for value in row if value.strip()]
+
+
+def output_path(out: str, suffixes: tuple[str, ...], force: bool, *, option: str = "--out") -> Path:
+    """The path of an output file: of a known kind, in an existing folder, and new unless `force` is set."""
+    path = Path(out)
+    if path.suffix.lower() not in suffixes:
+        raise Misuse(
+            f"{option} {out} has the suffix '{path.suffix}': write a name that ends in {' or '.join(suffixes)}"
+        )
+    if not path.parent.is_dir():
+        raise Misuse(f"{option} {out}: the folder {path.parent} does not exist; make it first")
+    if path.is_dir() or (path.exists() and not force):
+        raise Misuse(f"{option} {out} exists already: choose another name, or add --force")
+    return path
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,16 +1,13 @@
 """`murmur predict`: write predictions and their uncertainty to a file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from murmuration.cli.console import help_text, print_json
-from murmuration.cli.options import DATA_HELP, Force, Json, RunPath, switch
+from murmuration.cli.options import DATA_HELP, Force, Json, RunPath, output_path, switch
 from murmuration.errors import Misuse
-
-if TYPE_CHECKING:
-    from murmuration.cli.prediction_files import Predictions
 
 HELP = help_text(
     "Predict the inputs of a file or folder, one row each in their order; labels are not needed. Classification: the "
@@ -37,36 +34,18 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Write predictions and their uncertainty to a file."""
-    from murmuration.cli.prediction_files import WRITERS, output_path, write_predictions
     from murmuration.cli.results import counted
-    from murmuration.cli.training import read_manifest
+    from murmuration.cli.training import load_run, read_manifest
+    from murmuration.data import open_inputs, preparation_from_json
+    from murmuration.prediction_files import WRITERS, save_predictions
 
     path = output_path(out, tuple(WRITERS), force)
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"--per-member with {path.name}: a table has one row per input; write --out {path.stem}.npz")
-    found = predictions(Path(run), read_manifest(Path(run)), data, per_member=per_member, calibrated=not uncalibrated)
-    write_predictions(path, found)
+    manifest = read_manifest(Path(run))
+    ensemble = load_run(Path(run), posthoc=not uncalibrated)
+    x = open_inputs(data, preparation=preparation_from_json(manifest["data"]["preparation"]))
+    found = save_predictions(ensemble, x, path, per_member=per_member)
     if as_json:
         return print_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})
     print(f"{found.rows:,} predictions of {counted(found.members, 'member')}: {path}")
-
-
-def predictions(
-    path: Path, manifest: dict[str, Any], source: str, *, per_member: bool, calibrated: bool
-) -> "Predictions":
-    """The predictions of a run for a source, made as they are asked for."""
-    from murmuration.cli.prediction_files import Predictions
-    from murmuration.cli.training import load_run
-    from murmuration.data import open_inputs, preparation_from_json
-
-    record = manifest["data"]
-    ensemble = load_run(path, posthoc=calibrated)
-    x = open_inputs(source, preparation=preparation_from_json(record["preparation"]))
-    names = tuple(record["classes"]) or target_names(manifest)
-    return Predictions(ensemble.stream(x), len(x), names, ensemble.members, per_member, ensemble.posthoc)
-
-
-def target_names(manifest: dict[str, Any]) -> tuple[str, ...]:
-    """The names of a regression's targets; numbers where they have none."""
-    names = manifest["data"]["preparation"].get("targets")
-    return tuple(names or map(str, range(len(manifest["likelihood"]["shift"]))))

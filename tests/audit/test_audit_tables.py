@@ -9,8 +9,8 @@ import torch
 from prediction_files import RNG, joined, saved, some_probs
 
 from murmuration.audit import check_same_targets, open_predictions
-from murmuration.cli import prediction_files
 from murmuration.metrics import ExampleScores, score
+from murmuration.prediction_files import Predictions, write_predictions
 from murmuration.predictive import Predictive
 
 
@@ -91,8 +91,8 @@ class TestTables:
 class TestRoundTrip:
     def write(self, path: Path, pred: Predictive, names: tuple[str, ...], with_members: bool = False) -> Path:
         inputs = pred.outputs.shape[1]
-        found = prediction_files.Predictions(pred.batches(7), inputs, names, len(pred.outputs), with_members)
-        prediction_files.write_predictions(path, found)
+        found = Predictions(pred.batches(7), inputs, names, len(pred.outputs), with_members)
+        write_predictions(path, found)
         return path
 
     @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
 from murmuration.files import write_whole
 from murmuration.posthoc import PostHoc
@@ -20,20 +21,6 @@ from murmuration.uncertainty import uncertainties
 
 Columns = dict[str, np.ndarray]
 COVERAGE = 0.9  # of the interval of a regression
-
-
-def output_path(out: str, suffixes: tuple[str, ...], force: bool, *, option: str = "--out") -> Path:
-    """The path of an output file: of a known kind, in an existing folder, and new unless `force` is set."""
-    path = Path(out)
-    if path.suffix.lower() not in suffixes:
-        raise Misuse(
-            f"{option} {out} has the suffix '{path.suffix}': write a name that ends in {' or '.join(suffixes)}"
-        )
-    if not path.parent.is_dir():
-        raise Misuse(f"{option} {out}: the folder {path.parent} does not exist; make it first")
-    if path.is_dir() or (path.exists() and not force):
-        raise Misuse(f"{option} {out} exists already: choose another name, or add --force")
-    return path
 
 
 @dataclass(frozen=True)
@@ -58,6 +45,35 @@ class Predictions:
         for part in self.parts:
             yield first, part
             first += part.outputs.shape[1]
+
+
+def predictions_of(ensemble: Ensemble, x: Any, *, per_member: bool = False) -> Predictions:
+    """The predictions of an ensemble for prepared inputs x (N, ...), computed batch by batch as they are consumed."""
+    names = output_names(ensemble)
+    return Predictions(ensemble.stream(x), len(x), names, ensemble.members, per_member, ensemble.posthoc)
+
+
+def output_names(ensemble: Ensemble) -> tuple[str, ...]:
+    """The names of the classes, or of the targets of a regression; their indices if they have no names."""
+    data = ensemble.manifest["data"]
+    names = data["classes"] or data["preparation"].get("targets")
+    return tuple(names or map(str, range(len(ensemble.manifest["likelihood"]["shift"]))))
+
+
+def save_predictions(ensemble: Ensemble, x: Any, path: str | Path, *, per_member: bool = False) -> Predictions:
+    """Write the predictions of an ensemble and their uncertainty to a .csv, .parquet or .npz file.
+
+    `x` (N, ...) are prepared inputs, such as `data.test.x`. With `per_member`, a .npz holds the predictions of every
+    member (S, N, K). A file that exists is replaced.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in WRITERS:
+        raise Misuse(f"{path} has the suffix '{path.suffix}': write a name that ends in {' or '.join(WRITERS)}")
+    if per_member and path.suffix.lower() != ".npz":
+        raise Misuse(f"per_member=True with {path.name}: a table has one row per input; write {path.stem}.npz")
+    found = predictions_of(ensemble, x, per_member=per_member)
+    write_predictions(path, found)
+    return found
 
 
 def flat_columns(part: Predictive, names: tuple[str, ...]) -> Columns:
