@@ -266,7 +266,7 @@ def test_a_sheet_of_corruptions(murmur, tmp_path, monkeypatch):
     for words, told in (
         (("corruptions", "--sheet", "all.png"), ("--sheet all.png exists already", "--force")),
         (("corruptions", "--sheet", "all.jpg"), ("--sheet all.jpg", ".png")),
-        (("corruptions", "--sheet", "b.png", "--of", "two-moons"), ("--of two-moons holds no pictures", "digits")),
+        (("corruptions", "--sheet", "b.png", "--of", "two-moons"), ("--of two-moons holds no images", "digits")),
         (("corruptions", "--of", "digits"), ("--of digits", "add --sheet")),
         (("conformal", "--sheet", "b.png"), ("murmur list corruptions --sheet b.png",)),
     ):
