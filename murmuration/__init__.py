@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from murmuration.prediction_files import save_predictions
     from murmuration.predictive import Predictive
     from murmuration.recipe import Plan, Recipe, make_recipe
-    from murmuration.reports.bridge import report
-    from murmuration.reports.evaluate import evaluate
+    from murmuration.reports.report import evaluate, report
     from murmuration.sharing import Sharing
     from murmuration.weights import WeightFamily
 
@@ -101,8 +100,7 @@ _HOMES = {
     "recipe": ("Plan", "Recipe", "make_recipe"),
     "sharing": ("Sharing",),
     "weights": ("WeightFamily",),
-    "reports.bridge": ("report",),
-    "reports.evaluate": ("evaluate",),
+    "reports.report": ("evaluate", "report"),
 }
 
 

@@ -108,9 +108,8 @@ def conclude(path: Path, evaluations: list["Evaluation"], *, as_json: bool) -> N
     """Write the report, and print the record as JSON or as tables and sentences."""
     from murmuration.cli.results import show_scores
     from murmuration.files import json_numbers
-    from murmuration.reports.bridge import report_of, this_command
-    from murmuration.reports.evaluate import write_results
     from murmuration.reports.findings import differences
+    from murmuration.reports.report import report_of, this_command, write_results
 
     tests = differences(evaluations)
     report = report_of(evaluations, tests, command=this_command())
@@ -118,6 +117,7 @@ def conclude(path: Path, evaluations: list["Evaluation"], *, as_json: bool) -> N
         {
             "results": {each.name: each.to_json() for each in evaluations},
             "tests": [test.to_json() for test in tests],
+            "verdict": list(report.verdict),
             "notes": list(report.notes),
             "report": str(path),
         }
@@ -127,8 +127,8 @@ def conclude(path: Path, evaluations: list["Evaluation"], *, as_json: bool) -> N
         return print_json(record)
     show_scores(evaluations)
     show_groups(evaluations)
-    for note in report.notes:
-        print(f"- {note}")
+    for sentence in (*report.verdict, *report.notes):
+        print(f"- {sentence}")
     print(f"report: {path}")
 
 
@@ -143,7 +143,7 @@ def show_grouping(column: str, found: list[tuple[str, "GroupScores"]], task: Any
     """The main scores in the groups of one column, and which groups are significantly worse than the rest."""
     from murmuration.cli.results import heading
     from murmuration.metrics import shown_in
-    from murmuration.reports.wording import number
+    from murmuration.reports.formatting import number
 
     names, some_worse = shown_in("brief", task), any(group.worse for _, group in found)
     rows = [

@@ -171,8 +171,8 @@ def write_results(path: Path, request: "TrainingRequest", evaluations: list["Eva
     from murmuration.files import json_numbers, write_bytes, write_json
     from murmuration.fitting import versions
     from murmuration.reports import render
-    from murmuration.reports.bridge import report_of, this_command
     from murmuration.reports.findings import differences
+    from murmuration.reports.report import report_of, this_command
 
     tests = differences(evaluations)
     report = report_of(evaluations, tests, command=this_command())
@@ -181,6 +181,7 @@ def write_results(path: Path, request: "TrainingRequest", evaluations: list["Eva
         "seed": request.plan.seed,
         "results": {each.name: {**each.to_json(), "run": str(path / each.name)} for each in evaluations},
         "tests": [test.to_json() for test in tests],
+        "verdict": list(report.verdict),
         "notes": list(report.notes),
         "report": str(path / REPORT),
         "versions": versions(),

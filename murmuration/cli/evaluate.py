@@ -55,8 +55,7 @@ def evaluate(
     from murmuration.cli.superres import close_superres
     from murmuration.cli.training import load_run, read_manifest, reopen_data
     from murmuration.evaluation import eval_set_of, evaluate_ensemble, open_eval_set
-    from murmuration.reports.bridge import report_of
-    from murmuration.reports.evaluate import METRICS, REPORT, results_json, write_results
+    from murmuration.reports.report import METRICS, REPORT, report_of, results_json, write_results
 
     path = Path(run)
     manifest = read_manifest(path)
@@ -75,7 +74,7 @@ def evaluate(
     with counting_bar(f"{path.name} under shift", as_json or suite is None) as progress:
         evaluation = evaluate_ensemble(ensemble, eval_set, shift=suite, ood=foreign, progress=progress)
     report = report_of([evaluation])
-    record = results_json(evaluation, report, run=path)
+    record = results_json(report, run=path)
     own = [path / METRICS, path / REPORT] if on is None else []
     for file in [*own, *extra]:
         write_results(file, record, report)

@@ -34,10 +34,10 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Write predictions and their uncertainty to a file."""
-    from murmuration.cli.results import counted
     from murmuration.cli.training import load_run, read_manifest
     from murmuration.data import open_inputs, preparation_from_json
     from murmuration.prediction_files import WRITERS, save_predictions
+    from murmuration.reports.formatting import plural
 
     path = output_path(out, tuple(WRITERS), force)
     if per_member and path.suffix.lower() != ".npz":
@@ -48,4 +48,4 @@ def predict(
     found = save_predictions(ensemble, x, path, per_member=per_member)
     if as_json:
         return print_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})
-    print(f"{found.rows:,} predictions of {counted(found.members, 'member')}: {path}")
+    print(f"{found.rows:,} predictions of {plural(found.members, 'member')}: {path}")

@@ -100,8 +100,7 @@ def new_run_path(run: Path) -> Path:
 
 def show_pruning(ensemble: "Ensemble") -> None:
     """The sparsity-accuracy curve as a table, then the chosen sparsity and the size of the result."""
-    from murmuration.reports.pruning_records import pruned_of
-    from murmuration.reports.pruning_section import sentences, table_rows
+    from murmuration.reports.sections.pruning import pruned_of, sentences, table_rows
 
     found = pruned_of(ensemble.manifest)
     assert found is not None

@@ -33,7 +33,7 @@ def reproduce(
     """Reproduce a published experiment."""
     from murmuration.files import write_bytes
     from murmuration.papers import Request, experiment_named
-    from murmuration.reports.bridge import this_command
+    from murmuration.reports.report import this_command
 
     chosen = experiment_named(experiment)
     path = Path(out or f"runs/reproduce-{experiment}")

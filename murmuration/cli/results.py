@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from murmuration.data import Data
     from murmuration.ensemble import Ensemble
     from murmuration.evaluation import EvalSet, Evaluation
-    from murmuration.metrics import Score
 
 
 def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_json: bool, **more: Any) -> None:
@@ -22,11 +21,10 @@ def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_j
 
 def leave_results(path: Path, evaluation: "Evaluation", *, as_json: bool, **more: Any) -> None:
     """Write metrics.json and report.html of an evaluation into a run directory, and print the scores."""
-    from murmuration.reports.bridge import report_of
-    from murmuration.reports.evaluate import METRICS, REPORT, results_json, write_results
+    from murmuration.reports.report import METRICS, REPORT, report_of, results_json, write_results
 
     report = report_of([evaluation])
-    record = {**results_json(evaluation, report, run=path), **more}
+    record = {**results_json(report, run=path), **more}
     for file in (METRICS, REPORT):
         write_results(path / file, record, report)
     show_results([evaluation], record, as_json=as_json)
@@ -43,21 +41,22 @@ def show_results(evaluations: Sequence["Evaluation"], record: dict[str, Any], *,
         show_shift(each)
     for each in evaluations:
         show_ood(each)
-    for note in record["notes"]:
-        print(f"- {note}")
+    for sentence in (*record["verdict"], *record["notes"]):
+        print(f"- {sentence}")
 
 
 def show_scores(evaluations: Sequence["Evaluation"]) -> None:
     """All scores of one evaluation in a table, or the main scores of several beside each other."""
     from murmuration.metrics import shown_in
-    from murmuration.reports.wording import answers
+    from murmuration.reports.formatting import members_and_draws, plural
 
     first, eval_set = evaluations[0], evaluations[0].eval_set
     count, of_file = first.examples.inputs, first.ensemble is None
-    examples = counted(count, "row") if of_file else f"{counted(count, 'example')} of {eval_set.name}"
+    examples = plural(count, "row") if of_file else f"{plural(count, 'example')} of {eval_set.name}"
     if len(evaluations) == 1:
         members = first.predictions
-        title = f"{first.name}, {answers(members // first.draws, first.draws)}, {'' if of_file else 'on '}{examples}"
+        size = members_and_draws(members // first.draws, first.draws)
+        title = f"{first.name}, {size}, {'' if of_file else 'on '}{examples}"
         alone = "a member alone" if first.draws == 1 else "a draw alone"
         columns = ["score", "value", "95 % interval", "better", *([alone] if members > 1 else [])]
         return print_table(columns, score_rows(first), title=title)
@@ -66,27 +65,19 @@ def show_scores(evaluations: Sequence["Evaluation"]) -> None:
     print_table(columns, compared_rows(evaluations, names), title=examples)
 
 
-def counted(count: int, noun: str) -> str:
-    """A number with its noun.
-
-    >>> counted(1, "row"), counted(1200, "row")
-    ('1 row', '1,200 rows')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def heading(name: str) -> str:
     """The label of a score, with an arrow for the better direction."""
-    from murmuration.reports.wording import ARROWS, meaning
+    from murmuration.metrics import describe
+    from murmuration.reports.formatting import ARROWS
 
-    found = meaning(name)
+    found = describe(name)
     return f"{found.label} {ARROWS[found.better]}".strip()
 
 
 def score_rows(evaluation: "Evaluation") -> list[list[str]]:
     """Rows of the table of scores: value, interval, and the mean of single members where there are several."""
     from murmuration.metrics import MEASURES
-    from murmuration.reports.wording import ARROWS, number
+    from murmuration.reports.formatting import ARROWS, interval, number
 
     rows, members = [], evaluation.predictions
     for name, score in evaluation.scores.items():
@@ -95,25 +86,18 @@ def score_rows(evaluation: "Evaluation") -> list[list[str]]:
             continue
         alone = evaluation.scores.get(f"member_{name}")
         beside = [number(alone) if alone is not None else ""] if members > 1 else []
-        rows.append([measure.label, number(score), interval_text(score), ARROWS.get(measure.better, ""), *beside])
+        rows.append([measure.label, number(score), interval(score), ARROWS[measure.better], *beside])
     return rows
-
-
-def interval_text(score: "Score") -> str:
-    """The two ends of a score's interval."""
-    from murmuration.reports.wording import interval
-
-    return interval((float(score), score.low, score.high))
 
 
 def compared_rows(evaluations: Sequence["Evaluation"], names: Sequence[str]) -> list[list[str]]:
     """Rows of the table of several: scores with their intervals below, then costs where they are known."""
-    from murmuration.reports.wording import duration, number
+    from murmuration.reports.formatting import duration, interval, number
 
     return [
         [
             each.name,
-            *(f"{number(each.scores[name])}\n{interval_text(each.scores[name])}" for name in names),
+            *(f"{number(each.scores[name])}\n{interval(each.scores[name])}" for name in names),
             *((f"{each.cost['members']:,}", duration(each.cost["seconds"])) if each.cost else ()),
         ]
         for each in evaluations
@@ -123,7 +107,7 @@ def compared_rows(evaluations: Sequence["Evaluation"], names: Sequence[str]) -> 
 def show_shift(evaluation: "Evaluation") -> None:
     """Scores without corruption, by severity, and over all corruptions and severities."""
     from murmuration.metrics import shown_in
-    from murmuration.reports.wording import number
+    from murmuration.reports.formatting import number
 
     shift = evaluation.shift
     if shift is None:
@@ -138,11 +122,12 @@ def show_shift(evaluation: "Evaluation") -> None:
 
 def show_ood(evaluation: "Evaluation") -> None:
     """How well every uncertainty separates each out-of-distribution set from the evaluation set."""
-    from murmuration.reports.wording import meaning, number
+    from murmuration.metrics import describe
+    from murmuration.reports.formatting import interval, number
 
     for found in evaluation.ood:
         rows = [
-            [meaning(name).label, number(d.auroc), interval_text(d.auroc), number(d.aupr), number(d.fpr95)]
+            [describe(name).label, number(d.auroc), interval(d.auroc), number(d.aupr), number(d.fpr95)]
             for name, d in found.detections.items()
         ]
         sizes = f"{found.examples:,} of {found.name} against {evaluation.examples.inputs:,} in-distribution inputs"

@@ -117,7 +117,7 @@ def close_superres(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
     from murmuration.applications.superres.evaluation import evaluate, mean_scores
     from murmuration.applications.superres.page import SCORE_COLUMNS, score_rows, sentences, superres_page
     from murmuration.files import write_bytes, write_json
-    from murmuration.reports.evaluate import METRICS, REPORT
+    from murmuration.reports.report import METRICS, REPORT
 
     with counting_bar("evaluating", quiet=as_json) as show:
         found = evaluate(ensemble, show=show)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from murmuration.metrics.intervals import LEVEL
-from murmuration.reports.wording import MINUS
+from murmuration.reports.formatting import MINUS
 
 Word = Literal["holds", "does not hold", "cannot tell"]
 

@@ -1,34 +1,7 @@
-"""Records -> figures -> one self-contained HTML file."""
+"""Evaluation records -> sections -> one self-contained HTML file; see README.md."""
 
 from murmuration.reports.check import report_check
 from murmuration.reports.page import render, write_report
-from murmuration.reports.records import (
-    Cost,
-    DataCard,
-    Entry,
-    Example,
-    Field1D,
-    Field2D,
-    Histogram,
-    Parity,
-    Reliability,
-    Report,
-    RiskCoverage,
-)
+from murmuration.reports.report import Report, report_of
 
-__all__ = [
-    "Cost",
-    "DataCard",
-    "Entry",
-    "Example",
-    "Field1D",
-    "Field2D",
-    "Histogram",
-    "Parity",
-    "Reliability",
-    "Report",
-    "RiskCoverage",
-    "render",
-    "report_check",
-    "write_report",
-]
+__all__ = ["Report", "render", "report_check", "report_of", "write_report"]

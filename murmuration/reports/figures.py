@@ -1,131 +1,275 @@
-"""Figures as plain dictionaries: each function takes records and returns one `Figure`."""
+"""Figures as plain plotly dictionaries: the record, layout, axes, colours by name, and the kinds of several sections.
 
-import itertools
+Colours are written as CSS variables ("var(--series-1)"); the page's script replaces them by the theme's.
+"""
+
+import html
+import json
 import math
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from murmuration.reports.canvas import Figure, axis, colour, dash, layout, numbers, plot_text, symbol, thin
-from murmuration.reports.dot_plots import whiskers
-from murmuration.reports.records import Entry, Histogram, Reliability, Report
-from murmuration.reports.wording import meaning, number
+from murmuration.metrics import Score
+from murmuration.metrics.scores import Description
+from murmuration.reports.formatting import number, shorten
 
-LONGEST_LINE = 300  # points of a curve; more cannot be seen
-MOST_POINTS = 500  # of a scatter
+SERIES = 7  # colours --series-1 to --series-7 in style.css
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "star", "cross")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+HEAT = [[0, "var(--heat-low)"], [0.5, "var(--heat-middle)"], [1, "var(--heat-high)"]]
 GROUPS = ("var(--series-7)", "var(--series-4)")  # not the first colours, which stand for recipes
-SIDES = {  # what the two axes of a reliability diagram show
-    "confidence": ("confidence", "accuracy"),
-    "interval": ("nominal coverage", "observed coverage"),
-    "quantile": ("predicted quantile", "share of truths below"),
-}
-GUIDE = {  # the look of a line that stands for a promise
+GUIDE = {  # the look of a nominal value
     "type": "scatter",
     "mode": "lines",
     "line": {"color": "var(--ink-soft)", "width": 1, "dash": "dot"},
     "hoverinfo": "skip",
 }
 DIAGONAL = {"x": [0, 1], "y": [0, 1], **GUIDE, "showlegend": False}
+SPOKEN = 12  # values in the words that stand for a figure
 
 
-def usable(record: Reliability) -> list[int]:
-    """Places of the bins that hold examples."""
-    finite = np.isfinite(np.asarray(record.promised, dtype=float)) & np.isfinite(
-        np.asarray(record.observed, dtype=float)
-    )
-    return [int(place) for place in np.flatnonzero(finite)]
+@dataclass(frozen=True)
+class Figure:
+    """One plotly figure as plain data, with the words that stand for it where it cannot be seen."""
+
+    name: str  # id of its container
+    title: str
+    label: str  # read aloud instead of the picture
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    height: int = 320
 
 
-def reliability(entry: Entry, place: int, name: str) -> Figure | None:
-    """Promise against outcome with whiskers, over bars that count the examples of each bin."""
-    record = entry.reliability
-    kept = usable(record) if record is not None else []
-    if record is None or not kept:
-        return None
-    promised, observed = (np.asarray(column, dtype=float)[kept] for column in (record.promised, record.observed))
-    data: list[dict[str, Any]] = [DIAGONAL, reliability_curve(record, colour(place), symbol(place))]
-    panel = reliability_panel(record)
-    if len(record.count):
-        data.append(_count_bars(promised, np.asarray(record.count, dtype=float)[kept], place))
-        panel["yaxis"]["domain"] = [0.3, 1]
-        panel["yaxis2"] = axis("count") | {"domain": [0, 0.2], "nticks": 3}
-        panel["xaxis"]["anchor"] = "y2"
-    gap = float(np.mean(np.abs(observed - promised)))
-    label = f"Reliability of {entry.name}: {number(gap)} from the diagonal on average over {len(kept)} bins"
-    return Figure(name, entry.name, label, data, panel, height=360)
+def colour(place: int) -> str:
+    """The colour at this place; the palette repeats, symbols and dashes tell repeats apart."""
+    return f"var(--series-{place % SERIES + 1})"
 
 
-def reliability_panel(record: Reliability) -> dict[str, Any]:
-    """The layout of a reliability diagram."""
-    across, up = SIDES[record.kind]
-    return layout(axis(across) | {"range": [0, 1.02]}, axis(up) | {"range": [0, 1.05]})
+def symbol(place: int) -> str:
+    return SYMBOLS[place % len(SYMBOLS)]
 
 
-def reliability_curve(record: Reliability, ink: str, mark: str) -> dict[str, Any]:
-    """Promise against outcome with whiskers, without the bins that are empty."""
-    kept = usable(record)
-    promised, observed = (np.asarray(column, dtype=float)[kept] for column in (record.promised, record.observed))
-    across, up = SIDES[record.kind]
-    points: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": numbers(promised),
-        "y": numbers(observed),
-        "line": {"color": ink, "width": 1.5},
-        "marker": {"color": ink, "symbol": mark, "size": 8},
-        "hovertemplate": f"{across} %{{x:.3f}}<br>{up} %{{y:.3f}}<extra></extra>",
-    }
-    if len(record.low) and len(record.high):
-        ends = (np.asarray(column, dtype=float)[kept] for column in (record.low, record.high))
-        points["error_y"] = whiskers(observed, *ends) | {"color": ink, "width": 3}
-    return points
+def dash(place: int) -> str:
+    return DASHES[place % len(DASHES)]
 
 
-def _count_bars(promised: Any, count: Any, place: int) -> dict[str, Any]:
+def plot_text(text: object) -> str:
+    """The text as plotly shows it unchanged: plotly reads some HTML in every label, so its signs are escaped.
+
+    >>> plot_text("<b>&")
+    '&lt;b&gt;&amp;'
+    """
+    return html.escape(str(text), quote=False)
+
+
+def axis(title: str = "") -> dict[str, Any]:
+    """A quiet axis: thin grid, no zero line, upright labels."""
     return {
-        "type": "bar",
-        "x": numbers(promised),
-        "y": numbers(count),
-        "width": 0.6 / len(promised),
-        "yaxis": "y2",
-        "marker": {"color": colour(place), "opacity": 0.5},
-        "hovertemplate": "%{y} examples<extra></extra>",
+        "title": {"text": plot_text(title), "standoff": 8},
+        "gridcolor": "var(--grid)",
+        "linecolor": "var(--grid)",
+        "tickcolor": "var(--grid)",
+        "zeroline": False,
+        "tickangle": 0,
+        "exponentformat": "none",
     }
 
 
-def risk_coverage(report: Report, name: str) -> Figure | None:
-    """Error against the share of examples answered, one line an entry."""
+def layout(xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
+    """A transparent layout in the page's own type, with its legend above the plot."""
+    return {
+        "xaxis": xaxis,
+        "yaxis": yaxis,
+        "margin": {"l": 68, "r": 14, "t": 12, "b": 48},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {
+            "family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif",
+            "size": 13,
+            "color": "var(--ink)",
+        },
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "xanchor": "left",
+            "yanchor": "bottom",
+            "font": {"size": 12},
+        },
+        "hoverlabel": {
+            "bgcolor": "var(--paper)",
+            "bordercolor": "var(--line)",
+            "font": {"color": "var(--ink)"},
+            "align": "left",
+        },
+        "showlegend": False,
+        "uirevision": "kept",
+    }
+
+
+def thin(length: int, limit: int) -> list[int]:
+    """At most `limit` places spread evenly over range(length), both ends kept.
+
+    >>> thin(5, 10), thin(101, 3)
+    ([0, 1, 2, 3, 4], [0, 50, 100])
+    """
+    if length <= limit:
+        return list(range(length))
+    return [round(place) for place in np.linspace(0, length - 1, limit)]
+
+
+def numbers(values: Iterable[Any]) -> list[float | None]:
+    """Values as floats of six digits, None where they are not finite.
+
+    >>> numbers([1, float("nan"), 0.123456789])
+    [1.0, None, 0.123457]
+    """
+    return [_number(value) for value in values]
+
+
+def _number(value: Any) -> float | None:
+    real = math.nan if value is None else float(value)
+    return float(f"{real:.6g}") if math.isfinite(real) else None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return _number(value)
+    return value if value is None else str(value)
+
+
+def to_json(value: Any) -> str:
+    r"""JSON that may stand inside a script element: no NaN, and no character that could end the element.
+
+    >>> to_json({"a": [float("nan"), "</script>"]})
+    '{"a":[null,"\\u003c/script\\u003e"]}'
+    """
+    text = json.dumps(_plain(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+class Series(NamedTuple):
+    """Scores by row, in the colour of a place."""
+
+    name: str
+    place: int
+    scores: Mapping[str, Score]
+
+
+def whiskers(value: Any, low: Any, high: Any) -> dict[str, Any]:
+    """Error bars from the two ends of intervals, none where an end is missing."""
+    value, low, high = (np.asarray(column, dtype=float) for column in (value, low, high))
+    known = np.isfinite(value) & np.isfinite(low) & np.isfinite(high)
+    value, low, high = (np.where(known, column, 0.0) for column in (value, low, high))
+    up, down = np.maximum(high - value, 0), np.maximum(value - low, 0)
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": numbers(up),
+        "arrayminus": numbers(down),
+        "thickness": 1.5,
+    }
+
+
+def titled(told: Description) -> str:
+    """The title of a figure of a score: its label, and which way is better."""
+    return told.label + (f", {told.better} is better" if told.better != "neutral" else "")
+
+
+def dot_rows(name: str, title: str, rows: Sequence[str], series: Sequence[Series]) -> Figure:
+    """Scores as dots with whiskers: a row for every name, the first on top, series of one row below one another."""
+    lanes = {row: [turn for turn, one in enumerate(series) if row in one.scores] for row in rows}
+    most = max((len(lane) for lane in lanes.values()), default=1) or 1
     data = []
-    for place, entry in enumerate(report.entries):
-        curve = entry.risk_coverage
-        if curve is None or not len(curve.coverage):
-            continue
-        kept = thin(len(curve.coverage), LONGEST_LINE)
+    for turn, one in enumerate(series):
+        kept = [(place, row) for place, row in enumerate(rows) if row in one.scores]
+        scores = [one.scores[row] for _, row in kept]
+        value, low, high = ([getattr(s, end) for s in scores] for end in ("real", "low", "high"))
+        below = [lanes[row].index(turn) - (len(lanes[row]) - 1) / 2 for _, row in kept]
+        ink = colour(one.place)
         data.append(
             {
                 "type": "scatter",
-                "mode": "lines",
-                "x": numbers(np.asarray(curve.coverage)[kept]),
-                "y": numbers(np.asarray(curve.risk)[kept]),
-                "name": plot_text(entry.name),
-                "line": {"color": colour(place), "width": 2, "dash": dash(place)},
-                "hovertemplate": "answering %{x:.0%}: error %{y:.4g}",
+                "mode": "markers",
+                "x": numbers(value),
+                "y": numbers(place + 0.7 / most * shift for (place, _), shift in zip(kept, below, strict=True)),
+                "name": plot_text(one.name),
+                "error_x": whiskers(value, low, high) | {"color": ink, "width": 3},
+                "marker": {"color": ink, "symbol": symbol(one.place), "size": 8},
+                "hovertemplate": "%{x:.4g}",
             }
         )
-    if not data:
-        return None
-    error = "error rate" if report.task == "classification" else "mean error"
-    share = axis("share answered") | {"range": [0, 1.01], "tickformat": ".0%"}
-    panel = layout(share, axis(error) | {"rangemode": "tozero"})
-    panel |= {"showlegend": True, "hovermode": "x"}
-    return Figure(name, "", "Error among the most certain examples, by the share answered", data, panel, 360)
+    shown = [(place, plot_text(shorten(row, 22))) for place, row in enumerate(rows) if lanes[row]]
+    ticks = {"tickvals": [place for place, _ in shown], "ticktext": [row for _, row in shown]}
+    down = axis() | {"range": [len(rows) - 0.4, -0.6], "showgrid": False, "automargin": True, **ticks}
+    height = 84 + max(20, 13 * most) * len(rows)
+    drawn = Figure(name, title, f"{title}: {spoken(rows, series)}", data, layout(axis() | {"nticks": 5}, down), height)
+    return replace(drawn, layout=drawn.layout | {"showlegend": len(series) > 1})
 
 
-def histogram(entry: Entry, record: Histogram, name: str) -> Figure:
-    """Shares of each group's examples over the bins of an uncertainty."""
-    edges = np.asarray(record.edges, dtype=float)
+def spoken(rows: Sequence[str], series: Sequence[Series]) -> str:
+    """The first values of rows of dots in words."""
+    values = [
+        f"{row if one.name == row or len(series) == 1 else f'{one.name}, {row}:'} {number(one.scores[row])}"
+        for row in rows
+        for one in series
+        if row in one.scores
+    ]
+    more = [f"{len(values) - SPOKEN} more are in the table"] if len(values) > SPOKEN else []
+    return "; ".join(values[:SPOKEN] + more)
+
+
+def with_guide(drawn: Figure, value: float, words: str, place: int | None = None) -> Figure:
+    """The figure of rows with an upright line at a value, in the look of a place; as it is for one not finite."""
+    if not np.isfinite(value):
+        return drawn
+    line = GUIDE | {"x": numbers([value, value]), "y": drawn.layout["yaxis"]["range"], "name": plot_text(words)}
+    if place is not None:
+        line["line"] = {"color": colour(place), "width": 1.5, "dash": dash(place + 1)}
+    shown = drawn.layout | {"showlegend": True}
+    return replace(drawn, data=[line, *drawn.data], layout=shown, label=f"{drawn.label}; {words}: {number(value)}")
+
+
+def heat(values: Any) -> dict[str, Any]:
+    """A heat map trace in the page's colours."""
+    bar = {"thickness": 12, "outlinewidth": 0, "len": 0.9}
+    rows = [numbers(row) for row in np.asarray(values, dtype=float)]
+    return {"type": "heatmap", "z": rows, "colorscale": HEAT, "colorbar": bar}
+
+
+def member_matrix(name: str, title: str, label: str, matrix: Any, lowest: float) -> Figure:
+    """Agreement (M, M) of members on a scale from `lowest` to 1; the diagonal is left blank."""
+    cells = np.array(matrix, dtype=float)
+    np.fill_diagonal(cells, np.nan)
+    few = len(cells) <= 12
+    text = {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}, "showscale": False} if few else {}
+    ticks: dict[str, Any] = {"showgrid": False, "dtick": 1 if few else None, "constrain": "domain"}
+    down = axis("member") | ticks | {"autorange": "reversed", "scaleanchor": "x"}
+    hover = "members %{x} and %{y}: %{z:.3f}<extra></extra>"
+    trace = heat(cells) | {"zmin": lowest, "zmax": 1.0, "hovertemplate": hover, "xgap": 1, "ygap": 1} | text
+    return Figure(name, title, label, [trace], layout(axis("member") | ticks, down), 340)
+
+
+def histogram(name: str, told: Description, title: str, edges: Any, groups: Mapping[str, Any]) -> Figure:
+    """Fractions of each group's examples over the bins (B,) of an uncertainty, from edges (B + 1,) and counts (B,)."""
+    edges = np.asarray(edges, dtype=float)
     data = []
-    for place, (group, raw) in enumerate(record.groups.items()):
+    for place, (group, raw) in enumerate(groups.items()):
         counts = np.nan_to_num(np.asarray(raw, dtype=float))
         data.append(
             {
@@ -144,48 +288,12 @@ def histogram(entry: Entry, record: Histogram, name: str) -> Figure:
                 "hovertemplate": "%{customdata} of them, %{y:.1%}",
             }
         )
-    told = meaning(record.name)
-    panel = layout(axis(told.label), axis("share of group") | {"tickformat": ".0%"})
+    panel = layout(axis(told.label), axis("fraction of group") | {"tickformat": ".0%"})
     panel |= {"barmode": "overlay", "showlegend": True}
-    groups = " and ".join(record.groups)
-    return Figure(name, f"{entry.name}: {told.label.lower()}", f"{told.label} of {groups}", data, panel, 300)
+    return Figure(name, title, f"{told.label} of {' and '.join(groups)}", data, panel, 260)
 
 
-def training(entry: Entry, measure: str, place: int, name: str) -> Figure | None:
-    """A measure over the epochs: thin lines for members, dashed for frozen ones, thick for the ensemble."""
-    rows = [row for row in entry.history if len(np.atleast_1d(row.get(measure, ())))]
-    if not rows:
-        return None
-    epochs = [row.get("epoch", turn) for turn, row in enumerate(rows)]
-    count = max(len(np.atleast_1d(row[measure])) for row in rows)
-    series = {member: [_at(row[measure], member) for row in rows] for member in range(count)}
-    running = [member for member in series if member not in entry.frozen]
-    stopped = [member for member in series if member in entry.frozen]
-    data = [
-        _member_lines(epochs, {m: series[m] for m in group}, title, style)
-        for group, title, style in ((running, "members", "solid"), (stopped, "frozen members", "dot"))
-        if group
-    ]
-    together = [row.get("ensemble", {}).get(measure, np.nan) for row in rows]
-    if np.isfinite(np.asarray(together, dtype=float)).any():
-        thick = {"color": colour(place), "width": 3}
-        line = {
-            "type": "scatter",
-            "mode": "lines",
-            "x": numbers(epochs),
-            "y": numbers(together),
-            "name": "ensemble",
-        }
-        data.append({**line, "line": thick, "hovertemplate": "%{y:.4g}"})
-    told = meaning(measure.removeprefix("val_").removeprefix("train_")).label
-    split = "training" if measure.startswith("train") else "validation"
-    scale = scale_of([value for values in series.values() for value in values])
-    panel = layout(axis("epoch"), axis(f"{told}, {split}") | scale) | {"showlegend": True}
-    title = f"{entry.name}: {told if told.isupper() else told.lower()}, {split}"
-    return Figure(name, title, f"{title}, of {count} members over {len(rows)} epochs", data, panel, 300)
-
-
-def scale_of(values: list[float]) -> dict[str, Any]:
+def scale_of(values: Iterable[float]) -> dict[str, Any]:
     """Settings of an axis: logarithmic when positive values span more than a factor of ten."""
     finite = [value for value in values if np.isfinite(value)]
     if not finite or min(finite) <= 0 or max(finite) <= 10 * min(finite):
@@ -194,23 +302,3 @@ def scale_of(values: list[float]) -> dict[str, Any]:
     steps = (1, 2, 5) if high - low <= 3 else (1,)
     ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps]
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
-
-
-def _at(values: Any, member: int) -> float:
-    row = np.atleast_1d(np.asarray(values, dtype=float))
-    return float(row[member]) if member < len(row) else float("nan")
-
-
-def _member_lines(epochs: list[Any], series: dict[int, list[float]], title: str, style: str) -> dict[str, Any]:
-    """All members as one trace, with a gap after each: one legend line, and a file that stays small."""
-    soft = "var(--member)" if style == "solid" else "var(--bad)"
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": numbers(itertools.chain.from_iterable([*epochs, None] for _ in series)),
-        "y": numbers(itertools.chain.from_iterable([*values, None] for values in series.values())),
-        "text": [f"member {member}" for member in series for _ in range(len(epochs) + 1)],
-        "name": title,
-        "line": {"color": soft, "width": 1.2, "dash": style},
-        "hovertemplate": "%{text}: %{y:.4g}<extra></extra>",
-    }

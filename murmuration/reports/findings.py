@@ -1,56 +1,80 @@
-"""What the numbers amount to, in plain sentences."""
+"""Evaluations in sentences: the verdict, what each recipe is worth, and whether differences are more than noise."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from statistics import NormalDist
 from typing import Any
 
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.shift import paired_shift
-from murmuration.metrics import Comparison, paired_test, shown_in
+from murmuration.metrics import Comparison, describe, paired_test, shown_in
+from murmuration.metrics.intervals import LEVEL
 from murmuration.metrics.scores import measure_of
-from murmuration.reports.advice import advice
-from murmuration.reports.wording import meaning, number, percent
+from murmuration.reports.formatting import duration, interval, number, percent, percent_interval, plural
 
-DOUBT = 0.05  # a p-value from here on says that chance may explain a difference
-PROMISE = 0.9
+SIGNIFICANT = 0.05  # a difference with a p-value from here on is within noise
+DECIDING = "nll"  # chooses the leading recipe: it scores the whole predictive distribution
+POWER = 0.8  # probability that so many examples would show a difference
+LISTED = 3  # groups or classes that a sentence names
+NOMINAL = 0.9
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One score of two ensembles on the same examples: a - b, and whether chance may explain it."""
+    """One score of two recipes on the same examples: a - b, and whether noise may explain it."""
 
     a: str
     b: str
     better: str  # "higher" or "lower"
     test: Comparison
+    examples: int
 
     @property
     def by_chance(self) -> bool:
-        return not self.test.p_value < DOUBT
+        return not self.test.p_value < SIGNIFICANT
+
+    @property
+    def more_examples(self) -> int | None:
+        """About how many more examples would show a difference of this size, from its standard error.
+
+        A paired difference d with standard error s from N examples is found significant with probability 0.8 once
+        |d| = (1.96 + 0.84) s, and s falls as 1 / sqrt(N). None if it is significant already, or exactly 0.
+        """
+        difference = self.test.difference
+        z = NormalDist()
+        error = (difference.high - difference.low) / (2 * z.inv_cdf((1 + LEVEL) / 2))
+        if not self.by_chance or not float(difference) or not error > 0:
+            return None
+        ratio = (z.inv_cdf((1 + LEVEL) / 2) + z.inv_cdf(POWER)) * error / abs(float(difference))
+        return max(1, math.ceil(self.examples * (ratio**2 - 1)))
+
+    @property
+    def chance(self) -> str:
+        return "p < 0.001" if self.test.p_value < 0.001 else f"p = {self.test.p_value:.2g}"
 
     @property
     def sentence(self) -> str:
-        label, value = meaning(self.test.name).label, self.test.difference
+        clean = self.test.name.removeprefix("corrupted_")
+        label = describe(clean).label + ("" if clean == self.test.name else " under corruption")
+        value = self.test.difference
         size = number(abs(float(value)))
-        chance = "p < 0.001" if self.test.p_value < 0.001 else f"p = {self.test.p_value:.2g}"
         if self.by_chance:
-            return f"{self.a} and {self.b} differ in {label} by {size}: within noise ({chance})."
+            return f"{self.a} and {self.b} differ in {label} by {size}: within noise ({self.chance})."
         ahead, behind = (self.a, self.b) if (value > 0) == (self.better == "higher") else (self.b, self.a)
-        return (
-            f"{ahead} has the better {label}: {size} {self.better} than {behind}, more than chance explains ({chance})."
-        )
+        return f"{ahead} has the better {label}: {size} {self.better} than {behind}, more than noise ({self.chance})."
 
     def to_json(self) -> dict[str, Any]:
-        return {"a": self.a, "b": self.b, **self.test.to_json(), "by_chance": self.by_chance, "sentence": self.sentence}
+        told = {"by_chance": self.by_chance, "more_examples": self.more_examples, "sentence": self.sentence}
+        return {"a": self.a, "b": self.b, **self.test.to_json(), **told}
 
 
 def differences(evaluations: Sequence[Evaluation]) -> list[Difference]:
-    """The paired tests of every two ensembles that sat the same eval_set, and under the same corruptions."""
-    task = evaluations[0].eval_set.task
+    """The paired tests of every two recipes on the same examples, and under the same corruptions."""
+    task = evaluations[0].task
     return [
-        Difference(a.name, b.name, measure_of(score, task).better, test)
+        Difference(a.name, b.name, measure_of(score, task).better, test, a.examples.inputs)
         for a, b in combinations(evaluations, 2)
         for score in shown_in("compared", task)
         for test in tests_of(a, b, score)
@@ -62,34 +86,94 @@ def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[Comparison]:
     clean = paired_test(a.examples, b.examples, score)
     if a.shift is None or b.shift is None or score not in a.shift.sums:
         return [clean]
-    shifted = paired_shift(a.shift, b.shift, score, a.eval_set.task)
+    shifted = paired_shift(a.shift, b.shift, score, a.task)
     return [clean, replace(shifted, name=f"corrupted_{score}")]
 
 
+def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> tuple[str, ...]:
+    """Which recipe to use, whether its lead is more than noise, and how many more examples would tell."""
+    if len(evaluations) == 1:
+        return (quality(evaluations[0]), f"{first_upper(trust(evaluations[0], 'it'))}")
+    leader = min(evaluations, key=lambda each: float(each.scores[DECIDING]))
+    against = {
+        test.b if test.a == leader.name else test.a: test
+        for test in tests
+        if leader.name in (test.a, test.b) and test.test.name == DECIDING
+    }
+    close = {name: test for name, test in against.items() if test.by_chance}
+    label, examples = describe(DECIDING).label, f"{leader.examples.inputs:,} test examples"
+    if not close:
+        name, test = min(against.items(), key=lambda each: abs(float(each[1].test.difference)))
+        lead = f"its {label} is {number(abs(float(test.test.difference)))} lower than that of {name}"
+        first = f"Use {leader.name}: {lead}, more than noise on {examples} ({test.chance})."
+        return first, quality(leader)
+    name, test = max(close.items(), key=lambda each: abs(float(each[1].test.difference)))
+    others = " and ".join(close)
+    lead = f"{leader.name} has the lowest {label}, but its lead over {others} is within noise on {examples}"
+    return f"No measurable difference: {lead} ({test.chance}).", *told_more(leader, name, test, evaluations)
+
+
+def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequence[Evaluation]) -> list[str]:
+    """How many more examples would show the lead over a recipe, and which recipe costs least."""
+    sentences = []
+    if test.more_examples is not None:
+        size = number(abs(float(test.test.difference)))
+        count = number(float(f"{test.more_examples:.2g}"))
+        sentences.append(
+            f"If the difference from {name} is as large as it looks ({size}), about {count} more test examples "
+            "would show it."
+        )
+    costs = {each.name: each.cost.get("seconds", math.nan) for each in evaluations if each.cost}
+    known = {key: seconds for key, seconds in costs.items() if math.isfinite(seconds)}
+    if len(known) > 1:
+        cheapest = min(known, key=lambda key: known[key])
+        sentences.append(f"{cheapest} is the quickest to train ({duration(known[cheapest])}).")
+    return [*sentences, quality(leader)]
+
+
+def quality(evaluation: Evaluation) -> str:
+    """The headline score with its interval, in a sentence."""
+    name, examples = evaluation.name, f"{evaluation.examples.inputs:,} test examples"
+    if evaluation.task == "classification":
+        score = evaluation.scores["accuracy"]
+        ends = percent_interval(score)
+        return f"{name} classifies {percent(score)} of {examples} correctly (95 % interval {ends})."
+    score = evaluation.scores["rmse"]
+    return f"{name} has a root mean square error of {number(score)} on {examples} (95 % interval {interval(score)})."
+
+
+def first_upper(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
 def leading(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> list[Difference]:
-    """The tests in which the ensemble with the lowest NLL takes part: enough to judge its lead."""
-    first = min(evaluations, key=lambda each: float(each.scores["nll"])).name
+    """The tests in which the recipe with the lowest NLL takes part: enough to judge its lead."""
+    first = min(evaluations, key=lambda each: float(each.scores[DECIDING])).name
     return [test for test in tests if first in (test.a, test.b)]
 
 
 def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()) -> tuple[str, ...]:
-    """Sentences on every ensemble, then on the differences between them."""
+    """Sentences on every recipe, then on the differences between them."""
     alone = [text for each in evaluations for text in about(each, named=len(evaluations) > 1)]
     return (*alone, *(difference.sentence for difference in leading(evaluations, tests)))
 
 
 def about(evaluation: Evaluation, named: bool) -> list[str]:
-    """Sentences on one ensemble: whether to trust its confidence, what its members add, which of them fell."""
-    who = evaluation.name if named else "the ensemble" if len(evaluation.examples.agreement) > 1 else "the model"
-    trust = about_confidence if evaluation.eval_set.task == "classification" else about_intervals
+    """Sentences on one recipe: calibration, gain of averaging, post-hoc steps, shift, OOD, failed members."""
+    who = evaluation.name if named else "the ensemble" if evaluation.predictions > 1 else "the model"
     texts = [
         trust(evaluation, who),
         about_members(evaluation, who),
         *advice(evaluation, who),
         about_weights(evaluation, named),
-        *about_trouble(evaluation),
+        *about_failures(evaluation),
     ]
-    return [text if named and text.startswith(who) else text[:1].upper() + text[1:] for text in texts if text]
+    return [text if named and text.startswith(who) else first_upper(text) for text in texts if text]
+
+
+def trust(evaluation: Evaluation, who: str) -> str:
+    """Whether confidence or predictive intervals are right within noise."""
+    return (about_confidence if evaluation.task == "classification" else about_intervals)(evaluation, who)
 
 
 def about_confidence(evaluation: Evaluation, who: str) -> str:
@@ -98,41 +182,169 @@ def about_confidence(evaluation: Evaluation, who: str) -> str:
     gaps = columns["confidence"] - columns["correct"]
     gap, noise = float(gaps.mean()), 1.96 * float(gaps.std()) / math.sqrt(len(gaps))
     if abs(gap) <= noise:
-        return f"{who} is about as often right as it is confident: any difference is within noise."
+        return f"{who} is calibrated within noise: mean confidence and accuracy do not differ measurably."
     sure, right = (percent(float(columns[name].mean())) for name in ("confidence", "correct"))
     manner = "over" if gap > 0 else "under"
     points = f"{100 * abs(gap):.1f} percentage points"
-    return f"{who} is {manner}confident by {points}: {sure} sure on average, and right {right} of the time."
+    return f"{who} is {manner}confident by {points}: mean confidence {sure}, accuracy {right}."
 
 
 def about_intervals(evaluation: Evaluation, who: str) -> str:
-    """Whether the 90 % intervals hold what they promise."""
-    held = evaluation.scores["coverage_90"]
-    told = f"the 90 % intervals of {who} held {percent(float(held))} of the truths"
-    if held.low <= PROMISE <= held.high:
-        return f"{told}, as promised within noise."
-    return f"{told}: they are too {'narrow' if held < PROMISE else 'wide'}."
+    """Whether the 90 % predictive intervals cover 90 % of the targets."""
+    covered = evaluation.scores["coverage_90"]
+    told = f"the 90 % predictive intervals of {who} cover {percent(float(covered))} of the targets"
+    if covered.low <= NOMINAL <= covered.high:
+        return f"{told}, as nominal within noise."
+    return f"{told}: they are too {'narrow' if covered < NOMINAL else 'wide'}."
 
 
 def about_members(evaluation: Evaluation, who: str) -> str:
     """What averaging the members gains, if anything."""
-    members = len(evaluation.examples.agreement)
+    members = evaluation.predictions
     if members == 1:
         return ""
     alone, together = (number(float(evaluation.scores[name])) for name in ("member_nll", "nll"))
-    one = "draw" if evaluation.draws > 1 else "member"  # of a network whose weights are left to chance
+    one = "draw" if evaluation.draws > 1 else "member"
     if alone == together:
         return f"averaging {members} {one}s leaves the NLL of {who} at {together}: they add little to one alone."
     return f"averaging {members} {one}s lowers the NLL of {who} from {alone} (a {one} alone) to {together}."
 
 
 def about_weights(evaluation: Evaluation, named: bool) -> str:
-    """What became of weights that are distributions."""
+    """The finding on Gaussian weights."""
     found = evaluation.weights.finding if evaluation.weights is not None else ""
     return f"{evaluation.name}: {found}" if found and named else found
 
 
-def about_trouble(evaluation: Evaluation) -> list[str]:
-    return [
-        f"member {member} of {evaluation.name} stopped early: {text}." for member, text in evaluation.failures.items()
+def about_failures(evaluation: Evaluation) -> list[str]:
+    """A sentence for every member that failed during training."""
+    return [f"member {member} of {evaluation.name} failed: {text}." for member, text in evaluation.failures.items()]
+
+
+def advice(evaluation: Evaluation, who: str) -> list[str]:
+    """Sentences on the calibrator, conformal sets, abstention, groups, shift and OOD inputs."""
+    found = [
+        about_calibrator(evaluation, who),
+        about_coverage(evaluation, who),
+        about_abstention(evaluation, who),
+        about_groups(evaluation, who),
+        about_shift(evaluation, who),
+        *about_ood(evaluation, who),
     ]
+    return [text for text in found if text]
+
+
+def about_calibrator(evaluation: Evaluation, who: str) -> str:
+    """Whether the calibrator helps on examples that it was not fitted on."""
+    posthoc, before, after = evaluation.posthoc, evaluation.before, evaluation.after
+    if posthoc is None or posthoc.calibrator is None or before is None or after is None:
+        return ""
+    test = paired_test(after, before, "nll")
+    old, new = number(before.scores()["nll"]), number(after.scores()["nll"])
+    subject, applied = f"calibration of {who} by {posthoc.calibrator.name.replace('_', ' ')}", evaluation.calibrated
+    if test.p_value >= SIGNIFICANT:
+        told = "is applied, though it changes" if applied else "would change"
+        return f"{subject} {told} the NLL by no more than noise."
+    if test.difference > 0:
+        told = "is applied, but raises" if applied else "would raise"
+        return f"{subject} {told} the NLL from {old} to {new}: it does not help here."
+    told = "is applied and lowers" if applied else "would lower"
+    return f"{subject} ({posthoc.calibrator.about}) {told} the NLL from {old} to {new}."
+
+
+def about_coverage(evaluation: Evaluation, who: str) -> str:
+    """Coverage of the primary conformal sets, and the subsets where it is too low."""
+    posthoc = evaluation.posthoc
+    if posthoc is None or not posthoc.conformal or not evaluation.coverage:
+        return ""
+    own = [found for found in evaluation.coverage if found.method == posthoc.conformal[0].method]
+    whole, nominal = own[0], percent(own[0].nominal)
+    if not math.isfinite(whole.size):
+        return f"there were too few validation examples for {whole.method} intervals of {who} with coverage {nominal}."
+    if evaluation.classes:
+        size = plural(1, "class") if number(whole.size) == "1.00" else f"{number(whole.size)} classes"
+        told = f"prediction sets of {who} contain {size} on average and cover {percent(whole.coverage)}"
+    else:
+        told = f"conformal intervals of {who} cover {percent(whole.coverage)} of the targets"
+    told = f"{told} (target {nominal})"
+    failing = sorted((each for each in own[1:] if each.verdict == "under"), key=lambda each: float(each.coverage))
+    if failing:
+        named = ", ".join(f"{each.subset} ({percent(each.coverage)})" for each in failing[:LISTED])
+        more = f" and {len(failing) - LISTED} more" if len(failing) > LISTED else ""
+        return f"{told}, but too few for {named}{more}."
+    if whole.verdict == "under":
+        return f"{told}: under-coverage by more than noise."
+    if whole.verdict == "over" and evaluation.classes and float(whole.size) < 1.05:
+        return f"{told}: the classifier is more accurate than the target, so sets cannot shrink further."
+    return f"{told}{': more than the target asks for' if whole.verdict == 'over' else ''}."
+
+
+def about_abstention(evaluation: Evaluation, who: str) -> str:
+    """What the abstention rule by cost gains."""
+    found = next((each for each in evaluation.abstention if each.rule.name == "cost"), None)
+    if found is None or evaluation.task != "classification":
+        return ""
+    scores = evaluation.after or evaluation.before or evaluation.examples
+    everything, abstained = 1 - float(scores.columns["correct"].mean()), 1 - float(found.answered)
+    if abstained == 0 or not math.isfinite(found.risk):
+        return ""
+    return (
+        f"abstaining on the {percent(abstained)} least certain inputs takes the error rate of {who} from "
+        f"{percent(everything)} to {percent(found.risk)}."
+    )
+
+
+def about_groups(evaluation: Evaluation, who: str) -> str:
+    """Which groups are worse off by more than noise."""
+    score = shown_in("brief", evaluation.task)[0]
+    worse = [
+        f"{column} {each.value} ({number(each.scores[score])})"
+        for column, found in evaluation.groups.items()
+        for each in found
+        if each.worse
+    ]
+    if not worse:
+        return ""
+    more = f" and {len(worse) - LISTED} more groups" if len(worse) > LISTED else ""
+    whole = number(evaluation.scores[score])
+    return (
+        f"{describe(score).label} of {who} is worse than for the rest, by more than noise, for "
+        f"{', '.join(worse[:LISTED])}{more}; over all it is {whole}."
+    )
+
+
+def about_shift(evaluation: Evaluation, who: str) -> str:
+    """How far the main score falls, which corruption hurts most, and whether confidence follows."""
+    shift = evaluation.shift
+    if shift is None:
+        return ""
+    score = shown_in("brief", evaluation.task)[0]
+    higher = measure_of(score, evaluation.task).better == "higher"
+    last = max(shift.by_severity)
+    worst = (min if higher else max)(shift.by_type, key=lambda name: float(shift.by_type[name][score]))
+    label = describe(score).label
+    told = (
+        f"under corruption the {label if label.isupper() else label.lower()} of {who} goes from "
+        f"{number(shift.clean[score])} to {number(shift.by_severity[last][score])} at severity {last}"
+    )
+    if len(shift.by_type) > 1 and (shift.by_type[worst][score] < shift.clean[score]) == higher:
+        told += f"; {worst} hurts most ({number(shift.by_type[worst][score])})"
+    if evaluation.task != "classification":
+        return f"{told}."
+    errors = number(shift.clean["ece"]), number(shift.by_severity[last]["ece"])
+    return f"{told}. Its calibration error goes from {errors[0]} to {errors[1]}."
+
+
+def about_ood(evaluation: Evaluation, who: str) -> list[str]:
+    """Which uncertainty detects each OOD set best, and which are misled by it."""
+    texts = []
+    for found in (each for each in evaluation.ood if each.detections):
+        best = max(found.detections, key=lambda name: float(found.detections[name].auroc))
+        misled = [describe(name).label.lower() for name, each in found.detections.items() if each.auroc.high < 0.5]
+        rest = f"; {', '.join(misled)} would call it more familiar than the test examples" if misled else ""
+        auroc, name = found.detections[best].auroc, describe(best).label.lower()
+        told = f"{who} detects {found.name} best by {name} (AUROC {number(auroc)})"
+        if auroc.low <= 0.5:
+            told = f"{who} does not detect {found.name}: the best AUROC is {number(auroc)}, by {name}"
+        texts.append(f"{told}{rest}.")
+    return texts

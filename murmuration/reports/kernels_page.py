@@ -1,18 +1,15 @@
 """A page of its own on tangent kernels between members: what they mean, their picture and their numbers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-import murmuration.reports.pictures as pictures
 from murmuration.analysis.kernels import KernelDiagnosis
-from murmuration.reports.canvas import Figure
-from murmuration.reports.markup import Markup, figure, grid, join, section, table, tag, text
+from murmuration.reports.figures import Figure, member_matrix
+from murmuration.reports.formatting import MISSING, finite_mean, number, percent
+from murmuration.reports.html import Markup, figure, grid, join, section, table, tag, text
 from murmuration.reports.page import framed
-from murmuration.reports.records import Entry
-from murmuration.reports.wording import MISSING, finite_mean, number, percent
 
 WHEN = {"before": "Before training", "after": "After training", "limit": "Infinite width"}
 
@@ -109,11 +106,9 @@ def maps(found: Sequence[KernelDiagnosis]) -> Markup:
 def heat_map(found: KernelDiagnosis, lowest: float) -> Figure:
     """The alignment (M, M) of members' tangent kernels, from `lowest` to 1."""
     when = WHEN[found.stage]
-    drawn = pictures.agreement(Entry(when, agreement=found.alignment), f"kernel-{found.stage}")
-    assert drawn is not None  # there are two members at least
     pairs = found.alignment[~np.eye(found.members, dtype=bool)]
     label = f"{when}: alignment of members' tangent kernels, {number(finite_mean(pairs))} on average"
-    return replace(drawn, label=label, data=[drawn.data[0] | {"zmin": lowest, "zmax": 1.0}])
+    return member_matrix(f"kernel-{found.stage}", when, label, found.alignment, lowest)
 
 
 def numbers_of(found: Sequence[KernelDiagnosis]) -> Markup:

@@ -4,54 +4,40 @@ import base64
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-import murmuration.reports.coupling_section as coupling_section
-import murmuration.reports.doubt_section as doubt_section
-import murmuration.reports.gallery as gallery
-import murmuration.reports.making as making
-import murmuration.reports.pruning_section as pruning_section
-import murmuration.reports.sections as sections
-import murmuration.reports.shift_section as shift_section
-import murmuration.reports.summary as summary
-import murmuration.reports.trust_sections as trust_sections
-import murmuration.reports.weights_section as weights_section
 from murmuration.errors import Failure
 from murmuration.files import write_bytes
-from murmuration.reports.markup import Markup, join, text
-from murmuration.reports.records import Report
+from murmuration.reports.html import Markup, join, text
+from murmuration.reports.report import Report
+from murmuration.reports.sections.abstention import abstention
+from murmuration.reports.sections.calibration import calibration
+from murmuration.reports.sections.conformal import conformal
+from murmuration.reports.sections.examples import examples
+from murmuration.reports.sections.groups import groups
+from murmuration.reports.sections.input_space import input_space
+from murmuration.reports.sections.members import coupling, members, provenance, recipes
+from murmuration.reports.sections.ood import out_of_distribution
+from murmuration.reports.sections.pruning import pruning
+from murmuration.reports.sections.regression import predictions
+from murmuration.reports.sections.scores import by_class, scores
+from murmuration.reports.sections.shift import shift
+from murmuration.reports.sections.summary import summary
+from murmuration.reports.sections.uncertainty import uncertainty
+from murmuration.reports.sections.weights import weights
 
-SECTIONS = (
-    summary.opening,
-    sections.notes,
-    sections.scores,
-    sections.reliability,
-    trust_sections.calibration,
-    sections.risk_coverage,
-    trust_sections.rules,
-    sections.histograms,
-    doubt_section.doubts,
-    sections.parity,
-    sections.fields,
-    trust_sections.sets,
-    shift_section.shift,
-    trust_sections.foreign,
-    trust_sections.groups,
-    gallery.gallery,
-    sections.recipes,
-    coupling_section.meetings,
-    weights_section.weights,
-    pruning_section.pruning,
-    making.members,
-    making.training,
-    making.costs,
-    making.provenance,
-)
+SECTIONS = {  # group of the navigation -> its sections, in order
+    "Results": (summary, scores, by_class, predictions),
+    "Uncertainty": (calibration, uncertainty, abstention, conformal, examples),
+    "Robustness": (input_space, shift, out_of_distribution, groups),
+    "Model": (recipes, members, coupling, weights, pruning, provenance),
+}
 
 LOGO = Markup(
-    '<svg class="logo" viewBox="0 0 64 40" role="img" aria-label="A group of birds">'
+    '<svg class="logo" viewBox="0 0 64 40" role="img" aria-label="A flock of birds">'
     + "".join(
         f'<path transform="translate({x} {y}) scale({size})" d="M-6-3Q-2-4 0 0Q2-4 6-3Q2-2 0 2Q-2-2-6-3Z"/>'
         for x, y, size in (
@@ -72,11 +58,13 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; ba
 
 def render(report: Report) -> str:
     """The whole page of a report."""
-    return framed(report.title, _subtitle(report), join(build(report) for build in SECTIONS))
+    parts = {name: join(build(report) for build in builders) for name, builders in SECTIONS.items()}
+    subtitle = " · ".join(part for part in (report.eval_set.name, report.task, report.date) if part)
+    return framed(report.title, subtitle, join(parts.values()), parts)
 
 
-def framed(title: str, subtitle: str, body: Markup) -> str:
-    """A page around sections: style and plotly's script inside, nothing fetched from anywhere.
+def framed(title: str, subtitle: str, body: Markup, groups: Mapping[str, Markup] | None = None) -> str:
+    """A page around sections, with links to them by group: style and plotly's script inside, nothing fetched.
 
     A content security policy names the two scripts by their hash and forbids all requests, so that neither a
     slip of ours nor a hostile class name can make a browser run or load anything else.
@@ -101,7 +89,7 @@ def framed(title: str, subtitle: str, body: Markup) -> str:
 <div><h1>{text(title)}</h1><p>{text(subtitle)}</p></div>
 <button type="button" id="theme" aria-label="Switch between light and dark">◐</button>
 </header>
-<nav aria-label="Sections"><ul>{_contents(body)}</ul></nav>
+<nav aria-label="Sections">{_contents(groups or {"": body})}</nav>
 <main>
 {NO_SCRIPT}
 {body}
@@ -134,13 +122,15 @@ def script_hash(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
-def _subtitle(report: Report) -> str:
-    return " · ".join(part for part in (report.data.name, report.task, report.date) if part)
-
-
-def _contents(body: str) -> Markup:
-    titles = re.findall(r'<h2 id="([\w-]+)-title">(.*?)</h2>', body)
-    return Markup("".join(f'<li><a href="#{name}">{title}</a></li>' for name, title in titles))
+def _contents(groups: Mapping[str, Markup]) -> Markup:
+    """Links to the sections of every group."""
+    lists = []
+    for name, body in groups.items():
+        titles = re.findall(r'<h2 id="([\w-]+)-title">(.*?)</h2>', body)
+        links = "".join(f'<li><a href="#{place}">{title}</a></li>' for place, title in titles)
+        head = f'<span class="group">{text(name)}</span>' if name else ""
+        lists += [f"<div>{head}<ul>{links}</ul></div>"] if titles else []
+    return Markup("".join(lists))
 
 
 def _resource(name: str) -> str:

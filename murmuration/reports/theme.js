@@ -49,7 +49,8 @@
     figure.theme = root.dataset.theme;
   }
   function drawInTurn() {
-    const next = figures.find((figure) => figure.theme !== root.dataset.theme);
+    /* a figure in a closed part has no width: it is drawn when the part opens */
+    const next = figures.find((figure) => figure.theme !== root.dataset.theme && figure.place.offsetParent !== null);
     if (!next) return;
     draw(next);
     window.setTimeout(drawInTurn, 0);
@@ -81,6 +82,7 @@
       const place = document.getElementById(script.dataset.figure);
       figures.push({ place, spec: JSON.parse(script.textContent), theme: null });
     });
+    document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", drawInTurn));
     drawInTurn();
   });
   window.addEventListener("hashchange", () => { use(asked()); drawInTurn(); });

@@ -16,7 +16,7 @@ from murmuration.metrics import paired_test
 from murmuration.posthoc import PostHocConfig
 from murmuration.posthoc.fit import fit_posthoc
 from murmuration.predictive import Predictive
-from murmuration.reports.advice import about_calibrator, about_groups, about_sets
+from murmuration.reports.findings import about_calibrator, about_coverage, about_groups
 
 
 def file_of(folder: Path, pred: Predictive, y: np.ndarray, **groups: np.ndarray) -> Path:
@@ -70,7 +70,7 @@ def test_a_planted_temperature_is_found_and_would_help(found):
 def test_what_is_sound_is_left_alone(tmp_path):
     calibrated = evaluate_predictions(open_predictions(file_of(tmp_path, *classification_sample(2000, seed=4))))
     assert calibrated.posthoc.calibrator.temperature == pytest.approx(1.0, abs=0.2)  # type: ignore[union-attr]
-    assert "by no more than chance explains" in about_calibrator(calibrated, "the model")
+    assert "by no more than noise" in about_calibrator(calibrated, "the model")
 
 
 def test_posthoc_steps_are_evaluated_on_other_rows(found, distorted):
@@ -133,7 +133,7 @@ def test_a_planted_group_is_named_and_its_sets_are_looked_at(tmp_path):
         assert by_place[f"site {name}"].examples == here.sum()
     assert by_place["site north"].verdict == "under"
     assert by_place["site south"].verdict != "under"
-    assert f"site north ({100 * by_place['site north'].coverage:.1f} %)" in about_sets(found, "the model")
+    assert f"site north ({100 * by_place['site north'].coverage:.1f} %)" in about_coverage(found, "the model")
 
 
 def test_groups_that_are_alike_are_not_called_worse(tmp_path):

@@ -135,7 +135,7 @@ def test_numbers_come_with_their_spreads(murmur, tmp_path):
     np.testing.assert_allclose(table["total_std"] ** 2, table["aleatoric_std"] ** 2 + table["epistemic_std"] ** 2, 1e-7)
     inside = pred.cdf(table[["high_90"]].to_numpy()) - pred.cdf(table[["low_90"]].to_numpy())
     np.testing.assert_allclose(inside, 0.9, atol=1e-6)
-    assert "Over the input space" in (tmp_path / "run" / "report.html").read_text()
+    assert "Input space" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_predictions_are_not_overwritten_unasked(murmur, moons_run, tmp_path):
@@ -201,7 +201,7 @@ def test_small_differences_are_called_noise(tmp_path):
     far = mm.fit("mlp", data, members=1, epochs=12)
     better = differences([evaluate_ensemble(ensemble, data, "short"), evaluate_ensemble(far, data, "long")])[1]
     assert better.sentence.startswith("long has the better NLL: ")
-    assert better.sentence.endswith("lower than short, more than chance explains (p < 0.001).")
+    assert better.sentence.endswith("lower than short, more than noise (p < 0.001).")
 
 
 @pytest.mark.parametrize("what", lists.LISTS)

@@ -16,7 +16,7 @@ from murmuration.evaluation.ood import BINS, histogram_of
 from murmuration.metrics import score_detection
 from murmuration.ood import distance_columns, fit_feature_distance, ood_columns
 from murmuration.recipe import Plan
-from murmuration.reports.advice import about_foreign
+from murmuration.reports.findings import about_ood
 
 
 @pytest.fixture(scope="module")
@@ -119,4 +119,4 @@ def test_one_network_with_constant_noise_has_nothing_to_notice_with(moons):
     eval_set = EvalSet("x", "regression", Split(moons.test.x, moons.test.x[:, :1]), (), moons.preparation)
     found = evaluate_ood(alone, in_distribution(alone, eval_set), "a ring", moons.test.x + 9)
     assert found.detections == {}
-    assert about_foreign(replace(evaluate_ensemble(alone, eval_set), ood=(found,)), "the model") == []
+    assert about_ood(replace(evaluate_ensemble(alone, eval_set), ood=(found,)), "the model") == []

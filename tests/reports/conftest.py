@@ -1,7 +1,7 @@
 """Pages rendered once for all tests of reports."""
 
 import pytest
-import report_samples
+import report_factories as made
 
 from murmuration.reports import render
 from murmuration.reports.check import Element, elements
@@ -9,8 +9,14 @@ from murmuration.reports.check import Element, elements
 
 @pytest.fixture(scope="session")
 def pages() -> dict[str, str]:
-    kinds = (report_samples.classification, report_samples.regression, report_samples.moons)
-    return {kind.__name__: render(kind()) for kind in kinds}
+    """A full comparison of either task, and one recipe with little else."""
+    kinds = {"classification": made.classification, "regression": made.regression}
+    full = {
+        name: made.report(made.full(kind, "sharp", distortion=2.0), made.full(kind, "plain"))
+        for name, kind in kinds.items()
+    }
+    small = made.report(made.evaluation_of(*made.classification_sample(60, members=1), "alone"))
+    return {name: render(report) for name, report in {**full, "small": small}.items()}
 
 
 @pytest.fixture(scope="session")

@@ -1,36 +1,29 @@
-"""The page as a browser would read it: structure, escaping, numbers, pictures, and the file on disk."""
+"""The page as a browser would read it: structure, escaping, numbers, images, and the file on disk."""
 
 import base64
-import dataclasses
 import io
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import report_samples
+import report_factories as made
 from PIL import Image
 from report_reading import figures, section_names, tables
 
 from murmuration.errors import Failure, Misuse
-from murmuration.reports import (
-    DataCard,
-    Entry,
-    Example,
-    Histogram,
-    Reliability,
-    Report,
-    RiskCoverage,
-    render,
-    report_check,
-    write_report,
-)
+from murmuration.metrics import MEASURES, shown_in
+from murmuration.reports import render, report_check, write_report
 from murmuration.reports.check import Element, elements
-from murmuration.reports.markup import png
+from murmuration.reports.formatting import number, percent
+from murmuration.reports.html import png
+from murmuration.reports.page import SECTIONS
+from murmuration.reports.sections.examples import Example, cards
 
 HOSTILE = "</script><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>\"'&"
-NAMES = ("classification", "regression", "moons")
+NAMES = ("classification", "regression", "small")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,41 +44,65 @@ def test_nothing_points_outside(name: str, parsed: dict[str, list[Element]]) -> 
     assert not {"link", "iframe", "object", "embed", "base"} & {each.tag for each in parsed[name]}
 
 
-def test_links_in_the_contents_lead_to_sections(parsed: dict[str, list[Element]]) -> None:
+def test_links_lead_to_all_sections_in_groups(pages: dict[str, str], parsed: dict[str, list[Element]]) -> None:
     links = [e.attributes["href"][1:] for e in parsed["classification"] if e.tag == "a"]
     assert links == section_names(parsed["classification"])
-    assert len(links) == 12
+    shown = re.findall(r'<span class="group">(\w+)</span>', pages["classification"])
+    assert shown == list(SECTIONS)
 
 
 def test_sections_follow_the_data(parsed: dict[str, list[Element]]) -> None:
-    assert section_names(parsed["moons"]) == ["summary", "scores", "field", "provenance"]
-    assert "parity" in section_names(parsed["regression"])
-    assert "parity" not in section_names(parsed["classification"])
-    bare = Report("t", "regression", DataCard("d"), (Entry("a"),))
-    assert section_names(elements(render(bare))) == ["summary", "provenance"]
+    assert section_names(parsed["small"]) == [
+        *("summary", "scores", "classes", "calibration", "uncertainty", "abstention", "provenance")
+    ]
+    both = {"conformal", "shift", "ood", "groups", "recipes", "members"}
+    assert both <= set(section_names(parsed["regression"])) & set(section_names(parsed["classification"])) | {"members"}
+    assert "predictions" in section_names(parsed["regression"])
+    assert "classes" not in section_names(parsed["regression"])
 
 
-def test_table_of_scores_shows_the_record_to_three_digits(pages: dict[str, str]) -> None:
-    report = report_samples.classification()
-    board = tables(pages["classification"])[0]
-    assert board[0][:4] == ["Recipe", "Accuracy ↑", "NLL ↓", "ECE ↓"]
-    for row, entry in zip(board[1:], report.entries, strict=True):
-        assert row[0] == entry.name
-        shown = re.findall(r"\d[\d.e-]*", row[2])
-        for text, value in zip(shown, entry.scores["nll"], strict=True):
-            assert abs(float(text) - value) <= 0.005 * value  # half a unit of the third digit
+def test_the_page_opens_with_a_verdict(pages: dict[str, str]) -> None:
+    first = pages["classification"].index('class="verdict"')
+    assert first < pages["classification"].index('class="cards"') < pages["classification"].index("<table>")
 
 
-def test_best_is_marked_by_direction_and_neutral_scores_never(pages: dict[str, str]) -> None:
-    board = tables(pages["classification"])[0]
-    stars = {head: [row[place].count("★") for row in board[1:]] for place, head in enumerate(board[0])}
-    assert stars["Accuracy ↑"] == [0, 1]
-    assert stars["NLL ↓"] == [0, 1]
-    assert stars["Mutual information "] == [0, 0]
+def test_the_score_table_shows_the_record() -> None:
+    report = made.report(made.classification("sharp", distortion=2.0), made.classification("plain"))
+    page = render(report)
+    board = tables(page)[0]
+    assert board[0] == ["Score", "sharp", "plain"]
+    names = [n for n in shown_in("table", "classification") if n in report.evaluations[0].scores]
+    for row, name in zip(board[1:], names, strict=True):
+        measure = MEASURES["classification"][name]
+        assert row[0].startswith(measure.label)
+        assert measure.meaning in row[0]
+        for cell, each in zip(row[1:], report.evaluations, strict=True):
+            show = percent if measure.proportion else number
+            assert cell.split(" | ")[0].strip(" ★") == show(each.scores[name])
 
 
-def test_one_recipe_alone_is_not_called_best(pages: dict[str, str]) -> None:
-    assert "★" not in "".join(cell for row in tables(pages["moons"])[0] for cell in row)
+def test_best_is_marked_by_direction_and_neutral_scores_never() -> None:
+    report = made.report(made.classification("sharp", distortion=2.0), made.classification("plain"))
+    rows = {row[0].split("|")[0].strip(): row[1:] for row in tables(render(report))[0][1:]}
+    better = min(report.evaluations, key=lambda each: float(each.scores["nll"])).name
+    stars = ["★" in cell for cell in rows["NLL ↓"]]
+    assert stars == [each.name == better for each in report.evaluations]
+    assert not any("★" in cell for cell in rows["Mutual information"])
+    alone = tables(render(made.report(made.classification())))[0]
+    assert "★" not in "".join(cell for row in alone for cell in row)
+
+
+def test_no_table_cell_has_scientific_notation_or_a_hyphen_for_a_minus(pages: dict[str, str]) -> None:
+    cells = [cell for name in NAMES for board in tables(pages[name]) for row in board[1:] for cell in row[1:]]
+    assert not [cell for cell in cells if re.search(r"\d[eE][-+]?\d", cell)]
+    assert not [cell for cell in cells if re.search(r"(?<![\w])-\d", cell)]
+
+
+def test_every_cell_carries_its_label_for_narrow_screens(pages: dict[str, str]) -> None:
+    text = pages["classification"].partition('<script id="plotly">')[0]
+    assert text.count("<td ") == text.count("<td data-label=")
+    assert "<td>" not in text
+    assert 'data-label="sharp"' in text
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (5, 7, 3), (4, 6, 4), (3, 9, 1)])
@@ -97,13 +114,16 @@ def test_png_addresses_decode_to_the_same_pixels(shape: tuple[int, ...]) -> None
     assert np.array_equal(decoded, pixels[..., 0] if shape[-1] == 1 else pixels)
 
 
-def test_images_of_the_page_are_those_of_the_record(parsed: dict[str, list[Element]]) -> None:
-    shown = [each.attributes for each in parsed["classification"] if each.tag == "img"]
-    images = [example.image for example in report_samples.classification().examples]
-    for each, image in zip(shown, images, strict=True):
-        decoded = np.asarray(Image.open(io.BytesIO(base64.b64decode(each["src"].split(",")[1]))))
-        assert np.array_equal(decoded, image)
-        assert each["alt"].startswith("Test image")
+def test_cards_show_the_image_of_the_example() -> None:
+    pixels = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    (shown,) = [
+        each
+        for each in elements(cards([Example("a", "b", image=pixels, index=7)], "classification"))
+        if each.tag == "img"
+    ]
+    decoded = np.asarray(Image.open(io.BytesIO(base64.b64decode(shown.attributes["src"].split(",")[1]))))
+    assert np.array_equal(decoded, pixels)
+    assert shown.attributes["alt"].startswith("Test image 7")
 
 
 def test_images_that_are_not_bytes_are_refused() -> None:
@@ -111,91 +131,73 @@ def test_images_that_are_not_bytes_are_refused() -> None:
         png(np.zeros((8, 8)))
 
 
-def hostile_report() -> Report:
+def hostile() -> str:
     """Every string a user can choose, chosen by an enemy."""
-    base = report_samples.classification()
-    entry = dataclasses.replace(
-        base.entries[0],
-        name=HOSTILE,
-        answers={"sharing": HOSTILE},
-        scores={**base.entries[0].scores, HOSTILE: (1.0, 0.5, 1.5)},
-        histograms=(Histogram(HOSTILE, [0, 1], {HOSTILE: [1]}),),
-        frozen={0: HOSTILE},
-        members=[{HOSTILE: 1.0}],
-    )
-    example = Example(HOSTILE, HOSTILE, image=base.examples[0].image, votes={HOSTILE: 2}, measures={HOSTILE: 1.0})
-    row = Example(HOSTILE, "x", row={HOSTILE: HOSTILE})
-    data = DataCard(HOSTILE, HOSTILE, {HOSTILE: 3}, (HOSTILE, "b"))
-    return Report(
-        title=HOSTILE,
-        task="classification",
-        data=data,
-        entries=(entry, base.entries[1]),
-        examples=(example, row),
-        examples_of=HOSTILE,
-        notes=(HOSTILE,),
-        command=HOSTILE,
-        versions={HOSTILE: HOSTILE},
-        date=HOSTILE,
-        interval=HOSTILE,
-    )
+    first = made.full(made.classification, HOSTILE)
+    eval_set = replace(first.eval_set, name=HOSTILE, classes=(HOSTILE, "b", "c", "d"), fingerprint=HOSTILE)
+    ood = replace(first.ood[0], name=HOSTILE)
+    groups = {HOSTILE: [replace(group, value=HOSTILE + group.value) for group in first.groups["site"]]}
+    subsets = {HOSTILE: np.arange(50)}
+    changed = replace(first, eval_set=eval_set, ood=(ood,), groups=groups, subsets=subsets)
+    other = replace(changed, name="<script>alert(2)</script>")
+    return render(made.report(changed, other, command=HOSTILE, date=HOSTILE))
 
 
-def test_what_users_wrote_never_becomes_a_tag(parsed: dict[str, list[Element]], tmp_path: Path) -> None:
-    page = render(hostile_report())
+def test_what_users_wrote_never_becomes_a_tag(tmp_path: Path) -> None:
+    page = hostile()
     path = tmp_path / "hostile.html"
     path.write_text(page, encoding="utf-8")
     assert report_check(path) == []
     found = elements(page)
-    assert [each.tag for each in found if each.tag == "img"] == ["img"]
     executable = [e for e in found if e.tag == "script" and e.attributes.get("type") != "application/json"]
     assert len(executable) == 2
     assert not any("onerror" in each.attributes for each in found)
     assert "<script>alert" not in page
+    example = Example(HOSTILE, HOSTILE, votes={HOSTILE: 2}, measures={HOSTILE: 1.0}, row={HOSTILE: HOSTILE})
+    assert "<img" not in cards([example], "classification")
 
 
 def test_plotly_labels_are_escaped_too() -> None:
-    drawn = figures(elements(render(hostile_report())))
-    names = [trace["name"] for trace in drawn["risk-coverage-curves"]["data"]]
-    assert names[0].startswith("&lt;/script&gt;")
-    assert "<" not in "".join(drawn["dots-0"]["layout"]["yaxis"]["ticktext"])
+    drawn = figures(elements(hostile()))
+    shown = [trace.get("name", "") for each in drawn.values() for trace in each["data"]]
+    shown += [tick for each in drawn.values() for tick in each["layout"]["yaxis"].get("ticktext", [])]
+    assert any("&lt;" in name for name in shown)
+    assert not any("<" in name for name in shown)
 
 
 def test_numbers_that_are_not_finite_leave_valid_json(tmp_path: Path) -> None:
-    nan, inf = float("nan"), float("inf")
-    base = report_samples.classification()
-    entry = dataclasses.replace(
-        base.entries[0],
-        scores={"accuracy": (nan, nan, nan), "nll": (inf, -inf, inf)},
-        reliability=Reliability([nan, 0.5], [nan, 0.4], [nan, 0.1], [nan, inf], [0, 3]),
-        risk_coverage=RiskCoverage([0.5, 1.0], [nan, inf]),
-        histograms=(Histogram("entropy", [0, 1, 2], {"right": [nan, 1], "wrong": [0, 0]}),),
-        history=[{"epoch": 1, "train_loss": [nan, inf], "ensemble": {"train_loss": nan}}],
-        agreement=np.full((3, 3), nan),
-        members=[{"accuracy": nan}, {"accuracy": inf}],
-    )
-    report = dataclasses.replace(base, entries=(entry,))
+    nan = float("nan")
+    found = made.full(made.classification, "odd")
+    scores = {
+        name: made.Score(nan, nan, nan) if name != "nll" else made.Score(float("inf"), nan, nan)
+        for name in found.scores
+    }
+    shift = made.shift_result("classification", harm=nan)
+    history = [{"epoch": 1, "train_loss": [nan, float("inf")], "ensemble": {"train_loss": nan}}]
+    odd = replace(found, scores=scores, shift=shift)
+    object.__setattr__(odd, "ensemble", None)
     path = tmp_path / "odd.html"
-    write_report(path, report)
+    write_report(path, made.report(odd))
     assert report_check(path) == []
-    drawn = figures(elements(path.read_text(encoding="utf-8")))
-    assert drawn["reliability-0"]["data"][1]["x"] == [0.5]
-    assert drawn["risk-coverage-curves"]["data"][0]["y"] == [None, None]
+    from murmuration.reports.sections.members import training_figure
+
+    drawn = training_figure(replace(found, ensemble=made.trained(history)), "train_loss", 0, "x")
+    assert drawn is not None
 
 
 def test_writing_replaces_the_file_whole_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "report.html"
-    write_report(path, report_samples.moons())
+    path, report = tmp_path / "deep" / "report.html", made.report(made.classification())
+    write_report(path, report)
     path.write_text("old")
-    write_report(path, report_samples.moons())
-    assert path.read_text(encoding="utf-8") == render(report_samples.moons())
+    write_report(path, report)
+    assert path.read_text(encoding="utf-8") == render(report)
     assert os.listdir(path.parent) == ["report.html"]
 
 
 def test_failure_to_write_names_the_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Failure, match=r"report '.*file/report.html' could not be written \(.+\); give another path"):
-        write_report(tmp_path / "file" / "report.html", report_samples.moons())
+        write_report(tmp_path / "file" / "report.html", made.report(made.regression()))
 
 
 def test_a_failed_rename_keeps_the_old_file_and_no_temporary_one(
@@ -209,10 +211,17 @@ def test_a_failed_rename_keeps_the_old_file_and_no_temporary_one(
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(Failure, match="the disk is full"):
-        write_report(path, report_samples.moons())
+        write_report(path, made.report(made.regression()))
     assert os.listdir(tmp_path) == ["report.html"]
     assert path.read_text() == "old"
 
 
 def test_same_report_same_bytes() -> None:
-    assert render(report_samples.regression()) == render(report_samples.regression())
+    assert render(made.report(made.regression())) == render(made.report(made.regression()))
+
+
+def test_reports_refuse_what_cannot_be() -> None:
+    with pytest.raises(Misuse, match="a report without evaluations"):
+        made.report()
+    with pytest.raises(Misuse, match="two evaluations are named 'one'"):
+        made.report(made.regression(), made.regression())

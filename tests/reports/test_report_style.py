@@ -4,9 +4,6 @@ import re
 from importlib.resources import files
 
 import pytest
-import trust_samples
-
-from murmuration.reports.page import SECTIONS
 
 STYLE = files("murmuration.reports").joinpath("style.css").read_text(encoding="utf-8")
 PAIRS = re.findall(r"(--[\w-]+): light-dark\((#\w{6}), (#\w{6})\)", STYLE)
@@ -65,10 +62,3 @@ def test_text_can_be_read_on_the_strongest_shade(theme: str) -> None:
     bad, paper = ([int(colours[name][at : at + 2], 16) for at in (1, 3, 5)] for name in ("--bad", "--paper"))
     mixed = "#" + "".join(f"{round(most * a + (1 - most) * b):02x}" for a, b in zip(bad, paper, strict=True))
     assert contrast(colours["--ink"], mixed) >= 4.5
-
-
-def test_figures_on_trust_use_only_colours_that_the_style_defines() -> None:
-    page = "".join(build(trust_samples.classification()) for build in SECTIONS)
-    used = set(re.findall(r'"var\((--[\w-]+)\)"', page))
-    assert len(used) > 4
-    assert used <= set(re.findall(r"(--[\w-]+): light-dark", STYLE))

@@ -9,10 +9,10 @@ import numpy as np
 from murmuration.applications.superres.evaluation import CROP, PhotoScores, Reconstruction, error_bins, mean_scores
 from murmuration.applications.superres.image_files import to_bytes
 from murmuration.applications.superres.upscale import WHITE_QUANTILE
-from murmuration.reports.canvas import Figure, axis, colour, layout
-from murmuration.reports.markup import Markup, figure, join, png, section, table, tag, text
+from murmuration.reports.figures import Figure, axis, colour, layout
+from murmuration.reports.formatting import number, percent
+from murmuration.reports.html import Markup, figure, join, png, section, table, tag, text
 from murmuration.reports.page import framed
-from murmuration.reports.wording import number, percent
 
 ROW = "display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin:12px 0 28px"
 IMAGE = "width:100%;height:auto;image-rendering:pixelated;display:block"

@@ -8,7 +8,7 @@ from murmuration.analysis.regimes import spike_threshold
 from murmuration.papers.embedded.record import Results
 from murmuration.papers.embedded.settings import BETWEEN, PROBED, between_name
 from murmuration.papers.verdicts import standard_error
-from murmuration.reports.canvas import Figure, axis, colour, dash, layout, numbers, symbol
+from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, symbol
 
 FLOOR = 5e-4  # errors below this are drawn here: the axis is logarithmic
 ACCURACIES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)

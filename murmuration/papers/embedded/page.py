@@ -8,9 +8,9 @@ from murmuration.papers.embedded.predictions import verdicts
 from murmuration.papers.embedded.record import Record, Results
 from murmuration.papers.embedded.settings import ARMS, BETWEEN, PROBED
 from murmuration.papers.verdicts import Estimate, Verdict, mean_interval
-from murmuration.reports.kernels_page import framed
-from murmuration.reports.markup import Markup, details, figure, grid, join, section, table, tag, text
-from murmuration.reports.wording import MISSING, number
+from murmuration.reports.formatting import MISSING, number
+from murmuration.reports.html import Markup, details, figure, grid, join, section, table, tag, text
+from murmuration.reports.page import framed
 
 TITLE = "Ensembles inside one network"
 MARKS = {"holds": "right", "does not hold": "wrong", "cannot tell": ""}

@@ -14,7 +14,7 @@ from murmuration.papers.embedded.predictions import verdicts
 from murmuration.papers.embedded.record import Record, Results, run
 from murmuration.papers.embedded.settings import Grid, Setting
 from murmuration.papers.verdicts import Verdict, mean_interval
-from murmuration.reports.wording import MISSING
+from murmuration.reports.formatting import MISSING
 
 
 def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Outcome:

@@ -1,0 +1,115 @@
+"""Numbers as text: three significant digits, percentages, intervals, times."""
+
+import math
+from collections.abc import Iterable
+
+from murmuration.metrics import Score
+
+MISSING = "\u2013"  # a dash
+MINUS, TIMES = "\u2212", "\u00d7"
+ARROWS = {"higher": "↑", "lower": "↓", "neutral": ""}
+SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
+def number(value: float) -> str:
+    """A number in three significant digits, thousands grouped; a dash when it is not finite.
+
+    >>> [number(v) for v in (0.98765, 12.345, 1234567.0, -0.00001234, 0.0, 2.5e-12, float("nan"))]
+    ['0.988', '12.3', '1,234,567', '−0.0000123', '0', '2.50 × 10⁻¹²', '–']
+    """
+    value = float(value)
+    if not math.isfinite(value):
+        return MISSING
+    if abs(value) < 1e-30:  # what rounding leaves of zero
+        return "0"
+    if abs(value) < 1e-7 or abs(value) >= 1e12:
+        digits, power = f"{value:.2e}".split("e")
+        return f"{digits.replace('-', MINUS)} {TIMES} 10{str(int(power)).translate(SUPERSCRIPTS)}"
+    digits_after = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}")))))
+    return f"{value:,.{digits_after}f}".replace("-", MINUS)
+
+
+def count(value: float) -> str:
+    """A count, thousands grouped; a dash when it is not finite."""
+    return f"{value:,.0f}" if math.isfinite(value) else MISSING
+
+
+def plural(amount: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "member"), plural(1200, "row")
+    ('1 member', '1,200 rows')
+    """
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
+def finite_mean(values: Iterable[float]) -> float:
+    """The mean of those values that are finite, NaN when none is.
+
+    >>> finite_mean([1.0, float("nan"), 3.0])
+    2.0
+    """
+    finite = [float(value) for value in values if math.isfinite(value)]
+    return sum(finite) / len(finite) if finite else math.nan
+
+
+def has_interval(score: Score) -> bool:
+    return math.isfinite(score.low) and math.isfinite(score.high)
+
+
+def interval(score: Score) -> str:
+    """The two ends of a score's interval, or nothing when it has none.
+
+    >>> interval(Score(0.9, 0.87654, 0.93)), interval(Score(0.9, float("nan"), float("nan")))
+    ('0.877 to 0.930', '')
+    """
+    return f"{number(score.low)} to {number(score.high)}" if has_interval(score) else ""
+
+
+def percent_interval(score: Score) -> str:
+    """The two ends of a proportion's interval as percentages, or nothing when it has none."""
+    return f"{percent(score.low)} to {percent(score.high)}" if has_interval(score) else ""
+
+
+def percent(fraction: float) -> str:
+    """A fraction as a percentage with one decimal.
+
+    >>> percent(0.98765)
+    '98.8 %'
+    """
+    return f"{100 * fraction:.1f} %".replace("-", MINUS) if math.isfinite(fraction) else MISSING
+
+
+def duration(seconds: float) -> str:
+    """A time span in the unit a person would use.
+
+    >>> [duration(s) for s in (0.5, 75, 7320)]
+    ['0.500 s', '1 min 15 s', '2 h 02 min']
+    """
+    if not math.isfinite(seconds):
+        return MISSING
+    if seconds < 60:
+        return f"{number(seconds)} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def members_and_draws(members: int, draws: int = 1) -> str:
+    """The size of an ensemble in words.
+
+    >>> members_and_draws(5), members_and_draws(1, 30)
+    ('5 members', '1 member × 30 draws')
+    """
+    words = plural(members, "member")
+    return f"{words} {TIMES} {draws:,} draws" if draws > 1 else words
+
+
+def shorten(text: str, length: int = 28) -> str:
+    """The text, cut with an ellipsis when it is longer than `length`.
+
+    >>> shorten("a very long name indeed", 10)
+    'a very lo…'
+    """
+    return text if len(text) <= length else text[: length - 1] + "…"

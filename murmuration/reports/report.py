@@ -1,0 +1,149 @@
+"""`Report`: evaluations of several recipes on the same examples; `mm.report` and `mm.evaluate` write it to files."""
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from murmuration.data import Data
+from murmuration.data.preparation import TablePreparation
+from murmuration.ensemble import Ensemble
+from murmuration.errors import Misuse
+from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble
+from murmuration.evaluation.record import Ood, Shift
+from murmuration.evaluation.shift import Progress, no_progress
+from murmuration.files import write_bytes, write_json
+from murmuration.reports.findings import Difference, differences, findings, verdict
+
+METRICS, REPORT = "metrics.json", "report.html"
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Everything one HTML file shows: the evaluations, which its sections read directly, and where they come from."""
+
+    evaluations: tuple[Evaluation, ...]
+    differences: tuple[Difference, ...] = ()  # paired tests of every two recipes
+    command: str = ""
+    date: str = ""
+
+    def __post_init__(self) -> None:
+        names = [each.name for each in self.evaluations]
+        if not names:
+            raise Misuse("a report without evaluations: give at least one")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise Misuse(f"two evaluations are named '{repeated[0]}': give every one its own name")
+
+    @property
+    def task(self) -> Any:
+        return self.evaluations[0].task
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.evaluations[0].classes
+
+    @property
+    def eval_set(self) -> EvalSet:
+        return self.evaluations[0].eval_set
+
+    @property
+    def title(self) -> str:
+        return f"{', '.join(each.name for each in self.evaluations)} on {Path(self.eval_set.name).name}"
+
+    @property
+    def target(self) -> str:
+        """Names of the regression targets, where a table has them."""
+        preparation = self.eval_set.preparation
+        targets = preparation.targets if isinstance(preparation, TablePreparation) else ()
+        return "" if self.classes else ", ".join(targets)
+
+    @cached_property
+    def leader(self) -> Evaluation:
+        """The evaluation with the lowest NLL."""
+        return min(self.evaluations, key=lambda each: float(each.scores["nll"]))
+
+    @cached_property
+    def verdict(self) -> tuple[str, ...]:
+        """Which recipe to use and whether its lead is more than noise, in sentences."""
+        return verdict(self.evaluations, self.differences)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Findings on every evaluation and on the differences between them, in sentences."""
+        return findings(self.evaluations, self.differences)
+
+
+def report_of(
+    evaluations: Sequence[Evaluation], tests: Sequence[Difference] | None = None, *, command: str = ""
+) -> Report:
+    """The report on evaluations of the same examples."""
+    known = evaluations[0].manifest.get("command", "")
+    return Report(
+        tuple(evaluations),
+        tuple(differences(evaluations) if tests is None else tests),
+        command or known or this_command(),
+        time.strftime("%Y-%m-%d %H:%M %Z"),
+    )
+
+
+def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Data | EvalSet, path: str | os.PathLike[str]) -> Report:
+    """The report on one ensemble, or on several by name, evaluated on the test split and written to an HTML file."""
+    from murmuration.reports.page import write_report
+
+    named = {ensembles.recipe.name: ensembles} if isinstance(ensembles, Ensemble) else ensembles
+    made = report_of([evaluate_ensemble(ensemble, data, name) for name, ensemble in named.items()])
+    write_report(path, made)
+    return made
+
+
+def evaluate(
+    ensemble: Ensemble,
+    data: Data | EvalSet,
+    *,
+    shift: Shift = None,
+    ood: Ood = None,
+    out: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    progress: Progress = no_progress,
+) -> Evaluation:
+    """Evaluate an ensemble on a data set's test split, under corruption and on out-of-distribution inputs if asked.
+
+    `shift`: True for all corruptions that fit the inputs, a list of their names, or a `ShiftSuite`. `ood`: prepared
+    inputs by name, or a list of data sources. `out`: a directory for `metrics.json` and `report.html`.
+    """
+    found = evaluate_ensemble(ensemble, data, name, shift=shift, ood=ood, progress=progress)
+    if out is not None:
+        directory = Path(out)
+        directory.mkdir(parents=True, exist_ok=True)
+        made = report_of([found])
+        for file in (METRICS, REPORT):
+            write_results(directory / file, results_json(made, run=directory), made)
+    return found
+
+
+def results_json(made: Report, *, run: Path) -> dict[str, Any]:
+    """The record that `metrics.json` holds."""
+    evaluation = made.evaluations[0]
+    sentences = {"verdict": list(made.verdict), "notes": list(made.notes)}
+    return {"run": str(run), "recipe": evaluation.name, **evaluation.to_json(), **sentences}
+
+
+def write_results(path: Path, record: dict[str, Any], made: Report) -> None:
+    """Write the record (.json) or the page (.html), whole or not at all."""
+    from murmuration.reports.page import render
+
+    if path.suffix == ".json":
+        write_json(path, record)
+    else:
+        write_bytes(path, render(made).encode())
+
+
+def this_command() -> str:
+    """The command line of this process, as a shell would take it."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

@@ -1,0 +1,127 @@
+"""Abstention (selective prediction): risk-coverage curves, and what the fitted rules do."""
+
+import math
+
+from murmuration.evaluation import AbstentionResult, Evaluation
+from murmuration.metrics import RiskCoverage, Score, describe, risk_coverage
+from murmuration.posthoc.abstention import larger_is_certain
+from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, plot_text
+from murmuration.reports.formatting import number
+from murmuration.reports.html import (
+    NOTHING,
+    Markup,
+    details,
+    figure,
+    join,
+    row_head,
+    score_cell,
+    section,
+    table,
+    tag,
+    text,
+)
+from murmuration.reports.report import Report
+
+ANSWERED = (0.5, 0.8, 0.9, 1.0)  # fractions in the table under the curves
+RULES = {
+    "cost": "Lowest expected cost (error {0:g}, abstain {1:g})",
+    "error-rate": "Error rate of answers at most {0:.3g}",
+    "risk-control": "Risk over all inputs at most {0:.3g}",
+}
+READING = (
+    "The least certain inputs are passed on instead of being answered. Left: error among the answered inputs for every "
+    "fraction answered. Rules choose that fraction by a threshold fitted on validation examples."
+)
+
+
+def abstention(report: Report) -> Markup:
+    """Risk-coverage curves and abstention rules."""
+    curves = {each.name: risk_coverage(each.examples.columns) for each in report.evaluations}
+    drawn = figure(curves_figure(report, curves, "risk-coverage"))
+    rows = [
+        (text(name), [text(number(risk_at(curve, fraction))) for fraction in ANSWERED])
+        for name, curve in curves.items()
+    ]
+    columns = [text("Recipe"), *(text(f"{fraction:.0%} answered") for fraction in ANSWERED)]
+    numbers_of = details("Numbers", table("Error among answered inputs", columns, rows))
+    body = tag("div", join([drawn, _rules(report)]), "grid")
+    return section("abstention", "Abstention", READING, join([body, numbers_of]))
+
+
+def curves_figure(report: Report, curves: dict[str, RiskCoverage], name: str) -> Figure:
+    """Error among the answered inputs against the fraction answered, one line a recipe."""
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": numbers(curve.coverage),
+            "y": numbers(curve.risk),
+            "name": plot_text(each),
+            "line": {"color": colour(place), "width": 2, "dash": dash(place)},
+            "hovertemplate": "answering %{x:.0%}: error %{y:.4g}",
+        }
+        for place, (each, curve) in enumerate(curves.items())
+    ]
+    error = "error rate" if report.task == "classification" else "mean absolute error"
+    fraction = axis("fraction answered") | {"range": [0, 1.01], "tickformat": ".0%"}
+    panel = layout(fraction, axis(error) | {"rangemode": "tozero"}) | {"showlegend": len(data) > 1, "hovermode": "x"}
+    return Figure(name, "", f"{error.capitalize()} among the most certain inputs", data, panel, 300)
+
+
+def risk_at(curve: RiskCoverage, fraction: float) -> float:
+    """The risk at the smallest coverage that reaches the fraction."""
+    reached = [risk for coverage, risk in zip(curve.coverage, curve.risk, strict=True) if coverage >= fraction - 1e-9]
+    return float(reached[0]) if reached else math.nan
+
+
+def _rules(report: Report) -> Markup:
+    """What every rule does; rules that do the same on these examples share a row."""
+    several = len(report.evaluations) > 1
+    rows = [
+        (
+            row_head(_names(group), each.name if several else "", _threshold(group)),
+            _cells(report, group[0]),
+        )
+        for each in report.evaluations
+        for group in same_results(each)
+    ]
+    if not rows:
+        return NOTHING
+    wrong = "Error among answered" if report.task == "classification" else "Mean error among answered"
+    words = ["Rule", "Answered", wrong]
+    return tag(
+        "div", table("Abstention rules on the test examples", [text(word) for word in words], rows), "wrapped rules"
+    )
+
+
+def same_results(evaluation: Evaluation) -> list[list[AbstentionResult]]:
+    """The abstention results of an evaluation, those that answer the same fraction with the same risk together."""
+    groups: dict[tuple[float, ...], list[AbstentionResult]] = {}
+    for each in evaluation.abstention:
+        groups.setdefault((float(each.answered), _key(each.risk)), []).append(each)
+    return list(groups.values())
+
+
+def _key(score: Score) -> float:
+    return float(score) if math.isfinite(score) else -1.0
+
+
+def _names(group: list[AbstentionResult]) -> str:
+    return "; ".join(RULES[each.rule.name].format(*(each.rule.costs or (each.rule.target,))) for each in group)
+
+
+def _threshold(group: list[AbstentionResult]) -> str:
+    """Where the rule answers, and its guarantee; of several rules nothing but that they do the same."""
+    if len(group) > 1:
+        return "the same on these examples"
+    rule = group[0].rule
+    above = larger_is_certain(rule.uncertainty)
+    label = describe(rule.uncertainty).label.lower()
+    if math.isinf(rule.threshold):
+        return "answers everything" if (rule.threshold < 0) == above else "answers nothing"
+    return f"answers if {label} is {'at least' if above else 'at most'} {number(rule.threshold)}"
+
+
+def _cells(report: Report, found: AbstentionResult) -> list[Markup]:
+    classes = report.task == "classification"
+    return [score_cell(found.answered, proportion=True), score_cell(found.risk, proportion=classes)]

@@ -1,0 +1,184 @@
+"""Calibration: reliability before and after the calibrator, and the scores it changes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from murmuration.evaluation import Evaluation
+from murmuration.metrics import ExampleScores, Score, describe, pit_curve, reliability, shown_in
+from murmuration.reports.figures import DIAGONAL, Figure, axis, colour, layout, numbers, symbol, whiskers
+from murmuration.reports.formatting import count, finite_mean, interval, number, percent
+from murmuration.reports.html import (
+    NOTHING,
+    Markup,
+    details,
+    figure,
+    grid,
+    join,
+    row_head,
+    score_cell,
+    score_head,
+    section,
+    table,
+    tag,
+    text,
+)
+from murmuration.reports.report import Report
+from murmuration.reports.sections.summary import winners
+
+FEW = 10  # examples of a bin below which it is greyed
+GREY = "var(--faint)"
+READING = {
+    "classification": (
+        "Confidence against accuracy in bins of confidence. Calibrated predictions lie on the dotted line, "
+        "overconfident ones below it. The area of a dot grows with the number of examples; bins of fewer than "
+        f"{FEW} are grey."
+    ),
+    "regression": (
+        "Fraction of targets below each predicted quantile. Calibrated predictions lie on the dotted line; above it on "
+        "the left and below it on the right, predictive distributions are too narrow (overconfident)."
+    ),
+}
+SIDES = {
+    "classification": ("confidence", "accuracy"),
+    "regression": ("predicted quantile", "fraction of targets below"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Nominal against observed frequencies (B,) with intervals; counts (B,) of a classification's bins."""
+
+    nominal: np.ndarray
+    observed: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray | None = None
+
+    @property
+    def gap(self) -> float:
+        """The mean distance from the diagonal: over examples where bins are counted, else over levels."""
+        gaps = np.abs(self.observed - self.nominal)
+        return float(np.average(gaps, weights=self.count)) if self.count is not None else finite_mean(gaps)
+
+
+def curve_of(scores: ExampleScores) -> Curve:
+    """The reliability curve of a classification, without its empty bins, or the quantile curve of a regression."""
+    if scores.task == "regression":
+        found = pit_curve(scores.columns)
+        return Curve(found.nominal, found.observed, found.low, found.high)
+    bins = reliability(scores.columns)
+    kept = bins.count > 0
+    return Curve(bins.confidence[kept], bins.accuracy[kept], bins.low[kept], bins.high[kept], bins.count[kept])
+
+
+def calibration(report: Report) -> Markup:
+    """Reliability of every recipe, before and after its calibrator, and the scores that it changes."""
+    plots = [
+        figure(reliability_figure(each, place, f"calibration-{place}")) for place, each in enumerate(report.evaluations)
+    ]
+    told = join(_what_was_done(each) for each in report.evaluations)
+    tables = join(
+        details(f"Numbers: {each.name}", join([_score_table(report, each), _curve_tables(each)]))
+        for each in report.evaluations
+    )
+    return section("calibration", "Calibration", READING[report.task], join([grid(plots), told, tables]))
+
+
+def views(evaluation: Evaluation) -> dict[str, ExampleScores]:
+    """The examples before and after the calibrator; those of the report alone where there is none."""
+    if evaluation.before is None or evaluation.after is None:
+        return {"": evaluation.examples}
+    return {"before": evaluation.before, "after": evaluation.after}
+
+
+def reliability_figure(evaluation: Evaluation, place: int, name: str) -> Figure:
+    """Reliability before the calibrator (open, soft) and after it (filled), or without one."""
+    task, data = evaluation.task, [DIAGONAL]
+    curves = {when: curve_of(scores) for when, scores in views(evaluation).items()}
+    for when, curve in curves.items():
+        soft = when == "before"
+        data.append(_trace(curve, "var(--member)" if soft else colour(place), symbol(place), when, open_dots=soft))
+    gaps = ", ".join(f"{number(curve.gap)} {when}".strip() for when, curve in curves.items())
+    across, up = SIDES[task]
+    panel = layout(axis(across) | {"range": [0, 1.03]}, axis(up) | {"range": [0, 1.06]})
+    label = f"Reliability of {evaluation.name}: mean distance from the diagonal {gaps}"
+    return Figure(name, evaluation.name, label, data, panel | {"showlegend": len(curves) > 1}, 320)
+
+
+def _trace(curve: Curve, ink: str, mark: str, when: str, *, open_dots: bool) -> dict[str, Any]:
+    """One curve: dots sized by count and not joined in bins, a line for quantiles."""
+    binned = curve.count is not None
+    inks = [ink if n >= FEW else GREY for n in curve.count] if curve.count is not None else ink
+    sizes = numbers(_sizes(curve.count)) if curve.count is not None else 6
+    shape, rim = (f"{mark}-open" if open_dots else mark), {"color": inks, "width": 1.5 if open_dots else 0}
+    counts = [f"<br>{n:,.0f} examples" for n in curve.count] if curve.count is not None else [""] * len(curve.nominal)
+    return {
+        "type": "scatter",
+        "mode": "markers" if binned else "lines+markers",
+        "x": numbers(curve.nominal),
+        "y": numbers(curve.observed),
+        "name": when or "predictions",
+        "marker": {"color": inks, "symbol": shape, "size": sizes, "opacity": 0.9, "line": rim},
+        "line": {"color": ink, "width": 1.5, "dash": "dash" if open_dots else "solid"},
+        "error_y": whiskers(curve.observed, curve.low, curve.high)
+        | {"color": "var(--faint)" if binned else ink, "width": 2, "thickness": 1},
+        "text": counts,
+        "hovertemplate": "%{x:.3f}, %{y:.3f}%{text}<extra></extra>",
+    }
+
+
+def _sizes(counts: np.ndarray) -> np.ndarray:
+    """Diameters of dots whose area grows with the count, between 5 and 22 pixels."""
+    return np.clip(22 * np.sqrt(counts / counts.max()), 5, 22)
+
+
+def _what_was_done(evaluation: Evaluation) -> Markup:
+    posthoc = evaluation.posthoc
+    if posthoc is None or posthoc.calibrator is None or evaluation.after is None:
+        return NOTHING
+    applied = "after it" if evaluation.calibrated else "before it: it is not applied"
+    how = f"{posthoc.calibrator.name.replace('_', ' ')} ({posthoc.calibrator.about})"
+    fitted = f"fitted on {count(posthoc.calibrator_examples)} validation examples"
+    return tag("p", text(f"{evaluation.name}: {how}, {fitted}. All other scores are those {applied}."), "aside")
+
+
+def _score_table(report: Report, evaluation: Evaluation) -> Markup:
+    """Scores before and after the calibrator, on the test examples and under the strongest corruptions."""
+    if evaluation.before is None or evaluation.after is None:
+        return NOTHING
+    names = shown_in("recalibration", report.task)
+    pairs = {"test": (evaluation.before.scores(), evaluation.after.scores())}
+    shift = evaluation.shift
+    if shift is not None and shift.worst:
+        where = f"all corruptions, severity {max(shift.suite.severities)}"
+        pairs[where] = (bare(shift.worst["before"]), bare(shift.worst["after"]))
+    rows = []
+    for where, pair in pairs.items():
+        best = {name: winners(dict(enumerate(s[name] for s in pair)), describe(name).better) for name in names}
+        for turn, when in enumerate(("before", "after")):
+            cells = [score_cell(pair[turn][name], best=turn in best[name]) for name in names]
+            rows.append((row_head(where, when), cells))
+    columns = [text("Examples"), *(score_head(describe(name, report.task)) for name in names)]
+    return table(f"{evaluation.name}: before and after calibration", columns, rows)
+
+
+def bare(scores: ExampleScores) -> dict[str, Score]:
+    """Scores without intervals, which would take corrupted versions of one example for examples of their own."""
+    return {name: Score(float(score), np.nan, np.nan) for name, score in scores.scores(resamples=1).items()}
+
+
+def _curve_tables(evaluation: Evaluation) -> Markup:
+    across, up = SIDES[evaluation.task]
+    tables = []
+    for when, scores in views(evaluation).items():
+        curve = curve_of(scores)
+        counts = curve.count if curve.count is not None else [float("nan")] * len(curve.nominal)
+        rows = [
+            (text(percent(x)), [text(percent(y)), text(interval(Score(y, low, high))), text(count(n))])
+            for x, y, low, high, n in zip(curve.nominal, curve.observed, curve.low, curve.high, counts, strict=True)
+        ]
+        columns = [text(word.capitalize()) for word in (across, up, "95 % interval", "examples")]
+        tables.append(table(f"Reliability of {evaluation.name} {when}".strip(), columns, rows))
+    return join(tables)

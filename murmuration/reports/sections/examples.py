@@ -1,0 +1,241 @@
+"""The test examples with the highest uncertainty, each as an image or a table row with the members' predictions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from murmuration.data import ArrayPreparation, ImagePreparation, Preparation, TablePreparation
+from murmuration.data.preparation import Column, NumericColumn
+from murmuration.evaluation import Evaluation
+from murmuration.metrics import describe
+from murmuration.predictive import Predictive
+from murmuration.reports.formatting import number, shorten
+from murmuration.reports.html import NOTHING, Markup, details, join, png, section, tag, text
+from murmuration.reports.report import Report
+
+SHOWN = 10
+CHANNELS = (1, 3, 4)  # of an image that can be shown
+RANKED_BY = {"classification": "entropy", "regression": "total_std"}
+MEASURES = {
+    "classification": ("confidence", "aleatoric", "epistemic"),
+    "regression": ("total_std", "aleatoric_std", "epistemic_std"),
+}
+SMALL = 64  # images up to this size are enlarged with visible pixels
+COLUMNS = 4  # of a row shown at once; the others open on demand
+VOTES = 4
+
+
+@dataclass(frozen=True)
+class Example:
+    """One test example as a reader recognises it."""
+
+    label: str  # the target, as text
+    prediction: str
+    image: NDArray[np.uint8] | None = None  # (H, W) or (H, W, C) with C in 1, 3, 4
+    row: Mapping[str, Any] = field(default_factory=dict)  # column -> value
+    measures: Mapping[str, float] = field(default_factory=dict)  # uncertainty -> value
+    votes: Mapping[str, int] = field(default_factory=dict)  # class -> members that chose it
+    member_predictions: Sequence[float] = ()  # regression: each member's mean
+    index: int | None = None  # position in the test split
+
+
+def examples(report: Report) -> Markup:
+    """The most uncertain examples of the leading recipe."""
+    ensembles = [each for each in report.evaluations if each.predictions > 1] or [report.leader]
+    leader = min(ensembles, key=lambda each: float(each.scores["nll"]))  # of those whose members can disagree
+    whose = f" by {leader.name}" if len(report.evaluations) > 1 else ""
+    reading = (
+        f"The test examples ranked most uncertain{whose}; bars count the members that predict each class. Some are "
+        "ambiguous or wrongly labelled."
+    )
+    shown = uncertain_examples(leader)
+    return section("examples", "Most uncertain examples", reading, cards(shown, report.task))
+
+
+def uncertain_examples(evaluation: Evaluation, shown: int = SHOWN) -> tuple[Example, ...]:
+    """The examples of the highest total uncertainty, in falling order; only these are predicted again."""
+    eval_set, columns = evaluation.eval_set, evaluation.examples.columns
+    if evaluation.ensemble is None:
+        return ()
+    places = np.argsort(-columns[RANKED_BY[eval_set.task]], kind="stable")[:shown]
+    x = eval_set.split.x[places.copy()]
+    predictive = evaluation.ensemble.predict(x)
+    names = MEASURES[eval_set.task][: 3 if len(predictive.outputs) > 1 else 2]
+    return tuple(
+        Example(
+            label=target_text(columns["label" if eval_set.classes else "target"], place, eval_set.classes),
+            prediction=target_text(columns["predicted"], place, eval_set.classes),
+            image=image_of(eval_set.preparation, x[turn]),
+            row=row_of(eval_set.preparation, x[turn]),
+            measures={name: float(columns[name][place]) for name in names},
+            votes=votes_of(predictive, turn, eval_set.classes),
+            member_predictions=member_means(predictive, turn),
+            index=int(place),
+        )
+        for turn, place in enumerate(places)
+    )
+
+
+def cards(shown: Sequence[Example], task: str) -> Markup:
+    """Examples side by side; nothing when there are none."""
+    inside = join(_card(example, task) for example in shown)
+    kind = "gallery images" if all(example.image is not None for example in shown) else "gallery"
+    return tag("div", inside, kind) if inside else NOTHING
+
+
+def _card(example: Example, task: str) -> Markup:
+    right = example.label == example.prediction
+    verdict = ("right" if right else "wrong") if task == "classification" else ""
+    mark = (
+        tag("span", text({"right": "✓ right", "wrong": "✗ wrong"}[verdict]), f"mark {verdict}") if verdict else NOTHING
+    )
+    answer = Markup(
+        f"<dt>true</dt><dd>{text(example.label)}</dd><dt>predicted</dt><dd>{text(example.prediction)} {mark}</dd>"
+    )
+    parts = [
+        _image(example),
+        tag("dl", answer, "answer"),
+        _measures(example),
+        _votes(example),
+        _spread(example),
+        _row(example),
+    ]
+    return tag("article", join(parts), "example")
+
+
+def _image(example: Example) -> Markup:
+    if example.image is None:
+        return NOTHING
+    place = f" {example.index}" if example.index is not None else ""
+    alt = f"Test image{place}, true {example.label}, predicted {example.prediction}"
+    kind = "small" if max(example.image.shape[:2]) <= SMALL else "large"
+    return Markup(f'<img class="{kind}" src="{png(example.image)}" alt="{text(alt)}">')
+
+
+def _measures(example: Example) -> Markup:
+    items = join(
+        Markup(f"<dt>{text(describe(name).label.lower())}</dt><dd>{text(number(value))}</dd>")
+        for name, value in example.measures.items()
+    )
+    return tag("dl", items, "measures") if items else NOTHING
+
+
+def _votes(example: Example) -> Markup:
+    """Bars of how many members chose each class, the commonest first."""
+    ranked = sorted(example.votes.items(), key=lambda vote: -vote[1])
+    total = sum(example.votes.values())
+    if not total:
+        return NOTHING
+    bars = join(
+        Markup(
+            f'<li><span class="who">{text(shorten(name, 16))}</span>'
+            f'<span class="bar"><span style="width:{100 * count / total:.0f}%"></span></span>'
+            f'<span class="count">{count}</span></li>'
+        )
+        for name, count in ranked[:VOTES]
+    )
+    more = tag("p", text(f"and {len(ranked) - VOTES} more classes"), "note") if len(ranked) > VOTES else NOTHING
+    return Markup(f'<ul class="votes" aria-label="votes of {total} members">{bars}</ul>{more}')
+
+
+def _spread(example: Example) -> Markup:
+    """The members' predictions as ticks on a line between the smallest and the largest."""
+    values = np.asarray(example.member_predictions, dtype=float)
+    values = values[np.isfinite(values)]
+    if len(values) < 2:
+        return NOTHING
+    low, high = float(values.min()), float(values.max())
+    places = 4 + 192 * (values - low) / (high - low if high > low else 1.0)
+    ticks = "".join(f'<line x1="{place:.1f}" x2="{place:.1f}" y1="3" y2="17"/>' for place in places)
+    label = text(f"{len(values)} members predict {number(low)} to {number(high)}")
+    return Markup(
+        f'<svg class="spread" viewBox="0 0 200 20" role="img" aria-label="{label}">'
+        f'<line class="base" x1="4" x2="196" y1="10" y2="10"/>{ticks}</svg><p class="note">{label}</p>'
+    )
+
+
+def _row(example: Example) -> Markup:
+    items = [
+        Markup(f"<dt>{text(shorten(str(name), 40))}</dt><dd>{text(_value(value))}</dd>")
+        for name, value in example.row.items()
+    ]
+    if not items:
+        return NOTHING
+    more = items[COLUMNS:]
+    shown = tag("dl", join(items[:COLUMNS]), "row")
+    return join([shown, details(f"{len(more)} more columns", tag("dl", join(more), "row")) if more else NOTHING])
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float | np.floating):
+        return number(float(value))
+    return shorten(str(value), 60)
+
+
+def target_text(column: np.ndarray, place: int, classes: tuple[str, ...]) -> str:
+    """A label or target as text; several targets are listed."""
+    if classes:
+        return classes[int(column[place])]
+    return ", ".join(number(float(value)) for value in np.atleast_1d(column[..., place]))
+
+
+def votes_of(predictive: Predictive, place: int, classes: tuple[str, ...]) -> dict[str, int]:
+    """How many members chose each class for one input; empty for regression and for a single member."""
+    if not classes or len(predictive.outputs) == 1:
+        return {}
+    chosen, counts = np.unique(predictive.probs[:, place].argmax(-1).numpy(), return_counts=True)
+    return {classes[k]: int(count) for k, count in zip(chosen, counts, strict=True)}
+
+
+def member_means(predictive: Predictive, place: int) -> list[float]:
+    """Each member's mean for one input, of a regression with one target."""
+    if predictive.task == "classification" or predictive.member_mean.shape[-1] != 1:
+        return []
+    values: list[float] = predictive.member_mean[:, place, 0].tolist()
+    return values
+
+
+def image_of(preparation: Preparation, x: Tensor) -> np.ndarray | None:
+    """The image (H, W, C) of one prepared input, if it is one."""
+    if not isinstance(preparation, ImagePreparation) or preparation.shape[0] not in CHANNELS:
+        return None
+    return preparation.pixels_of(x[None])[0]
+
+
+def row_of(preparation: Preparation, x: Tensor) -> dict[str, Any]:
+    """Column -> value, in the units of the source, of one prepared input; empty for images."""
+    if isinstance(preparation, TablePreparation):
+        return table_row(preparation, x.numpy())
+    if not isinstance(preparation, ArrayPreparation) or len(preparation.shape) != 1:
+        return {}
+    names = preparation.names or tuple(f"x{i}" for i in range(len(x)))
+    values = x.double().numpy() * np.array(preparation.std) + np.array(preparation.mean)
+    return {name: rounded(value) for name, value in zip(names, values, strict=True)}
+
+
+def table_row(preparation: TablePreparation, x: np.ndarray) -> dict[str, Any]:
+    """Column -> value of one prepared row (D,) of a table."""
+    found, start = {}, 0
+    for column in preparation.columns:
+        width = len(column.prepared_names)
+        found[column.name] = column_value(column, x[start : start + width])
+        start += width
+    return found
+
+
+def column_value(column: Column, block: np.ndarray) -> Any:
+    """What the prepared columns (width,) of one column stand for."""
+    if isinstance(column, NumericColumn):
+        missing = column.flags_missing and block[1] > 0.5
+        return "missing" if missing else rounded(float(block[0]) * column.std + column.mean)
+    names = (*column.categories, *(["missing"] if column.has_missing else []), "unseen")
+    return names[int(block.argmax())]
+
+
+def rounded(value: float) -> float:
+    """A number without the digits that single precision made up."""
+    return float(f"{float(value):.6g}")

@@ -1,0 +1,91 @@
+"""Scores within groups of the test examples."""
+
+import math
+
+from murmuration.metrics import GroupScores, describe, shown_in
+from murmuration.metrics.scores import measure_of
+from murmuration.reports.figures import Figure, Series, dot_rows, titled, with_guide
+from murmuration.reports.formatting import MISSING, count
+from murmuration.reports.html import (
+    NOTHING,
+    Markup,
+    details,
+    figure,
+    join,
+    row_head,
+    score_cell,
+    score_head,
+    section,
+    table,
+    tag,
+    text,
+)
+from murmuration.reports.report import Report
+
+MOST_ROWS = 20  # groups of one column that are drawn; the table has all
+WORSE = "worse than the rest by more than noise"
+
+
+def groups(report: Report) -> Markup:
+    """Scores by the groups of every column."""
+    columns = list(dict.fromkeys(column for each in report.evaluations for column in each.groups))
+    parts = [join([_drawn(report, column, turn), _table(report, column)]) for turn, column in enumerate(columns)]
+    reading = (
+        "The same scores within groups of the test examples: a good value overall can hide a group that fares badly. "
+        "Small groups have wide intervals, and among many groups a few lie apart by chance."
+    )
+    return section("groups", "Groups", reading, join(parts))
+
+
+def found_groups(report: Report, column: str) -> list[tuple[int, str, GroupScores]]:
+    """Place and name of the recipe with each group of a column."""
+    return [
+        (place, each.name, group)
+        for place, each in enumerate(report.evaluations)
+        for group in each.groups.get(column, ())
+    ]
+
+
+def group_figure(report: Report, column: str, name: str) -> Figure | None:
+    """The main score by the groups of one column, with the overall value of each recipe as an upright line."""
+    score, found = shown_in("brief", report.task)[0], found_groups(report, column)
+    sizes = {group.value: group.examples for _, _, group in found}
+    most = sorted(sizes, key=lambda value: -sizes[value])[:MOST_ROWS]
+    rows = [value for value in sizes if value in most]
+    if not rows:
+        return None
+    series = [
+        Series(each.name, place, {g.value: g.scores[score] for at, _, g in found if at == place and g.value in rows})
+        for place, each in enumerate(report.evaluations)
+        if column in each.groups
+    ]
+    drawn = dot_rows(name, f"{column}: {titled(describe(score, report.task))}", rows, series)
+    for one in reversed(series):
+        whole = report.evaluations[one.place].scores.get(score, math.nan)
+        words = "all examples" if len(series) == 1 else f"all examples, {one.name}"
+        drawn = with_guide(drawn, whole, words, one.place if len(series) > 1 else None)
+    return drawn
+
+
+def _drawn(report: Report, column: str, turn: int) -> Markup:
+    many = len({group.value for _, _, group in found_groups(report, column)}) > MOST_ROWS
+    words = tag("p", text(f"Drawn are the {MOST_ROWS} largest groups; the table has all."), "aside")
+    return join([figure(group_figure(report, column, f"groups-{turn}")), words if many else NOTHING])
+
+
+def _table(report: Report, column: str) -> Markup:
+    found, names = found_groups(report, column), shown_in("brief", report.task)
+    several = len({recipe for _, recipe, _ in found}) > 1
+    proportions = {name: measure_of(name, report.task).proportion for name in names}
+    rows = []
+    for each in (each for each in report.evaluations if column in each.groups):
+        cells = [score_cell(each.scores.get(name), proportion=proportions[name]) for name in names]
+        rows.append((row_head("all examples", each.name if several else ""), [text(MISSING), *cells]))
+    order = {group.value: turn for turn, (_, _, group) in reversed(list(enumerate(found)))}
+    for _, recipe, group in sorted(found, key=lambda each: order[each[2].value]):
+        cells = [score_cell(group.scores.get(name), proportion=proportions[name]) for name in names]
+        head = row_head(group.value, recipe if several else "", WORSE if group.worse else "")
+        rows.append((head, [text(count(group.examples)), *cells]))
+    heads = [text(column), text("Examples"), *(score_head(describe(name, report.task)) for name in names)]
+    board = tag("div", table(f"Scores by {column}", heads, rows), "wrapped")
+    return details(f"Numbers by {column}", board) if len(rows) > 6 else board

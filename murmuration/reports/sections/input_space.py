@@ -1,0 +1,267 @@
+"""Predictions over the whole input space, for inputs of one or two numbers, before any calibrator.
+
+The calibrator was fitted on inputs like the training examples, and most of the space is unlike them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from murmuration.data import ArrayPreparation, Preparation, TablePreparation
+from murmuration.data.builtin import gaps_features
+from murmuration.data.preparation import NumericColumn
+from murmuration.evaluation import Evaluation
+from murmuration.metrics import describe
+from murmuration.predictive import Predictive
+from murmuration.reports.figures import Figure, axis, colour, heat, layout, numbers, plot_text, symbol, thin
+from murmuration.reports.html import Markup, figure, grid, section
+from murmuration.reports.report import Report
+
+MOST_POINTS = 500  # of a scatter
+LINE, PLANE = 200, 60  # points of a grid, along each axis
+MARGIN = 0.35  # of the training range, shown on either side of it
+POINTS = 400  # training points drawn, at most
+CURVE = ("x/2", "(x/2)^2")  # features that are functions of one number
+
+
+@dataclass(frozen=True)
+class LineField:
+    """A regression over a line: mean and both standard deviations on a grid (G,), training points (N,)."""
+
+    x: NDArray[Any]
+    mean: NDArray[Any]
+    aleatoric_std: NDArray[Any]
+    epistemic_std: NDArray[Any]
+    train_x: Any = ()
+    train_y: Any = ()
+
+
+@dataclass(frozen=True)
+class PlaneField:
+    """An uncertainty over a plane: values (H, W) on the grid y (H,) by x (W,), and training points (N, 2)."""
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    values: NDArray[Any]
+    name: str = "entropy"
+    points: NDArray[Any] | None = None  # (N, 2)
+    labels: Any = ()  # (N,) class indices
+
+
+def input_space(report: Report) -> Markup:
+    """Predictions of every recipe over the input space, on one scale."""
+    found = [field_of(each) for each in report.evaluations]
+    reach = common_reach([each for each in found if each is not None])
+    plots = [
+        figure(_figure(evaluation.name, field, report.classes, reach, f"field-{place}"))
+        for place, (evaluation, field) in enumerate(zip(report.evaluations, found, strict=True))
+    ]
+    reading = (
+        "Predictions over the whole input space, before any calibrator. Epistemic uncertainty should grow away from "
+        "the training points. All recipes are drawn on one scale."
+    )
+    return section("field", "Input space", reading, grid(plots))
+
+
+def _figure(
+    title: str, field: LineField | PlaneField | None, classes: tuple[str, ...], reach: Any, name: str
+) -> Figure | None:
+    if field is None:
+        return None
+    if isinstance(field, LineField):
+        return line_figure(title, field, name, reach)
+    return plane_figure(title, field, classes, name, reach)
+
+
+def field_of(evaluation: Evaluation) -> LineField | PlaneField | None:
+    """The field of an ensemble over its input space; None where that has more than two dimensions."""
+    eval_set = evaluation.eval_set
+    units = units_of(eval_set.preparation)
+    if units is None or eval_set.train is None or evaluation.ensemble is None or len(units[0]) > 2:
+        return None
+    if eval_set.task == "regression" and eval_set.train.y.shape[1] > 1:
+        return None
+    train = eval_set.train.x.double().numpy() * units[1] + units[0]  # (N, D) in the source's units
+    if eval_set.preparation.names == CURVE:
+        return line(evaluation, 2 * train[:, 0], gaps_features)
+    if train.shape[1] == 1 and eval_set.task == "regression":
+        return line(evaluation, train[:, 0], lambda x: (x[:, None] - units[0]) / units[1])
+    return plane(evaluation, train, units) if train.shape[1] == 2 else None
+
+
+def units_of(preparation: Preparation) -> tuple[np.ndarray, np.ndarray] | None:
+    """Mean and std (D,) that turn prepared numbers into those of the source; None where they are not all numbers."""
+    if isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1:
+        return np.array(preparation.mean), np.array(preparation.std)
+    if not isinstance(preparation, TablePreparation):
+        return None
+    columns = [
+        column for column in preparation.columns if isinstance(column, NumericColumn) and not column.flags_missing
+    ]
+    if len(columns) < len(preparation.columns):
+        return None
+    return np.array([column.mean for column in columns]), np.array([column.std for column in columns])
+
+
+def line(evaluation: Evaluation, train_x: np.ndarray, prepare: Callable[[np.ndarray], np.ndarray]) -> LineField:
+    """Mean and spreads along the line, with the training points."""
+    assert evaluation.eval_set.train is not None
+    assert evaluation.ensemble is not None
+    x = np.linspace(*widened(train_x), LINE)
+    predictive = evaluation.ensemble.predict(as_input(prepare(x)), calibrated=False)
+    kept = some(len(train_x))
+    return LineField(
+        x,
+        predictive.mean[:, 0].numpy(),
+        predictive.aleatoric_var[:, 0].sqrt().numpy(),
+        predictive.epistemic_var[:, 0].sqrt().numpy(),
+        train_x[kept],
+        evaluation.eval_set.train.y[:, 0].numpy()[kept],
+    )
+
+
+def plane(evaluation: Evaluation, train: np.ndarray, units: tuple[np.ndarray, np.ndarray]) -> PlaneField:
+    """The total uncertainty of a classification, the epistemic one of a regression, over the plane."""
+    eval_set = evaluation.eval_set
+    assert eval_set.train is not None
+    assert evaluation.ensemble is not None
+    x, y = (np.linspace(*widened(train[:, axis]), PLANE) for axis in (0, 1))
+    grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # (PLANE * PLANE, 2)
+    inputs = as_input((grid - units[0]) / units[1])
+    name, values = uncertainty(evaluation.ensemble.predict(inputs, calibrated=False))
+    kept = some(len(train))
+    labels = eval_set.train.y.numpy()[kept] if eval_set.task == "classification" else ()
+    return PlaneField(x, y, values.numpy().reshape(PLANE, PLANE), name, train[kept], labels)
+
+
+def uncertainty(predictive: Predictive) -> tuple[str, Tensor]:
+    """The name and the values (N,) of the uncertainty that a plane shows."""
+    if predictive.task == "classification":
+        return "entropy", predictive.entropy
+    return "epistemic_std", predictive.epistemic_var[:, 0].sqrt()
+
+
+def widened(values: np.ndarray) -> tuple[float, float]:
+    """The range of the values and a margin on either side."""
+    low, high = float(values.min()), float(values.max())
+    margin = MARGIN * (high - low or 1.0)
+    return low - margin, high + margin
+
+
+def some(count: int) -> np.ndarray:
+    """At most POINTS places among `count`, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int))
+
+
+def as_input(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(values.astype(np.float32))
+
+
+def common_reach(records: Sequence[LineField | PlaneField]) -> tuple[float, float] | None:
+    """The range of values that holds every field: what two recipes differ in is seen only on one scale.
+
+    Lines end where they are further from the training targets than one and a half times those are apart: a wild
+    recipe must not flatten the others.
+    """
+    values = np.concatenate([_drawn(record) for record in records]) if records else np.empty(0)
+    finite = values[np.isfinite(values)]
+    low, high = finite.min(initial=np.inf), finite.max(initial=-np.inf)
+    return (float(low), float(high)) if low < high else None
+
+
+def _drawn(record: LineField | PlaneField) -> NDArray[Any]:
+    """The values that a field's scale must hold."""
+    if isinstance(record, PlaneField):
+        return np.append(np.asarray(record.values, dtype=float), 0.0)
+    mean, aleatoric, epistemic = (
+        np.asarray(column, dtype=float) for column in (record.mean, record.aleatoric_std, record.epistemic_std)
+    )
+    ends = np.concatenate([mean + 2 * np.hypot(aleatoric, epistemic), mean - 2 * np.hypot(aleatoric, epistemic)])
+    seen = np.asarray(record.train_y, dtype=float)
+    if not len(seen):
+        return ends
+    beyond = 1.5 * (seen.max() - seen.min())
+    return np.append(np.clip(ends, seen.min() - beyond, seen.max() + beyond), seen)
+
+
+def line_figure(title: str, record: LineField, name: str, reach: tuple[float, float] | None = None) -> Figure:
+    """Mean, epistemic (inner band) and total uncertainty (outer band), two standard deviations each."""
+    mean, aleatoric, epistemic = (
+        np.asarray(column, dtype=float) for column in (record.mean, record.aleatoric_std, record.epistemic_std)
+    )
+    x = np.asarray(record.x, dtype=float)
+    total = np.hypot(aleatoric, epistemic)
+    data = [
+        _band(x, mean, 2 * total, ("total", "var(--band-outer)")),
+        _band(x, mean, 2 * epistemic, ("epistemic", "var(--band-inner)")),
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": numbers(x),
+            "y": numbers(mean),
+            "name": "mean",
+            "line": {"color": "var(--series-1)", "width": 2},
+        },
+    ]
+    if len(record.train_x):
+        data.append(_points(np.column_stack([record.train_x, record.train_y]), "training", "var(--series-2)", 0))
+    label = f"{title}: mean, and bands of two standard deviations, over the input"
+    up = axis("y") | ({"range": numbers(reach)} if reach is not None else {})
+    return Figure(name, title, label, data, layout(axis("x"), up) | {"showlegend": True}, 380)
+
+
+def _band(x: Any, centre: Any, reach: Any, style: tuple[str, str]) -> dict[str, Any]:
+    """A closed outline: forward along the top, back along the bottom."""
+    name, fill = style
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": numbers([*x, *x[::-1]]),
+        "y": numbers([*(centre + reach), *(centre - reach)[::-1]]),
+        "fill": "toself",
+        "fillcolor": fill,
+        "line": {"width": 0},
+        "name": name,
+        "hoverinfo": "skip",
+    }
+
+
+def _points(points: Any, name: str, ink: str, place: int) -> dict[str, Any]:
+    kept = np.asarray(points, dtype=float)[thin(len(points), MOST_POINTS)]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": numbers(kept[:, 0]),
+        "y": numbers(kept[:, 1]),
+        "name": plot_text(name),
+        "marker": {
+            "color": ink,
+            "symbol": symbol(place),
+            "size": 6,
+            "line": {"color": "var(--paper)", "width": 0.7},
+        },
+        "hovertemplate": "%{x:.3g}, %{y:.3g}",
+    }
+
+
+def plane_figure(
+    title: str, record: PlaneField, classes: tuple[str, ...], name: str, reach: tuple[float, float] | None = None
+) -> Figure:
+    """An uncertainty over the plane, with the training points in the colours of their classes."""
+    told = describe(record.name).label
+    grid = {"x": numbers(record.x), "y": numbers(record.y), "zsmooth": "best", "hovertemplate": "%{z:.3g}"}
+    scale = dict(zip(("zmin", "zmax"), numbers(reach), strict=True)) if reach is not None else {}
+    data = [heat(record.values) | grid | scale | {"name": told.lower()}]
+    if record.points is not None and len(record.points):
+        labels = np.asarray(record.labels) if len(record.labels) else np.zeros(len(record.points), dtype=int)
+        for place, label in enumerate(np.unique(labels)):
+            known = len(record.labels) > 0 and 0 <= int(label) < len(classes)
+            title = classes[int(label)] if known else "training"
+            data.append(_points(np.asarray(record.points)[labels == label], title, colour(place + 1), place))
+    panel = layout(axis("x₁") | {"showgrid": False}, axis("x₂") | {"showgrid": False}) | {"showlegend": True}
+    return Figure(name, title, f"{told} of {title} over the plane of inputs", data, panel, 400)

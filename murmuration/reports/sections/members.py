@@ -1,0 +1,334 @@
+"""How the ensembles came about: recipes and cost, members, training curves, coupling, provenance."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmuration.evaluation import Evaluation
+from murmuration.metrics import Score, describe
+from murmuration.reports.figures import (
+    Figure,
+    axis,
+    colour,
+    dash,
+    layout,
+    member_matrix,
+    numbers,
+    plot_text,
+    scale_of,
+)
+from murmuration.reports.formatting import (
+    MISSING,
+    TIMES,
+    count,
+    duration,
+    finite_mean,
+    members_and_draws,
+    number,
+    percent,
+)
+from murmuration.reports.html import (
+    NOTHING,
+    Markup,
+    details,
+    figure,
+    grid,
+    join,
+    score_cell,
+    section,
+    table,
+    tag,
+    text,
+)
+from murmuration.reports.report import Report
+
+QUESTIONS = ("sharing", "weights", "coupling", "dynamics")
+CURVES = ("train_loss", "val_nll", "val_accuracy", "val_rmse")
+COUPLING = ("mean_kernel", "cosine", "push_to_loss")
+ALIKE = 0.02  # agreements of pairs that differ by less are not drawn
+LOWEST = 0.8  # end of the colour scale of agreements, unless some are lower
+COUPLING_READING = (
+    "Members that repel each other, measured in the first step of every epoch. Mean kernel: similarity of two members, "
+    "0 to 1, relative to their own distances. Cosine: between the coupling features of two members. Repulsion / loss "
+    "gradient: far below 1 the data decides, above 1 repulsion does."
+)
+
+
+def recipes(report: Report) -> Markup:
+    """The settings of every recipe, and its cost."""
+    found = [each for each in report.evaluations if each.ensemble is not None]
+    settings = [
+        (text(each.name), [text(each.ensemble.recipe.answers().get(question, MISSING)) for question in QUESTIONS])
+        for each in found
+        if each.ensemble is not None
+    ]
+    words = [text(word) for word in ("Recipe", *(question.capitalize() for question in QUESTIONS))]
+    board = tag("div", table("Recipes", words, settings), "words") if settings else NOTHING
+    reading = "Cost and settings of every recipe. Times are comparable within this table only."
+    return section("recipes", "Recipes and cost", reading, join([_costs(report), board]))
+
+
+def _costs(report: Report) -> Markup:
+    spent = {each.name: each.cost for each in report.evaluations if each.cost}
+    if not spent:
+        return NOTHING
+    known = [cost["seconds"] for cost in spent.values() if math.isfinite(cost.get("seconds", math.nan))]
+    quickest = min(known, default=math.nan)
+    rows = [(text(name), _cost_cells(cost, quickest)) for name, cost in spent.items()]
+    columns = ("Recipe", "Members", "Parameters", "Training time", "Relative", "One prediction")
+    return table("Cost of each recipe", [text(word) for word in columns], rows)
+
+
+def _cost_cells(cost: Mapping[str, float], quickest: float) -> list[Markup]:
+    seconds, each = cost.get("seconds", math.nan), number(cost.get("ms_per_prediction", math.nan))
+    ratio = seconds / quickest if quickest > 0 else math.nan
+    cells = (
+        count(cost.get("members", math.nan)),
+        count(cost.get("parameters", math.nan)),
+        duration(seconds),
+        f"{ratio:.1f} {TIMES}" if math.isfinite(ratio) else MISSING,
+        each if each == MISSING else f"{each} ms",
+    )
+    return [text(cell) for cell in cells]
+
+
+def members(report: Report) -> Markup:
+    """Agreement between members, each of them alone, and training curves."""
+    found = list(enumerate(report.evaluations))
+    several = [(place, each) for place, each in found if each.predictions > 1]
+    told = [*(_failed(each) for _, each in found), *(_agreement_text(each) for _, each in several)]
+    plots = grid(figure(agreement_figure(each, f"agreement-{place}")) for place, each in several)
+    tables = [_member_table(each) for _, each in several if each.member_scores]
+    curves = [
+        figure(training_figure(each, measure, place, f"training-{place}-{turn}"))
+        for place, each in found
+        for turn, measure in enumerate(CURVES)
+    ]
+    drawn = grid(curves)
+    history = details("Training curves", drawn) if drawn else NOTHING
+    reading = "Members that always agree are worth no more than one; the tables hold what each scores alone."
+    return section("members", "Members and training", reading, join([*told, plots, *tables, history]))
+
+
+def agreement_of(evaluation: Evaluation) -> NDArray[Any]:
+    """Agreement (M, M) of members, from that of all their draws; the diagonal is that of a member's own draws."""
+    matrix, draws = evaluation.examples.agreement, evaluation.draws
+    return matrix if draws == 1 else by_member(matrix, draws)
+
+
+def by_member(agreement: NDArray[Any], draws: int) -> NDArray[Any]:
+    """Agreement (M, M) of members from that of their draws (S, S)."""
+    members = len(agreement) // draws
+    found = agreement.reshape(members, draws, members, draws).mean((1, 3))
+    own = [agreement[first : first + draws, first : first + draws] for first in range(0, len(agreement), draws)]
+    np.fill_diagonal(found, [(block.sum() - block.trace()) / (draws * (draws - 1)) for block in own])
+    return found
+
+
+def _pairs(evaluation: Evaluation) -> NDArray[Any]:
+    matrix = agreement_of(evaluation)
+    pairs = matrix[~np.eye(len(matrix), dtype=bool)]
+    return pairs[np.isfinite(pairs)]
+
+
+def _agreement_text(evaluation: Evaluation) -> Markup:
+    """The agreement of members and of draws in words."""
+    pairs, words = _pairs(evaluation), []
+    if len(pairs):
+        what = "agree on {0} of the test examples" if evaluation.classes else "have a correlation of {0}"
+        show = percent if evaluation.classes else number
+        ends = f" ({show(pairs.min())} to {show(pairs.max())})" if len(pairs) > 2 else ""
+        words.append(f"two members {what.format(show(float(pairs.mean())))} on average{ends}")
+    if evaluation.draws > 1:
+        own = finite_mean(np.diag(agreement_of(evaluation)))
+        size = members_and_draws(evaluation.predictions // evaluation.draws, evaluation.draws)
+        words.append(f"{size}; two draws of a member agree to {number(own)}, where 1 is the same")
+    return tag("p", text(f"{evaluation.name}: {'; '.join(words)}."), "aside") if words else NOTHING
+
+
+def agreement_figure(evaluation: Evaluation, name: str) -> Figure | None:
+    """Agreement between members as a heat map; None where all pairs agree alike, or there is only one."""
+    pairs = _pairs(evaluation)
+    if len(pairs) <= 2 or float(pairs.max() - pairs.min()) < ALIKE:
+        return None
+    label = f"Agreement between members of {evaluation.name}: {number(float(pairs.mean()))} on average"
+    title = f"{evaluation.name}: agreement of members"
+    return member_matrix(name, title, label, agreement_of(evaluation), min(LOWEST, float(pairs.min())))
+
+
+def _member_table(evaluation: Evaluation) -> Markup:
+    rows_of = evaluation.member_scores
+    names = list(dict.fromkeys(name for row in rows_of for name in row))
+    one = "draw of member" if evaluation.draws > 1 else "member"
+    rows = [
+        (text(f"{one} {place}"), [text(number(row.get(name, math.nan))) for name in names])
+        for place, row in enumerate(rows_of)
+    ]
+    mean = [text(number(finite_mean(row.get(name, math.nan) for row in rows_of))) for name in names]
+    whole = [text(number(evaluation.scores.get(name, math.nan))) for name in names]
+    rows += [(text("mean of draws" if evaluation.draws > 1 else "mean"), mean), (text("ensemble"), whole)]
+    columns = [text("Member"), *(text(describe(name, evaluation.task).label) for name in names)]
+    return details(f"Members of {evaluation.name}", table(f"Each member of {evaluation.name} alone", columns, rows))
+
+
+def _failed(evaluation: Evaluation) -> Markup:
+    if not evaluation.failures:
+        return NOTHING
+    told = "; ".join(f"member {member} ({reason})" for member, reason in evaluation.failures.items())
+    return tag("p", text(f"{evaluation.name}: members that failed during training: {told}."), "warning")
+
+
+def history_of(evaluation: Evaluation, measure: str) -> tuple[list[Any], dict[int, list[float]], list[float]]:
+    """Epochs, values of every member (NaN where it had stopped training), and those of the ensemble."""
+    history = evaluation.ensemble.history if evaluation.ensemble is not None else ()
+    rows = [row for row in history if len(np.atleast_1d(row.get(measure, ())))]
+    epochs = [row.get("epoch", turn) for turn, row in enumerate(rows)]
+    size = max((len(np.atleast_1d(row[measure])) for row in rows), default=0)
+    series = {member: [_at(row, measure, member) for row in rows] for member in range(size)}
+    return epochs, series, [row.get("ensemble", {}).get(measure, math.nan) for row in rows]
+
+
+def _at(row: Mapping[str, Any], measure: str, member: int) -> float:
+    """The value of a member in an epoch; NaN for the training loss of one that did not train in it."""
+    values = np.atleast_1d(np.asarray(row[measure], dtype=float))
+    active: Sequence[bool] = row.get("active", ())
+    stopped = measure == "train_loss" and member < len(active) and not active[member]
+    return math.nan if stopped or member >= len(values) else float(values[member])
+
+
+def training_figure(evaluation: Evaluation, measure: str, place: int, name: str) -> Figure | None:
+    """A measure over the epochs: thin lines for members, dotted for failed ones, thick for the ensemble."""
+    epochs, series, together = history_of(evaluation, measure)
+    if not series:
+        return None
+    running = {member: values for member, values in series.items() if member not in evaluation.failures}
+    failed = {member: values for member, values in series.items() if member in evaluation.failures}
+    data = [
+        _member_lines(epochs, group, title, style)
+        for group, title, style in ((running, "members", "solid"), (failed, "failed members", "dot"))
+        if group
+    ]
+    if np.isfinite(np.asarray(together, dtype=float)).any():
+        line = {"type": "scatter", "mode": "lines", "x": numbers(epochs), "y": numbers(together), "name": "ensemble"}
+        data.append({**line, "line": {"color": colour(place), "width": 3}, "hovertemplate": "%{y:.4g}"})
+    told = describe(measure.removeprefix("val_").removeprefix("train_")).label
+    split = "training" if measure.startswith("train") else "validation"
+    scale = scale_of(value for values in series.values() for value in values)
+    panel = layout(axis("epoch"), axis(f"{told}, {split}") | scale) | {"showlegend": True}
+    title = f"{evaluation.name}: {told if told.isupper() else told.lower()}, {split}"
+    return Figure(name, title, f"{title}, of {len(series)} members over {len(epochs)} epochs", data, panel, 260)
+
+
+def _member_lines(epochs: list[Any], series: dict[int, list[float]], title: str, style: str) -> dict[str, Any]:
+    """All members as one trace, with a gap after each: one legend line, and a file that stays small."""
+    soft = "var(--member)" if style == "solid" else "var(--bad)"
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": numbers(itertools.chain.from_iterable([*epochs, None] for _ in series)),
+        "y": numbers(itertools.chain.from_iterable([*values, None] for values in series.values())),
+        "text": [f"member {member}" for member in series for _ in range(len(epochs) + 1)],
+        "name": title,
+        "line": {"color": soft, "width": 1.2, "dash": style},
+        "hovertemplate": "%{text}: %{y:.4g}<extra></extra>",
+    }
+
+
+def coupling(report: Report) -> Markup:
+    """Statistics of the repulsion over the epochs, the time it took, and how alpha was chosen."""
+    plots = grid(figure(coupling_figure(report, name, f"coupling-{name.replace('_', '-')}")) for name in COUPLING)
+    return section("coupling", "Coupling of members", COUPLING_READING, join([plots, _times(report), _sweeps(report)]))
+
+
+def coupling_figure(report: Report, measure: str, name: str) -> Figure | None:
+    """One statistic of the coupling over the epochs, a line for every recipe that has it."""
+    data, seen = [], []
+    for place, each in enumerate(report.evaluations):
+        history = each.ensemble.history if each.ensemble is not None else ()
+        rows = [row for row in history if row.get("coupling")]
+        values = [_number(row["coupling"].get(measure)) for row in rows]
+        if not np.isfinite(values).any():
+            continue
+        seen += values
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines" if len(values) > 1 else "markers",
+                "x": numbers(row["epoch"] for row in rows),
+                "y": numbers(values),
+                "name": plot_text(each.name),
+                "line": {"color": colour(place), "width": 2, "dash": dash(place)},
+                "hovertemplate": "%{y:.3g}",
+            }
+        )
+    if not data:
+        return None
+    told = describe(measure).label
+    scale = scale_of(seen) if measure == "push_to_loss" else {}
+    panel = layout(axis("epoch"), axis(told.lower()) | scale) | {"showlegend": True, "hovermode": "x"}
+    return Figure(name, told, f"{told} over the epochs, by recipe", data, panel, 260)
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _times(report: Report) -> Markup:
+    rows = []
+    for each in report.evaluations:
+        spent = each.manifest.get("coupling_seconds", {})
+        steps, seconds = _number(spent.get("steps")), _number(spent.get("coupling"))
+        if steps > 0 and math.isfinite(seconds):
+            rows.append(
+                (text(each.name), [text(duration(steps)), text(duration(seconds)), text(percent(seconds / steps))])
+            )
+    if not rows:
+        return NOTHING
+    columns = [text(word) for word in ("Recipe", "All steps", "Kernels and repulsion", "Fraction")]
+    return table("Time of the coupling, without the second backward pass", columns, rows)
+
+
+def _sweeps(report: Report) -> Markup:
+    tables = []
+    for each in report.evaluations:
+        sweep, alpha = each.manifest.get("sweep", {}), each.manifest.get("alpha")
+        rows = [
+            (text(tried), [score_cell(Score(_number(score), math.nan, math.nan), best=float(tried) == alpha)])
+            for tried, score in sweep.items()
+        ]
+        caption = f"Lengthscales of {each.name}: NLL on clean and corrupted validation examples by alpha; ★ was chosen"
+        tables += [table(caption, [text("Alpha"), text("Validation NLL")], rows)] if rows else []
+    return join(tables)
+
+
+def provenance(report: Report) -> Markup:
+    """The exact command, the data, the seeds and the versions."""
+    eval_set, parts = report.eval_set, []
+    if report.command:
+        parts.append(
+            Markup(
+                '<div class="command">'
+                '<button type="button" class="copy" data-copy="command-text">Copy</button>'
+                f'<pre tabindex="0"><code id="command-text">{text(report.command)}</code></pre></div>'
+            )
+        )
+    versions = report.leader.manifest.get("versions", {})
+    seeds = {each.manifest["plan"]["seed"] for each in report.evaluations if "plan" in each.manifest}
+    facts = {
+        "Data": eval_set.name,
+        "Fingerprint": eval_set.fingerprint,
+        "Splits": ", ".join(f"{split} {count(size)}" for split, size in eval_set.sizes.items()),
+        "Classes": ", ".join(report.classes),
+        "Target": report.target,
+        "Seeds": ", ".join(map(str, sorted(seeds))),
+        "Date": report.date,
+        "Versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    }
+    items = join(Markup(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>") for name, value in facts.items() if value)
+    parts.append(details("Data, seeds and versions", tag("dl", items, "facts")) if items else NOTHING)
+    reading = "The command that repeats this report. If the fingerprint of the data differs, so will the numbers."
+    return section("provenance", "Provenance", reading, join(parts))

@@ -1,0 +1,117 @@
+"""The score table, and classification class by class: precision, recall, confusion matrix."""
+
+from murmuration.evaluation import Evaluation
+from murmuration.metrics import MEASURES, shown_in
+from murmuration.reports.figures import Figure, axis, heat, layout, plot_text
+from murmuration.reports.formatting import count, number, shorten
+from murmuration.reports.html import (
+    NOTHING,
+    Markup,
+    arrow,
+    details,
+    figure,
+    grid,
+    join,
+    score_cell,
+    section,
+    table,
+    tag,
+    text,
+)
+from murmuration.reports.report import Report
+from murmuration.reports.sections.summary import winners
+
+MOST_CLASSES = 30  # drawn in a confusion matrix
+MOST_NUMBERS = 15  # classes whose counts are written into the cells
+
+
+def scores(report: Report) -> Markup:
+    """The table of scores by recipes."""
+    members = max(each.predictions for each in report.evaluations)
+    names = [
+        name
+        for name in shown_in("table", report.task, members=members)
+        if any(name in each.scores for each in report.evaluations)
+    ]
+    if not names:
+        return NOTHING
+    rows = []
+    for name in names:
+        measure = MEASURES[report.task][name]
+        values = {
+            each.name: each.scores[name]
+            for each in report.evaluations
+            if name in each.scores and (each.predictions > 1 or not measure.needs_members)
+        }
+        best = winners(values, measure.better)
+        head = Markup(f"{text(measure.label)} {arrow(measure.better)}{tag('small', text(measure.meaning))}")
+        cells = [
+            score_cell(values.get(each.name), best=each.name in best, proportion=measure.proportion)
+            for each in report.evaluations
+        ]
+        rows.append((head, cells))
+    columns = [text("Score"), *(text(each.name) for each in report.evaluations)]
+    among = " ★ marks the best value of a row, however small its lead." if len(report.evaluations) > 1 else ""
+    reading = f"Arrows give the better direction, smaller numbers 95 % intervals.{among}"
+    board = tag("div", table("Scores on the test examples", columns, rows), "wrapped")
+    return section("scores", "Scores", reading, board)
+
+
+def by_class(report: Report) -> Markup:
+    """Confusion matrix, precision and recall of the leading recipe."""
+    if not report.classes:
+        return NOTHING
+    leader = report.leader
+    drawn = grid([figure(confusion(leader, "confusion")), class_table(leader)])
+    others = join(
+        details(f"By class: {each.name}", class_table(each)) for each in report.evaluations if each is not leader
+    )
+    whose = f" of {leader.name}" if len(report.evaluations) > 1 else ""
+    reading = f"Test examples{whose} by true class (rows) and predicted class (columns); precision and recall by class."
+    return section("classes", "By class", reading, join([drawn, others]))
+
+
+def confusion(evaluation: Evaluation, name: str) -> Figure | None:
+    """The confusion matrix as a heat map of recall, with counts; None for very many classes."""
+    classes = evaluation.classes
+    if not 1 < len(classes) <= MOST_CLASSES:
+        return None
+    matrix = evaluation.confusion
+    rates = matrix / matrix.sum(1, keepdims=True).clip(min=1)
+    labels = [plot_text(shorten(each, 12)) for each in classes]
+    places = list(range(len(classes)))
+    ticks = {"tickvals": places, "ticktext": labels, "showgrid": False, "constrain": "domain"}
+    few = len(classes) <= MOST_NUMBERS
+    trace = heat(rates) | {
+        "zmin": 0,
+        "zmax": 1,
+        "text": [[str(cell) if cell else "" for cell in row] for row in matrix.tolist()],
+        "hovertemplate": "true %{y}, predicted %{x}: %{text}<extra></extra>",
+        "showscale": False,
+        "xgap": 1,
+        "ygap": 1,
+    }
+    if few:
+        trace |= {"texttemplate": "%{text}", "textfont": {"size": 11}}
+    down = axis("true class") | ticks | {"autorange": "reversed", "scaleanchor": "x", "automargin": True}
+    wrong = int(matrix.sum() - matrix.trace())
+    label = f"Confusion matrix of {evaluation.name}: {wrong} of {int(matrix.sum()):,} examples are off the diagonal"
+    return Figure(name, "Confusion matrix", label, [trace], layout(axis("predicted class") | ticks, down), 380)
+
+
+def class_table(evaluation: Evaluation) -> Markup:
+    """Precision, recall and F1 of every class."""
+    rows = [
+        (
+            text(each.name),
+            [
+                score_cell(each.precision, proportion=True),
+                score_cell(each.recall, proportion=True),
+                text(number(each.f1)),
+                text(count(each.examples)),
+            ],
+        )
+        for each in evaluation.class_scores
+    ]
+    columns = [text(word) for word in ("Class", "Precision", "Recall", "F1", "Examples")]
+    return tag("div", table(f"{evaluation.name} by class", columns, rows), "compact")

@@ -1,0 +1,294 @@
+"""Distribution shift: scores under corruptions of growing severity."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmuration.data import ImagePreparation
+from murmuration.data.shift.sheet import sheet
+from murmuration.evaluation import Evaluation, ShiftResult
+from murmuration.metrics import MEASURES, Score, describe, shown_in
+from murmuration.reports.figures import GUIDE, Figure, axis, colour, dash, layout, numbers, plot_text, symbol, titled
+from murmuration.reports.formatting import MISSING, number, percent
+from murmuration.reports.html import (
+    NOTHING,
+    Markup,
+    details,
+    figure,
+    glossary,
+    grid,
+    join,
+    png,
+    score_cell,
+    score_head,
+    section,
+    table,
+    tag,
+    text,
+)
+from murmuration.reports.report import Report
+from murmuration.reports.sections.summary import winners
+
+NOMINAL = {"coverage_50": 0.5, "coverage_90": 0.9, "coverage_95": 0.95}  # scores that have one right value
+QUARTILES = ("lowerfence", "q1", "median", "q3", "upperfence")
+CORRUPTED = {  # what the literature calls a mean over corruptions and severities
+    "accuracy": "cA",
+    "nll": "cNLL",
+    "brier": "cBrier",
+    "ece": "cECE",
+    "ece_pooled": "cECE, pooled",
+    "mutual_information": "cMI",
+    "rmse": "cRMSE",
+    "crps": "cCRPS",
+}
+GOAL = {
+    "classification": "Accuracy falls; if uncertainty grows with it, NLL and ECE stay low.",
+    "regression": "Errors grow; if intervals widen with them, their coverage stays at 90 %.",
+}
+APPROXIMATE = (
+    "Corruptions called approximate are our own stand-ins for those of that name in published benchmarks: "
+    "compare their numbers with other reports of murmuration, not with papers."
+)
+SHEET = 960, 1200  # small sheets are enlarged to fit into so many pixels, width and height
+
+
+def shift(report: Report) -> Markup:
+    """Scores by severity as boxes and lines, all together in a table, one by one on demand."""
+    shifts = shifts_of(report)
+    if not shifts:
+        return NOTHING
+    names = [
+        name for name in shown_in("shift", report.task) if any(by_severity(each, name) for each in shifts.values())
+    ]
+    drawn = [shift_curves(report, name, f"shift-{place}") for place, name in enumerate(names)]
+    body = [
+        _pooled_table(report),
+        grid(map(figure, drawn)),
+        _left_out(report, names),
+        *(_by_corruption(report, entry, names) for entry in shifts),
+        _sheet(report),
+        glossary(names, report.task),
+    ]
+    about = "; ".join(dict.fromkeys(each.description for each in shifts.values() if each.description))
+    reading = (
+        f"The test examples under corruption{f' ({about})' if about else ''}. Severity 0 is clean, 5 the strongest. "
+        f"Boxes span the quartiles over corruptions, whiskers the range; the line joins the means. {GOAL[report.task]}"
+    )
+    return section("shift", "Distribution shift", reading, join(body))
+
+
+def shifts_of(report: Report) -> dict[str, ShiftResult]:
+    """The results under shift by recipe."""
+    return {each.name: each.shift for each in report.evaluations if each.shift is not None}
+
+
+def corruptions_of(found: ShiftResult) -> list[str]:
+    """The corruptions in the order they came."""
+    return list(dict.fromkeys([*(point.corruption for point in found.cells), *found.by_type]))
+
+
+def spaced(corruption: str) -> str:
+    """A corruption's name for a reader.
+
+    >>> spaced("approximate_motion_blur")
+    'approximate motion blur'
+    """
+    return corruption.replace("_", " ")
+
+
+def _pooled_table(report: Report) -> Markup:
+    """Means over all corruptions and severities, each over its clean value."""
+    shifts = shifts_of(report)
+    names = list(dict.fromkeys(name for each in shifts.values() for name in each.pooled if not name.startswith("set_")))
+    if not names:
+        return NOTHING
+    told = {name: describe(name, report.task) for name in names}
+    best = {
+        name: winners({e: float(s.pooled[name]) for e, s in shifts.items() if name in s.pooled}, told[name].better)
+        for name in names
+    }
+    heads = [score_head(told[name], CORRUPTED.get(name, f"{told[name].label}, corrupted")) for name in names]
+    rows = [
+        (
+            text(each.name),
+            [
+                _pooled_cell(each, name, each.name in best[name]) if applies(each, name) else text(MISSING)
+                for name in names
+            ],
+        )
+        for each in report.evaluations
+        if each.shift is not None
+    ]
+    words = (
+        "The c in front stands for corrupted: cA is the accuracy over all corruptions and severities, each weighing "
+        "the same. The clean value stands below."
+    )
+    board = table("Means over all corruptions and severities", [text("Recipe"), *heads], rows)
+    return join([board, tag("p", text(words), "aside")])
+
+
+def applies(evaluation: Evaluation, name: str) -> bool:
+    """Whether a score means something for an evaluation: one member cannot disagree."""
+    measure = MEASURES[evaluation.task].get(name)
+    return evaluation.predictions > 1 or measure is None or not measure.needs_members
+
+
+def _pooled_cell(evaluation: Evaluation, name: str, wins: bool) -> Markup:
+    assert evaluation.shift is not None
+    measure, clean = MEASURES[evaluation.task].get(name), evaluation.shift.clean.get(name)
+    proportion = measure is not None and measure.proportion
+    show = percent if proportion else number
+    below = tag("small", text(f"clean {show(clean)}")) if clean is not None else NOTHING
+    return Markup(f"{score_cell(evaluation.shift.pooled.get(name), best=wins, proportion=proportion)}{below}")
+
+
+def _left_out(report: Report, names: list[str]) -> Markup:
+    """Notes on numbers that cannot be drawn, and on corruptions that are not the published ones."""
+    found = list(shifts_of(report).values())
+    values = [float(point.scores[n]) for each in found for point in each.cells for n in names if n in point.scores]
+    lost = sum(not math.isfinite(value) for value in values)
+    words = [
+        f"{lost} of {len(values)} values are not finite: boxes, lines and means are without them." if lost else "",
+        APPROXIMATE if any("approximate" in c.lower() for each in found for c in corruptions_of(each)) else "",
+    ]
+    return join(tag("p", text(each), "aside") for each in words if each)
+
+
+def _by_corruption(report: Report, entry: str, names: list[str]) -> Markup:
+    """Every number of one entry, to open on demand."""
+    found = shifts_of(report)[entry]
+    tables = join(_score_table(report, entry, found, name) for name in names)
+    return details(f"By corruption and severity: {entry}", tag("div", tables, "shaded")) if tables else NOTHING
+
+
+def _score_table(report: Report, entry: str, found: ShiftResult, name: str) -> Markup:
+    """One score by corruption and severity, with means; colour grows with the distance from the clean value."""
+    cells = {(p.corruption, p.severity): p.scores[name] for p in found.cells if name in p.scores}
+    if not cells:
+        return NOTHING
+    severities = sorted({severity for _, severity in cells})
+    clean = found.clean.get(name)
+    start = float(clean) if clean is not None else math.nan
+    furthest = max((abs(each - start) for each in cells.values() if math.isfinite(each - start)), default=0.0)
+    rows = [(text("none"), [_shade(each, start, furthest) for each in (*(None for _ in severities), clean)])]
+    for corruption in corruptions_of(found):
+        line = [cells.get((corruption, severity)) for severity in severities]
+        mean = found.by_type.get(corruption, {}).get(name)
+        rows.append((text(spaced(corruption)), [_shade(each, start, furthest) for each in (*line, mean)]))
+    together = [found.by_severity.get(severity, {}).get(name) for severity in severities]
+    rows.append(
+        (text("all corruptions"), [_shade(each, start, furthest) for each in (*together, found.pooled.get(name))])
+    )
+    columns = [text("Corruption"), *(text(f"Severity {severity}") for severity in severities), text("Mean")]
+    told = describe(name, report.task).label
+    return table(f"{told} of {entry}: the further from the clean value, the stronger the colour", columns, rows)
+
+
+def _shade(score: Score | None, start: float, furthest: float) -> Markup:
+    depth = abs(score - start) / furthest if score is not None and furthest else math.nan
+    look = f' style="--depth:{100 * min(depth, 1):.0f}%"' if math.isfinite(depth) else ""
+    return Markup(f'<div class="shade"{look}>{score_cell(score)}</div>')
+
+
+def sheet_of(evaluation: Evaluation) -> np.ndarray | None:
+    """One example under the corruptions (H, W, 3); None where inputs are not images, or came corrupted."""
+    eval_set, shift = evaluation.eval_set, evaluation.shift
+    if shift is None or not isinstance(eval_set.preparation, ImagePreparation) or shift.suite.official is not None:
+        return None
+    if eval_set.preparation.shape[0] not in (1, 3):
+        return None
+    pixels = eval_set.preparation.pixels_of(eval_set.split.x[:1])
+    return sheet(pixels, names=shift.suite.names, seed=shift.suite.seed)
+
+
+def _sheet(report: Report) -> Markup:
+    """Images of the corruptions; all recipes were given the same, so those of the first serve."""
+    first = next(each for each in report.evaluations if each.shift is not None)
+    image = sheet_of(first)
+    if image is None or first.shift is None:
+        return NOTHING
+    height, width = image.shape[:2]
+    scale = max(1, min(SHEET[0] // width, SHEET[1] // height))
+    alt = f"Test images under the corruptions {', '.join(map(spaced, corruptions_of(first.shift)))}"
+    size = f'width="{scale * width}" height="{scale * height}"'
+    drawn = Markup(f'<img class="sheet" {size} src="{png(image)}" alt="{text(alt)}">')
+    words = "One test example: a row for every corruption, as it is and at every severity."
+    return details("Corruptions as images", join([tag("p", text(words), "note"), drawn]))
+
+
+def by_severity(shift: ShiftResult, score: str) -> dict[int, NDArray[np.float64]]:
+    """The finite values of a score over the corruptions, by severity; severity 0 is the clean value alone."""
+    found = {0: [float(shift.clean[score])] if score in shift.clean else []}
+    for cell in sorted(shift.cells, key=lambda each: each.severity):
+        if score in cell.scores:
+            found.setdefault(cell.severity, []).append(float(cell.scores[score]))
+    finite = {severity: np.array([v for v in values if np.isfinite(v)]) for severity, values in found.items()}
+    return {severity: values for severity, values in finite.items() if len(values)}
+
+
+def quartiles(values: NDArray[np.float64]) -> dict[str, float]:
+    """Smallest, lower quartile, median, upper quartile, largest.
+
+    >>> list(quartiles(np.array([1.0, 2.0, 3.0, 4.0, 9.0])).values())
+    [1.0, 2.0, 3.0, 4.0, 9.0]
+    """
+    return dict(zip(QUARTILES, np.quantile(values, [0, 0.25, 0.5, 0.75, 1]).tolist(), strict=True))
+
+
+def shift_curves(report: Report, score: str, name: str) -> Figure | None:
+    """A score by severity: boxes of quartiles over the corruptions (Ovadia et al. 2019), a line through the means.
+
+    Whiskers reach to the smallest and the largest. Entries stand side by side around their severity.
+    """
+    found = [
+        (place, each.name, by_severity(each.shift, score))
+        for place, each in enumerate(report.evaluations)
+        if each.shift is not None and applies(each, score)
+    ]
+    kept = [each for each in found if any(each[2])]  # a clean value alone is no curve
+    if not kept:
+        return None
+    step = min(0.8 / len(kept), 0.34)
+    data: list[dict[str, Any]] = []
+    for turn, (place, entry, values) in enumerate(kept):
+        aside = step * (turn - (len(kept) - 1) / 2)
+        data += [_boxes(values, aside, step, place), _means(entry, values, aside, place)]
+    severities = sorted({severity for _, _, values in kept for severity in values})
+    if score in NOMINAL:
+        ends = [severities[0] - 0.5, severities[-1] + 0.5]
+        data.append({**GUIDE, "x": ends, "y": [NOMINAL[score]] * 2, "name": "nominal"})
+    told = describe(score, report.task)
+    across = axis("severity") | {"tickvals": severities, "showgrid": False}
+    panel = layout(across, axis() | {"nticks": 6, "hoverformat": ".4g"})
+    panel |= {"showlegend": len(kept) > 1, "boxmode": "overlay"}
+    spoken = "; ".join(f"{entry} {', '.join(number(v.mean()) for v in values.values())}" for _, entry, values in kept)
+    label = f"{told.label}, mean over corruptions at severities {', '.join(map(str, severities))}: {spoken}"
+    return Figure(name, titled(told), label, data, panel, 260)
+
+
+def _boxes(values: dict[int, NDArray[np.float64]], aside: float, step: float, place: int) -> dict[str, Any]:
+    """Boxes of the severities above 0, from quartiles worked out here."""
+    drawn = {severity: quartiles(each) for severity, each in values.items() if severity}
+    return {
+        "type": "box",
+        "x": numbers(severity + aside for severity in drawn),
+        **{name: numbers(box[name] for box in drawn.values()) for name in QUARTILES},
+        "width": 0.8 * step,
+        "line": {"color": colour(place), "width": 1.2},
+        "showlegend": False,
+    }
+
+
+def _means(entry: str, values: dict[int, NDArray[np.float64]], aside: float, place: int) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": numbers(severity + aside for severity in values),
+        "y": numbers(each.mean() for each in values.values()),
+        "name": plot_text(entry),
+        "line": {"color": colour(place), "width": 2, "dash": dash(place)},
+        "marker": {"color": colour(place), "symbol": symbol(place), "size": 8},
+        "hovertemplate": "mean %{y:.4g}",
+    }

@@ -1,0 +1,73 @@
+"""The opening: the verdict, the headline scores of the leading recipe, and the findings."""
+
+import math
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+from murmuration.metrics import MEASURES, Score, shown_in
+from murmuration.reports.formatting import count, interval, number, percent, percent_interval
+from murmuration.reports.html import NOTHING, Markup, details, join, section, tag, text
+from murmuration.reports.report import Report
+
+Key = TypeVar("Key", bound=Hashable)
+
+CARDS = 5  # headline scores
+OPEN = 4  # findings that are shown at once
+
+
+def summary(report: Report) -> Markup:
+    """The verdict, what was evaluated, headline scores and findings."""
+    first, *more = report.verdict
+    lead = join([tag("p", text(first), "verdict"), *(tag("p", text(" ".join(more)), "lead") for _ in more[:1])])
+    leader = report.leader
+    names = [n for n in shown_in("summary", report.task) if math.isfinite(leader.scores.get(n, math.nan))]
+    cards = tag("div", join(_card(report, name, leader.scores[name]) for name in names[:CARDS]), "cards")
+    body = join([lead, tag("p", text(_about(report)), "aside"), cards if names else NOTHING, _findings(report)])
+    return section("summary", "Summary", "", body)
+
+
+def _about(report: Report) -> str:
+    """What was evaluated on which data, and whose scores the cards hold."""
+    eval_set, recipes = report.eval_set, len(report.evaluations)
+    kind = f"{len(report.classes)} classes" if report.classes else report.target or report.task
+    sizes = ", ".join(f"{count(size)} {part}" for part, size in eval_set.sizes.items())
+    data = f"Data: {eval_set.name} ({kind}{f'; {sizes}' if sizes else ''})."
+    if recipes == 1:
+        return f"{data} Brackets hold 95 % intervals."
+    chosen = "It was chosen on these same test examples, so its scores are slightly optimistic."
+    return f"{data} Scores of {report.leader.name}, the lowest NLL of {recipes} recipes, with 95 % intervals. {chosen}"
+
+
+def _card(report: Report, name: str, score: Score) -> Markup:
+    measure = MEASURES[report.task][name]
+    shown = percent(score) if measure.proportion else number(score)
+    ends = percent_interval(score) if measure.proportion else interval(score)
+    better = tag("span", text(f"{measure.better} is better"), "direction") if measure.better != "neutral" else NOTHING
+    parts = [
+        tag("h3", Markup(f"{text(measure.label)} {better}")),
+        tag("p", text(shown), "value"),
+        tag("p", text(ends), "interval") if ends else NOTHING,
+    ]
+    return tag("div", join(parts), "card")
+
+
+def _findings(report: Report) -> Markup:
+    items = [tag("li", text(note)) for note in report.notes]
+    if not items:
+        return NOTHING
+    shown, hidden = (items, []) if len(items) <= OPEN + 2 else (items[:OPEN], items[OPEN:])
+    more = details(f"{len(hidden)} more findings", tag("ul", join(hidden), "findings")) if hidden else NOTHING
+    return join([tag("h3", text("Findings"), "part"), tag("ul", join(shown), "findings"), more])
+
+
+def winners(values: Mapping[Key, float], better: str) -> set[Key]:
+    """Keys of the best values, "higher" or "lower" being better; empty when there is nothing to compare.
+
+    >>> winners({"a": 0.1, "b": 0.3, "c": float("nan")}, "lower")
+    {'a'}
+    """
+    finite = {name: value for name, value in values.items() if math.isfinite(value)}
+    if better == "neutral" or len(finite) < 2:
+        return set()
+    top = max(finite.values()) if better == "higher" else min(finite.values())
+    return {name for name, value in finite.items() if value == top}

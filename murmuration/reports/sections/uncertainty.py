@@ -1,0 +1,104 @@
+"""Uncertainty: whether it is higher where predictions are wrong, and its aleatoric and epistemic parts by class."""
+
+from typing import Any
+
+import numpy as np
+
+from murmuration.evaluation import Evaluation
+from murmuration.evaluation.by_class import UNCERTAINTIES
+from murmuration.metrics import describe
+from murmuration.reports.figures import Figure, Series, dot_rows, histogram
+from murmuration.reports.formatting import members_and_draws
+from murmuration.reports.html import (
+    NOTHING,
+    Markup,
+    details,
+    figure,
+    glossary,
+    grid,
+    join,
+    row_head,
+    score_cell,
+    score_head,
+    section,
+    table,
+    text,
+)
+from murmuration.reports.report import Report
+
+BINS = 20  # of a histogram
+SHOWN = ("accuracy", "aleatoric", "epistemic", "mutual_information")  # of every class
+MOST_DRAWN = 30  # classes
+READING = (
+    "Uncertainty of right and of wrong predictions, each group scaled to 100 %: the further apart, the better it warns "
+    "of errors. Aleatoric uncertainty is noise in the data on which members agree; epistemic uncertainty is "
+    "disagreement of members, which more training data would reduce. They add up to the total."
+)
+
+
+def uncertainty(report: Report) -> Markup:
+    """Histograms of the total uncertainty, and its decomposition."""
+    plots = [
+        figure(uncertainty_histogram(each, f"uncertainty-{place}")) for place, each in enumerate(report.evaluations)
+    ]
+    ensembles = [each for each in report.evaluations if each.predictions > 1]
+    dots = [figure(by_class_figure(each, f"uncertainty-classes-{place}")) for place, each in enumerate(ensembles)]
+    tables = join(_class_table(each) for each in report.evaluations if each.classes)
+    return section("uncertainty", "Uncertainty", READING, join([grid([*plots, *dots]), _overall(ensembles), tables]))
+
+
+def uncertainty_histogram(evaluation: Evaluation, name: str) -> Figure:
+    """The total uncertainty of right and of wrong predictions."""
+    columns, classes = evaluation.examples.columns, evaluation.task == "classification"
+    kind = "entropy" if classes else "total_std"
+    good = columns["correct"] if classes else columns["inside_90"] >= 1
+    words = ("right", "wrong") if classes else ("target inside the 90 % interval", "outside")
+    edges, groups = histogram_of(columns[kind], dict(zip(words, (good, ~good), strict=True)))
+    told = describe(kind)
+    return histogram(name, told, f"{evaluation.name}: {told.label.lower()}", edges, groups)
+
+
+def histogram_of(values: np.ndarray, groups: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, Any]]:
+    """Edges (B + 1,) that span the values (N,), and how many of each group (mask (N,)) lie between them."""
+    low, high = float(values.min()), float(values.max()) or 1.0
+    edges = np.linspace(low if low > high / 2 else 0.0, high if high > low else low + 1.0, BINS + 1)
+    return edges, {name: np.histogram(values[mask], edges)[0] for name, mask in groups.items()}
+
+
+def by_class_figure(evaluation: Evaluation, name: str) -> Figure | None:
+    """Aleatoric and epistemic uncertainty of every true class."""
+    rows = evaluation.class_uncertainty
+    if not 1 < len(rows) <= MOST_DRAWN:
+        return None
+    series = [
+        Series(describe(kind).label, turn + 3, {row.name: row.scores[kind] for row in rows})
+        for turn, kind in enumerate(("aleatoric", "epistemic"))
+    ]
+    return dot_rows(name, f"{evaluation.name}: variance by true class", [row.name for row in rows], series)
+
+
+def _overall(evaluations: list[Evaluation]) -> Markup:
+    found = [each for each in evaluations if each.classes]
+    if not found:
+        return NOTHING
+    rows = [
+        (
+            row_head(each.name, members_and_draws(each.predictions // each.draws, each.draws)),
+            [score_cell(each.scores.get(kind)) for kind in UNCERTAINTIES],
+        )
+        for each in found
+    ]
+    columns = [text("Recipe"), *(score_head(describe(kind)) for kind in UNCERTAINTIES)]
+    board = table("Mean uncertainty of all test examples", columns, rows)
+    return details("Uncertainty decomposition", join([board, glossary(UNCERTAINTIES)]))
+
+
+def _class_table(evaluation: Evaluation) -> Markup:
+    kinds = [kind for kind in SHOWN if evaluation.predictions > 1 or kind in ("accuracy", "aleatoric")]
+    rows = [
+        (row_head(row.name, f"{row.examples:,} examples"), [score_cell(row.scores[kind]) for kind in kinds])
+        for row in evaluation.class_uncertainty
+    ]
+    columns = [text("True class"), *(score_head(describe(kind)) for kind in kinds)]
+    board = table(f"{evaluation.name}: uncertainty by true class", columns, rows)
+    return details(f"Uncertainty by class: {evaluation.name}", board)

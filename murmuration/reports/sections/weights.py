@@ -1,0 +1,115 @@
+"""Gaussian weights: divergence from the prior, signal-to-noise ratios, collapse."""
+
+import numpy as np
+
+from murmuration.evaluation.weight_diagnosis import COLLAPSED, SNR_EDGES, Diagnosis, Layer
+from murmuration.reports.figures import Figure, axis, colour, layout, numbers, plot_text
+from murmuration.reports.formatting import MISSING, members_and_draws, number, percent
+from murmuration.reports.html import NOTHING, Markup, details, figure, grid, join, row_head, section, table, tag, text
+from murmuration.reports.report import Report
+
+READING = (
+    "Every weight is a Gaussian, fitted to the data under a prior. KL is the divergence of weights from the prior, in "
+    "nats; beta is its weight in the loss. A weight whose KL is below "
+    f"{COLLAPSED:g} nats has collapsed to the prior. The signal-to-noise ratio is |mean| / std, here of the median "
+    "weight: weights far below 1 are mostly noise and can often be pruned."
+)
+DISTANCE = (
+    "Distance to prior: Jensen-Shannon distance of the predictions from those of weights drawn from the prior, 0 to 1. "
+    "In brackets, the distance between two halves of the prior's own draws."
+)
+DRAWN = 6  # tensors with a colour of their own
+COLUMNS = (
+    "Recipe",
+    "Weights",
+    "KL per member",
+    "KL per example",
+    "Beta",
+    "Collapsed",
+    "Signal-to-noise ratio",
+    "Distance to prior",
+)
+
+
+def weights(report: Report) -> Markup:
+    """The finding and a row for every recipe, then by layer."""
+    found = {each.name: each.weights for each in report.evaluations if each.weights is not None}
+    if not found:
+        return NOTHING
+    several = len(found) > 1
+    said = [
+        f"{name}: {line}" if several else line
+        for name, each in found.items()
+        for line in (each.finding, *each.untold)
+        if line
+    ]
+    told = join(tag("p", text(line)) for line in said)
+    compared = any(each.distance is not None for each in found.values())
+    aside = tag("p", text(DISTANCE), "aside") if compared else NOTHING
+    rows = [
+        (
+            row_head(name, members_and_draws(each.members, each.draws), f"prior {each.prior}"),
+            [text(cell) for cell in _cells(each)],
+        )
+        for name, each in found.items()
+    ]
+    board = table("Gaussian weights", [text(word) for word in COLUMNS], rows)
+    plots = grid(figure(_ratios(name, each, f"weights-{place}")) for place, (name, each) in enumerate(found.items()))
+    layers = join(details(f"Layer by layer: {name}", _layers(name, each)) for name, each in found.items())
+    return section("weights", "Gaussian weights", READING, join([told, board, aside, plots, layers]))
+
+
+def _cells(found: Diagnosis) -> list[str]:
+    share, apart, noise = found.collapsed, found.distance, found.noise
+    return [
+        f"{found.weights:,}",
+        number(found.kl),
+        number(found.kl / found.examples) if found.examples else MISSING,
+        number(found.beta),
+        MISSING if share is None else percent(share),
+        number(found.median_snr),
+        MISSING if apart is None or noise is None else f"{number(apart)} ({number(noise)})",
+    ]
+
+
+def _ratios(name: str, found: Diagnosis, plot: str) -> Figure:
+    """How many weights have which signal-to-noise ratio, a colour for each of the largest tensors."""
+    centres = (SNR_EDGES[:-1] + SNR_EDGES[1:]) / 2
+    ranked = sorted(found.layers, key=lambda layer: -layer.weights)
+    groups = {layer.name: np.asarray(layer.snr_counts) for layer in ranked[:DRAWN]}
+    if ranked[DRAWN:]:
+        groups["the others"] = np.sum([layer.snr_counts for layer in ranked[DRAWN:]], axis=0)
+    bars = [
+        {
+            "type": "bar",
+            "x": numbers(centres),
+            "y": numbers(100 * counts / found.weights),
+            "name": plot_text(tensor),
+            "width": float(SNR_EDGES[1] - SNR_EDGES[0]),
+            "marker": {"color": colour(turn), "line": {"width": 0}},
+            "customdata": numbers(10**centres),
+            "hovertemplate": "%{y:.1f} % near %{customdata:.2g}",
+        }
+        for turn, (tensor, counts) in enumerate(groups.items())
+    ]
+    ticks = {"tickvals": list(range(-3, 4)), "ticktext": ["≤ 0.001", "0.01", "0.1", "1", "10", "100", "≥ 1000"]}
+    label = f"Signal-to-noise ratio of the weights of {name}: half are below {number(found.median_snr)}"
+    panel = layout(axis("|mean| / std") | ticks, axis("% of the weights"))
+    panel |= {"barmode": "stack", "showlegend": True}
+    return Figure(plot, f"{name}: signal-to-noise ratio", label, bars, panel, 300)
+
+
+def _layers(name: str, found: Diagnosis) -> Markup:
+    columns = ("Tensor", "Weights", "KL per member", "KL per weight", "Collapsed", "Signal-to-noise ratio")
+    rows = [(text(layer.name), [text(cell) for cell in _layer_cells(layer, found.members)]) for layer in found.layers]
+    return table(f"Gaussian tensors of {name}", [text(word) for word in columns], rows)
+
+
+def _layer_cells(layer: Layer, members: int) -> list[str]:
+    return [
+        f"{layer.weights:,}",
+        number(layer.kl),
+        number(layer.kl / layer.weights * members) if layer.weights else MISSING,
+        MISSING if layer.collapsed is None else percent(layer.collapsed),
+        number(layer.median_snr),
+    ]

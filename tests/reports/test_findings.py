@@ -1,0 +1,367 @@
+"""Sentences: planted situations, the numbers in them, and silence where there is nothing to report."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from prediction_factories import classification_sample, regression_sample
+
+from murmuration.data import ArrayPreparation, Split
+from murmuration.evaluation import EvalSet, Evaluation, OodResult, ShiftResult, ShiftSuite, score_predictions
+from murmuration.metrics import Comparison, Detection, Score, by_group, score_detection
+from murmuration.posthoc.abstention import Abstention
+from murmuration.posthoc.calibration import Temperature
+from murmuration.posthoc.conformal import SetRule
+from murmuration.posthoc.fit import PostHoc, fit_posthoc
+from murmuration.predictive import Predictive
+from murmuration.reports.findings import (
+    Difference,
+    about_abstention,
+    about_calibrator,
+    about_coverage,
+    about_groups,
+    about_ood,
+    about_shift,
+    advice,
+    differences,
+    findings,
+    verdict,
+)
+from murmuration.reports.formatting import number, percent
+
+NOTHING = ArrayPreparation((0,), (), ())
+
+
+def assessed(pred: Predictive, y: np.ndarray, posthoc: PostHoc | None = None, **fields) -> Evaluation:
+    """The assessment of made-up predictions, with a posthoc that may be planted too."""
+    found = score_predictions([(pred, y)], posthoc)
+    classes = tuple("abcd") if pred.task == "classification" else ()
+    eval_set = EvalSet("made up", pred.task, Split(pred.mean, pred.mean), classes, NOTHING)  # type: ignore[arg-type]
+    applied = fields.get("calibrated", False)
+    evaluation = found.view(applied)
+    views = {} if posthoc is None else {"posthoc": posthoc, "before": found.uncalibrated, "after": found.calibrated}
+    return Evaluation("one", eval_set, evaluation, evaluation.scores(), **{**views, **fields})
+
+
+def calibrated_by(temperature: float) -> PostHoc:
+    return PostHoc(Temperature(temperature), (), (), 100, 0)
+
+
+# Calibration
+
+
+@pytest.mark.parametrize(("applied", "words"), [(False, "would lower"), (True, "is applied and lowers")])
+def test_the_overconfident_are_told_what_would_help(applied, words):
+    found = assessed(*classification_sample(800, distortion=3.0), calibrated_by(3.0), calibrated=applied)
+    old, new = (number(view.scores()["nll"]) for view in (found.before, found.after))  # type: ignore[union-attr]
+    assert about_calibrator(found, "mine") == (
+        f"calibration of mine by temperature (every logit divided by 3) {words} the NLL from {old} to {new}."
+    )
+    assert float(old) > float(new)
+
+
+@pytest.mark.parametrize(("applied", "words"), [(False, "would raise"), (True, "is applied, but raises")])
+def test_a_calibrator_that_harms_is_called_so(applied, words):
+    found = assessed(*classification_sample(800), calibrated_by(3.0), calibrated=applied)
+    told = about_calibrator(found, "mine")
+    assert words in told
+    assert told.endswith("it does not help here.")
+
+
+@pytest.mark.parametrize(("applied", "words"), [(False, "would change"), (True, "is applied, though it changes")])
+def test_what_chance_explains_is_called_chance(applied, words):
+    found = assessed(*classification_sample(200), calibrated_by(1.01), calibrated=applied)
+    assert about_calibrator(found, "mine") == (
+        f"calibration of mine by temperature {words} the NLL by no more than noise."
+    )
+
+
+# Coverage
+
+
+def planted_sets(threshold: float, taught: int = 1000) -> PostHoc:
+    return PostHoc(None, (SetRule("lac", 0.9, threshold, taught, 4),), (), 0, taught)
+
+
+def by_label(y: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"class {name}": np.flatnonzero(y == k) for k, name in enumerate("abcd")}
+
+
+def test_sets_that_fail_one_class_name_it_with_its_coverage():
+    """Class a is never given more than 0.05, so that no set of ours holds it."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 400)
+    probs = np.full((400, 4), 0.05)
+    probs[np.arange(400), np.where(y == 0, 1, y)] = 0.85
+    found = assessed(Predictive.from_probs(probs), y, planted_sets(0.5), subsets=by_label(y))
+    held = (y != 0).mean()
+    assert about_coverage(found, "mine") == (
+        f"prediction sets of mine contain 1 class on average and cover {percent(held)} (target 90.0 %), but too few "
+        "for class a (0.0 %)."
+    )
+
+
+def test_sets_that_hold_are_reported_without_alarm():
+    pred, y = classification_sample(600)
+    found = assessed(pred, y, planted_sets(0.97), subsets=by_label(y))
+    told = about_coverage(found, "mine")
+    assert f"cover {percent(found.coverage[0].coverage)} (target 90.0 %)" in told
+    assert "too few" not in told
+    assert "under-coverage" not in told
+
+
+def test_sets_that_fail_everywhere_are_said_to():
+    pred, y = classification_sample(600)
+    found = assessed(pred, y, planted_sets(0.05))
+    assert found.coverage[0].coverage < 0.8
+    assert about_coverage(found, "mine").endswith("(target 90.0 %): under-coverage by more than noise.")
+
+
+def test_what_few_examples_taught_may_fall_short_by_chance():
+    """Sets that hold 0.84: too few for a rule that thousands taught, no wonder for one that twenty did."""
+    pred = Predictive.from_probs(np.tile([[0.7, 0.1, 0.1, 0.1]], (600, 1)))
+    y = (np.arange(600) % 25 < 4).astype(int)  # 16 % are not in the set {a}
+    many, few = (about_coverage(assessed(pred, y, planted_sets(0.5, taught=taught)), "mine") for taught in (10_000, 20))
+    assert few == "prediction sets of mine contain 1 class on average and cover 84.0 % (target 90.0 %)."
+    assert many == few.removesuffix(".") + ": under-coverage by more than noise."
+
+
+def test_no_more_than_three_failing_groups_are_named():
+    rng = np.random.default_rng(1)
+    y = np.zeros(500, dtype=int)
+    probs = np.where(rng.random((500, 1)) < 0.5, [[0.97, 0.01, 0.01, 0.01]], [[0.01, 0.97, 0.01, 0.01]])
+    parts = {f"site {k}": np.arange(100 * k, 100 * k + 100) for k in range(5)}
+    told = about_coverage(assessed(Predictive.from_probs(probs), y, planted_sets(0.5), subsets=parts), "mine")
+    assert told.endswith(" and 2 more.")
+    assert told.count("site ") == 3
+
+
+def test_intervals_without_end_are_explained():
+    pred, y = regression_sample(30)
+    posthoc = fit_posthoc(pred, y)
+    endless = replace(posthoc.conformal[0], thresholds=(np.inf,), coverage=0.99)
+    found = assessed(pred, y, replace(posthoc, conformal=(endless,)))
+    assert (
+        about_coverage(found, "mine")
+        == "there were too few validation examples for quantile intervals of mine with coverage 99.0 %."
+    )
+
+
+def test_intervals_are_reported_as_such():
+    pred, y = regression_sample(400)
+    found = assessed(pred, y, fit_posthoc(pred, y))
+    share = percent(found.coverage[0].coverage)
+    assert about_coverage(found, "mine") == f"conformal intervals of mine cover {share} of the targets (target 90.0 %)."
+
+
+# Abstention
+
+
+def planted_rule(threshold: float, name: str = "cost", costs: tuple[float, ...] = (1.0, 0.2)) -> PostHoc:
+    return PostHoc(None, (), (Abstention(name, "confidence", threshold, 0.2, "none", 100, costs),), 0, 100)
+
+
+def test_what_declining_gains_is_told_in_error_rates():
+    pred, y = classification_sample(500)
+    sure, wrong = pred.confidence.numpy(), pred.predicted.numpy() != y
+    told = about_abstention(assessed(pred, y, planted_rule(0.6)), "mine")
+    assert told == (
+        f"abstaining on the {percent((sure < 0.6).mean())} least certain inputs takes the error rate of mine from "
+        f"{percent(wrong.mean())} to {percent(wrong[sure >= 0.6].mean())}."
+    )
+    assert wrong[sure >= 0.6].mean() < wrong.mean()
+
+
+@pytest.mark.parametrize("threshold", [-np.inf, np.inf])
+def test_a_rule_that_declines_nothing_or_all_is_passed_over(threshold):
+    assert about_abstention(assessed(*classification_sample(100), planted_rule(threshold)), "mine") == ""
+
+
+def test_rules_of_other_kinds_are_passed_over():
+    assert about_abstention(assessed(*classification_sample(100), planted_rule(0.6, "error-rate", ())), "mine") == ""
+
+
+# Groups
+
+
+def test_worse_groups_are_named_and_no_others():
+    pred, y = classification_sample(600)
+    site = np.array(list("nsew"))[np.arange(600) % 4]
+    labels = np.where(site == "n", (pred.predicted.numpy() + 1) % 4, y)  # always wrong there
+    found = assessed(pred, labels)
+    found = replace(found, groups={"site": by_group(found.examples, site)})
+    assert about_groups(found, "mine") == (
+        "Accuracy of mine is worse than for the rest, by more than noise, for site n (0); over all it is "
+        f"{number(found.scores['accuracy'])}."
+    )
+    alike = assessed(pred, y)
+    assert about_groups(replace(alike, groups={"site": by_group(alike.examples, site)}), "mine") == ""
+
+
+def test_many_worse_groups_are_counted():
+    pred, _ = classification_sample(1000, seed=1)
+    site = np.array(list("abcdefghij"))[np.arange(1000) % 10]
+    labels = np.where(site < "f", (pred.predicted.numpy() + 1) % 4, pred.predicted.numpy())
+    found = assessed(pred, labels)
+    found = replace(found, groups={"site": by_group(found.examples, site)})
+    assert "for site a (0), site b (0), site c (0) and 2 more groups; over all it is 0.500." in about_groups(found, "m")
+
+
+# Shift
+
+
+def exact(**values: float) -> dict[str, Score]:
+    return {name: Score(value, value, value) for name, value in values.items()}
+
+
+def test_shift_tells_the_fall_the_worst_and_the_calibration():
+    shift = ShiftResult(
+        ShiftSuite(("fog", "snow"), (1, 5)),
+        100,
+        clean=exact(accuracy=0.98, ece=0.012),
+        cells=(),
+        by_type={"fog": exact(accuracy=0.81, ece=0.1), "snow": exact(accuracy=0.55, ece=0.3)},
+        by_severity={1: exact(accuracy=0.9, ece=0.05), 5: exact(accuracy=0.41, ece=0.327)},
+        pooled=exact(accuracy=0.68, ece=0.2),
+    )
+    assert about_shift(assessed(*classification_sample(50), shift=shift), "mine") == (
+        "under corruption the accuracy of mine goes from 0.980 to 0.410 at severity 5; snow hurts most (0.550). Its "
+        "calibration error goes from 0.0120 to 0.327."
+    )
+
+
+def test_of_numbers_the_largest_error_is_the_worst():
+    shift = ShiftResult(
+        ShiftSuite(("noise", "drift"), (3,)),
+        100,
+        clean=exact(rmse=1.5),
+        cells=(),
+        by_type={"noise": exact(rmse=2.5), "drift": exact(rmse=9.0)},
+        by_severity={3: exact(rmse=5.75)},
+        pooled=exact(rmse=5.75),
+    )
+    assert about_shift(assessed(*regression_sample(50), shift=shift), "mine") == (
+        "under corruption the RMSE of mine goes from 1.50 to 5.75 at severity 3; drift hurts most (9.00)."
+    )
+
+
+# Foreign inputs
+
+
+def told_apart(by: float, seed: int = 0) -> Detection:
+    """A detection of normal scores whose means differ."""
+    rng = np.random.default_rng(seed)
+    return score_detection(rng.standard_normal(300), by + rng.standard_normal(300))
+
+
+def foreign(**detections: Detection) -> Evaluation:
+    return assessed(*classification_sample(50), ood=(OodResult("noise", 300, detections, {}),))
+
+
+def test_the_best_uncertainty_is_named_and_the_misled_ones_too():
+    good, bad = told_apart(2.0), told_apart(-1.0)
+    assert about_ood(foreign(entropy=told_apart(1.0), energy=good, mutual_information=bad), "mine") == [
+        f"mine detects noise best by energy (AUROC {number(good.auroc)}); mutual information would call it more "
+        "familiar than the test examples."
+    ]
+    assert about_ood(foreign(entropy=good), "mine") == [
+        f"mine detects noise best by entropy (AUROC {number(good.auroc)})."
+    ]
+
+
+@pytest.mark.parametrize("by", [0.0, -1.0])
+def test_what_nothing_notices_is_not_called_noticed(by):
+    best, bad = told_apart(by), told_apart(-2.0)
+    (told,) = about_ood(foreign(entropy=best, energy=bad), "mine")
+    assert told.startswith(f"mine does not detect noise: the best AUROC is {number(best.auroc)}, by entropy; ")
+    misled = "energy" if by == 0 else "entropy, energy"
+    assert told.endswith(f"; {misled} would call it more familiar than the test examples.")
+
+
+# The verdict
+
+
+def planted(a: np.ndarray, b: np.ndarray) -> list[Evaluation]:
+    """Two evaluations of two classes whose log-probabilities of the label are given."""
+    found = []
+    for name, log_prob in (("a", a), ("b", b)):
+        right = np.exp(log_prob)
+        pred = Predictive.from_probs(np.stack([right, 1 - right], axis=-1))
+        found.append(replace(assessed(pred, np.zeros(len(right), dtype=int)), name=name))
+    return found
+
+
+def test_a_lead_within_noise_says_how_many_more_examples_would_tell():
+    """The paired difference d with standard error s over N examples: (2.80 s / d)^2 N in all, for a power of 0.8."""
+    rng = np.random.default_rng(0)
+    a = -0.3 - 0.2 * rng.random(100)
+    b = a + 0.15 * rng.standard_normal(100).clip(-1.5, 1.5) - 0.003
+    pair = planted(a, np.minimum(b, -0.01))
+    (test,) = [each for each in differences(pair) if each.test.name == "nll"]
+    assert test.by_chance
+    error = (test.test.difference.high - test.test.difference.low) / (2 * 1.959964)
+    needed = 100 * ((1.959964 + 0.841621) * error / abs(float(test.test.difference))) ** 2 - 100
+    assert test.more_examples == pytest.approx(needed, abs=1)
+    first, second, *_ = verdict(pair, differences(pair))
+    assert first.startswith("No measurable difference: ")
+    assert "within noise on 100 test examples" in first
+    assert "more test examples would show it" in second
+    assert number(abs(float(test.test.difference))) in second
+
+
+def test_more_examples_are_those_of_a_power_calculation():
+    """1,000 samples of the size it names: 80 % are significant, within 4 standard errors of 1.3 %."""
+    difference = Score(0.05, 0.05 - 1.96 * 0.1, 0.05 + 1.96 * 0.1)  # one standard error is 0.1, of 100 examples
+    found = Difference("a", "b", "lower", Comparison("nll", difference, 0.6, ""), 100)
+    total = 100 + found.more_examples  # type: ignore[operator]
+    rng = np.random.default_rng(0)
+    z = rng.normal(0.05, 0.1 * np.sqrt(100 / total), 1000) / (0.1 * np.sqrt(100 / total))
+    assert abs((np.abs(z) > 1.96).mean() - 0.8) < 0.052
+
+
+def test_a_clear_lead_is_a_recommendation():
+    pair = planted(np.full(200, -0.1), -0.5 - 0.1 * np.random.default_rng(1).random(200))
+    first, second = verdict(pair, differences(pair))
+    assert first.startswith("Use a: its NLL is 0.4")
+    assert "more than noise on 200 test examples (p < 0.001)" in first
+    assert second.startswith("a classifies 100.0 % of 200 test examples correctly")
+    (test,) = [each for each in differences(pair) if each.test.name == "nll"]
+    assert test.more_examples is None
+
+
+def test_no_difference_at_all_asks_for_no_examples():
+    pair = planted(np.full(50, -0.1), np.full(50, -0.1))
+    assert all(each.more_examples is None for each in differences(pair))
+    assert verdict(pair, differences(pair))[0].startswith("No measurable difference")
+
+
+def test_one_recipe_alone_is_told_its_score_and_calibration():
+    first, second = verdict([assessed(*classification_sample(300, distortion=3.0))], [])
+    assert first.startswith("one classifies ")
+    assert second.startswith("It is overconfident by")
+    numbers = verdict([assessed(*regression_sample(300))], [])
+    assert numbers[0].startswith("one has a root mean square error of ")
+
+
+def test_findings_name_both_and_then_their_differences():
+    pair = planted(np.full(200, -0.1), -0.5 - 0.1 * np.random.default_rng(1).random(200))
+    told = findings(pair, differences(pair))
+    assert told[0].startswith("a is ")
+    assert told[-1].startswith("a has the better NLL: 0.4")
+
+
+# All of them
+
+
+def test_where_nothing_was_looked_at_nothing_is_said():
+    assert advice(assessed(*classification_sample(100)), "mine") == []
+    assert advice(assessed(*regression_sample(100)), "mine") == []
+
+
+def test_sentences_come_in_the_order_of_the_report():
+    pred, y = classification_sample(600, distortion=2.0)
+    posthoc = fit_posthoc(*classification_sample(400, distortion=2.0, seed=1))
+    found = assessed(pred, y, posthoc, ood=foreign(entropy=told_apart(1.0)).ood)
+    told = advice(found, "mine")
+    assert [text.split()[0] for text in told] == ["calibration", "prediction", "abstaining", "mine"]
+    assert all("\n" not in text and text.endswith(".") for text in told)
