@@ -91,7 +91,7 @@ def test_training_with_an_l1_norm_leaves_zeros_to_prune(murmur, tmp_path: Path):
         (("--sparsity", 1.5), ("--sparsity 1.5", "such as 0.8")),
         (("--sparsity", 0.5, "--threshold", 0.1), ("give one",)),
         (("--rule", "srn"), ("did you mean 'snr'",)),
-        (("--rule", "snr", "--sparsity", 0.5), ("write rule=magnitude",)),
+        (("--rule", "snr", "--sparsity", 0.5), ("write --rule magnitude",)),
         (("--scope", "net"), ("unknown scope 'net'",)),
         (("--sparsity", 0.5, "--lr", 0.1), ("without finetune",)),
         (("--sparsity", 0.5, "--compact"), ("add structured",)),
