@@ -254,6 +254,7 @@ PAGES = tuple(
         "docs/repulsion.md",
         "docs/embedded.md",
         "docs/bayes.md",
+        "docs/dynamics.md",
     )
 )
 

@@ -54,6 +54,26 @@ def test_equal_batches_give_the_statistics_of_torch_s_own_update():
     torch.testing.assert_close(members.buffers["norm.running_var"][0], reference.norm.running_var)
 
 
+@pytest.mark.parametrize("name", ["loop", "stacked", "threads"])
+def test_a_convolutional_network_has_the_statistics_of_torch_s_own_update(name):
+    """Two layers of statistics: those of the second follow from batch statistics of the first, not running ones."""
+    x = torch.rand(2 * CHUNK, 3, 6, 6, generator=torch.Generator().manual_seed(2))
+
+    def convolutional(index: int) -> nn.Module:
+        torch.manual_seed(index)
+        parts = (nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.ReLU(), nn.Conv2d(5, 4, 3), nn.BatchNorm2d(4, momentum=0.3))
+        return nn.Sequential(*parts, nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+
+    members = populate(convolutional, 2)
+    with assemble(engine(name), convolutional(0)) as team:
+        refresh_batch_norm(team, POINT, members, x, seed=0, numbers=[0, 1], step=0)
+    for index in range(2):
+        reference = convolutional(index)
+        update_bn(list(x.split(CHUNK)), reference)
+        for key in ("1.running_mean", "1.running_var", "4.running_mean", "4.running_var", "4.num_batches_tracked"):
+            torch.testing.assert_close(members.buffers[key][index], reference.state_dict()[key], rtol=1e-4, atol=1e-5)
+
+
 def test_a_network_without_batch_norm_is_left_alone():
     net = nn.Sequential(nn.Linear(4, 2))
     members = populate(lambda _: net, 2)
