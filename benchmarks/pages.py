@@ -105,13 +105,19 @@ def quality_table(record: dict[str, Any]) -> str:
 
 
 def dynamics_table(record: dict[str, Any]) -> str:
-    """Means over seeds of every method, with the 95 % interval of the mean, and the settings chosen on validation."""
+    """Means over seeds of every method and of its NLL minus the deep ensemble's, each with the 95 % interval."""
     columns = [heading for heading, (part, _, _) in QUALITY.items() if part != "auroc"]
-    lines = head(["method", "seeds", "members", *columns, "chosen on validation examples"])
+    differences = ["NLL - DE", "cNLL - DE"]
+    lines = head(["method", "seeds", "members", *columns, *differences, "chosen on validation examples"])
+    ensembles = {run["seed"]: run for run in record["runs"] if run["method"] == "deep-ensemble"}
     for method in dict.fromkeys(run["method"] for run in record["runs"]):
         runs = [run for run in record["runs"] if run["method"] == method]
         places = [QUALITY[heading] for heading in columns]
         cells = [_spread([run[part][name] for run in runs], digits) for part, name, digits in places]
+        paired = [(run, ensembles[run["seed"]]) for run in runs if run["seed"] in ensembles]
+        for part in ("clean", "corrupted") if method != "deep-ensemble" else ():
+            cells.append(_spread([run[part]["nll"] - other[part]["nll"] for run, other in paired], 3))
+        cells += [""] * (len(columns) + 2 - len(cells))
         chosen = ", ".join(f"{name} {value:g}" for name, value in runs[0]["settings"].items())
         lines.append(f"| {method} | {len(runs)} | {runs[0]['members']} | {' | '.join(cells)} | {chosen} |")
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 
 import torch
@@ -147,6 +148,4 @@ def initial_members(spec: TrainSpec) -> Population:
 
 
 def _matches(pattern: str, population: Population) -> bool:
-    from fnmatch import fnmatchcase
-
     return any(fnmatchcase(name, pattern) for name in (*population.own, *population.shared))

@@ -8,6 +8,7 @@ from populations import population, states, streams, walk
 from murmuration.dynamics import Swag, TrainTime
 from murmuration.dynamics.swag import SQUARES
 from murmuration.errors import Misuse
+from murmuration.streams import Noise
 
 PUBLISHED = [population(torch.tensor([[float(value)]])) for value in (1, 2, 3, 4, 5)]
 
@@ -93,6 +94,18 @@ def test_shared_tensors_are_drawn_with_the_members_that_use_them():
     assert found.own["s"].shape == (10, 3)
     assert origins.tolist() == [0, 1] * 5
     assert found.own["s"].unique(dim=0).shape[0] == 10  # every draw its own
+
+
+def test_the_variance_of_shared_tensors_is_that_of_all_collections():
+    """With the same numbers drawn for both members, a member that stopped early gets the same shared tensor."""
+    own = torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0))
+    points = [population(own[i], torch.tensor([value])) for i, value in enumerate((1.0, 2.0, 4.0, 9.0))]
+    dynamics = Swag(rank=0, draws=4)
+    path = walk(dynamics, points, lambda index: torch.tensor([0, 1] if index < 2 else [0]))
+    found, _ = dynamics.finish(path, points[-1], lambda member, draw: Noise(0, 0, draw, "draws"))
+    shared = found.own["s"].view(4, 2)  # draws, members
+    assert torch.equal(shared[:, 0], shared[:, 1])
+    assert not torch.equal(found.own["w"].view(4, 2, 3)[:, 0], found.own["w"].view(4, 2, 3)[:, 1])
 
 
 def test_draws_are_addressed():
