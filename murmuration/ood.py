@@ -1,6 +1,6 @@
-"""How foreign each input looks to an ensemble: uncertainties as scores, and distances from what it learned.
+"""Out-of-distribution scores: uncertainties of a predictive, and distances to the training data in feature space.
 
-Every score is larger for what looks more foreign; `metrics.score_detection` says how well it does.
+Every score is larger for inputs that look more OOD; `metrics.score_detection` measures how well it separates them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +61,7 @@ def root_mean(name: str) -> Callable[[Predictive], Tensor]:
 
 @dataclass(frozen=True)
 class OodScore:
-    """A number of a predictive that should be larger for foreign inputs."""
+    """A score of a predictive that should be larger for OOD inputs."""
 
     name: str
     task: str

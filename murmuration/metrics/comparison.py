@@ -1,4 +1,4 @@
-"""Whether one predictive is better than another on the same examples, or only luckier."""
+"""Paired comparison of two predictives on the same examples: difference, interval, p-value."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +57,7 @@ def paired_sums(name: str, measure: Measure, a: np.ndarray, b: np.ndarray, *, in
 def smallest_difference(
     a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0, resamples: int = 1000
 ) -> float:
-    """The difference of a score that so many examples can tell from noise: half the width of the paired interval.
+    """The smallest detectable difference of a score: half the width of the paired interval.
 
     It falls as 1 / sqrt(N), and depends on how alike a and b are: two that err on the same examples are told
     apart by fewer.
@@ -68,7 +68,7 @@ def smallest_difference(
 
 
 def holm(p_values: Any) -> np.ndarray:
-    """The p-values (T,) of T tests, each raised so that the chance of any false alarm stays what it says (Holm 1979).
+    """The p-values (T,) of T tests, adjusted for multiple testing (Holm 1979).
 
     The smallest is multiplied by T, the next by T - 1, and so on; none falls below a smaller one's. Tests need
     not be independent.
@@ -114,7 +114,7 @@ def difference(measure: Measure, a: np.ndarray, b: np.ndarray) -> Any:
 
 
 def swap_test(measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, seed: int) -> float:
-    """The share of random swaps of a and b (G, F), the given one included, that differ at least as much."""
+    """The fraction of random swaps of a and b (G, F), the given one included, that differ at least as much."""
     rng, moved = np.random.default_rng(seed), (b - a) / inputs
     total_a, total_b = a.sum(0) / inputs, b.sum(0) / inputs
     observed = np.abs(difference(measure, total_a, total_b))
@@ -136,7 +136,7 @@ def mcnemar(correct_a: np.ndarray, correct_b: np.ndarray) -> float:
 
 
 def check_same_examples(a: ExampleScores, b: ExampleScores) -> None:
-    """Nothing, if both evaluations are of the same targets in the same order."""
+    """Raise unless both are of the same targets in the same order."""
     key = "label" if a.task == "classification" else "target"
     if a.task != b.task or a.columns[key].shape != b.columns[key].shape:
         raise Misuse(f"a is {a.task} on {a.inputs} inputs, b is {b.task} on {b.inputs}: expected the same examples")

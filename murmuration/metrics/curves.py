@@ -1,4 +1,4 @@
-"""Curves behind the scores: is the confidence right, who should be left out, are the intervals right."""
+"""Reliability, risk-coverage and PIT curves."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class Reliability:
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """The mean loss of the most certain share of inputs: their error rate, or for a regression their absolute error."""
+    """The mean loss of the most certain fraction of inputs: error rate, or absolute error of a regression."""
 
     coverage: np.ndarray  # (P,) increasing, ends at 1
     risk: np.ndarray  # (P,)
@@ -35,11 +35,11 @@ class RiskCoverage:
 
 @dataclass(frozen=True, eq=False)
 class PitCurve:
-    """The share of targets below the predicted quantile of each level."""
+    """The fraction of targets below the predicted quantile of each level."""
 
     nominal: np.ndarray  # (P,) levels
     observed: np.ndarray  # (P,)
-    low: np.ndarray  # (P,) of the 95 % interval of the observed share
+    low: np.ndarray  # (P,) of the 95 % interval of the observed fraction
     high: np.ndarray  # (P,)
 
 
@@ -64,7 +64,7 @@ def risk_coverage(columns: Columns, points: int = POINTS) -> RiskCoverage:
 
 
 def pit_curve(columns: Columns, points: int = 19) -> PitCurve:
-    """The calibration curve of a regression: observed share of PIT <= level, levels evenly inside (0, 1)."""
+    """The calibration curve of a regression: observed fraction of PIT <= level, levels evenly inside (0, 1)."""
     need(columns, "pit", "regression")
     nominal, pit = np.arange(1, points + 1) / (points + 1), np.sort(columns["pit"].ravel())
     below = np.searchsorted(pit, nominal, side="right")

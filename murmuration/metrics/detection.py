@@ -1,4 +1,4 @@
-"""How well a score tells foreign inputs from familiar ones: larger should mean more foreign."""
+"""Out-of-distribution detection: AUROC, average precision and FPR95 of a score that is larger for OOD inputs."""
 
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -19,42 +19,42 @@ DOUBT = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2  # 3.84: so many unseen examp
 
 @dataclass(frozen=True)
 class Detection:
-    """How well a score tells two groups apart, each number with its 95 % interval."""
+    """How well a score separates OOD inputs from in-distribution ones, each number with its 95 % interval."""
 
-    auroc: Score  # P(a foreign input scores higher than a familiar one), ties counting half
-    aupr: Score  # average precision with the foreign inputs as what is sought
-    fpr95: Score  # share of foreign inputs accepted where 95 % of familiar ones are
-    aupr_familiar: Score  # average precision with the familiar inputs as what is sought, by minus the score
+    auroc: Score  # P(an OOD input scores higher than an in-distribution one), ties counting half
+    aupr: Score  # average precision with the OOD inputs as positives
+    fpr95: Score  # fraction of OOD inputs accepted where 95 % of in-distribution ones are
+    aupr_in: Score  # average precision with the in-distribution inputs as positives, by minus the score
 
     def to_json(self) -> dict[str, dict[str, float]]:
         return {name: score.to_json() for name, score in vars(self).items()}
 
 
-def score_detection(familiar: Any, foreign: Any, *, seed: int = 0, resamples: int = 1000) -> Detection:
-    """How well scores tell foreign inputs (M,) from familiar ones (N,), larger meaning more foreign.
+def score_detection(in_distribution: Any, ood: Any, *, seed: int = 0, resamples: int = 1000) -> Detection:
+    """How well scores separate OOD inputs (M,) from in-distribution ones (N,); OOD inputs should score higher.
 
     Neither the AUROC nor `fpr95` depends on how many of each there are; average precision does: a score that
-    says nothing has an `aupr` of M / (M + N). `fpr95` follows the literature (Hendrycks and Gimpel 2017;
-    Liang et al. 2018): the familiar count as positive, the threshold is the smallest that accepts 95 % of
-    them, and the number is the share of foreign inputs at or below it.
+    is constant has an `aupr` of M / (M + N). `fpr95` follows the literature (Hendrycks and Gimpel 2017;
+    Liang et al. 2018): the in-distribution inputs are the positives, the threshold is the smallest that accepts 95 % of
+    them, and the number is the fraction of OOD inputs at or below it.
 
     Intervals take the inputs of both groups as independent draws and keep N and M: `delong_interval`,
     `fpr95_interval`, and a bootstrap of both average precisions (`resampled_precisions`).
 
-    >>> found = score_detection(familiar=[0.1, 0.2, 0.3], foreign=[0.3, 0.4])
+    >>> found = score_detection([0.1, 0.2, 0.3], [0.3, 0.4])
     >>> float(found.auroc) * 6  # pairs in the right order: five, and one tie
     5.5
     >>> float(found.fpr95)
     0.5
     """
-    low_group, high_group = checked_scores(familiar, "familiar"), checked_scores(foreign, "foreign")
+    low_group, high_group = checked_scores(in_distribution, "in-distribution"), checked_scores(ood, "OOD")
     drawn = resampled_precisions(cell_counts(low_group, high_group), seed=seed, resamples=resamples)
     mirrored = -low_group[::-1], -high_group[::-1]
     return Detection(
         auroc=Score(*delong_interval(low_group, high_group)),
         aupr=precision_interval(high_group, low_group, drawn[0]),
         fpr95=fpr95_interval(low_group, high_group, seed=seed, resamples=resamples),
-        aupr_familiar=precision_interval(*mirrored, drawn[1]),
+        aupr_in=precision_interval(*mirrored, drawn[1]),
     )
 
 
@@ -77,20 +77,20 @@ def expit(value: float) -> float:
     return float(np.exp(-np.logaddexp(0, -value)))  # no overflow on either side
 
 
-def fpr95_interval(familiar: np.ndarray, foreign: np.ndarray, *, seed: int, resamples: int) -> Score:
-    """The share of foreign inputs at or below the 95 % threshold of sorted familiar ones, and its interval.
+def fpr95_interval(known: np.ndarray, ood: np.ndarray, *, seed: int, resamples: int) -> Score:
+    """The share of OOD inputs at or below the 95 % threshold of sorted in-distribution ones, and its interval.
 
-    Resampled without resampling: the k-th smallest of N draws from the familiar has rank ceil(N U) among
+    Resampled without resampling: the k-th smallest of N draws from the in-distribution scores has rank ceil(N U) among
     them, with U from Beta(k, N - k + 1). The share below that threshold is drawn from Jeffreys' posterior,
-    which unlike a binomial does not collapse to a point where no foreign input was accepted.
+    which unlike a binomial does not collapse to a point where no OOD input was accepted.
     """
-    count, most = len(familiar), len(foreign)
+    count, most = len(known), len(ood)
     kept = -(-95 * count // 100)  # in whole numbers: 0.95 * 20 must be 19
     rng = np.random.default_rng(seed)
     ranks = np.ceil(count * rng.beta(kept, count - kept + 1, size=resamples)).astype(int).clip(1, count)
-    below = np.searchsorted(foreign, familiar[ranks - 1], "right")
+    below = np.searchsorted(ood, known[ranks - 1], "right")
     drawn = rng.beta(below + 0.5, most - below + 0.5)
-    value = float(np.searchsorted(foreign, familiar[kept - 1], "right") / most)
+    value = float(np.searchsorted(ood, known[kept - 1], "right") / most)
     low, high = np.quantile(drawn, TAILS)
     return Score(value, min(value, low), max(value, high))
 
@@ -126,7 +126,7 @@ def limits_apart(sought: int, others: int, doubt: float = DOUBT) -> tuple[float,
 
 
 def resampled_precisions(cells: np.ndarray, *, seed: int, resamples: int) -> np.ndarray:
-    """The average precisions of foreign, then of familiar inputs (2, B) in B resamples of counts in cells (2, C)."""
+    """The average precisions of ood, then of in-distribution inputs (2, B) in B resamples of counts in cells (2, C)."""
     rng = np.random.default_rng(seed)
     drawn = np.empty((2, resamples))
     for start in range(0, resamples, CHUNK):
@@ -136,7 +136,7 @@ def resampled_precisions(cells: np.ndarray, *, seed: int, resamples: int) -> np.
     return drawn
 
 
-def cell_counts(familiar: np.ndarray, foreign: np.ndarray, most: int = EDGES) -> np.ndarray:
+def cell_counts(known: np.ndarray, ood: np.ndarray, most: int = EDGES) -> np.ndarray:
     """How many of either sorted group are in each cell (2, C), cells in increasing order of score and none empty.
 
     Cells are the values at up to `most` evenly ranked edges of either group, and what lies between. With no more
@@ -144,10 +144,8 @@ def cell_counts(familiar: np.ndarray, foreign: np.ndarray, most: int = EDGES) ->
     holds at most a thousandth of a group and counts as a tie, which changes the spread by far less than the
     noise of a thousand resamples (2 %).
     """
-    edges = np.unique(np.concatenate([evenly_ranked(familiar, most), evenly_ranked(foreign, most)]))
-    places = [
-        np.searchsorted(edges, group, "left") + np.searchsorted(edges, group, "right") for group in (familiar, foreign)
-    ]
+    edges = np.unique(np.concatenate([evenly_ranked(known, most), evenly_ranked(ood, most)]))
+    places = [np.searchsorted(edges, group, "left") + np.searchsorted(edges, group, "right") for group in (known, ood)]
     counts = np.stack([np.bincount(place, minlength=2 * len(edges) + 1) for place in places])
     return counts[:, counts.any(0)]
 
@@ -166,9 +164,9 @@ def resampled_counts(counts: np.ndarray, rows: int, rng: np.random.Generator) ->
     return rng.multinomial(total, counts / total, size=rows)
 
 
-def both_precisions(familiar: np.ndarray, foreign: np.ndarray) -> np.ndarray:
-    """The average precision (2, ...) of foreign, then of familiar inputs, from counts (..., C) in increasing cells."""
-    return np.stack([cell_precision(foreign[..., ::-1], familiar[..., ::-1]), cell_precision(familiar, foreign)])
+def both_precisions(known: np.ndarray, ood: np.ndarray) -> np.ndarray:
+    """The average precision (2, ...) of OOD, then of in-distribution inputs, from counts (..., C) by rising cell."""
+    return np.stack([cell_precision(ood[..., ::-1], known[..., ::-1]), cell_precision(known, ood)])
 
 
 def cell_precision(sought: np.ndarray, others: np.ndarray) -> np.ndarray:

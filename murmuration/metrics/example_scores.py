@@ -1,4 +1,4 @@
-"""An evaluation: the columns of all inputs, gathered in chunks, and the scores with their intervals."""
+"""Per-example scores of predictions, accumulated in chunks, and the scores with their intervals."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,11 +59,11 @@ class Score(float):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExampleScores:
-    """What a predictive is worth on N examples: one value per input and column, without the predictions."""
+    """Per-example scores and uncertainties of predictions on N labelled examples; the predictions are not kept."""
 
     task: Task
     columns: Columns  # see `columns`
-    agreement: np.ndarray  # (S, S) share of inputs two members classify alike; regression: correlation of means
+    agreement: np.ndarray  # (S, S) fraction of inputs two members classify alike; regression: correlation of means
 
     def __repr__(self) -> str:
         return f"ExampleScores(task={self.task!r}, inputs={self.inputs}, members={len(self.agreement)})"
@@ -74,7 +74,7 @@ class ExampleScores:
 
     @staticmethod
     def from_chunks(chunks: Iterable[tuple[Predictive, Any]]) -> "ExampleScores":
-        """The evaluation of pairs (predictive, y) that come one after another and are not kept."""
+        """The scores of pairs (predictive, y) that come one after another and are not kept."""
         gathered = ScoreAccumulator()
         for pred, y in chunks:
             gathered.add(pred, y)
@@ -83,7 +83,7 @@ class ExampleScores:
 
     @staticmethod
     def joined(parts: Sequence["ExampleScores"]) -> "ExampleScores":
-        """The evaluation of the inputs of all parts, one after another; the agreement of a regression is then NaN."""
+        """The inputs of all parts, one after another; the agreement of a regression is then NaN."""
         first, sizes = parts[0], [part.inputs for part in parts]
         columns = {name: np.concatenate([p.columns[name] for p in parts], axis=-1) for name in first.columns}
         agreement = np.average([part.agreement for part in parts], axis=0, weights=sizes)
@@ -91,7 +91,7 @@ class ExampleScores:
         return ExampleScores(first.task, columns, agreement if known else np.full_like(agreement, np.nan))
 
     def select(self, rows: Any) -> "ExampleScores":
-        """The evaluation of the chosen inputs alone, by index or by mask (N,).
+        """The chosen inputs alone, by index or by mask (N,).
 
         Which members agree on them is not stored: the agreement is NaN, of the same shape.
         """
@@ -122,7 +122,7 @@ class ExampleScores:
 
 
 class ScoreAccumulator:
-    """The columns of all inputs so far, and what the agreement of members needs.
+    """Collects the columns of inputs chunk by chunk, and the sums that the agreement of members follows from.
 
     Columns are copied into arrays that double when they are full. Kept as they come, thousands of small arrays
     would lie between the large ones that each chunk needs for a moment, and hold on to the memory of those.
@@ -136,7 +136,7 @@ class ScoreAccumulator:
         self._columns: Columns = {}
 
     def add(self, pred: Predictive, y: Any, more: Columns | None = None) -> None:
-        """Take in predictions for further inputs, and columns (..., N) of what else is known of them."""
+        """Add predictions for further inputs, and more columns (..., N) of them."""
         targets, size, start = checked(pred, y), inputs_at_once(pred.outputs), self.inputs
         kind = len(pred.outputs), pred.likelihood
         if self._kind is None:
@@ -211,7 +211,7 @@ def overall_means(features: list[Feature]) -> np.ndarray:
 
 
 def score_examples(pred: Predictive, y: Any) -> ExampleScores:
-    """The evaluation of a predictive on targets y, (N,) labels or (N, K) numbers."""
+    """The per-example scores of a predictive on targets y, (N,) labels or (N, K) numbers."""
     return ExampleScores.from_chunks([(pred, y)])
 
 

@@ -1,4 +1,4 @@
-"""Scores of parts of the examples, and which parts are worse off than the rest by more than chance."""
+"""Scores of groups of examples, and which groups are worse than the rest by more than chance."""
 
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -18,7 +18,7 @@ DOUBT = 0.05  # the chance of calling any group worse when none is
 
 @dataclass(frozen=True)
 class GroupScores:
-    """What a predictive is worth on the examples of one group."""
+    """The scores of the examples of one group, and a test against the rest."""
 
     value: str  # what the group's examples have in common
     examples: int

@@ -1,4 +1,4 @@
-"""Who should be left out first: scores of the order that certainty gives, and of what it costs to be wrong."""
+"""Scores of a ranking: risk-coverage curves of selective prediction, AUROC and average precision."""
 
 import math
 from statistics import NormalDist
@@ -11,7 +11,7 @@ from murmuration.metrics.per_example import Columns
 
 
 def selective(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """How sure each input's prediction is (N,) and what it costs (N,), for either task.
+    """The certainty of each prediction (N,) and its loss (N,), for either task.
 
     Classification: the confidence, and 1 for an error. Regression: minus the total standard deviation, and the
     absolute error, so that a risk is in the target's unit; with several targets both are means over them.
@@ -48,7 +48,7 @@ def risks(columns: Columns) -> np.ndarray:
 
 
 def risk_influence(columns: Columns) -> list[Feature]:
-    """A value (N,) per input whose mean is the area under the risk-coverage curve, with the same spread.
+    """A value (N,) per input whose mean is the area under the risk-coverage curve, with the same variance.
 
     The area is the mean of the risks r_n = e_n / n (e_n: the losses of the n most certain). Its derivative by
     the weight of input i is r_i + loss_i a_i - b_i with a_i the sum over n >= i of 1/n and b_i that of
@@ -65,7 +65,7 @@ def risk_influence(columns: Columns) -> list[Feature]:
 
 
 def generalised_influence(columns: Columns) -> list[Feature]:
-    """A value (N,) per input whose mean is the area under the generalised risk-coverage curve, with the same spread.
+    """A value (N,) per input whose mean is the area under the generalised risk-coverage curve, with the same variance.
 
     The generalised risk (Traub et al. 2024) is e_n / N, the losses of the n most certain over all N: what is
     left undetected of everything. The curve runs straight from (0, 0) through the points (n / N, e_n / N), so
@@ -89,14 +89,14 @@ def generalised_influence(columns: Columns) -> list[Feature]:
 
 
 def unranked(values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Values (N,) of places as values of the inputs that stand there."""
+    """Values (N,) by rank as values (N,) by input."""
     placed = np.empty(len(order))
     placed[order] = values
     return placed
 
 
 def placements(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The share (N,) of sorted others below each of the scores (N,), ties counting half."""
+    """The fraction (N,) of sorted others below each of the scores (N,), ties counting half."""
     return (np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")) / (2 * len(others))
 
 
@@ -161,7 +161,7 @@ def auroc_interval(columns: Columns) -> tuple[float, float]:
 
 
 def precision_influence(columns: Columns) -> np.ndarray:
-    """A value (N,) per input whose mean is the average precision of the second class, with the same spread.
+    """A value (N,) per input whose mean is the average precision of the second class, with the same variance.
 
     With weights w on the examples, AP = sum_i w_i y_i R_i / T_i / sum_i w_i y_i, where R_i and T_i are the weights of
     the positives and of all examples that score at least as high as i. It does not change when all weights grow

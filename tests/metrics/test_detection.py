@@ -41,7 +41,7 @@ def test_three_against_three_with_ties_by_hand() -> None:
     # Precision at 4, 3 and 2: 1 of 1, 2 of 3, 3 of 5.
     assert float(found.aupr) == pytest.approx((1 + 2 / 3 + 3 / 5) / 3, abs=1e-15)
     # The mirror image of the above: 1 of 1, 2 of 3, 3 of 5.
-    assert float(found.aupr_familiar) == pytest.approx((1 + 2 / 3 + 3 / 5) / 3, abs=1e-15)
+    assert float(found.aupr_in) == pytest.approx((1 + 2 / 3 + 3 / 5) / 3, abs=1e-15)
     # 95 % of three are all three: the threshold is 3, and two of the foreign are at or below it.
     assert float(found.fpr95) == pytest.approx(2 / 3, abs=1e-15)
 
@@ -68,7 +68,7 @@ def test_agrees_with_other_libraries(grain: float | None) -> None:
     found, (truth, scores) = score_detection(familiar, foreign, resamples=10), joined(familiar, foreign)
     assert float(found.auroc) == pytest.approx(roc_auc_score(truth, scores), abs=1e-12)
     assert float(found.aupr) == pytest.approx(average_precision_score(truth, scores), abs=1e-12)
-    assert float(found.aupr_familiar) == pytest.approx(average_precision_score(1 - truth, -scores), abs=1e-12)
+    assert float(found.aupr_in) == pytest.approx(average_precision_score(1 - truth, -scores), abs=1e-12)
     wrong, right, _ = roc_curve(1 - truth, -scores, drop_intermediate=False)
     assert float(found.fpr95) == pytest.approx(wrong[right >= 0.95][0], abs=1e-12)
     preds, target = torch.from_numpy(scores).sigmoid(), torch.from_numpy(truth)
@@ -175,7 +175,7 @@ def test_an_inverted_score_is_the_mirror_image() -> None:
     assert float(mirrored.auroc) == pytest.approx(1 - found.auroc, abs=1e-14)
     assert mirrored.auroc.low == pytest.approx(1 - found.auroc.high, abs=1e-14)
     swapped = score_detection(-foreign, -familiar)
-    assert float(swapped.aupr) == pytest.approx(float(found.aupr_familiar), abs=1e-14)
+    assert float(swapped.aupr) == pytest.approx(float(found.aupr_in), abs=1e-14)
 
 
 def test_only_the_order_of_scores_counts() -> None:
@@ -236,9 +236,9 @@ def test_a_record_can_be_written_down() -> None:
 @pytest.mark.parametrize(
     ("familiar", "foreign", "message"),
     [
-        ([], [1.0], r"familiar scores of shape \(0,\): expected one number per input, \(N,\), and at least one"),
-        ([1.0], [[1.0]], r"foreign scores of shape \(1, 1\): expected one number per input"),
-        ([1.0], [0.0, math.nan, math.nan], r"foreign scores are NaN at \[1\] and 1 other places: expected numbers"),
+        ([], [1.0], r"in-distribution scores of shape \(0,\): expected one number per input, \(N,\), and at least one"),
+        ([1.0], [[1.0]], r"OOD scores of shape \(1, 1\): expected one number per input"),
+        ([1.0], [0.0, math.nan, math.nan], r"OOD scores are NaN at \[1\] and 1 other places: expected numbers"),
     ],
 )
 def test_bad_scores_are_refused_in_one_line(familiar: list, foreign: list, message: str) -> None:
