@@ -80,13 +80,21 @@ def check_options(text: str) -> None:
     assert not unknown, f"{text}: {unknown[0]} is no option"
 
 
+def fast_options(name: str, words: list[str]) -> list[str]:
+    """The options that make a command quick, as far as they fit to it."""
+    faster = [*FAST.get(name, ()), *(FAST_SHIFT if {"--corruptions", "--only"} & set(words) else ())]
+    if name == "prune" and "--finetune" not in words:
+        return []
+    if "--recipe" in words and "--members" not in words and "--members" in faster:
+        del faster[faster.index("--members") : faster.index("--members") + 2]  # the recipe may have its own number
+    return faster
+
+
 def quick(text: str, number: int) -> list[str]:
     """The arguments of a command line with less to compute and with an --out of its own."""
     words = shlex.split(text)[1:]
     name = " ".join(words[:2]) if words[:1] == ["superres"] else words[0]
-    faster = [*FAST.get(name, ()), *(FAST_SHIFT if {"--corruptions", "--only"} & set(words) else ())]
-    if name == "prune" and "--finetune" not in words:
-        faster = []
+    faster = fast_options(name, words)
     if name == "superres train" and words[2:3] != ["my-photos"]:
         words.insert(2, "my-photos")  # the photographs it would take are large
     for option in faster[::2]:
@@ -107,7 +115,8 @@ def make_workspace(folder: Path) -> None:
     write_predictions(folder, rng)
     write_images(folder, rng)
     for name, words in RUNS.items():
-        assert main(["train", *words, *FAST["train"], "--out", f"runs/{name}", "--json"]) == 0
+        faster = fast_options("train", list(words))
+        assert main(["train", *words, *faster, "--out", f"runs/{name}", "--json"]) == 0
     words = ["superres", "train", "my-photos", *FAST["superres train"], "--out", "runs/sr", "--json"]
     assert main(words) == 0
 
