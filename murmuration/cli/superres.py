@@ -64,7 +64,9 @@ class PatchOptions:
 class LearningOptions:
     """Training settings; fewer epochs and a lower learning rate than for classification."""
 
-    members: Annotated[int, option("Number of members, where the recipe leaves it open.", "Training", "N")] = 5
+    members: Annotated[
+        int | None, option("Number of ensemble members; that of the recipe, or 5, if left out.", "Training", "N")
+    ] = None
     epochs: Annotated[int, option("Epochs.", "Training", "N")] = 10
     lr: Annotated[float, option("Learning rate.", "Training", "X")] = 1e-3
     seed: Annotated[int, option("Random seed.", "Training", "N")] = 0
@@ -107,7 +109,7 @@ def train(
     data = open_patches(Patches(cutting.scale, cutting.size, cutting.patches, learning.seed, folder or ""))
     with with_resume_hint(path):
         with training_bar(learning.epochs, as_json, chosen.name) as show:
-            plan = Plan(**asdict(learning))
+            plan = Plan(**{**asdict(learning), "members": learning.members or 0})
             ensemble = train_superres(data, net=net, noise_std=noise_std, recipe=chosen, plan=plan, out=path, show=show)
         close_superres(path, ensemble, as_json=as_json)
 
