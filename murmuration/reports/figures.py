@@ -37,7 +37,7 @@ class Figure:
 
     name: str  # id of its container
     title: str
-    label: str  # read aloud instead of the picture
+    label: str  # the text alternative of the figure
     data: list[dict[str, Any]]
     layout: dict[str, Any]
     height: int = 320
@@ -111,7 +111,7 @@ def layout(xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
 
 
 def thin(length: int, limit: int) -> list[int]:
-    """At most `limit` places spread evenly over range(length), both ends kept.
+    """At most `limit` places at equal distances in range(length), both ends kept.
 
     >>> thin(5, 10), thin(101, 3)
     ([0, 1, 2, 3, 4], [0, 50, 100])

@@ -1,4 +1,4 @@
-"""A page of its own on tangent kernels between members: what they mean, their picture and their numbers."""
+"""The page on tangent kernels between members: interpretation, heat maps and values."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -51,7 +51,7 @@ def test_the_sentences_hold_the_numbers():
     assert sentences(pruned_of({"pruning": RECORD})) == [
         "50.0 % of the kernels' weights are gone: weights by abs(mean) / std, global; "
         "validation examples chose how far.",
-        "1,010 parameters, 510 of them not zero; 1,020 numbers describe what is left, spreads included, 2,020 before.",
+        "1,010 parameters, 510 of them not zero; 1,020 numbers are stored, standard deviations included, 2,020 before.",
         "Accuracy on validation examples: 0.970 before, 0.900 pruned, 0.960 after 2 epochs of fine-tuning.",
         "NLL on validation examples: 0.100 before, 0.400 pruned, 0.150 after 2 epochs of fine-tuning.",
     ]

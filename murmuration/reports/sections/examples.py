@@ -101,7 +101,7 @@ def _card(example: Example, task: str) -> Markup:
         tag("dl", answer, "answer"),
         _measures(example),
         _votes(example),
-        _spread(example),
+        _interval_bar(example),
         _row(example),
     ]
     return tag("article", join(parts), "example")
@@ -142,7 +142,7 @@ def _votes(example: Example) -> Markup:
     return Markup(f'<ul class="votes" aria-label="votes of {total} members">{bars}</ul>{more}')
 
 
-def _spread(example: Example) -> Markup:
+def _interval_bar(example: Example) -> Markup:
     """The members' predictions as ticks on a line between the smallest and the largest."""
     values = np.asarray(example.member_predictions, dtype=float)
     values = values[np.isfinite(values)]
@@ -153,7 +153,7 @@ def _spread(example: Example) -> Markup:
     ticks = "".join(f'<line x1="{place:.1f}" x2="{place:.1f}" y1="3" y2="17"/>' for place in places)
     label = text(f"{len(values)} members predict {number(low)} to {number(high)}")
     return Markup(
-        f'<svg class="spread" viewBox="0 0 200 20" role="img" aria-label="{label}">'
+        f'<svg class="interval-bar" viewBox="0 0 200 20" role="img" aria-label="{label}">'
         f'<line class="base" x1="4" x2="196" y1="10" y2="10"/>{ticks}</svg><p class="note">{label}</p>'
     )
 

@@ -109,7 +109,7 @@ def units_of(preparation: Preparation) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def line(evaluation: Evaluation, train_x: np.ndarray, prepare: Callable[[np.ndarray], np.ndarray]) -> LineField:
-    """Mean and spreads along the line, with the training points."""
+    """Mean and standard deviations along the line, with the training points."""
     assert evaluation.eval_set.train is not None
     assert evaluation.ensemble is not None
     x = np.linspace(*widened(train_x), LINE)
@@ -154,7 +154,7 @@ def widened(values: np.ndarray) -> tuple[float, float]:
 
 
 def some(count: int) -> np.ndarray:
-    """At most POINTS places among `count`, evenly spread."""
+    """At most POINTS places among `count`, at equal distances."""
     return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int))
 
 

@@ -167,7 +167,7 @@ def sentences(found: Pruned) -> list[str]:
     told = [
         f"{percent(found.reached)} of the kernels' weights are gone: {what}, {found.scope}{line}{by}.",
         f"{counts['dense']:,} parameters, {counts['nonzero']:,} of them not zero; {counts['numbers']:,} numbers "
-        f"describe what is left, spreads included, {counts['numbers_before']:,} before.",
+        f"are stored, standard deviations included, {counts['numbers_before']:,} before.",
     ]
     if found.compact:
         told.append(f"The smaller network has {found.compact['dense']:,} parameters.")
