@@ -3,7 +3,7 @@
 With w the parameters that all members share and train, the tangent kernel of members a and b is <df_a(x)/dw,
 df_b(x)/dw>, here summed over inputs and averaged over outputs: how far a step of b along its own gradient moves a. T_d
 is its mean over members, T_o its mean over pairs of different ones; S_d and S_o are the same means of products of
-outputs at the start, over several initialisations (Velikanov et al. 2022). `regimes.py` defines the regimes,
+outputs at the start, over several initialisations (Velikanov et al. 2022). `regime` names the regimes,
 `infinite_width.py` computes the same numbers in the limit of infinitely wide layers.
 """
 
@@ -17,16 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from murmuration.analysis.infinite_width import architecture_of, limit_kernels
-from murmuration.analysis.regimes import (
-    Regime,
-    capacity_ratio,
-    regime,
-    regime_of,
-    relative_mean,
-    spike_threshold,
-    wishart_edges,
-)
+from murmuration.analysis.infinite_width import Kernels, architecture_of, limit_kernels
 from murmuration.data import Data, Split, open_data
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.ensemble import Ensemble, MemberGroup
@@ -35,12 +26,18 @@ from murmuration.fitting import make_spec
 from murmuration.nets.source import Net, net_source
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json
 from murmuration.recipe_text import short
-from murmuration.tangent_kernels import member_kernels
+from murmuration.tangent_kernels import check_members, member_kernels, smooth_gamma, trace_ratio
 from murmuration.training import TrainSpec
 from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.spec import initial_members
 from murmuration.weights import Structure, trace_kernels
+from murmuration.weights.distributions import Distribution
 
+RegimeName = Literal["independent", "between", "collective", "degenerate"]
+
+IDENTICAL = 1e-6  # ratios this near 1 count as 1: members are the same function up to rounding
+WEAK = 0.1  # of (M - 1) |T_o| / T_d: independent up to here
+STRONG = 1.0  # of (M - 1) T_o / T_d: collective from here on
 Stage = Literal["before", "after", "limit"]
 INPUTS = 32
 EXTRA_SEEDS = 8  # initialisations besides the one that is trained: S_o / S_d is a mean over all of them
@@ -57,6 +54,81 @@ VERDICTS = {
 }
 AGAINST = "between: members counteract each other; steps of the others undo {undone:.2g} of a member's own"
 BY_CONSTRUCTION = "independent by construction: members share nothing that is trained, so T_o = 0"
+
+
+@dataclass(frozen=True)
+class Regime:
+    """A regime, and the ratios it follows from."""
+
+    name: RegimeName
+    covariance_ratio: float  # S_o / S_d, covariance of two members' initial outputs over the variance of one
+    tangent_ratio: float  # T_o / T_d, tangent kernel between two members over that within one
+    pull: float  # (M - 1) T_o / T_d, effect of all other members' steps on a member over that of its own
+    gamma: float  # `smooth_gamma` of the tangent ratio
+
+
+def regime(covariance_ratio: float, tangent_ratio: float, members: int) -> Regime:
+    """The regime of `members` members from S_o / S_d and T_o / T_d.
+
+    "degenerate": both ratios are 1 within 1e-6, so that members stay the same function. "collective": (M - 1) T_o >=
+    T_d, the other members' steps move a member at least as far as its own. "independent": (M - 1) |T_o| <= T_d / 10; a
+    single member is independent. Otherwise "between".
+
+    The criterion uses all members and not the ratio of two: T_o / T_d = 0.1 is little for two members and much for a
+    hundred, and for one distribution of factors it falls with depth.
+
+    >>> regime(0.65, 0.35, members=10).name, regime(0.0, 0.001, members=10).name
+    ('collective', 'independent')
+    """
+    check_members(members)
+    pull = (members - 1) * tangent_ratio
+    name: RegimeName = "between"
+    if members > 1 and max(abs(covariance_ratio - 1), abs(tangent_ratio - 1)) <= IDENTICAL:
+        name = "degenerate"
+    elif pull >= STRONG:
+        name = "collective"
+    elif abs(pull) <= WEAK:
+        name = "independent"
+    return Regime(name, covariance_ratio, tangent_ratio, pull, smooth_gamma(members, tangent_ratio))
+
+
+def regime_of(kernels: Kernels, members: int) -> Regime:
+    """The regime from the traces of kernels (n, n) of one set of inputs with itself."""
+    covariance_ratio = trace_ratio(kernels.covariance_same, kernels.covariance_other)
+    return regime(covariance_ratio, trace_ratio(kernels.tangent_same, kernels.tangent_other), members)
+
+
+def capacity_ratio(members: int, width: int) -> float:
+    """M / N for independent members in a layer of width N; from 1 on some combination of members cannot learn."""
+    check_members(members)
+    return members / width
+
+
+def wishart_edges(members: int, width: int) -> tuple[float, float]:
+    """Edges of the spectrum of U U' / N for factors U (M, N) of mean 0 and variance 1 (Marchenko and Pastur 1967).
+
+    (1 - sqrt(M/N))² and (1 + sqrt(M/N))²: the first is the learning speed of the slowest combination of members, 0 from
+    M = N on. Exact as both grow; at finite sizes off by about N^(-2/3).
+
+    >>> wishart_edges(25, 100)
+    (0.25, 2.25)
+    """
+    root = math.sqrt(capacity_ratio(members, width))
+    return max(1 - root, 0.0) ** 2, (1 + root) ** 2
+
+
+def relative_mean(factors: Distribution) -> float:
+    """|E u| / sqrt(E u²), from 0 (independent) to 1 (constant)."""
+    return abs(factors.mean) / math.sqrt(factors.second_moment)
+
+
+def spike_threshold(members: int, width: int) -> float:
+    """(M N)^(-1/4), the relative mean of factors below which they act as if it were zero at this width.
+
+    To leading order in a small mean: there the largest eigenvalue of U U' / N leaves the bulk.
+    """
+    check_members(members)
+    return (members * width) ** -0.25
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,16 +32,16 @@ def reproduce(
 ) -> None:
     """Reproduce a published experiment."""
     from murmuration.files import write_bytes
-    from murmuration.papers import Request, experiment_named
+    from murmuration.papers import Request
+    from murmuration.papers import reproduce as reproduce_paper
     from murmuration.reports.report import this_command
 
-    chosen = experiment_named(experiment)
     path = Path(out or f"runs/reproduce-{experiment}")
     widths_, models_, arms_, seeds_ = (",".join(listed(each)) or None for each in (widths, models, arms, seeds))
     request = Request(data, widths_, models_, arms_, seeds_, epochs)
     try:
         with counting_bar(experiment, quiet=as_json) as show:
-            outcome = chosen.reproduce(request, path, show, this_command())
+            outcome = reproduce_paper(experiment, request, path, show, this_command())
     except KeyboardInterrupt:
         raise Interrupted(CONTINUES) from None
     write_bytes(path / REPORT, outcome.page.encode())

@@ -42,28 +42,15 @@ class Outcome:
     tables: list[ScreenTable]
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """One experiment; `module` has `reproduce(request, out, show, command) -> Outcome`."""
-
-    about: str
-    module: str
-
-    def reproduce(self, request: Request, out: Path, show: Show, command: str) -> Outcome:
-        made: Outcome = import_module(self.module).reproduce(request, out, show, command)
-        return made
-
-
-EXPERIMENTS = {
-    "embedded": Experiment(
-        "embedded ensembles by width, number of members and regime, against separate networks (Velikanov et al. 2022)",
-        "murmuration.papers.embedded.reproduce",
-    ),
+EXPERIMENTS = {  # folder in papers/, whose `reproduce.py` has `reproduce(request, out, show, command) -> Outcome`
+    "embedded": "embedded ensembles by width, number of members and regime, against separate networks "
+    "(Velikanov et al. 2022)",
 }
 
 
-def experiment_named(name: str) -> Experiment:
-    """The experiment of that name."""
+def reproduce(name: str, request: Request, out: Path, show: Show, command: str) -> Outcome:
+    """The outcome of the experiment of that name."""
     if name not in EXPERIMENTS:
         raise unknown("experiment", name, EXPERIMENTS)
-    return EXPERIMENTS[name]
+    made: Outcome = import_module(f"murmuration.papers.{name}.reproduce").reproduce(request, out, show, command)
+    return made

@@ -21,11 +21,11 @@ from murmuration.analysis.kernels import (
     make_spec,
     mean_correlation,
     ratio,
+    regime,
     spec_of,
     start_diagnosis,
     subset,
 )
-from murmuration.analysis.regimes import regime
 from murmuration.recipe import Recipe, make_recipe
 from murmuration.tangent_kernels import smooth_gamma
 

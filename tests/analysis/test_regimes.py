@@ -7,7 +7,7 @@ from oracles.embedded_theory import can_interpolate, spike_eigenvalue
 from oracles.linearised import Descent, mode_kernels
 
 from murmuration.analysis.infinite_width import limit_kernels
-from murmuration.analysis.regimes import (
+from murmuration.analysis.kernels import (
     capacity_ratio,
     regime,
     regime_of,

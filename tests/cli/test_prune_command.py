@@ -16,7 +16,7 @@ pytest_plugins = ["cli_fixtures"]
 
 @pytest.fixture(autouse=True)
 def _few_levels(monkeypatch):
-    monkeypatch.setattr("murmuration.applications.pruning.curve.LEVELS", (0.0, 0.5, 0.9))
+    monkeypatch.setattr("murmuration.applications.pruning.runs.LEVELS", (0.0, 0.5, 0.9))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import math
 import torch
 
 from murmuration.analysis.infinite_width import other_member, same_member
-from murmuration.analysis.regimes import capacity_ratio, check_members, wishart_edges
+from murmuration.analysis.kernels import capacity_ratio, check_members, wishart_edges
 from murmuration.errors import Misuse
 from murmuration.weights.distributions import Distribution
 

@@ -12,12 +12,20 @@ import torch
 
 from murmuration.data import open_data
 from murmuration.errors import Failure, Misuse
-from murmuration.papers import experiment_named
+from murmuration.papers import Request, reproduce
 from murmuration.papers.embedded import record as record_module
-from murmuration.papers.embedded.cells import Shape, embedded_parameters, matching_width, summarise_kernels, train_cell
+from murmuration.papers.embedded.cells import (
+    Shape,
+    count_steps,
+    crossing,
+    embedded_parameters,
+    find_largest_step,
+    matching_width,
+    summarise_kernels,
+    train_cell,
+)
 from murmuration.papers.embedded.page import page
 from murmuration.papers.embedded.predictions import PREDICTIONS, members_tolerated, verdicts
-from murmuration.papers.embedded.probes import count_steps, crossing, find_largest_step
 from murmuration.papers.embedded.record import RECORD, Results, new_record, run
 from murmuration.papers.embedded.settings import ARMS, MEANS, PROBED, Cell, Grid, Setting, between_name
 from murmuration.papers.verdicts import Estimate, Verdict, mean_interval
@@ -253,4 +261,4 @@ def test_examples_of_the_docs_run(capsys):
 
 def test_the_table_knows_its_experiments():
     with pytest.raises(Misuse, match="unknown experiment 'embeded': did you mean 'embedded'"):
-        experiment_named("embeded")
+        reproduce("embeded", Request(), Path("out"), lambda text, done, total: None, "")

@@ -41,11 +41,7 @@ def compact_population(
         kept = kept_channels(kernel, population)
         if previous is not None and kernel.inputs % len(previous):
             raise Misuse(f"compact: {kernel.name} does not take the channels of the layer before; leave compact out")
-        into = (
-            torch.ones(kernel.inputs, dtype=torch.bool)
-            if previous is None
-            else repeat_channels(previous, kernel.inputs)
-        )
+        into = repeat_channels(torch.ones(1, dtype=torch.bool) if previous is None else previous, kernel.inputs)
         for named, axes in ((own, 1), (shared, 0), (buffers, 1)):
             cut(named, kernel.name, [kept, into], axes)
             for bias in kernel.biases:

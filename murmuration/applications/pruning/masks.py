@@ -1,31 +1,98 @@
-"""Pruning masks: which weights of a population are kept by a rule."""
+"""Pruning criteria, the masks that follow from them, and parameter counts of a pruned population.
 
-from collections.abc import Sequence
+| rule | a weight is removed if | default threshold |
+|---|---|---|
+| `magnitude` | abs(mean) is at or below the threshold (Shridhar et al. 2019) | 0: exact zeros alone |
+| `snr` | abs(mean) / std is (Graves 2011, Blundell et al. 2015) | |
+| `log-alpha` | log(std^2 / mean^2) is at or above it (Molchanov et al. 2017) | 3, which is an snr of e^-1.5 = 0.223 |
+
+A sparsity sets the threshold so that this fraction of a kernel's weights is removed (`scope=layer`), or of all kernels
+together (`scope=global`, which removes most from layers with small weights, and may remove a whole layer). Each member
+has a threshold of its own for its own kernels; shared kernels are pruned once, for all members. `structured` removes
+whole output channels with their biases, by the mean magnitude of their weights (L1 norm over their number), in each
+layer separately unless a scope is given; the last layer keeps its outputs, every layer its best channel. Masks are
+nested: a higher sparsity, or pruning a pruned population, removes more.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from murmuration.applications.pruning.rules import RULES, Pruning
-from murmuration.errors import Misuse
-from murmuration.population import KEPT, Named, Population
+from murmuration.errors import Misuse, unknown
+from murmuration.population import KEPT, Named, Population, is_auxiliary, kept_mask
 from murmuration.weights import Kernel, KernelTrace, WeightFamily
+from murmuration.weights.gaussian import STD_PARAM
 
+SCOPES = ("global", "layer")
 Pool = list[tuple[str, int | None]]  # tensor names, each with its member, or None if it is shared
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A criterion: the score of a weight from its mean and its standard deviation; low scores are removed first."""
+
+    about: str
+    score: Callable[[Tensor, Tensor], Tensor]
+    noisy: bool = True  # whether it uses standard deviations
+    sign: int = 1  # by which a threshold given by the user is multiplied to compare with scores
+    usual: float | None = None  # default threshold
+
+
+RULES = {
+    "magnitude": Rule("abs(mean)", lambda mean, std: mean.abs(), noisy=False),
+    "snr": Rule("abs(mean) / std", lambda mean, std: mean.abs() / std),
+    "log-alpha": Rule("log(std^2 / mean^2)", lambda mean, std: 2 * (mean.abs().log() - std.log()), sign=-1, usual=3.0),
+}
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Settings of pruning: a rule, and a sparsity or a threshold."""
+
+    rule: str = "magnitude"
+    sparsity: float | None = None  # fraction of weights, or of channels, to remove
+    threshold: float | None = None
+    scope: str | None = None  # None: global, of channels layer
+    structured: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise unknown("rule", self.rule, RULES)
+        if self.scope is not None and self.scope not in SCOPES:
+            raise unknown("scope", self.scope, SCOPES)
+        if self.sparsity is not None and not 0 <= self.sparsity < 1:
+            raise Misuse(f"sparsity={self.sparsity}: need a fraction of at least 0 and below 1, such as 0.8")
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise Misuse(f"threshold={self.threshold}: need a finite number")
+        if self.sparsity is not None and self.threshold is not None:
+            raise Misuse(f"sparsity={self.sparsity} and threshold={self.threshold}: give one of them")
+        if self.structured and self.rule != "magnitude":
+            raise Misuse(
+                f"rule={self.rule} with structured: channels go by the magnitude of their means; leave rule out"
+            )
+
+    @property
+    def within(self) -> str:
+        """The scope; by layer for channels, since layers differ in the scale of their weights, else global."""
+        return self.scope or ("layer" if self.structured else "global")
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "scope": self.within}
 
 
 def prune_population(population: Population, weights: WeightFamily, trace: KernelTrace, pruning: Pruning) -> Population:
     """The population with some weights removed: they are zero, masked, and have no distribution any more."""
-    kernels = trace.kernels
+    kernels, before = trace.kernels, population.buffers
     if not kernels:
         raise Misuse("nothing to prune: the net has no linear layers or convolutions")
     if pruning.structured:
-        return masked(population, channel_masks(population, kernels, pruning))
-    return masked(population, weight_masks(population, weights, kernels, pruning))
-
-
-def masked(population: Population, masks: Named) -> Population:
-    """The population with these masks (M, ...) combined with its own; masked weights become zero."""
-    before = population.buffers
+        masks = channel_masks(population, kernels, pruning)
+    else:
+        masks = weight_masks(population, weights, kernels, pruning)
     masks = {name: mask & before[name + KEPT] if name + KEPT in before else mask for name, mask in masks.items()}
     own = {name: t.masked_fill(~masks[name], 0) if name in masks else t.clone() for name, t in population.own.items()}
     shared = {
@@ -54,19 +121,18 @@ def weight_masks(population: Population, weights: WeightFamily, kernels: Sequenc
 def threshold_masks(population: Population, scores: Named, pruning: Pruning) -> Named:
     """Masks (M, ...) from scores (M, ...), or (...) for shared tensors."""
     if pruning.sparsity is None:
-        masks = {name: score > pruning.cut for name, score in scores.items()}
+        assert pruning.threshold is not None
+        cut = RULES[pruning.rule].sign * pruning.threshold
+        masks = {name: score > cut for name, score in scores.items()}
     else:
         masks = {name: torch.zeros_like(score, dtype=torch.bool) for name, score in scores.items()}
         for pool in pools(population, scores, pruning.within):
             rows = [scores[name] if member is None else scores[name][member] for name, member in pool]
             for (name, member), best in zip(pool, largest(rows, pruning.sparsity), strict=True):
                 masks[name][... if member is None else member] = best
-    return {name: mask if name in population.own else per_member(mask, population) for name, mask in masks.items()}
-
-
-def per_member(mask: Tensor, population: Population) -> Tensor:
-    """The mask (...) of a shared tensor, repeated for every member (M, ...)."""
-    return mask.expand(population.members, *mask.shape).clone()
+    for name in masks.keys() - population.own.keys():  # shared: the same mask for every member
+        masks[name] = masks[name].expand(population.members, *masks[name].shape).clone()
+    return masks
 
 
 def pools(population: Population, names: Named, scope: str) -> list[Pool]:
@@ -102,9 +168,9 @@ def channel_masks(population: Population, kernels: Sequence[Kernel], pruning: Pr
     found = threshold_masks(population, scores, pruning)
     masks: Named = {}
     for kernel in kernels[:-1]:
-        channels, rows = found[kernel.name] | best[kernel.name], rows_of(population, kernel.name)  # (M, C)
-        pairs = zip(channels, rows.expand(population.members, *rows.shape[1:]), strict=True)
-        masks[kernel.name] = torch.stack([kernel_mask(kernel, keep, row) for keep, row in pairs])
+        channels, weight = found[kernel.name] | best[kernel.name], rows_of(population, kernel.name)[0]  # (M, C)
+        scales = [kernel.matrix(None, keep.to(weight.dtype), weight) for keep in channels]
+        masks[kernel.name] = torch.stack([(s > 0).expand_as(weight) for s in scales if s is not None])
         whole = kernel.name in population.shared  # else a shared bias belongs to channels that some members keep
         masks |= {bias: channels.clone() for bias in kernel.biases if whole or bias in population.own}
     return masks
@@ -123,8 +189,45 @@ def channel_scores(kernel: Kernel, weight: Tensor) -> Tensor:
     return each.abs().mean((1, 3)).flatten()
 
 
-def kernel_mask(kernel: Kernel, channels: Tensor, weight: Tensor) -> Tensor:
-    """The mask of a kernel from the mask of its output channels (C,)."""
-    scale = kernel.matrix(None, channels.to(weight.dtype), weight)
-    assert scale is not None
-    return (scale > 0).expand_as(weight).clone()
+@dataclass(frozen=True)
+class ParameterCounts:
+    """Parameter counts over all members; shared parameters count once."""
+
+    dense: int  # parameters of the networks
+    nonzero: int  # parameters that are not zero
+    numbers: int  # stored values for the parameters that are kept: a mean, and the standard deviation of a Gaussian
+    numbers_before: int  # the same without pruning
+
+
+def count_parameters(population: Population) -> ParameterCounts:
+    """The counts of a population."""
+    dense = nonzero = numbers = before = 0
+    for named, own in ((population.own, True), (population.shared, False)):
+        for name, tensor in named.items():
+            mask = kept_mask(name.removesuffix(STD_PARAM), population.buffers, own)
+            before += tensor.numel()
+            alike = mask is not None and mask.shape == tensor.shape  # several weights may have one std
+            numbers += int(mask.sum()) if mask is not None and alike else tensor.numel()
+            if not is_auxiliary(name):
+                dense, nonzero = dense + tensor.numel(), nonzero + int(tensor.count_nonzero())
+    return ParameterCounts(dense, nonzero, numbers, before)
+
+
+def layer_densities(population: Population, trace: KernelTrace) -> list[dict[str, Any]]:
+    """For every kernel: its name, weights per member, and the fraction that is kept, over all members."""
+    found = []
+    for kernel in trace.kernels:
+        tensor = population.own.get(kernel.name, population.shared.get(kernel.name))
+        if tensor is not None:
+            mask = population.buffers.get(kernel.name + KEPT)
+            weights = tensor.numel() // (population.members if kernel.name in population.own else 1)
+            kept = 1.0 if mask is None else float(mask.double().mean())
+            found.append({"name": kernel.name, "weights": weights, "kept": kept})
+    return found
+
+
+def sparsity_of(population: Population, trace: KernelTrace) -> float:
+    """The fraction of kernel weights that is pruned."""
+    layers = layer_densities(population, trace)
+    total = sum(layer["weights"] for layer in layers)
+    return 1 - sum(layer["weights"] * layer["kept"] for layer in layers) / total if total else 0.0

@@ -1,24 +1,24 @@
-"""Pruning of a run into a new run; the old one is not changed."""
+"""Pruning of a run into a new run, which leaves the old one as it is, and validation scores against sparsity.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+The test split is not used: a sparsity chosen on it would look better than it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from murmuration.applications.pruning.compact import compact_population, require_same_outputs
-from murmuration.applications.pruning.counting import count_parameters, layer_densities, sparsity_of
-from murmuration.applications.pruning.curve import (
-    CurvePoint,
-    Show,
-    largest_sparsity,
-    scores_json,
-    sparsity_curve,
-    validation_scores,
-    with_population,
+from murmuration.applications.pruning.masks import (
+    RULES,
+    Pruning,
+    count_parameters,
+    layer_densities,
+    prune_population,
+    sparsity_of,
 )
-from murmuration.applications.pruning.masks import prune_population
-from murmuration.applications.pruning.rules import RULES, Pruning
-from murmuration.data import Data
+from murmuration.data import Data, Split
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
 from murmuration.files import json_numbers, write_json
@@ -35,15 +35,84 @@ from murmuration.fitting import (
 )
 from murmuration.fitting import Show as Watch
 from murmuration.fitting import resume as resume_training
+from murmuration.metrics import MEASURES, Score, score_examples
 from murmuration.nets.source import Net, NetSource
 from murmuration.population import Population
-from murmuration.recipe import Recipe, plan_from_json
+from murmuration.recipe import plan_from_json
 from murmuration.runs import MANIFEST, read_run, require_free
 from murmuration.training import TrainSpec
 from murmuration.weights import KernelTrace, trace_kernels
 
+LEVELS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
+EXAMPLES = 2000  # at most, for the curve
+DRAWS = 10  # of a member whose predictions are random
+MAIN = {"classification": "accuracy", "regression": "rmse"}
+
+Show = Callable[[str, int, int], None]
 TOLERANCE = 0.01
 TRIED = 8  # inputs on which a compact network must have the same outputs
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Validation scores at one sparsity."""
+
+    asked: float  # fraction of weights, or of channels, to be removed; rises along the curve
+    sparsity: float  # fraction of kernel weights that is removed
+    nonzero: int  # parameters
+    scores: dict[str, Score]  # accuracy or rmse, and nll
+
+    def to_json(self) -> dict[str, Any]:
+        return {"asked": self.asked, "sparsity": self.sparsity, "nonzero": self.nonzero, **scores_json(self.scores)}
+
+
+def scores_json(scores: Mapping[str, Score]) -> Any:
+    return json_numbers({name: score.to_json() for name, score in scores.items()})
+
+
+def with_population(ensemble: Ensemble, population: Population) -> Ensemble:
+    """The ensemble with other weights, and without the post-hoc steps that were fitted to the old ones."""
+    return replace(ensemble, groups=(replace(ensemble.groups[0], population=population),), posthoc=None)
+
+
+def validation_scores(ensemble: Ensemble, split: Split) -> dict[str, Score]:
+    """Accuracy or RMSE, and NLL, on the first examples of a split."""
+    task = ensemble.manifest["data"]["task"]
+    x, y = split.x[:EXAMPLES], split.y[:EXAMPLES]
+    pred = ensemble.predict(x, draws=DRAWS if ensemble.family.stochastic else None, calibrated=False)
+    return score_examples(pred, y).scores(measures={name: MEASURES[task][name] for name in (MAIN[task], "nll")})
+
+
+def sparsity_curve(
+    ensemble: Ensemble, trace: KernelTrace, split: Split, pruning: Pruning, show: Show
+) -> list[CurvePoint]:
+    """Scores at increasing sparsities, each pruned from the given ensemble, without fine-tuning."""
+    population, found = ensemble.groups[0].population, []
+    for turn, level in enumerate(LEVELS):
+        show(f"{level:.0%}", turn, len(LEVELS))
+        asked = replace(pruning, sparsity=level, threshold=None)
+        left = prune_population(population, ensemble.recipe.weights, trace, asked) if level else population
+        scores = validation_scores(with_population(ensemble, left), split)
+        found.append(CurvePoint(level, sparsity_of(left, trace), count_parameters(left).nonzero, scores))
+    return found
+
+
+def largest_sparsity(curve: Sequence[CurvePoint], tolerance: float) -> float:
+    """The largest sparsity up to which validation accuracy falls by no more than the tolerance at every level.
+
+    For regression: up to which RMSE rises by no more than that fraction.
+    """
+    if not 0 <= tolerance < 1:
+        raise Misuse(f"tolerance={tolerance}: need a fraction of at least 0 and below 1, such as 0.01")
+    within = takewhile(lambda point: score_loss(curve[0], point) <= tolerance + 1e-9, curve)  # accuracies are rounded
+    return max((point.asked for point in within), default=0.0)
+
+
+def score_loss(dense: CurvePoint, point: CurvePoint) -> float:
+    """The loss of accuracy, or the relative increase of RMSE."""
+    if "accuracy" in dense.scores:
+        return float(dense.scores["accuracy"]) - float(point.scores["accuracy"])
+    return float(point.scores["rmse"]) / max(float(dense.scores["rmse"]), 1e-30) - 1
 
 
 @dataclass(frozen=True)
@@ -123,7 +192,7 @@ def prune(
     record = record_of(found, population, finetune)
     if compact:
         source, population = compact_source(found, population)
-        record["compact"] = count_parameters(population).to_json()
+        record["compact"] = asdict(count_parameters(population))
     spec = spec_of(found, source, population, finetune, lr)
     if not finetune:
         described = describe(spec, source, ensemble.engine, "as before")
@@ -132,7 +201,11 @@ def prune(
         made = with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), spec, show)
         made.save(out)
         return made
-    return fine_tune(found, spec, source, population, record, Path(out), show)
+    sweep = ensemble.manifest.get("sweep")
+    files = {SWEEP: sweep} if sweep is not None else {}  # a coupling chosen on validation data is not chosen again
+    extra = {"pruning": record}
+    done = train_members(spec, source, ensemble.engine, population, Path(out), extra=extra, files=files, show=show)
+    return with_finetuned_scores(Path(out), done, found.data)
 
 
 def compact_source(found: PruningPlan, population: Population) -> tuple[NetSource, Population]:
@@ -163,32 +236,10 @@ def spec_of(
     assert ensemble.likelihood is not None  # runs always say what their outputs mean
     recipe = ensemble.recipe
     if finetune:
-        recipe = without_warmup(recipe)
+        recipe = replace(recipe, weights=recipe.weights.without_warmup())  # it starts from a trained posterior
         plan = replace(plan, epochs=finetune, lr=plan.lr if lr is None else lr, members=population.members)
     gamma = ensemble.manifest.get("gamma")
     return TrainSpec(source.build, found.data, ensemble.likelihood, recipe, plan, gamma=gamma)
-
-
-def without_warmup(recipe: Recipe) -> Recipe:
-    """The recipe without KL warm-up: fine-tuning starts from a trained posterior."""
-    return replace(recipe, weights=recipe.weights.without_warmup())
-
-
-def fine_tune(
-    found: PruningPlan,
-    spec: TrainSpec,
-    source: NetSource,
-    population: Population,
-    record: dict[str, Any],
-    out: Path,
-    show: Watch,
-) -> Ensemble:
-    """The ensemble after fine-tuning, written as it goes; a coupling chosen on validation data is not chosen again."""
-    sweep = found.ensemble.manifest.get("sweep")
-    files = {SWEEP: sweep} if sweep is not None else {}
-    engine = found.ensemble.engine
-    done = train_members(spec, source, engine, population, out, extra={"pruning": record}, files=files, show=show)
-    return with_finetuned_scores(out, done, found.data)
 
 
 def resume(run: str | Path, *, net: Net | None = None, data: Any = None, show: Watch = show_nothing) -> Ensemble:
@@ -201,10 +252,7 @@ def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble
     """The fine-tuned ensemble with its validation scores in the run's record, if there are validation examples."""
     if not len(data.val) or "finetuned" in ensemble.manifest["pruning"]:
         return ensemble
-    record = {
-        **ensemble.manifest["pruning"],
-        "finetuned": json_numbers(scores_json(validation_scores(ensemble, data.val))),
-    }
+    record = {**ensemble.manifest["pruning"], "finetuned": scores_json(validation_scores(ensemble, data.val))}
     write_json(run / MANIFEST, {**read_run(run), "pruning": record})
     return replace(ensemble, manifest={**ensemble.manifest, "pruning": record})
 
@@ -217,12 +265,11 @@ def record_of(found: PruningPlan, population: Population, finetune: int) -> dict
         "chosen": found.chosen,
         "finetune": finetune,
         "reached": sparsity_of(population, found.trace),
-        "counts": count_parameters(population).to_json(),
+        "counts": asdict(count_parameters(population)),
         "layers": layer_densities(population, found.trace),
         "curve": [json_numbers(point.to_json()) for point in found.curve],
     }
     if found.curve:
-        record["pruned"] = json_numbers(
-            scores_json(validation_scores(with_population(found.ensemble, population), found.data.val))
-        )
+        pruned = with_population(found.ensemble, population)
+        record["pruned"] = scores_json(validation_scores(pruned, found.data.val))
     return record

@@ -1,30 +1,102 @@
-"""Evaluation of a run on whole photographs that it was not trained on, beside bicubic interpolation."""
+"""Evaluation of a run on whole photographs that it was not trained on, beside bicubic interpolation.
 
+Quality of the reconstructed image, and whether its standard deviations tell where the errors are.
+"""
+
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from murmuration.applications.superres.metrics import (
-    UncertaintyScores,
-    error_by_std,
-    psnr,
-    score_uncertainty,
-    squared_error,
-    ssim,
-)
-from murmuration.applications.superres.patches import downscaled, luma_of, photographs, trimmed
-from murmuration.applications.superres.training import patches_of
+from murmuration.applications.superres.training import downscaled, luma_of, patches_of, photographs, trimmed
 from murmuration.applications.superres.upscale import scale_of, upscale
 from murmuration.ensemble import Ensemble
+from murmuration.errors import Misuse
 from murmuration.likelihoods import Gaussian
 from murmuration.nets.subpixel import enlarged
 
+WINDOW, SIGMA = 11, 1.5  # pixels: the Gaussian window of SSIM
+NORMAL = 1.959963984540054  # 95 % of a Gaussian lie within so many standard deviations
+BINS = 10
 CROP = 40  # side of the window that is shown, in pixels of the small image
 MOST_PIXELS = 200_000  # of a photograph, for errors against standard deviations
+
+
+def psnr(squared_error: float) -> float:
+    """The peak signal-to-noise ratio in decibels of images from 0 to 1, from their mean squared error.
+
+    >>> psnr(0.01)
+    20.0
+    """
+    return math.inf if squared_error == 0 else -10 * math.log10(squared_error)
+
+
+def squared_error(made: Tensor, truth: Tensor) -> float:
+    """The mean squared error of an image (H, W)."""
+    return float((made.double() - truth.double()).square().mean())
+
+
+def ssim(made: Tensor, truth: Tensor) -> float:
+    """Structural similarity of two images (H, W) from 0 to 1 (Wang et al. 2004), at most 1; nan below 11 pixels a side.
+
+    Computed by scikit-image with an 11 x 11 Gaussian window of deviation 1.5.
+    """
+    try:
+        from skimage.metrics import structural_similarity
+    except ImportError:
+        raise Misuse("SSIM needs scikit-image: pip install 'murmuration[images]'") from None
+    if min(made.shape) < WINDOW:
+        return math.nan
+    images = (image.double().numpy() for image in (made, truth))
+    settings = {"gaussian_weights": True, "sigma": SIGMA, "use_sample_covariance": False}
+    return float(structural_similarity(*images, data_range=1.0, **settings))
+
+
+class UncertaintyScores(NamedTuple):
+    """How the standard deviations of pixels relate to the errors that were made."""
+
+    epistemic_fraction: float  # of the squared error: variance over draws
+    noise_fraction: float  # of the squared error: variance of the likelihood; the two may add up to more than 1
+    correlation: float  # of standard deviations and absolute errors; nan if the draws do not differ
+    rank_correlation: float  # the same by ranks (Spearman)
+    edge_correlation: float  # rank correlation of the gradient of the bicubic image with the errors, as a baseline
+    coverage: float  # fraction of pixels within the 95 % interval
+
+
+def score_uncertainty(std: Tensor, error: Tensor, plain: Tensor, noise_std: float) -> UncertaintyScores:
+    """Scores of standard deviations (H, W) over draws against absolute errors (H, W); `plain` is the bicubic image."""
+    from scipy.stats import pearsonr, spearmanr
+
+    down, across = torch.gradient(plain.double())
+    total, variance = error.double().square().mean().item(), std.double().square()
+    inside = error.double() <= NORMAL * (variance + noise_std**2).sqrt()
+    return UncertaintyScores(
+        variance.mean().item() / total if total else math.nan,
+        noise_std**2 / total if total else math.nan,
+        correlation(pearsonr, std, error),
+        correlation(spearmanr, std, error),
+        correlation(spearmanr, (down.square() + across.square()).sqrt(), error),
+        inside.double().mean().item(),
+    )
+
+
+def correlation(kind: Callable, a: Tensor, b: Tensor) -> float:
+    """The correlation of two tensors by a function of `scipy.stats`; nan if one of them is constant."""
+    x, y = (values.double().flatten() for values in (a, b))
+    constant = any(bool((values == values[0]).all()) for values in (x, y))
+    return math.nan if constant else float(kind(x.numpy(), y.numpy()).statistic)
+
+
+def error_by_std(std: Tensor, error: Tensor) -> list[tuple[float, float]]:
+    """Root mean squares of standard deviations and of errors, in ten bins of equally many pixels, lowest std first."""
+    order = std.flatten().argsort(stable=True)
+    pairs = zip(std.flatten()[order].chunk(BINS), error.flatten()[order].chunk(BINS), strict=True)
+    means = ([float(values.double().square().mean().sqrt()) for values in pair] for pair in pairs)
+    return [(predicted, made) for predicted, made in means]
 
 
 @dataclass(frozen=True)
@@ -74,12 +146,8 @@ class PhotoScores:
         return self.psnr - self.psnr_bicubic
 
     def to_json(self) -> dict[str, Any]:
-        scores = ("psnr_bicubic", "psnr", "gain", "ssim_bicubic", "ssim")
-        return {
-            "photograph": self.crop.name,
-            **{name: getattr(self, name) for name in scores},
-            **self.uncertainty._asdict(),
-        }
+        scores = {name: getattr(self, name) for name in ("psnr_bicubic", "psnr", "gain", "ssim_bicubic", "ssim")}
+        return {"photograph": self.crop.name, **scores, **self.uncertainty._asdict()}
 
 
 def held_out_files(manifest: dict[str, Any]) -> list[Path]:
@@ -95,11 +163,12 @@ def evaluate(
     show: Callable[[str, int, int], None] = lambda text, done, total: None,
 ) -> list[PhotoScores]:
     """Scores of a run's test photographs, one at a time, so that memory stays small."""
-    found = []
-    files = held_out_files(ensemble.manifest)
+    found, files = [], held_out_files(ensemble.manifest)
     for done, path in enumerate(files):
         show(path.name, done, len(files))
-        found.append(score_photograph(reconstruct(ensemble, path.stem, luma_of(path), draws), noise_of(ensemble)))
+        seen = reconstruct(ensemble, path.stem, luma_of(path), draws)
+        assert isinstance(ensemble.likelihood, Gaussian)  # as `scale_of` made sure
+        found.append(score_photograph(seen, ensemble.likelihood.noise_std))
     return found
 
 
@@ -109,13 +178,7 @@ def reconstruct(ensemble: Ensemble, name: str, picture: Tensor, draws: int | Non
     truth = trimmed(picture, scale)
     small = downscaled(truth, scale)
     plain = enlarged(small[None, None], scale)[0, 0].clamp(0, 1)
-    prediction = upscale(ensemble, small, draws=draws)
-    return Reconstruction(name, small, truth, plain, prediction.mean, prediction.std)
-
-
-def noise_of(ensemble: Ensemble) -> float:
-    assert isinstance(ensemble.likelihood, Gaussian)  # as `scale_of` made sure
-    return ensemble.likelihood.noise_std
+    return Reconstruction(name, small, truth, plain, *upscale(ensemble, small, draws=draws))
 
 
 def score_photograph(seen: Reconstruction, noise_std: float) -> PhotoScores:

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from murmuration.applications.superres.evaluation import CROP, PhotoScores, Reconstruction, error_bins, mean_scores
-from murmuration.applications.superres.image_files import to_bytes
-from murmuration.applications.superres.upscale import WHITE_QUANTILE
+from murmuration.applications.superres.upscale import WHITE_QUANTILE, to_bytes
 from murmuration.reports.figures import Figure, axis, colour, layout
 from murmuration.reports.formatting import number, percent
 from murmuration.reports.html import Markup, figure, join, png, section, table, tag, text
@@ -20,13 +19,6 @@ HALF, LITTLE = 0.5, ": it says little about the size of errors"
 INFORMATIVE = 0.1  # rank correlation from which a map is said to show where errors are
 
 
-class Panel(NamedTuple):
-    """One image of a row, with its label."""
-
-    label: str
-    pixels: np.ndarray
-
-
 def superres_page(found: Sequence[PhotoScores], *, title: str, subtitle: str) -> str:
     """The page on a run's test photographs."""
     return framed(title, subtitle, join([verdict(found), scores(found), crops(found), uncertainty(found)]))
@@ -34,9 +26,8 @@ def superres_page(found: Sequence[PhotoScores], *, title: str, subtitle: str) ->
 
 def verdict(found: Sequence[PhotoScores]) -> Markup:
     """The summary."""
-    paragraphs = [tag("p", text(sentence), "lead") for sentence in sentences(found)]
     reading = f"Means over {len(found)} test photographs; luma alone is scored."
-    return section("verdict", "Summary", reading, join(paragraphs))
+    return section("verdict", "Summary", reading, join(tag("p", text(each), "lead") for each in sentences(found)))
 
 
 def sentences(found: Sequence[PhotoScores]) -> list[str]:
@@ -84,16 +75,13 @@ SCORE_COLUMNS = ("PSNR bicubic", "PSNR mean", "gain", "SSIM bicubic", "SSIM mean
 
 def score_rows(found: Sequence[PhotoScores]) -> list[list[str]]:
     """One row of text per photograph, and one of means."""
-    records = [each.to_json() for each in found] + [{"photograph": "mean", **mean_scores(found)}]
-    return [
-        [
-            each["photograph"],
-            *(f"{each[name]:.2f}" for name in ("psnr_bicubic", "psnr")),
-            f"{each['gain']:+.2f}",
-            *(f"{each[name]:.4f}" for name in ("ssim_bicubic", "ssim")),
-        ]
-        for each in records
-    ]
+    row = "{photograph}|{psnr_bicubic:.2f}|{psnr:.2f}|{gain:+.2f}|{ssim_bicubic:.4f}|{ssim:.4f}"
+    return [row.format_map(each).rsplit("|", 5) for each in records_of(found)]
+
+
+def records_of(found: Sequence[PhotoScores]) -> list[dict[str, Any]]:
+    """The record of every photograph, and the means."""
+    return [each.to_json() for each in found] + [{"photograph": "mean", **mean_scores(found)}]
 
 
 def crops(found: Sequence[PhotoScores]) -> Markup:
@@ -109,21 +97,21 @@ def crops(found: Sequence[PhotoScores]) -> Markup:
 def row_of(seen: Reconstruction) -> Markup:
     figures = [
         Markup(
-            f'<figure style="margin:0"><img style="{IMAGE}" src="{png(panel.pixels)}"'
-            f' alt="{text(seen.name)}: {text(panel.label)}"><figcaption>{text(panel.label)}</figcaption></figure>'
+            f'<figure style="margin:0"><img style="{IMAGE}" src="{png(pixels)}"'
+            f' alt="{text(seen.name)}: {text(label)}"><figcaption>{text(label)}</figcaption></figure>'
         )
-        for panel in panels(seen)
+        for label, pixels in panels(seen)
     ]
     return Markup(f'<div style="{ROW}">{join(figures)}</div>')
 
 
-def panels(seen: Reconstruction) -> list[Panel]:
-    """Small image, bicubic, mean prediction, truth, standard deviation and error of a window."""
+def panels(seen: Reconstruction) -> list[tuple[str, np.ndarray]]:
+    """Small image, bicubic, mean prediction, truth, standard deviation and error of a window: labels and pixels."""
     shown = {"small": seen.small, "bicubic": seen.bicubic, "mean prediction": seen.mean, "truth": seen.truth}
-    made = [Panel(label, to_bytes(picture)) for label, picture in shown.items()]
+    made = [(label, to_bytes(picture)) for label, picture in shown.items()]
     for label, values in {"standard deviation": seen.std, "absolute error": seen.error}.items():
         white = float(values.double().flatten().quantile(WHITE_QUANTILE))
-        made.append(Panel(f"{label}, white {number(white)}", to_bytes(values, white)))
+        made.append((f"{label}, white {number(white)}", to_bytes(values, white)))
     return made
 
 
@@ -145,10 +133,9 @@ def uncertainty(found: Sequence[PhotoScores]) -> Markup:
         " length of the bicubic image, a baseline that a map should beat."
     )
     columns = [text("Photograph"), *(text(label) for label, _ in UNCERTAINTY_COLUMNS.values())]
-    records = [each.to_json() for each in found] + [{"photograph": "mean", **mean_scores(found)}]
     rows = [
         (text(each["photograph"]), [text(how(each[key])) for key, (_, how) in UNCERTAINTY_COLUMNS.items()])
-        for each in records
+        for each in records_of(found)
     ]
     board = table("Uncertainty against errors", columns, rows)
     return section("uncertainty", "Uncertainty", reading, join([board, figure(bins_figure(found))]))
@@ -168,12 +155,7 @@ def bins_figure(found: Sequence[PhotoScores]) -> Figure | None:
         "line": {"color": colour(0)},
         "hovertemplate": "standard deviation %{x:.4f}<br>error %{y:.4f}<extra></extra>",
     }
-    across, down = axis("standard deviation over draws"), axis("root mean square error") | {"rangemode": "tozero"}
+    across, up = axis("standard deviation over draws"), axis("root mean square error") | {"rangemode": "tozero"}
+    title = "Error by standard deviation, one point per tenth of all pixels"
     label = "Root mean square error of pixels in ten bins by their standard deviation"
-    return Figure(
-        "superres-bins",
-        "Error by standard deviation, one point per tenth of all pixels",
-        label,
-        [points],
-        layout(across, down),
-    )
+    return Figure("superres-bins", title, label, [points], layout(across, up))

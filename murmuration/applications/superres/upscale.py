@@ -1,27 +1,98 @@
-"""Upscaling of images of any size: mean and standard deviation of every pixel, from tensors or from files."""
+"""Upscaling of images of any size: mean and standard deviation of every pixel, from tensors or from files.
 
+Files are read as luma, chroma and transparency: luma is the network's, the rest is upscaled bicubically.
+"""
+
+import io
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.applications.superres.image_files import compose, read_image, to_bytes, write_png
+from murmuration.applications.superres.training import LUMA, luma
+from murmuration.data.images import GREY_MODES, decode, open_image
 from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse
+from murmuration.errors import Failure, Misuse, first_line
+from murmuration.files import write_bytes
 from murmuration.likelihoods import Gaussian
-from murmuration.nets.subpixel import REACH
+from murmuration.nets.subpixel import REACH, enlarged
 from murmuration.predictive import Predictive
 
+RED, BLUE = 2 * (1 - LUMA[0]), 2 * (1 - LUMA[2])  # 1.402 and 1.772: full ranges of R - Y and B - Y
 TILE = 64  # side of the tiles that are upscaled at once, in pixels: bounds memory
 WHITE_QUANTILE = 0.995  # the quantile of standard deviations that is white in a map
 
 
 @dataclass(frozen=True)
-class PixelPrediction:
+class ImagePlanes:
+    """The planes of an image, from 0 to 1."""
+
+    luma: Tensor  # (H, W)
+    chroma: Tensor | None = None  # (2, H, W), blue and red difference from -1/2 to 1/2; None for a grey image
+    alpha: Tensor | None = None  # (H, W), 1 where opaque; None if the image is opaque everywhere
+
+
+def read_image(path: Path) -> ImagePlanes:
+    """The planes of an image file, rotated as its EXIF orientation says; 16-bit greys keep their upper byte."""
+    from PIL import Image, ImageOps
+
+    if path.is_dir() or not path.exists():
+        raise Misuse(f"no image '{path}': expected a file such as photo.png")
+    with open_image(path) as opened:
+        try:
+            picture = ImageOps.exif_transpose(opened)
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise Failure(f"cannot read the image '{path}': {first_line(error)}") from None
+        if picture.mode == "F":
+            raise Misuse(f"'{path}' holds fractions without a known white: expected an image of 8 or 16 bits")
+        clear = "A" in picture.getbands() or "transparency" in picture.info
+        alpha = to_unit(decode(picture.convert("RGBA").getchannel("A"), True, str(path)))[0] if clear else None
+        grey = picture.mode in GREY_MODES
+        colours = to_unit(decode(picture, grey, str(path)))
+    if grey:
+        return ImagePlanes(colours[0], None, alpha)
+    bright = luma(colours)
+    return ImagePlanes(bright, torch.stack([(colours[2] - bright) / BLUE, (colours[0] - bright) / RED]), alpha)
+
+
+def to_unit(pixels: np.ndarray) -> Tensor:
+    """Bytes as float32 from 0 to 1."""
+    return torch.from_numpy(pixels / np.float32(255))
+
+
+def compose(planes: ImagePlanes, mean: Tensor, scale: int) -> np.ndarray:
+    """The upscaled image in bytes, (r H, r W) or (r H, r W, C): luma as given, chroma and alpha bicubic."""
+    colours = mean[None]
+    if planes.chroma is not None:
+        blue, red = enlarged(planes.chroma[None], scale)[0]
+        reds, blues = mean + RED * red, mean + BLUE * blue
+        colours = torch.stack([reds, (mean - LUMA[0] * reds - LUMA[2] * blues) / LUMA[1], blues])
+    if planes.alpha is not None:
+        colours = torch.cat([colours, enlarged(planes.alpha[None, None], scale)[0]])
+    pixels = to_bytes(colours).transpose(1, 2, 0)
+    return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+
+
+def to_bytes(values: Tensor, white: float = 1.0) -> np.ndarray:
+    """Values as bytes, 0 black and `white` or more 255; all black where white is 0."""
+    return (values / white if white else values * 0).mul(255).round().clamp(0, 255).to(torch.uint8).numpy()
+
+
+def write_png(path: Path, pixels: np.ndarray) -> None:
+    """Write bytes (H, W), (H, W, 2), (H, W, 3) or (H, W, 4) as a PNG file, whole or not at all."""
+    from PIL import Image
+
+    held = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(held, format="PNG")
+    write_bytes(path, held.getvalue())
+
+
+class PixelPrediction(NamedTuple):
     """The predicted luma of the larger image."""
 
     mean: Tensor  # (r H, r W), from 0 to 1
@@ -47,9 +118,8 @@ def predict_image(ensemble: Ensemble, small: Tensor, draws: int | None = None) -
 
     A draw of the weights depends on its number alone: it is the same for every image, and for every tile of one.
     """
-    likelihood = ensemble.likelihood
-    assert isinstance(likelihood, Gaussian)
-    fitting = replace(likelihood, targets=small.numel() * scale_of(ensemble) ** 2)
+    assert isinstance(ensemble.likelihood, Gaussian)
+    fitting = replace(ensemble.likelihood, targets=small.numel() * scale_of(ensemble) ** 2)
     return replace(ensemble, likelihood=fitting).predict(small[None, None], draws=draws, calibrated=False)
 
 
@@ -62,13 +132,10 @@ def upscale(ensemble: Ensemble, small: Tensor, *, draws: int | None = None, tile
             seen = small[with_margin(rows), with_margin(columns)]
             predictive = predict_image(ensemble, seen, draws)
             shape = (scale * seen.shape[0], scale * seen.shape[1])
-            here = scaled(rows, scale), scaled(columns, scale)
-            inside = (
-                slice(scale * above, scale * above + here[0].stop - here[0].start),
-                slice(scale * left, scale * left + here[1].stop - here[1].start),
-            )
-            mean[here] = predictive.mean.view(shape)[inside].float()
-            variance[here] = predictive.epistemic_var.view(shape)[inside].float()
+            here = tuple(slice(scale * side.start, scale * side.stop) for side in (rows, columns))
+            for whole, part in ((mean, predictive.mean), (variance, predictive.epistemic_var)):
+                part = part.view(shape)[scale * above :, scale * left :]
+                whole[here] = part[: here[0].stop - here[0].start, : here[1].stop - here[1].start].float()
     return PixelPrediction(mean.clamp(0, 1), variance.clamp_min(0).sqrt())
 
 
@@ -87,10 +154,6 @@ def with_margin(window: slice) -> slice:
     return slice(max(0, window.start - REACH), window.stop + REACH)
 
 
-def scaled(window: slice, scale: int) -> slice:
-    return slice(scale * window.start, scale * window.stop)
-
-
 def upscale_files(
     ensemble: Ensemble,
     paths: Sequence[str | Path],
@@ -107,9 +170,8 @@ def upscale_files(
         raise Misuse(f"two of the images would be written as {repeated[0]}.png: upscale them into two directories")
     for path in names:
         read_image(path)  # refused before anything is written; not kept, for there may be many
-    place = Path(out)
+    place, records = Path(out), []
     place.mkdir(parents=True, exist_ok=True)
-    records = []
     for done, (path, name) in enumerate(names.items()):
         show(path.name, done, len(names))
         planes = read_image(path)

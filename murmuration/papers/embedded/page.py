@@ -32,7 +32,7 @@ def opening(found: Results) -> Markup:
     told = verdicts(found.record)
     count = {word: sum(each.word == word for each in told) for word in MARKS}
     lead = "; ".join(f"{many} {word}" for word, many in count.items() if many)
-    rows = [(_verdict_head(each), _verdict_cells(each)) for each in told]
+    rows = [verdict_row(each) for each in told]
     table_markup = table("Predictions of theory", [text(word) for word in ("Verdict", "Prediction", "Estimates")], rows)
     reading = (
         "The members of an embedded ensemble share the kernels of one network and differ by one factor per neuron. The "
@@ -44,23 +44,15 @@ def opening(found: Results) -> Markup:
     return section("verdicts", "Predictions and verdicts", reading, join(lines))
 
 
-def _verdict_head(verdict: Verdict) -> Markup:
-    return join([text(verdict.name), tag("span", text(verdict.word), f"mark {MARKS[verdict.word]}".strip())])
-
-
-def _verdict_cells(verdict: Verdict) -> list[Markup]:
-    lines = [tag("div", estimate_markup(each)) for each in verdict.estimates]
+def verdict_row(verdict: Verdict) -> tuple[Markup, list[Markup]]:
+    """The name with the verdict, and two cells: the claim, and the estimates with a note."""
+    head = join([text(verdict.name), tag("span", text(verdict.word), f"mark {MARKS[verdict.word]}".strip())])
+    lines = []
+    for each in verdict.estimates:
+        about = tag("small", text(f"{each.what}; predicted {each.region}"))
+        lines.append(tag("div", join([tag("span", text(estimate_text(each))), about])))
     note = [tag("small", text(verdict.note))] if verdict.note else []
-    return [text(verdict.claim), join([*lines, *note])]
-
-
-def estimate_markup(estimate: Estimate) -> Markup:
-    return join(
-        [
-            tag("span", text(estimate_text(estimate))),
-            tag("small", text(f"{estimate.what}; predicted {estimate.region}")),
-        ]
-    )
+    return head, [text(verdict.claim), join([*lines, *note])]
 
 
 def estimate_text(estimate: Estimate) -> str:

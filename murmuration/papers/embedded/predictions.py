@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from murmuration.analysis.regimes import spike_threshold
+from murmuration.analysis.kernels import spike_threshold
 from murmuration.papers.embedded.record import Record, Results, known
 from murmuration.papers.embedded.settings import BETWEEN, PROBED, Cell, between_name
 from murmuration.papers.verdicts import Verdict, estimate, slope
@@ -76,10 +76,8 @@ def train_falls_first(found: Results) -> Verdict:
 
 def falls_of(found: Results, width: float, seed: int, name: str) -> dict[int, float]:
     """Decrease of a score of the independent arm from the smallest M on, for every M."""
-    line = {m: found.score(Cell("independent", width, m, seed), name) for m in found.models if m > 1}
-    there = {models: value for models, value in line.items() if value is not None}
-    values = list(there.values())
-    return {models: values[0] - value for models, value in there.items()}
+    line = found.line("independent", width, [models for models in found.models if models > 1], seed, name)
+    return {models: next(iter(line.values())) - value for models, value in line.items()}
 
 
 def wider_hold_more(found: Results) -> Verdict:
@@ -115,14 +113,18 @@ def collective_saturates(found: Results) -> Verdict:
     """P4: in the collective arm member accuracy does not depend on M, and the gain of the ensemble saturates."""
     several = [models for models in found.models if models > 1]
     most = max(several, default=0)
+    ends = (most // 4, most)
     flat, late = [], []
     for seed in found.seeds:
         slopes, gains = [], []
         for width in found.widths:
-            line = {m: found.score(Cell("collective", width, m, seed), "member_accuracy") for m in several}
-            there = {models: value for models, value in line.items() if value is not None}
-            slopes.append(slope([math.log2(models) for models in there], list(there.values())))
-            gains.append(_late_gain(found, width, seed, most))
+            alone = found.line("collective", width, several, seed, "member_accuracy")
+            slopes.append(slope([math.log2(models) for models in alone], list(alone.values())))
+            whole, part = (
+                found.line("collective", width, ends, seed, name) for name in ("accuracy", "member_accuracy")
+            )
+            gain = {models: whole[models] - part[models] for models in whole.keys() & part.keys()}
+            gains.append(gain[most] - gain[most // 4] if len(gain) == 2 else None)  # over two doublings of M
         flat.append(mean_of(slopes))
         late.append(mean_of(gains))
     return Verdict(
@@ -134,18 +136,6 @@ def collective_saturates(found: Results) -> Verdict:
         ),
         "the gain is ensemble accuracy less member accuracy",
     )
-
-
-def _late_gain(found: Results, width: float, seed: int, most: int) -> float | None:
-    """Growth of the gain of the ensemble over the last two doublings of M."""
-    gains = []
-    for models in (most // 4, most):
-        cell = Cell("collective", width, models, seed)
-        whole, alone = found.score(cell, "accuracy"), found.score(cell, "member_accuracy")
-        if whole is None or alone is None:
-            return None
-        gains.append(whole - alone)
-    return gains[1] - gains[0]
 
 
 def sum_needs_small_steps(found: Results) -> Verdict:
@@ -167,9 +157,8 @@ def exponents(found: Results, arm: str) -> list[float]:
     width, numbers = PROBED["step"]
     made = []
     for seed in found.seeds:
-        line = {models: found.score(Cell(arm, width, models, seed), "value") for models in numbers}
-        there = {models: value for models, value in line.items() if value is not None}
-        made.append(slope([math.log(models) for models in there], [math.log(value) for value in there.values()]))
+        line = found.line(arm, width, numbers, seed, "value")
+        made.append(slope([math.log(models) for models in line], [math.log(value) for value in line.values()]))
     return known(made)
 
 

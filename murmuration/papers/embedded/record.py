@@ -10,8 +10,7 @@ from murmuration.data import Data, open_data
 from murmuration.errors import Failure, Misuse
 from murmuration.files import json_numbers, read_json, write_json
 from murmuration.fitting import versions
-from murmuration.papers.embedded.cells import train_cell
-from murmuration.papers.embedded.probes import count_steps, find_largest_step
+from murmuration.papers.embedded.cells import count_steps, find_largest_step, train_cell
 from murmuration.papers.embedded.settings import BETWEEN, LINES, Cell, Grid, Setting, arm_named, mean_in, trained_as
 
 RECORD = "record.json"
@@ -122,6 +121,11 @@ class Results:
     def over_seeds(self, arm: str, width: float, models: int, name: str) -> list[float]:
         """A result of one cell, for every seed that has it."""
         return known(self.score(Cell(arm, width, models, seed), name) for seed in self.seeds)
+
+    def line(self, arm: str, width: float, models: Iterable[int], seed: int, name: str) -> dict[int, float]:
+        """A result of an arm at one width and seed, for every number of members that has it."""
+        found = {each: self.score(Cell(arm, width, each, seed), name) for each in models}
+        return {each: value for each, value in found.items() if value is not None}
 
     def neurons(self, width: float) -> int:
         return self.setting.neurons(width)

@@ -36,23 +36,23 @@ def setting_for(request: Request) -> Setting:
 
 def grid_for(request: Request) -> Grid:
     """The grid with the options of the request."""
-    given: dict[str, Any] = {
-        "widths": parse_list(request.widths, "widths", float, "0.25,0.5,1"),
-        "models": parse_list(request.models, "models", int, "1,2,4"),
-        "arms": parse_list(request.arms, "arms", str, "independent,naive"),
-        "seeds": parse_list(request.seeds, "seeds", int, "0,1,2"),
+    axes: dict[str, tuple[Callable[[str], Any], str]] = {
+        "widths": (float, "0.25,0.5,1"),
+        "models": (int, "1,2,4"),
+        "arms": (str, "independent,naive"),
+        "seeds": (int, "0,1,2"),
     }
-    return replace(Grid(), **{name: value for name, value in given.items() if value is not None})
+    asked = {name: getattr(request, name) for name in axes}
+    given = {name: parse_list(text, name, *axes[name]) for name, text in asked.items() if text is not None}
+    return replace(Grid(), **given)
 
 
-def parse_list(text: str | None, name: str, kind: Callable[[str], Any], example: str) -> tuple[Any, ...] | None:
+def parse_list(text: str, name: str, kind: Callable[[str], Any], example: str) -> tuple[Any, ...]:
     """The values of a comma-separated list.
 
     >>> parse_list("1, 2", "models", int, "1,2,4")
     (1, 2)
     """
-    if text is None:
-        return None
     try:
         return tuple(kind(each.strip()) for each in text.split(",") if each.strip())
     except ValueError:
@@ -81,13 +81,7 @@ def mean_text(found: Results, arm: str, width: float, models: int) -> str:
 def verdict_table(found: list[Verdict]) -> ScreenTable:
     """One row per estimate of every prediction."""
     rows = [
-        [
-            each.name if place == 0 else "",
-            each.word if place == 0 else "",
-            estimate.what,
-            estimate_text(estimate),
-            estimate.region,
-        ]
+        [*(("", "") if place else (each.name, each.word)), estimate.what, estimate_text(estimate), estimate.region]
         for each in found
         for place, estimate in enumerate(each.estimates)
     ]

@@ -9,7 +9,8 @@ from pruning_factories import masks, population, pruned_run, trained, without
 from torch import nn
 
 import murmuration as mm
-from murmuration.applications.pruning import Pruning, compact_population, plan_pruning, prune, prune_population
+from murmuration.applications.pruning import Pruning, plan_pruning, prune, prune_population
+from murmuration.applications.pruning.compact import compact_population
 from murmuration.data import Data, open_data
 from murmuration.errors import Misuse
 from murmuration.nets import build_net
@@ -23,7 +24,7 @@ HALF = Pruning(structured=True, sparsity=0.5)
 
 @pytest.fixture(autouse=True)
 def _few_levels(monkeypatch):
-    monkeypatch.setattr("murmuration.applications.pruning.curve.LEVELS", (0.0, 0.5))
+    monkeypatch.setattr("murmuration.applications.pruning.runs.LEVELS", (0.0, 0.5))
 
 
 @pytest.fixture(scope="module")

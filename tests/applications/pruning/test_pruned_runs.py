@@ -9,8 +9,8 @@ import torch
 from pruning_factories import PLAN, holds_zeros, masks, population, pruned_run, trained
 
 import murmuration as mm
-from murmuration.applications.pruning import CurvePoint, Pruning, largest_sparsity, plan_pruning, prune, resume
-from murmuration.applications.pruning.curve import validation_scores
+from murmuration.applications.pruning import Pruning, plan_pruning, prune, resume
+from murmuration.applications.pruning.runs import CurvePoint, largest_sparsity, validation_scores
 from murmuration.data import Data, Split
 from murmuration.metrics import Score
 from murmuration.recipe import make_recipe
@@ -22,7 +22,7 @@ SETTINGS = {"epochs": 2, "batch_size": 64, "posthoc": mm.PostHocConfig()}
 
 @pytest.fixture(autouse=True)
 def _few_levels(monkeypatch):
-    monkeypatch.setattr("murmuration.applications.pruning.curve.LEVELS", LEVELS)
+    monkeypatch.setattr("murmuration.applications.pruning.runs.LEVELS", LEVELS)
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import torch
 from pruning_factories import holds_zeros, masks, population, rows, trained, without
 from torch import nn
 
-from murmuration.applications.pruning import Pruning, count_parameters, layer_densities, prune_population, sparsity_of
-from murmuration.applications.pruning.masks import channel_scores
+from murmuration.applications.pruning import Pruning, prune_population
+from murmuration.applications.pruning.masks import channel_scores, count_parameters, layer_densities, sparsity_of
 from murmuration.data import Data, open_data
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse

@@ -10,8 +10,8 @@ from PIL import Image
 from superres_factories import waves
 
 from murmuration.applications.superres import upscale_files
-from murmuration.applications.superres.image_files import compose, read_image
-from murmuration.applications.superres.patches import luma
+from murmuration.applications.superres.training import luma
+from murmuration.applications.superres.upscale import compose, read_image
 from murmuration.errors import Failure, Misuse
 from murmuration.nets.subpixel import enlarged
 

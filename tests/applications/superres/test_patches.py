@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from murmuration.applications.superres import patches, train
-from murmuration.applications.superres.patches import (
+from murmuration.applications.superres import train, training
+from murmuration.applications.superres.training import (
     Patches,
     cut_patches,
     downscaled,
@@ -49,7 +49,7 @@ def test_odd_sides_are_trimmed():
 def test_a_patch_and_its_small_one_show_the_same_place(monkeypatch):
     """Shrinking a large patch gives the small one, away from the edge, in every turn and mirror."""
     picture = torch.nn.functional.avg_pool2d(torch.rand(1, 66, 66, generator=torch.Generator().manual_seed(1)), 5, 1)[0]
-    monkeypatch.setattr(patches, "luma_of", lambda path: picture)
+    monkeypatch.setattr(training, "luma_of", lambda path: picture)
     part = cut_patches([Path("a")], Patches(scale=2, size=12), 40, np.random.default_rng(0))
     for small, large in zip(part.inputs[:, 0], part.targets.reshape(-1, 24, 24), strict=True):
         again = downscaled(torch.from_numpy(large), 2)[2:-2, 2:-2]
@@ -113,7 +113,7 @@ def test_photographs_of_the_dependencies_are_there():
 
 
 def test_without_scikit_image_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(patches, "find_spec", lambda name: None)
+    monkeypatch.setattr(training, "find_spec", lambda name: None)
     with pytest.raises(Misuse, match=r"pip install 'murmuration\[images\]', or give a folder of your own"):
         open_patches(Patches())
 

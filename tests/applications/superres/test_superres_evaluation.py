@@ -41,7 +41,7 @@ def test_the_window_shown_is_where_bicubic_errs_most():
     shown = score_photograph(whole, 0.02).crop
     assert shown.small.shape == (CROP, CROP)
     assert torch.equal(shown.truth, whole.truth[2 * CROP :, : 2 * CROP])
-    labels = [panel.label for panel in panels(shown)]
+    labels = [label for label, _ in panels(shown)]
     assert labels[:4] == ["small", "bicubic", "mean prediction", "truth"]
     assert panels(shown)[3].pixels.shape == (2 * CROP, 2 * CROP)
     assert panels(shown)[4].pixels.max() == 255

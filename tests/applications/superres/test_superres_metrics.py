@@ -6,7 +6,7 @@ import pytest
 import torch
 from superres_factories import grain
 
-from murmuration.applications.superres.metrics import (
+from murmuration.applications.superres.evaluation import (
     correlation,
     error_by_std,
     psnr,
