@@ -43,8 +43,8 @@ def test_the_window_shown_is_where_bicubic_errs_most():
     assert torch.equal(shown.truth, whole.truth[2 * CROP :, : 2 * CROP])
     labels = [label for label, _ in panels(shown)]
     assert labels[:4] == ["small", "bicubic", "mean prediction", "truth"]
-    assert panels(shown)[3].pixels.shape == (2 * CROP, 2 * CROP)
-    assert panels(shown)[4].pixels.max() == 255
+    assert panels(shown)[3][1].shape == (2 * CROP, 2 * CROP)
+    assert panels(shown)[4][1].max() == 255
 
 
 def test_sentences_are_no_kinder_than_numbers():
