@@ -6,6 +6,7 @@ per example in nats (`loss`), validation scores (`validate`) and `to_json`. Trai
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -56,6 +57,7 @@ class Categorical:
 
     classes: int
     link: str = "softmax"
+    kind: ClassVar[str] = "categorical"
     task: ClassVar[str] = "classification"
 
     def __post_init__(self) -> None:
@@ -85,11 +87,37 @@ class Categorical:
         return self.logits(outputs).softmax(-1)
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "categorical", **asdict(self)}
+        return {"kind": self.kind, **asdict(self)}
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class GaussianOutputs(ABC):
+    """Regression with independent Gaussians for each target: what the three likelihoods below share."""
+
+    kind: ClassVar[str]
+    task: ClassVar[str] = "regression"
+
+    @abstractmethod
+    def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance (..., N, K) of the target, in the target's units."""
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Negative log density (..., N) of targets y (..., N, K), summed over K."""
+        mean, var = self.mean_var(outputs)
+        return (0.5 * (y - mean).square() / var + 0.5 * var.log() + HALF_LOG_TWO_PI).sum(-1)
+
+    def validate(self, outputs: Tensor, y: Tensor) -> dict[str, Any]:
+        """Validation NLL and RMSE of each member, from outputs (M, N, width), and of all finite members."""
+        mean, _ = self.mean_var(outputs)
+        errors = [(guess - y).square().mean((-2, -1)).sqrt() for guess in (mean, mean[_finite(mean)].mean(0))]
+        return _validation(self.loss(outputs, y), "val_rmse", errors)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Gaussian(GaussianOutputs):
     """Regression with Gaussian noise of one known standard deviation; K outputs f are standardised means.
 
     The target is N(shift + scale * f, noise_std^2), in the target's units.
@@ -99,7 +127,7 @@ class Gaussian:
     shift: tuple[float, ...] = (0.0,)
     scale: tuple[float, ...] = (1.0,)
     targets: int | None = None  # target dimensions K, if one shift and scale holds for all
-    task: ClassVar[str] = "regression"
+    kind: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
         if not 0 < self.noise_std < math.inf:
@@ -114,18 +142,9 @@ class Gaussian:
         mean = outputs * outputs.new_tensor(self.scale) + outputs.new_tensor(self.shift)
         return mean, torch.full_like(mean, self.noise_std**2)
 
-    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return gaussian_loss(*self.mean_var(outputs), y)
-
-    def validate(self, outputs: Tensor, y: Tensor) -> dict[str, Any]:
-        return validate_mean_var(*self.mean_var(outputs), y)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": "gaussian", **asdict(self)}
-
 
 @dataclass(frozen=True)
-class HeteroscedasticGaussian:
+class HeteroscedasticGaussian(GaussianOutputs):
     """Regression with Gaussian noise that depends on the input: K outputs f for means, then K outputs r for noise.
 
     In the target's units, mean = shift + scale * f and std = scale * (softplus(r) + 1e-3).
@@ -133,7 +152,7 @@ class HeteroscedasticGaussian:
 
     shift: tuple[float, ...] = (0.0,)
     scale: tuple[float, ...] = (1.0,)
-    task: ClassVar[str] = "regression"
+    kind: ClassVar[str] = "heteroscedastic"
 
     @property
     def width(self) -> int:
@@ -146,22 +165,13 @@ class HeteroscedasticGaussian:
         std = scale * (F.softplus(raw) + SMALLEST_STD)
         return f * scale + outputs.new_tensor(self.shift), std.square()
 
-    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return gaussian_loss(*self.mean_var(outputs), y)
-
-    def validate(self, outputs: Tensor, y: Tensor) -> dict[str, Any]:
-        return validate_mean_var(*self.mean_var(outputs), y)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": "heteroscedastic", **asdict(self)}
-
 
 @dataclass(frozen=True)
-class MeanAndStd:
+class MeanAndStd(GaussianOutputs):
     """Regression predictions made elsewhere: K means, then K standard deviations, in the target's units."""
 
     targets: int
-    task: ClassVar[str] = "regression"
+    kind: ClassVar[str] = "mean-and-std"
 
     @property
     def width(self) -> int:
@@ -172,28 +182,8 @@ class MeanAndStd:
         mean, std = outputs.chunk(2, dim=-1)
         return mean, std.square()
 
-    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return gaussian_loss(*self.mean_var(outputs), y)
-
-    def validate(self, outputs: Tensor, y: Tensor) -> dict[str, Any]:
-        return validate_mean_var(*self.mean_var(outputs), y)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": "mean-and-std", **asdict(self)}
-
 
 Likelihood = Categorical | Gaussian | HeteroscedasticGaussian | MeanAndStd
-
-
-def gaussian_loss(mean: Tensor, var: Tensor, y: Tensor) -> Tensor:
-    """Negative log density (..., N) of targets y (..., N, K) under independent Gaussians, summed over K."""
-    return (0.5 * (y - mean).square() / var + 0.5 * var.log() + HALF_LOG_TWO_PI).sum(-1)
-
-
-def validate_mean_var(mean: Tensor, var: Tensor, y: Tensor) -> dict[str, Any]:
-    """Validation NLL and RMSE of each member, from means and variances (M, N, K), and of all finite members."""
-    errors = [(guess - y).square().mean((-2, -1)).sqrt() for guess in (mean, mean[_finite(mean)].mean(0))]
-    return _validation(gaussian_loss(mean, var, y.expand_as(mean)), "val_rmse", errors)
 
 
 def _validation(losses: Tensor, name: str, scores: list[Tensor]) -> dict[str, Any]:
@@ -240,12 +230,8 @@ def likelihood_from_json(record: dict[str, Any]) -> Likelihood:
     >>> likelihood_from_json(Categorical(10).to_json())
     Categorical(classes=10, link='softmax')
     """
-    kinds: dict[str, Callable[..., Likelihood]] = {
-        "categorical": Categorical,
-        "gaussian": Gaussian,
-        "heteroscedastic": HeteroscedasticGaussian,
-        "mean-and-std": MeanAndStd,
-    }
+    makers = (Categorical, Gaussian, HeteroscedasticGaussian, MeanAndStd)
+    kinds: dict[str, Callable[..., Likelihood]] = {maker.kind: maker for maker in makers}
     fields = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items() if key != "kind"}
     if record["kind"] not in kinds:
         raise unknown("likelihood", record["kind"], kinds)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from murmuration.data.targets import as_text, is_number, label_names, refuse_missing
+from murmuration.data.targets import as_text, as_values, label_names, refuse_missing
 from murmuration.errors import Misuse, did_you_mean, listed
 
 LABELS = ("label", "labels", "y", "y_true", "target", "targets", "class")
@@ -84,20 +84,6 @@ def joined(source: NamedValues, names: tuple[str, ...]) -> Targets:
     if len({values.shape for values in found}) > 1 or found[0].ndim > 1:
         raise Misuse(f"{what} of shapes {listed(str(values.shape) for values in found)}: expected one value a row each")
     return Targets(what, np.concatenate([as_values(values, what) for values in found], axis=1), names)
-
-
-def as_values(values: np.ndarray, name: str) -> np.ndarray:
-    """Targets (N, K) float64 of numbers or texts of numbers (N,) or (N, K), all finite."""
-    if values.dtype.kind not in "iufb":
-        texts = values.ravel().tolist()
-        wrong = next((i for i, text in enumerate(texts) if not is_number(str(text))), None)
-        if wrong is not None:
-            raise Misuse(f"{name} holds '{texts[wrong]}' in row {wrong + 1}: expected a number for a regression")
-    found = values.reshape(len(values), -1).astype(np.float64)
-    bad = ~np.isfinite(found).all(axis=1)
-    if bad.any():
-        raise Misuse(f"{name} is infinite in row {int(bad.argmax()) + 1}: expected finite numbers")
-    return found
 
 
 def checked_values(targets: Targets, width: int) -> np.ndarray:

@@ -142,9 +142,9 @@ def conformal() -> Entries:
     from murmuration.posthoc import CONFORMAL_METHODS
 
     return {
-        name: {"for": task, "description": row.about}
+        name: {"for": task, "description": about}
         for task, table in CONFORMAL_METHODS.items()
-        for name, row in table.items()
+        for name, about in table.items()
     }
 
 

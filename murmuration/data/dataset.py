@@ -15,7 +15,6 @@ from murmuration.data.preparation import (
     Pixels,
     Preparation,
     TablePreparation,
-    check_pixels,
     fit_array,
     fit_images,
     fit_table,
@@ -27,9 +26,9 @@ from murmuration.data.raw import LoadOptions, RawData, RawPart, fingerprint, is_
 from murmuration.data.splits import FEWEST_ROWS, split_rows
 from murmuration.data.targets import (
     Task,
+    as_values,
     class_list,
     encode_labels,
-    encode_numbers,
     infer_task,
     refuse_constant,
     refuse_free_text,
@@ -90,7 +89,8 @@ def open_data(
     """
     if isinstance(source, Data):
         return source
-    check_pixels(pixels)
+    if pixels not in get_args(Pixels):
+        raise unknown("pixels", pixels, get_args(Pixels))
     if task is not None and task not in get_args(Task):
         raise unknown("task", task, get_args(Task))
     name, raw = load_source(source, LoadOptions(target, seed))
@@ -207,7 +207,7 @@ def encode_part(raw: RawData, part: RawPart, task: Task, classes: tuple[str, ...
     targets = part_targets(raw, part)
     if task == "classification":
         return encode_labels(targets, raw.class_names, classes)
-    return encode_numbers(targets, target_name(raw))
+    return torch.from_numpy(as_values(targets, target_name(raw)).astype(np.float32))
 
 
 def image_peak(raw: RawData) -> float | None:

@@ -225,22 +225,14 @@ def load_cifar_folder(folder: Path, options: LoadOptions) -> RawData:
 def cifar_part(paths: list[Path], labels: int) -> RawPart:
     """Images and their last (fine) labels from CIFAR files of records: `labels` bytes, then 3072 pixels."""
     record = labels + int(np.prod(CIFAR_PIXELS))
-    counts = []
     for path in paths:
         size = path.stat().st_size
         if size == 0 or size % record:
             expected = (size // record + 1) * record
             raise Failure(f"'{path}' is damaged: expected {expected} bytes (records of {record}), got {size}")
-        counts.append(size // record)
-    planes = np.empty((sum(counts), *CIFAR_PIXELS), dtype=np.uint8)
-    targets = np.empty(sum(counts), dtype=np.int64)
-    start = 0
-    for path, count in zip(paths, counts, strict=True):
-        rows = np.fromfile(path, dtype=np.uint8).reshape(count, record)
-        planes[start : start + count] = rows[:, labels:].reshape(count, *CIFAR_PIXELS)
-        targets[start : start + count] = rows[:, labels - 1]
-        start += count
-    return RawPart(planes, targets)
+    files = [np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, record) for path in paths]
+    planes = np.concatenate([rows[:, labels:] for rows in files]).reshape(-1, *CIFAR_PIXELS)
+    return RawPart(planes, np.concatenate([rows[:, labels - 1] for rows in files]).astype(np.int64))
 
 
 def class_names(path: Path) -> tuple[str, ...] | None:
@@ -263,15 +255,12 @@ def adapt_images(inputs: Any, peak: float | None, preparation: ImagePreparation)
         kind = "a table" if is_table(inputs) else f"examples of shape {inputs.shape[1:]}"
         raise Misuse(f"{kind} for a run trained on images: expected images, of any size")
     white = adapted_peak(inputs, peak, preparation)
-    if same_layout(inputs, preparation.shape):
-        return preparation.apply(inputs, peak=white)
-    planes = to_planes(inputs, image_shape(inputs))  # (N, c, h, w)
     channels, *size = preparation.shape
-    done = [
-        preparation.apply(recolour(resize(planes[rows], (size[0], size[1])), channels), peak=white)
-        for rows in blocks(planes)
-    ]
-    return torch.cat(done)
+    if inputs.shape[1:] in {(*size,), preparation.shape, (*size, channels), (1, *size), (*size, 1)}:
+        return preparation.apply(inputs, peak=white)  # takes this layout without resizing
+    planes = to_planes(inputs, image_shape(inputs))  # (N, c, h, w)
+    resized = (resize(planes[rows], (size[0], size[1])) for rows in blocks(planes))
+    return torch.cat([preparation.apply(recolour(part, channels), peak=white) for part in resized])
 
 
 def adapted_peak(inputs: np.ndarray, peak: float | None, preparation: ImagePreparation) -> float | None:
@@ -287,12 +276,6 @@ def adapted_peak(inputs: np.ndarray, peak: float | None, preparation: ImagePrepa
     if guess is None:
         raise Misuse(f"images with values from {low:g} to {high:g}: expected pixels in 0..1 or 0..255")
     return guess
-
-
-def same_layout(inputs: np.ndarray, shape: tuple[int, int, int]) -> bool:
-    """Whether a preparation of shape (C, H, W) takes images of this layout without resizing."""
-    channels, *size = shape
-    return inputs.shape[1:] in {(*size,), shape, (*size, channels), (1, *size), (*size, 1)}
 
 
 def recolour(planes: np.ndarray, channels: int) -> np.ndarray:

@@ -4,9 +4,9 @@ Every preparation is a frozen record with `apply(raw) -> (N, ...) float32`, `nam
 have names, and `to_json`. Its statistics are those of the training split.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -31,10 +31,7 @@ class ImagePreparation:
     peak: float  # the value of a white pixel
     mean: tuple[float, ...]  # (C,)
     std: tuple[float, ...]  # (C,)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return ()
+    names: ClassVar[tuple[str, ...]] = ()  # pixels have none
 
     @property
     def black(self) -> tuple[float, ...]:
@@ -106,6 +103,7 @@ class NumericColumn:
     mean: float
     std: float
     flags_missing: bool
+    kind: ClassVar[str] = "numeric"
 
     @property
     def prepared_names(self) -> tuple[str, ...]:
@@ -129,6 +127,7 @@ class CategoricalColumn:
     name: str
     categories: tuple[str, ...]
     has_missing: bool
+    kind: ClassVar[str] = "categorical"
 
     @property
     def prepared_names(self) -> tuple[str, ...]:
@@ -178,16 +177,8 @@ class TablePreparation:
         return torch.from_numpy(out)
 
     def to_json(self) -> dict[str, Any]:
-        kinds = {NumericColumn: "numeric", CategoricalColumn: "categorical"}
-        columns = [{"kind": kinds[type(column)], **asdict(column)} for column in self.columns]
+        columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
         return {"kind": "table", "columns": columns, "targets": list(self.targets)}
-
-
-def table_from_json(record: dict[str, Any]) -> TablePreparation:
-    """The table preparation of a record made by `to_json`."""
-    kinds: dict[str, Any] = {"numeric": NumericColumn, "categorical": CategoricalColumn}
-    columns = tuple(kinds[entry["kind"]](**fields_of(entry)) for entry in record["columns"])
-    return TablePreparation(columns, tuple(record["targets"]))
 
 
 def fit_table(table: Any, targets: tuple[str, ...] = ()) -> TablePreparation:
@@ -225,14 +216,15 @@ def preparation_from_json(record: dict[str, Any]) -> Preparation:
     >>> preparation_from_json(ArrayPreparation((1,), (0.5,), (2.0,)).to_json())
     ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=())
     """
-    makers: dict[str, Callable[[], Preparation]] = {
-        "image": lambda: ImagePreparation(**fields_of(record)),
-        "array": lambda: ArrayPreparation(**fields_of(record)),
-        "table": lambda: table_from_json(record),
-    }
-    if record["kind"] not in makers:
-        raise unknown("preparation", record["kind"], makers)
-    return makers[record["kind"]]()
+    kinds: dict[str, Any] = {"image": ImagePreparation, "array": ArrayPreparation, "table": TablePreparation}
+    if record["kind"] not in kinds:
+        raise unknown("preparation", record["kind"], kinds)
+    if record["kind"] == "table":
+        makers: dict[str, Any] = {maker.kind: maker for maker in (NumericColumn, CategoricalColumn)}
+        columns = [makers[entry["kind"]](**fields_of(entry)) for entry in record["columns"]]
+        record = {**record, "columns": columns}
+    found: Preparation = kinds[record["kind"]](**fields_of(record))
+    return found
 
 
 def checked_array(raw: Any, name: str) -> np.ndarray:
@@ -311,12 +303,6 @@ def fit_array(values: np.ndarray, names: tuple[str, ...], as_is: bool) -> ArrayP
     width = values.shape[1]
     mean, std = (np.zeros(width), np.ones(width)) if as_is else mean_std(values, "x")
     return ArrayPreparation(values.shape[1:], tuple(mean.tolist()), tuple(std.tolist()), names)
-
-
-def check_pixels(pixels: str) -> None:
-    """Refuse an unknown setting of `pixels`."""
-    if pixels not in get_args(Pixels):
-        raise unknown("pixels", pixels, get_args(Pixels))
 
 
 def fields_of(record: dict[str, Any]) -> dict[str, Any]:

@@ -92,19 +92,14 @@ def fingerprint(raw: RawData) -> str:
         if name in raw.parts:
             part = raw.parts[name]
             digest.update(name.encode())
-            hash_inputs(digest, part.inputs)
+            if not is_table(part.inputs):
+                hash_array(digest, part.inputs)
+            for column in part.inputs.columns if is_table(part.inputs) else ():
+                digest.update(json.dumps(str(column)).encode())
+                hash_array(digest, column_values(part.inputs[column]))
             if part.targets is not None:
                 hash_array(digest, part.targets)
     return digest.hexdigest()
-
-
-def hash_inputs(digest: Any, inputs: Any) -> None:
-    """Feed an array or a table, column by column, to the digest."""
-    if not is_table(inputs):
-        return hash_array(digest, inputs)
-    for name in inputs.columns:
-        digest.update(json.dumps(str(name)).encode())
-        hash_array(digest, column_values(inputs[name]))
 
 
 def hash_array(digest: Any, values: np.ndarray) -> None:

@@ -99,17 +99,12 @@ def label_names(targets: np.ndarray, names: tuple[str, ...] | None) -> tuple[lis
     if flat.dtype.kind == "O":
         flat = np.array([as_text(value) for value in flat.tolist()], dtype=str)
     labels, indices = np.unique(flat, return_inverse=True)
-    return [label_name(label, names) for label in labels], indices.reshape(-1)
-
-
-def label_name(label: object, names: tuple[str, ...] | None) -> str:
-    """The name of one label: looked up if the source names its classes, else its text."""
     if names is None:
-        return as_text(label)
-    index = int(label)  # type: ignore[call-overload]
-    if not 0 <= index < len(names):
-        raise Misuse(f"label {index} has no name: expected 0 to {len(names) - 1}")
-    return names[index]
+        return [as_text(label) for label in labels], indices.reshape(-1)
+    for index in map(int, labels):
+        if not 0 <= index < len(names):
+            raise Misuse(f"label {index} has no name: expected 0 to {len(names) - 1}")
+    return [names[int(label)] for label in labels], indices.reshape(-1)
 
 
 def class_list(parts: Sequence[np.ndarray], names: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -132,17 +127,18 @@ def encode_labels(targets: np.ndarray, names: tuple[str, ...] | None, classes: t
     return torch.from_numpy(table[indices])
 
 
-def encode_numbers(targets: np.ndarray, name: str) -> Tensor:
-    """Regression targets (N, K) float32 in their own units, from numbers (N,) or (N, K)."""
+def as_values(targets: np.ndarray, name: str) -> np.ndarray:
+    """Regression targets (N, K) float64 in their own units, from numbers or texts of numbers (N,) or (N, K)."""
     if targets.dtype.kind not in "iufb":
-        example = next((v for v in targets.ravel().tolist() if not is_number(as_text(v))), None)
-        if example is not None:
-            raise Misuse(f"{name} holds '{example}': expected numbers for task 'regression'")
+        for place, value in enumerate(targets.ravel().tolist()):
+            if not is_number(as_text(value)):
+                row = place * len(targets) // targets.size + 1
+                raise Misuse(f"{name} holds '{value}' in row {row}: expected a number for a regression")
     numbers = targets.reshape(len(targets), -1).astype(np.float64)
     bad = ~np.isfinite(numbers).all(axis=1)
     if bad.any():
         raise Misuse(f"{name} is infinite in row {int(bad.argmax()) + 1}: expected finite numbers")
-    return torch.from_numpy(numbers.astype(np.float32))
+    return numbers
 
 
 def refuse_constant(targets: Tensor, name: str) -> None:

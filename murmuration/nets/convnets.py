@@ -1,6 +1,7 @@
 """Convolutional networks: those of Fort et al. 2019 (loss landscapes) and of Shridhar et al. 2019 (Bayesian CNNs)."""
 
 import math
+from functools import partial
 from itertools import pairwise
 
 from torch import nn
@@ -43,10 +44,7 @@ def glorot_uniform(layer: nn.Module) -> None:
 
 def lenet5(input_shape: tuple[int, ...], outputs: int, *, activation: str = "relu") -> nn.Module:
     """LeNet-5: two blocks of conv 5x5 and max-pool, then dense 120, 84 (after LeCun et al. 1998)."""
-
-    def act() -> nn.Module:
-        return activation_named(activation)
-
+    act = partial(activation_named, activation)
     body = [
         *upscale_small(input_shape),
         *[nn.Conv2d(input_shape[0], 6, 5), act(), nn.MaxPool2d(2)],
@@ -69,10 +67,7 @@ def alexnet(
     `alexnet-half` has half of each width, which quarters most kernels: with a mean and a standard deviation for every
     weight it has fewer parameters than the deterministic network of full width.
     """
-
-    def act() -> nn.Module:
-        return activation_named(activation)
-
+    act = partial(activation_named, activation)
     a, b, c, d, e = widths
     body = [
         *upscale_small(input_shape),
@@ -88,10 +83,7 @@ def alexnet(
 
 def three_conv_three_fc(input_shape: tuple[int, ...], outputs: int, *, activation: str = "relu") -> nn.Module:
     """3Conv3FC of the Bayesian CNN study: three blocks of conv 5x5 and max-pool 3/2, dense 1000, 1000."""
-
-    def act() -> nn.Module:
-        return activation_named(activation)
-
+    act = partial(activation_named, activation)
     body = [
         *upscale_small(input_shape),
         *[nn.Conv2d(input_shape[0], 32, 5, padding=2), act(), nn.MaxPool2d(3, stride=2)],

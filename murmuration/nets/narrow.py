@@ -2,9 +2,11 @@
 
 import copy
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import nn
 
+SETTINGS = ("kernel_size", "stride", "padding", "dilation", "padding_mode")  # of a convolution
 Width = Sequence[int]  # input and output channels of a layer
 
 
@@ -26,14 +28,5 @@ def layer_like(layer: nn.Module, inputs: int, outputs: int) -> nn.Module:
     if isinstance(layer, nn.Linear):
         return nn.Linear(inputs, outputs, bias=layer.bias is not None)
     assert isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d)
-    made: nn.Module = type(layer)(
-        inputs,
-        outputs,
-        layer.kernel_size,  # type: ignore[arg-type]
-        stride=layer.stride,  # type: ignore[arg-type]
-        padding=layer.padding,  # type: ignore[arg-type]
-        dilation=layer.dilation,  # type: ignore[arg-type]
-        bias=layer.bias is not None,
-        padding_mode=layer.padding_mode,
-    )
-    return made
+    settings: Any = {name: getattr(layer, name) for name in SETTINGS}
+    return type(layer)(inputs, outputs, bias=layer.bias is not None, **settings)

@@ -288,19 +288,8 @@ def predicted_std(pred: Predictive, scale: str) -> Tensor:
 Rule = SetRule | IntervalRule
 
 
-@dataclass(frozen=True)
-class ConformalMethod:
-    """A one-line description of a method, and the options it takes besides coverage and seed."""
-
-    about: str
-    options: tuple[str, ...] = ()
-
-
-OPTIONS = {"raps": ("penalty", "start"), "normalised": ("scale",)}
-CONFORMAL_METHODS: dict[str, dict[str, ConformalMethod]] = {
-    task: {name: ConformalMethod(about, OPTIONS.get(name, ())) for name, about in table.items()}
-    for task, table in (("classification", SET_METHODS), ("regression", INTERVAL_METHODS))
-}
+OPTIONS = {"raps": ("penalty", "start"), "normalised": ("scale",)}  # besides coverage and seed
+CONFORMAL_METHODS = {"classification": SET_METHODS, "regression": INTERVAL_METHODS}  # name -> description, by task
 
 
 def fit_conformal(

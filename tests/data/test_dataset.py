@@ -31,7 +31,7 @@ BAD_TABLES = [
     (rows(2), {"target": "y"}, "2 rows to train on: expected at least 3"),
     (rows(9).replace("yes", "no"), {"target": "y"}, "every row has the label 'no': expected at least two classes"),
     (rows(9).replace("3.5", "inf"), {"target": "y"}, "column 'b' is infinite in row 4: expected finite numbers"),
-    (rows(9), {"target": "y", "task": "regression"}, "target 'y' holds 'yes': expected numbers"),
+    (rows(9), {"target": "y", "task": "regression"}, "target 'y' holds 'yes' in row 1: expected a number"),
     (rows(9).replace("no", "", 1), {"target": "y"}, r"target 'y' is missing in 1 of 9 rows \(row 2\): remove them"),
     (rows(9) + "1,2,3,4,5\n", {"target": "y"}, "is not a CSV file: .*Expected 3 fields in line 11, saw 5"),
     (rows(9, line="0,{i},{i},{k}"), {"target": "y"}, "its rows have more fields than its header has names"),

@@ -46,7 +46,7 @@ def test_a_new_format_is_one_row(numbers: Path, monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(Misuse, match=r"target='y' names the column of a table, but .* is not one"):
         open_data(numbers, target="y")
     assert main(["list", "data", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["FILE.numbers"] == {"what it is": NEW.about}
+    assert json.loads(capsys.readouterr().out)["FILE.numbers"] == {"description": NEW.about}
 
 
 def test_every_format_is_in_messages_and_lists(capsys) -> None:

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from murmuration.data.targets import (
+    as_values,
     class_list,
     encode_labels,
-    encode_numbers,
     infer_task,
     refuse_constant,
     refuse_free_text,
@@ -53,9 +53,9 @@ def test_labels_become_indices_of_the_classes() -> None:
 
 
 def test_numbers_keep_their_units() -> None:
-    assert encode_numbers(np.array([1, 2]), "y").tolist() == [[1.0], [2.0]]
-    assert encode_numbers(np.array(["1.5", "-2"], dtype=object), "y").tolist() == [[1.5], [-2.0]]
-    assert encode_numbers(np.ones((3, 2)), "y").shape == (3, 2)
+    assert as_values(np.array([1, 2]), "y").tolist() == [[1.0], [2.0]]
+    assert as_values(np.array(["1.5", "-2"], dtype=object), "y").tolist() == [[1.5], [-2.0]]
+    assert as_values(np.ones((3, 2)), "y").shape == (3, 2)
 
 
 def test_misuse() -> None:
@@ -71,10 +71,10 @@ def test_misuse() -> None:
         encode_labels(np.array([0, -1]), ("ant", "bee"), ("ant", "bee"))
     with pytest.raises(Misuse, match=r"labels of shape \(2, 2\): expected one label a row"):
         encode_labels(np.zeros((2, 2)), None, ("0", "1"))
-    with pytest.raises(Misuse, match="y holds 'tall': expected numbers for task 'regression'"):
-        encode_numbers(np.array(["1", "tall"], dtype=object), "y")
+    with pytest.raises(Misuse, match="y holds 'tall' in row 2: expected a number for a regression"):
+        as_values(np.array(["1", "tall"], dtype=object), "y")
     with pytest.raises(Misuse, match="y is infinite in row 2"):
-        encode_numbers(np.array([1.0, np.inf]), "y")
+        as_values(np.array([1.0, np.inf]), "y")
     with pytest.raises(Misuse, match=r"40 distinct texts in 40 rows \(such as '\?'\)"):
         refuse_free_text(np.array(["?", *map(str, range(39))], dtype=object), "y")
     with pytest.raises(Misuse, match="y is 2 in every row"):

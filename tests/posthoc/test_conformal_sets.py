@@ -136,7 +136,7 @@ def test_too_few_examples_give_all_classes_and_say_so() -> None:
     assert rule.about.endswith("regions are unbounded: 8 calibration examples, and coverage 0.9 needs 9")
     nine = fit_conformal("lac", *model(9))
     assert nine.threshold < math.inf
-    assert nine.about == CONFORMAL_METHODS["classification"]["lac"].about
+    assert nine.about == CONFORMAL_METHODS["classification"]["lac"]
 
 
 @pytest.mark.parametrize("method", CONFORMAL_METHODS["classification"])

@@ -9,7 +9,7 @@ from torch import Tensor
 from murmuration.data.preparation import ImagePreparation, Preparation, wrong_shape
 from murmuration.data.shift.images import CORRUPTIONS, Corruption, corrupt, corruption_named
 from murmuration.data.shift.official import official_names, official_split
-from murmuration.data.shift.severities import SEVERITIES, check_arguments, select_severities
+from murmuration.data.shift.randomness import SEVERITIES, check_arguments, select_severities
 from murmuration.data.shift.tables import TABLE_SHIFTS, TableShift, shift_table, table_shifts_for
 from murmuration.errors import Misuse, unknown
 

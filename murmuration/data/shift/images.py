@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from murmuration.data.shift import blurs, digital, noise, weather
-from murmuration.data.shift.randomness import Draws, draws_for
-from murmuration.data.shift.severities import check_arguments
+from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
 from murmuration.errors import Misuse, unknown
 
 AT_ONCE = 1 << 17  # pixels corrupted at a time, so that they stay in the processor's cache

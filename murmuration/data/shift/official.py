@@ -11,7 +11,7 @@ import torch
 
 from murmuration.data.dataset import Split
 from murmuration.data.preparation import ImagePreparation, Preparation
-from murmuration.data.shift.severities import SEVERITIES, check_arguments
+from murmuration.data.shift.randomness import SEVERITIES, check_arguments
 from murmuration.errors import Failure, Misuse, first_line, unknown
 
 LABELS = "labels"

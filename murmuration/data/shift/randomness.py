@@ -1,15 +1,20 @@
-"""Random numbers addressed by (seed, corruption, severity, index of the input).
+"""Random numbers addressed by (seed, corruption, severity, index of the input), and the check of such an address.
 
 Numbers are addressed, not drawn in turn: Philox (Salmon et al. 2011) encrypts a counter, and the counter holds the
 index of the input in its data set. So an input gets the same noise however the data set is cut into batches.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from numbers import Integral
 from zlib import crc32
 
 import numpy as np
+
+from murmuration.errors import Misuse
+
+SEVERITIES = (1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True)
@@ -63,3 +68,25 @@ def draws_for(seed: int, corruption: str, severity: int, indices: range) -> Draw
     """
     words = np.random.SeedSequence((seed, crc32(corruption.encode()), severity)).generate_state(2, np.uint64)
     return Draws((int(words[0]), int(words[1])), indices.start, len(indices))
+
+
+def check_arguments(severity: int, seed: int, first: int) -> None:
+    """Refuse a severity outside 1 .. 5, and a seed or a first index below 0."""
+    if isinstance(severity, bool) or not isinstance(severity, Integral) or severity not in SEVERITIES:
+        raise Misuse(f"severity {severity!r}: expected an integer from 1 to 5")
+    if seed < 0 or first < 0:
+        raise Misuse(f"seed {seed} and first {first}: expected integers from 0")
+
+
+def select_severities(severities: Sequence[int] | None = None) -> list[int]:
+    """The requested severities, sorted and without repetition; all five if None.
+
+    >>> select_severities([5, 1, 5])
+    [1, 5]
+    """
+    wanted = SEVERITIES if severities is None else severities
+    for severity in wanted:
+        check_arguments(severity, seed=0, first=0)
+    if not wanted:
+        raise Misuse("no severity given: expected some of 1, 2, 3, 4, 5")
+    return sorted(set(wanted))

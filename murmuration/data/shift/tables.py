@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from murmuration.data.preparation import ArrayPreparation, NumericColumn, TablePreparation, blocks, wrong_shape
-from murmuration.data.shift.randomness import Draws, draws_for
-from murmuration.data.shift.severities import check_arguments
+from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
 from murmuration.errors import Misuse, listed, unknown
 
 Kind = Literal["numeric", "categorical", "all"]  # the columns that a shift changes
@@ -116,9 +115,8 @@ def category_swaps(values: np.ndarray, layout: Layout, strength: float, draws: D
     for q, block in enumerate(layout.categories):
         if block.count < 2:
             continue
-        hot = values[
-            :, block.start : block.start + block.count
-        ]  # (N, categories), a view; all 0 for missing and unseen
+        # (N, categories), a view; all 0 for missing and unseen
+        hot = values[:, block.start : block.start + block.count]
         rows = np.flatnonzero((swaps[:, q] < strength) & hot.any(axis=1))
         old = hot[rows].argmax(axis=1)
         step = 1 + (picks[rows, q] * (block.count - 1)).astype(np.int64)
@@ -133,11 +131,10 @@ Change = Callable[[np.ndarray, Layout, float, Draws], None]
 class TableShift:
     """One shift of prepared tables; `change` overwrites rows (N, D)."""
 
-    name: str
-    kind: Kind
-    about: str
-    severities: tuple[float, ...]  # the parameter of severities 1 to 5
     change: Change = field(repr=False)
+    kind: Kind
+    severities: tuple[float, ...]  # the parameter of severities 1 to 5
+    about: str
 
     def applies(self, layout: Layout) -> bool:
         """Whether a table has columns that this shift can change."""
@@ -145,43 +142,26 @@ class TableShift:
         return {"numeric": len(layout.numbers) > 0, "categorical": swappable, "all": layout.width > 0}[self.kind]
 
 
-PROBABILITIES = (0.05, 0.1, 0.2, 0.3, 0.5)
-TABLE_SHIFTS = {
-    shift.name: shift
-    for shift in (
-        TableShift(
-            "feature_noise",
-            "numeric",
-            "Gaussian noise on numeric columns, in training standard deviations",
-            (0.1, 0.2, 0.4, 0.7, 1.0),
-            feature_noise,
-        ),
-        TableShift(
-            "covariate_drift",
-            "numeric",
-            "every numeric column moves up or down, by training standard deviations",
-            (0.25, 0.5, 1.0, 1.5, 2.0),
-            covariate_drift,
-        ),
-        TableShift(
-            "scale_drift",
-            "numeric",
-            "every numeric column is scaled around its training mean, by a factor or its inverse",
-            (1.1, 1.25, 1.5, 2.0, 3.0),
-            scale_drift,
-        ),
-        TableShift(
-            "missing_values", "all", "every cell goes missing with a probability", PROBABILITIES, missing_values
-        ),
-        TableShift(
-            "category_swaps",
-            "categorical",
-            "every category is replaced by another with a probability",
-            PROBABILITIES,
-            category_swaps,
-        ),
-    )
-}
+NOISES = (0.1, 0.2, 0.4, 0.7, 1.0)  # standard deviations of the noise
+STEPS = (0.25, 0.5, 1.0, 1.5, 2.0)  # in training standard deviations
+FACTORS = (1.1, 1.25, 1.5, 2.0, 3.0)
+RATES = (0.05, 0.1, 0.2, 0.3, 0.5)  # probabilities
+
+TABLE = (
+    TableShift(feature_noise, "numeric", NOISES, "Gaussian noise on numeric columns, in training standard deviations"),
+    TableShift(
+        covariate_drift, "numeric", STEPS, "every numeric column moves up or down, by training standard deviations"
+    ),
+    TableShift(
+        scale_drift,
+        "numeric",
+        FACTORS,
+        "every numeric column is scaled around its training mean, by a factor or its inverse",
+    ),
+    TableShift(missing_values, "all", RATES, "every cell goes missing with a probability"),
+    TableShift(category_swaps, "categorical", RATES, "every category is replaced by another with a probability"),
+)
+TABLE_SHIFTS = {shift.change.__name__: shift for shift in TABLE}
 
 
 def table_shifts_for(preparation: Any) -> dict[str, TableShift]:

@@ -222,15 +222,8 @@ def chamfer(marked: np.ndarray) -> np.ndarray:
     return rows.transpose(1, 0, 2)
 
 
-STEPS = (  # cost, rows above, columns aside
-    (np.float32(1), 1, 0),
-    (np.float32(1.4), 1, -1),
-    (np.float32(1.4), 1, 1),
-    (np.float32(2.1969), 1, -2),
-    (np.float32(2.1969), 1, 2),
-    (np.float32(2.1969), 2, -1),
-    (np.float32(2.1969), 2, 1),
-)
+COSTS = {1: ((1, 0),), 1.4: ((1, -1), (1, 1)), 2.1969: ((1, -2), (1, 2), (2, -1), (2, 1))}
+STEPS = [(np.float32(cost), up, aside) for cost, moves in COSTS.items() for up, aside in moves]  # rows and columns
 
 
 def equalise(levels: np.ndarray) -> np.ndarray:

@@ -257,16 +257,16 @@ def test_a_new_corruption_is_one_row(monkeypatch: pytest.MonkeyPatch, capsys) ->
         corrupt(images(1), "invert", 1)
     assert main(["list", "corruptions", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["inverted"]
-    assert listed == {"inputs": "images", "kind": "digital", "exact": "yes", "what it is": "black for white"}
+    assert listed == {"inputs": "images", "kind": "digital", "exact": "yes", "description": "black for white"}
 
 
 def test_a_new_shift_of_tables_is_one_row(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     def zero(values, layout, strength, draws) -> None:
         values[:, layout.numbers] = 0
 
-    monkeypatch.setitem(TABLE_SHIFTS, "zeros", TableShift("zeros", "numeric", "all numbers 0", (1, 2, 3, 4, 5), zero))
+    monkeypatch.setitem(TABLE_SHIFTS, "zeros", TableShift(zero, "numeric", (1, 2, 3, 4, 5), "all numbers 0"))
     data = open_data("iris")
     assert select_corruptions(data.preparation)[-1] == "zeros"
     assert not shift_inputs(data.test.x, data.preparation, "zeros", 1).any()
     assert main(["list", "corruptions", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["zeros"]["what it is"] == "all numbers 0"
+    assert json.loads(capsys.readouterr().out)["zeros"]["description"] == "all numbers 0"
