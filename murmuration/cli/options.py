@@ -204,7 +204,8 @@ class PostHocOptions:
         float, option("Target coverage of conformal prediction sets and intervals.", "Calibration", "X")
     ] = 0.9
     conformal: Annotated[
-        str | None, option("See `murmur list conformal`; lac or quantile if left out.", "Calibration", "METHOD")
+        str | None,
+        option("Conformal method; see `murmur list conformal`. lac or quantile if left out.", "Calibration", "METHOD"),
     ] = None
     max_error_rate: Annotated[
         float, option("Largest acceptable error rate among answered inputs (selective prediction).", "Calibration", "X")
