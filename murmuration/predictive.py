@@ -379,10 +379,10 @@ def check_rows(rows: Tensor, sums: Tensor, first: int) -> None:
         )
 
 
-def inputs_at_once(outputs: Tensor) -> int:
-    """The number of inputs of outputs (S, N, K) in one chunk."""
+def inputs_at_once(outputs: Tensor, elements: int = ELEMENTS) -> int:
+    """The number of inputs of outputs (S, N, K) in one chunk of at most so many elements, at least one."""
     members, _, width = outputs.shape
-    return max(1, ELEMENTS // max(1, members * width))
+    return max(1, elements // max(1, members * width))
 
 
 def checked_moments(mean: Any, std: Any) -> Tensor:

@@ -15,7 +15,7 @@ from murmuration.data import AUGMENTATIONS
 from murmuration.dynamics import DYNAMICS, Dynamics, Optimizer, TorchOptimizer, TrainTime, learning_rate_factor
 from murmuration.dynamics.optimizer import Decay, make_optimizer
 from murmuration.errors import Misuse, unknown
-from murmuration.posthoc.config import PostHocConfig
+from murmuration.posthoc import PostHocConfig
 from murmuration.recipe_text import OBJECT, Answer, format_text, parse
 from murmuration.sharing import SHARING, Sharing
 from murmuration.weights import WEIGHTS, WeightFamily

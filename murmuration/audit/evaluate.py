@@ -10,7 +10,7 @@ from murmuration.audit.predictions import Predictions
 from murmuration.data import ArrayPreparation, Split, Task
 from murmuration.evaluation import EvalSet, Evaluation, score_predictions
 from murmuration.evaluation.coverage import rows_by_class
-from murmuration.metrics import ExampleScores, Score
+from murmuration.metrics import ExampleScores
 from murmuration.metrics.groups import by_group, rows_by_group
 from murmuration.posthoc import FEWEST, PostHocConfig, fit_posthoc
 
@@ -27,23 +27,19 @@ def evaluate_predictions(predictions: Predictions, config: PostHocConfig | None 
     scores = examples.scores()
     if predictions.form == "samples":  # of y: one model, and noise cannot be told from disagreement
         examples = replace(examples, agreement=np.ones((1, 1)))
-        scores = without_decomposition(examples.scores())
+        unsplit = {name: score for name, score in examples.scores().items() if name not in DECOMPOSITION}
+        scores = {name: score for name, score in unsplit.items() if not name.startswith("member_")}
     groups = {column: by_group(examples, values) for column, values in predictions.groups.items()}
     found = Evaluation(predictions.name, eval_set(predictions), examples, scores, groups=groups)
     if predictions.rows < 2 * FEWEST:
         return found
-    fitted, tested = random_halves(predictions.rows)
+    count = min(MOST_ROWS, predictions.rows // 2)
+    order = np.random.default_rng(0).permutation(predictions.rows)
+    fitted, tested = np.sort(order[:count]), np.sort(order[count : 2 * count])
     posthoc = fit_posthoc(predictions.rows_at(fitted), predictions.targets[fitted], config)
     result = score_predictions([(predictions.rows_at(tested), predictions.targets[tested])], posthoc)
     subsets = rows_by_class(result.uncalibrated, predictions.classes) | rows_of_groups(predictions, tested)
     return replace(found, posthoc=posthoc, before=result.uncalibrated, after=result.calibrated, subsets=subsets)
-
-
-def without_decomposition(scores: dict[str, Score]) -> dict[str, Score]:
-    """The scores that need neither single members nor the split into aleatoric and epistemic uncertainty."""
-    return {
-        name: score for name, score in scores.items() if not name.startswith("member_") and name not in DECOMPOSITION
-    }
 
 
 def eval_set(predictions: Predictions) -> EvalSet:
@@ -52,13 +48,6 @@ def eval_set(predictions: Predictions) -> EvalSet:
     nothing = ArrayPreparation((0,), (), ())
     sizes = {"rows": predictions.rows}
     return EvalSet(predictions.name, cast(Task, predictions.task), split, predictions.classes, nothing, sizes)
-
-
-def random_halves(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """The indices (n,) of rows to fit on and of as many others to evaluate on, each in increasing order."""
-    order = np.random.default_rng(0).permutation(rows)
-    count = min(MOST_ROWS, rows // 2)
-    return np.sort(order[:count]), np.sort(order[count : 2 * count])
 
 
 def rows_of_groups(predictions: Predictions, rows: np.ndarray) -> dict[str, np.ndarray]:

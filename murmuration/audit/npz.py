@@ -43,10 +43,8 @@ class Stored:
     """An uncompressed array inside a file."""
 
     path: Path
-    offset: int  # of the first number, in bytes
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    fortran: bool  # the first axis varies fastest
+    start: int  # of the .npy file, in bytes
+    header: "Header"
     folder: Folder | None = None  # keeps an unpacked file alive
 
     def read(self, rows: Rows, axis: int) -> np.ndarray:
@@ -62,9 +60,10 @@ class Stored:
 
     def mapped(self) -> np.ndarray:
         """The array, memory-mapped."""
-        order = "F" if self.fortran else "C"
+        head, order = self.header, "F" if self.header.fortran else "C"
+        offset = self.start + head.length
         try:
-            return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order)  # type: ignore[call-overload]
+            return np.memmap(self.path, head.dtype, "r", offset, head.shape, order)  # type: ignore[call-overload]
         except (OSError, ValueError) as error:
             raise Failure(f"cannot read '{self.path}': {error}".splitlines()[0]) from None
 
@@ -75,7 +74,7 @@ class Header:
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    fortran: bool
+    fortran: bool  # the first axis varies fastest
     length: int  # of the header itself, in bytes
 
     @property
@@ -122,12 +121,11 @@ class Archive:
             raise Misuse(f"array {name} holds {kind_of(header.dtype)}: expected numbers")
         if info is not None and info.compress_type != zipfile.ZIP_STORED:
             folder = Folder()
-            unpacked = self.unpack(name, folder.path / "array.npy")
-            return Stored(unpacked, header.length, header.shape, header.dtype, header.fortran, folder)
+            return Stored(self.unpack(name, folder.path / "array.npy"), 0, header, folder)
         start = 0 if info is None else start_of(self.path, info)
         if start + header.end > self.path.stat().st_size:
             raise Failure(f"array {name} of '{self.path}' is cut off: the file ends before it")
-        return Stored(self.path, start + header.length, header.shape, header.dtype, header.fortran)
+        return Stored(self.path, start, header)
 
     def unpack(self, name: str, place: Path) -> Path:
         """Unpack the .npy file of one array to `place`, a piece at a time; returns the place."""

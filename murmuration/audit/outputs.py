@@ -12,7 +12,6 @@ from murmuration.predictive import SUM_TOLERANCE, Predictive
 
 Rows = slice | np.ndarray  # a range of rows, or their indices in increasing order
 Where = Callable[[int, int, int | None], str]  # (member, row, column or None for all) -> "probs[2, 17]"
-FINITE = "expected a finite number"
 SILVERMAN = 1.06  # the width of a Gaussian kernel is this times std times S^(-1/5) (Silverman 1986)
 
 MEANS = ("mean", "prediction", "predicted")  # names in files; the first that is there is taken
@@ -29,6 +28,18 @@ class Block:
     read: Callable[[Rows], np.ndarray]  # rows -> (S, n, K) float64, a copy
     where: Where
     logits_hint: str  # what to write if these are logits
+
+    def entry(self, rows: Rows, spot: tuple[int, int, int]) -> str:
+        """The name in the file of the entry (member, place among the rows read, column)."""
+        member, place, column = spot
+        return self.where(member, row_in_file(rows, place), column)
+
+    def check_finite(self, values: np.ndarray, rows: Rows, hint: str = "") -> None:
+        """Refuse the first of the numbers read (S, n, K) that is not finite; the hint is for minus infinity."""
+        if not np.isfinite(values).all():
+            spot = first(~np.isfinite(values))
+            found = f"{self.entry(rows, spot)} is {values[spot]}"
+            raise Misuse(f"{found}: expected a finite number{hint if values[spot] == -np.inf else ''}")
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ def probabilities(block: Block, names: tuple[str, ...] | None) -> Outputs:
         try:
             return Predictive.from_probs(full)
         except Misuse:  # its message counts from the first of these rows, not of the file
-            raise bad_probability(values, block.where, rows, block.logits_hint) from None
+            raise bad_probability(values, block, rows) from None
 
     return Outputs("probabilities", full_shape(block), take, names)
 
@@ -64,8 +75,7 @@ def logits(block: Block, names: tuple[str, ...] | None) -> Outputs:
 
     def take(rows: Rows) -> Predictive:
         values = block.read(rows)
-        if not np.isfinite(values).all():
-            raise bad_logit(values, block.where, rows)
+        block.check_finite(values, rows, "; write the logarithm of zero as -700")
         full = np.concatenate([np.zeros_like(values), values], axis=-1) if values.shape[-1] == 1 else values
         return Predictive(torch.from_numpy(full), Categorical(full.shape[-1]))
 
@@ -92,8 +102,15 @@ def moments(mean: Block, noise: Block | float, *, squared: bool) -> Outputs:
         try:
             return Predictive.from_moments(means, stds)
         except Misuse:
-            place = noise.where if isinstance(noise, Block) else None
-            raise bad_moments((means, given), (mean.where, place), rows, squared=squared) from None
+            mean.check_finite(means, rows)
+            spot = first(~(np.isfinite(given) & (given > 0)))
+            all_rows = "the standard deviation or variance of all rows"
+            found = f"{noise.entry(rows, spot) if isinstance(noise, Block) else all_rows} is {given[spot]:.6g}"
+            expected = (
+                f"expected a positive {'variance' if squared else 'standard deviation'} of the prediction's error"
+            )
+            hint = "without one take that of the errors on other data"
+            raise Misuse(f"{found}: {expected}; {hint}") from None
 
     return Outputs("moments", mean.shape, take)
 
@@ -105,8 +122,14 @@ def samples(block: Block) -> Outputs:
 
     def take(rows: Rows) -> Predictive:
         values = block.read(rows)
-        if not np.isfinite(values).all() or (values.max(0) == values.min(0)).any():
-            raise bad_sample(values, block.where, rows)
+        block.check_finite(values, rows)
+        equal = values.max(0) == values.min(0)
+        if equal.any():
+            _, place, column = first(equal[None])
+            raise Misuse(
+                f"all {len(values)} samples of row {row_in_file(rows, place) + 1} are {values[0, place, column]:.6g}: "
+                "expected draws of y that differ; add the noise of y to draws of its mean"
+            )
         return Predictive.from_moments(*kernels(values))
 
     return Outputs("samples", block.shape, take)
@@ -143,67 +166,22 @@ def first(bad: np.ndarray) -> tuple[int, int, int]:
     return member, row, int(bad[member, row].argmax())
 
 
-def entry_name(where: Where, rows: Rows, spot: tuple[int, int, int]) -> str:
-    """The name of one entry in its file."""
-    member, place, column = spot
-    return where(member, row_in_file(rows, place), column)
-
-
-def bad_probability(values: np.ndarray, where: Where, rows: Rows, logits_hint: str) -> Misuse:
+def bad_probability(values: np.ndarray, block: Block, rows: Rows) -> Misuse:
     """The refusal of the first row of (S, n, K) that is no distribution, or of (S, n, 1) that is not in 0..1."""
     single = values.shape[-1] == 1
     sums = np.ones((*values.shape[:2], 1)) if single else values.sum(-1, keepdims=True)
     wrong = ~np.isfinite(values) | (values < 0) | (single & (values > 1))
     member, place, _ = first(wrong | ~(np.abs(sums - 1) <= SUM_TOLERANCE))
-    row, number = values[member, place], row_in_file(rows, place)
+    row = values[member, place]
     if wrong[member, place].any():
         column = int(wrong[member, place].argmax())
-        hint = f"; {logits_hint}" if np.isfinite(row[column]) else ""
-        return Misuse(f"{where(member, number, column)} is {row[column]:.6g}: expected 0 to 1{hint}")
+        hint = f"; {block.logits_hint}" if np.isfinite(row[column]) else ""
+        return Misuse(f"{block.entry(rows, (member, place, column))} is {row[column]:.6g}: expected 0 to 1{hint}")
     total = sums[member, place, 0]
-    hint = sum_hint(row, total, logits_hint)
-    return Misuse(f"{where(member, number, None)} sums to {total:.6g}: expected probabilities that sum to 1; {hint}")
-
-
-def sum_hint(row: np.ndarray, total: float, logits_hint: str) -> str:
-    """Advice on non-negative numbers (K,) that do not sum to one."""
+    hint = "divide each row by its sum if exactly one class is true of it"
     if abs(total - 100) < 1:
-        return "these look like per cent, divide them by 100"
-    if row.max() > 1:
-        return logits_hint
-    return "divide each row by its sum if exactly one class is true of it"
-
-
-def bad_logit(values: np.ndarray, where: Where, rows: Rows) -> Misuse:
-    """The refusal of the first logit of (S, n, K) that is not finite."""
-    spot = first(~np.isfinite(values))
-    hint = "; write the logarithm of zero as -700" if values[spot] == -np.inf else ""
-    return Misuse(f"{entry_name(where, rows, spot)} is {values[spot]}: {FINITE}{hint}")
-
-
-def bad_moments(
-    values: tuple[np.ndarray, np.ndarray], where: tuple[Where, Where | None], rows: Rows, *, squared: bool
-) -> Misuse:
-    """The refusal of the first mean of (S, n, K) that is not finite, or of the first std that is not positive."""
-    means, noises = values
-    if not np.isfinite(means).all():
-        spot = first(~np.isfinite(means))
-        return Misuse(f"{entry_name(where[0], rows, spot)} is {means[spot]}: {FINITE}")
-    spot = first(~(np.isfinite(noises) & (noises > 0)))
-    name = entry_name(where[1], rows, spot) if where[1] else "the standard deviation or variance of all rows"
-    noise = "variance" if squared else "standard deviation"
-    hint = "without one take that of the errors on other data"
-    return Misuse(f"{name} is {noises[spot]:.6g}: expected a positive {noise} of the prediction's error; {hint}")
-
-
-def bad_sample(values: np.ndarray, where: Where, rows: Rows) -> Misuse:
-    """The refusal of the first sample of (S, n, K) that is not finite, or of the first row of equal samples."""
-    if not np.isfinite(values).all():
-        spot = first(~np.isfinite(values))
-        return Misuse(f"{entry_name(where, rows, spot)} is {values[spot]}: {FINITE}")
-    spot = first((values.max(0) == values.min(0))[None])
-    number = row_in_file(rows, spot[1]) + 1
-    return Misuse(
-        f"all {len(values)} samples of row {number} are {values[0, spot[1], spot[2]]:.6g}: expected draws of y "
-        "that differ; add the noise of y to draws of its mean"
-    )
+        hint = "these look like per cent, divide them by 100"
+    elif row.max() > 1:
+        hint = block.logits_hint
+    name = block.where(member, row_in_file(rows, place), None)
+    return Misuse(f"{name} sums to {total:.6g}: expected probabilities that sum to 1; {hint}")

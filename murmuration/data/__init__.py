@@ -4,10 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from murmuration.data.augmentation import AUGMENTATIONS, augment, flip, pad_crop
+    from murmuration.data.augmentation import AUGMENTATIONS, augment
     from murmuration.data.builtin import builtin_names
     from murmuration.data.dataset import Data, Split, open_data, open_inputs, open_split
-    from murmuration.data.formats import FORMATS, Format
+    from murmuration.data.formats import FORMATS
     from murmuration.data.preparation import (
         ArrayPreparation,
         ImagePreparation,
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from murmuration.data.targets import Task
 
 _HOMES = {
-    "augmentation": ("AUGMENTATIONS", "augment", "flip", "pad_crop"),
+    "augmentation": ("AUGMENTATIONS", "augment"),
     "builtin": ("builtin_names",),
     "dataset": ("Data", "Split", "open_data", "open_inputs", "open_split"),
-    "formats": ("FORMATS", "Format"),
+    "formats": ("FORMATS",),
     "preparation": ("ArrayPreparation", "ImagePreparation", "Preparation", "TablePreparation", "preparation_from_json"),
     "targets": ("Task",),
 }
@@ -31,7 +31,6 @@ __all__ = [
     "FORMATS",
     "ArrayPreparation",
     "Data",
-    "Format",
     "ImagePreparation",
     "Preparation",
     "Split",
@@ -39,11 +38,9 @@ __all__ = [
     "Task",
     "augment",
     "builtin_names",
-    "flip",
     "open_data",
     "open_inputs",
     "open_split",
-    "pad_crop",
     "preparation_from_json",
 ]
 

@@ -167,14 +167,8 @@ class TablePreparation:
                 f"inputs of shape {tuple(raw.shape)} for a run trained on a table: expected a table with the"
                 f" columns {listed(column.name for column in self.columns)}"
             )
-        width = len(self.names)
-        out = np.empty((len(raw), width), dtype=np.float32)
-        start = 0
-        for column in self.columns:
-            block = column.apply(find_column(raw, column.name))
-            out[:, start : start + block.shape[1]] = block
-            start += block.shape[1]
-        return torch.from_numpy(out)
+        parts = [column.apply(find_column(raw, column.name)).astype(np.float32) for column in self.columns]
+        return torch.from_numpy(np.ascontiguousarray(np.concatenate(parts, axis=1)))
 
     def to_json(self) -> dict[str, Any]:
         columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]

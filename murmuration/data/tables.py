@@ -112,8 +112,5 @@ def one_target(values: Any) -> np.ndarray:
 
     if types.is_integer_dtype(values) and not values.isna().any():
         return values.to_numpy(dtype=np.int64)
-    if types.is_float_dtype(values):
-        return to_numbers(values)
-    if types.is_numeric_dtype(values) and not types.is_bool_dtype(values) and is_numeric(values):
-        return to_numbers(values)
-    return to_texts(values)
+    numeric = types.is_numeric_dtype(values) and not types.is_bool_dtype(values)
+    return to_numbers(values) if numeric else to_texts(values)

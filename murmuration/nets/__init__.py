@@ -1,5 +1,5 @@
 """Networks as plain torch modules, by name; see README.md."""
 
-from murmuration.nets.table import NETS, NetEntry, build_net, net_names
+from murmuration.nets.table import NETS, build_net
 
-__all__ = ["NETS", "NetEntry", "build_net", "net_names"]
+__all__ = ["NETS", "build_net"]

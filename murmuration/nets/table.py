@@ -47,11 +47,6 @@ NETS: dict[str, NetEntry] = {
 }
 
 
-def net_names() -> list[str]:
-    """The names that `build_net` takes, small networks first."""
-    return list(NETS)
-
-
 def build_net(
     name: str,
     input_shape: tuple[int, ...],

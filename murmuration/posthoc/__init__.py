@@ -1,9 +1,8 @@
 """Post-hoc steps on predictions: calibration, conformal prediction and abstention; see README.md."""
 
 from murmuration.posthoc.calibration import CALIBRATORS, fit_calibrator
-from murmuration.posthoc.config import PostHocConfig
 from murmuration.posthoc.conformal import CONFORMAL_METHODS, fit_conformal, fit_conformal_by_group
-from murmuration.posthoc.fit import FEWEST, PostHoc, check_config, fit_posthoc
+from murmuration.posthoc.fit import FEWEST, PostHoc, PostHocConfig, check_config, fit_posthoc
 from murmuration.posthoc.serialization import to_json
 
 __all__ = [

@@ -74,25 +74,15 @@ def by_cost(
     """
     target = 1 - chow_threshold(error_cost, abstain_cost)
     path = checked_path(values, losses, uncertainty)
-    threshold = path.threshold(cheapest(path, error_cost, abstain_cost))
-    return Abstention(
-        name="cost",
-        uncertainty=uncertainty,
-        threshold=threshold if larger_is_certain(uncertainty) else -threshold,
-        target=target,
-        guarantee=f"no guarantee; smallest mean cost on {path.examples:,} examples (error {error_cost:g}, "
-        f"abstain {abstain_cost:g})",
-        examples=path.examples,
-        costs=(float(error_cost), float(abstain_cost)),
-    )
-
-
-def cheapest(path: "SelectionPath", error_cost: float, abstain_cost: float) -> int:
-    """The number of steps with the smallest cost; the largest, among costs equal up to rounding."""
     loss, answered = np.insert(path.loss, 0, 0.0), np.insert(path.answered, 0, 0)
-    cost = error_cost * loss + abstain_cost * (path.examples - answered)  # (G + 1,)
+    cost = error_cost * loss + abstain_cost * (path.examples - answered)  # (G + 1,), by the number of steps
     rounding = 1e-12 * (error_cost * loss[-1] + abstain_cost * path.examples)
-    return int(np.flatnonzero(cost <= cost.min() + rounding)[-1])
+    threshold = path.threshold(int(np.flatnonzero(cost <= cost.min() + rounding)[-1]))
+    threshold = threshold if larger_is_certain(uncertainty) else -threshold
+    costs = float(error_cost), float(abstain_cost)
+    price = f"(error {error_cost:g}, abstain {abstain_cost:g})"
+    guarantee = f"no guarantee; smallest mean cost on {path.examples:,} examples {price}"
+    return Abstention("cost", uncertainty, threshold, target, guarantee, path.examples, costs)
 
 
 def chow_threshold(error_cost: float = ERROR_COST, abstain_cost: float = ABSTAIN_COST) -> float:

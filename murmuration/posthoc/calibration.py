@@ -20,8 +20,8 @@ from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
 from murmuration.posthoc.losses import (
+    ELEMENTS,
     better_of,
-    chunk_size,
     chunks,
     clipped_logits,
     label_log_probs,
@@ -30,7 +30,7 @@ from murmuration.posthoc.losses import (
     mixture_loss,
 )
 from murmuration.posthoc.serialization import damaged
-from murmuration.predictive import SMALLEST_STORED, TASKS, Predictive
+from murmuration.predictive import SMALLEST_STORED, TASKS, Predictive, inputs_at_once
 
 FEWEST = 2  # examples to fit on
 TEMPERATURES = 0.02, 50.0  # searched range: without mistakes among the examples the optimum is 0
@@ -270,7 +270,7 @@ def largest_lambda(members: Tensor, mean: Tensor, q: Tensor) -> Tensor:
 
 def mean_probs_by_chunk(pred: Predictive) -> Tensor:
     """The mean probabilities (N, K); the members' own (S, n, K) exist for one chunk at a time."""
-    return torch.cat([part.mean for part in pred.batches(chunk_size(pred))])
+    return torch.cat([part.mean for part in pred.batches(inputs_at_once(pred.outputs, ELEMENTS))])
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """`PostHoc`: a calibrator, conformal rules and abstention rules, fitted on validation examples and kept with a run."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,6 @@ from torch import Tensor
 from murmuration.errors import Misuse, unknown
 from murmuration.posthoc.abstention import ABSTAIN_COST, Abstention, by_cost, by_error_rate, by_risk_control
 from murmuration.posthoc.calibration import Calibrator, calibrator_kinds, calibrator_names, fit_calibrator
-from murmuration.posthoc.config import PostHocConfig
 from murmuration.posthoc.conformal import (
     CONFORMAL_METHODS,
     IntervalRule,
@@ -29,6 +29,27 @@ NONE = "none"
 COST = "cost"
 ABSTENTION_RULES = (COST, "error-rate", "risk-control")
 DEFAULT_METHOD = {"classification": "lac", "regression": "quantile"}
+
+
+@dataclass(frozen=True)
+class PostHocConfig:
+    """What to fit on validation examples after training: a calibrator, conformal rules and abstention rules."""
+
+    calibrate: str = "temperature"  # a name of `CALIBRATORS`, or "none"
+    coverage: float = 0.9  # nominal coverage of conformal sets and intervals
+    conformal: str | None = None  # method whose sets predictions are written with; None: lac or quantile, by task
+    max_error_rate: float = 0.05  # among answered inputs
+    error_cost: float = 1.0
+    abstain_cost: float | None = None  # None: 0.2 in classification, no rule by cost in regression
+
+    def __post_init__(self) -> None:
+        for field, usual in (("coverage", 0.9), ("max_error_rate", 0.05)):
+            if not 0 < getattr(self, field) < 1:
+                raise Misuse(f"{field}={getattr(self, field)}: need a number between 0 and 1, such as {usual}")
+        for field in ("error_cost", "abstain_cost"):
+            cost = getattr(self, field)
+            if cost is not None and not (math.isfinite(cost) and cost > 0):
+                raise Misuse(f"{field}={cost}: need a positive number such as 0.2")
 
 
 @dataclass(frozen=True)

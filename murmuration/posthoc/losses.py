@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from murmuration.likelihoods import link_of
-from murmuration.predictive import SMALLEST_PROBABILITY, Predictive
+from murmuration.predictive import SMALLEST_PROBABILITY, Predictive, inputs_at_once
 
 ELEMENTS = 2**17  # of (S, N, K) in double precision at once: 1 MB stays in the cache, and larger chunks run slower
 IMPOSSIBLE = 600.0  # nats below the most likely class: not from a network, but from a given probability of zero
@@ -28,15 +28,9 @@ MEMORY = 30  # steps that L-BFGS remembers: vectors of a few thousand numbers at
 Fitted = TypeVar("Fitted", bound=Callable[[Predictive], Predictive])
 
 
-def chunk_size(pred: Predictive) -> int:
-    """The number of inputs whose (S, n, K) values fill one chunk."""
-    members, _, width = pred.outputs.shape
-    return max(1, ELEMENTS // (members * width))
-
-
 def chunks(pred: Predictive, y: Tensor) -> Iterator[tuple[Predictive, Tensor]]:
     """Pairs of a predictive and its rows of y (N, ...), one chunk of inputs at a time."""
-    size = chunk_size(pred)
+    size = inputs_at_once(pred.outputs, ELEMENTS)
     yield from zip(pred.batches(size), y.split(size), strict=True)
 
 

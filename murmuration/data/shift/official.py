@@ -49,7 +49,10 @@ def official_split(
     check_arrays(pixels, labels, place / f"{name}.npy")
     count = len(pixels) // len(SEVERITIES)
     rows = slice((severity - 1) * count, severity * count)
-    check_labels(labels[rows], classes, place / f"{LABELS}.npy")
+    low, high = int(labels[rows].min()), int(labels[rows].max())
+    if classes and not 0 <= low <= high < len(classes):
+        wrong, path = high if high >= len(classes) else low, place / f"{LABELS}.npy"
+        raise Misuse(f"label {wrong} in '{path}': expected 0 to {len(classes) - 1}, as in training")
     return Split(preparation.apply(pixels[rows], peak=255.0), torch.from_numpy(labels[rows].astype(np.int64)))
 
 
@@ -76,11 +79,3 @@ def check_arrays(pixels: np.ndarray, labels: np.ndarray, path: Path) -> None:
         )
     if len(labels) != len(pixels):
         raise Misuse(f"'{path}' has {len(pixels)} images but labels.npy has {len(labels)} labels: expected as many")
-
-
-def check_labels(labels: np.ndarray, classes: tuple[str, ...], path: Path) -> None:
-    """Refuse labels (n,) that are not indices into `classes`, if given."""
-    low, high = int(labels.min()), int(labels.max())
-    if classes and not 0 <= low <= high < len(classes):
-        wrong = high if high >= len(classes) else low
-        raise Misuse(f"label {wrong} in '{path}': expected 0 to {len(classes) - 1}, as in training")
