@@ -282,6 +282,11 @@ class Plan:
 
     def make_optimizer(self) -> Optimizer | TorchOptimizer:
         """The update rule of plain training; Adam unless another is asked for."""
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            name = type(self.optimizer).__name__
+            raise Misuse(
+                f"optimizer is a {name} made for other parameters: give the class, or functools.partial({name}, ...)"
+            )
         if callable(self.optimizer):
             if self.weight_decay or self.decay or self.l1:
                 raise Misuse(

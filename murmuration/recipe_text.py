@@ -37,7 +37,7 @@ def parse(text: str, question: str, table: Mapping[str, Answer[Record]]) -> Reco
     """The record of the table that a text names, with the settings that the text changes."""
     name, _, rest = text.partition(":")
     if text.startswith(OBJECT):
-        raise Misuse(f"{question} '{rest}' is an object of the caller's own: give the recipe again as recipe=")
+        raise Misuse(f"{question} {rest} is an object of the caller's own: in Python, give the recipe again as recipe=")
     if name not in table:
         raise unknown(f"answer to --{question}", name, table)
     record = table[name].value
@@ -53,14 +53,15 @@ def parse(text: str, question: str, table: Mapping[str, Answer[Record]]) -> Reco
 
 
 def format_text(record: Any, table: Mapping[str, Answer[Any]]) -> str:
-    """The text that `parse` reads back as this record; `object:module.Class` for a type that is not in the table."""
+    """The text that `parse` reads back as this record; `object:` and its repr for one that no table can make."""
     found = [
         (len(settings), name, settings)
         for name, answer in table.items()
         if (settings := _difference(answer.value, record)) is not None
     ]
     if not found:
-        return f"{OBJECT}{type(record).__module__}.{type(record).__qualname__}"
+        text, kind = repr(record), type(record)
+        return f"{OBJECT}{kind.__module__}.{kind.__qualname__}" if " at 0x" in text else f"{OBJECT}{text}"
     _, name, settings = min(found, key=lambda row: row[0])
     return ":".join([name, ",".join(f"{key}={value}" for key, value in settings.items())]).removesuffix(":")
 

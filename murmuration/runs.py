@@ -109,6 +109,7 @@ def save_members(path: Path, population: Population, manifest: dict[str, Any], h
     write_tensors(path / MEMBERS, population.to_tensors())
     write_history(path, history)
     complete = {**manifest, "format": FORMAT, "status": "complete", "members_sha256": digest_of(path / MEMBERS)}
+    complete["tensors"] = list(population.to_tensors())  # the file has another order; draws may depend on it
     write_json(path / MANIFEST, complete)
     shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
 
@@ -118,7 +119,9 @@ def load_members(path: Path) -> tuple[Population, dict[str, Any]]:
     manifest = read_run(path)
     if manifest["status"] != "complete":
         raise Misuse(f"{path} is not finished: continue it with murmur resume {path}")
-    tensors = read_tensors(path / MEMBERS, manifest.get("members_sha256"))
+    found = read_tensors(path / MEMBERS, manifest.get("members_sha256"))
+    order = manifest.get("tensors", [])
+    tensors = {name: found[name] for name in order} if set(order) == set(found) else found
     return population_from_tensors(tensors), manifest
 
 
@@ -188,7 +191,7 @@ def load_checkpoint(path: Path) -> Progress | None:
         tensors["best"],
         tensors["waited"],
         latest["history"],
-        WeightPath(points, {name: tensors[f"counts/{name}"] for name in points}),
+        WeightPath(points, _below(tensors, "counts")),
         latest["seconds"],
     )
 

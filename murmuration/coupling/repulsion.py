@@ -128,7 +128,13 @@ class Coupling:
 
     def features(self, inputs: SpaceInputs) -> Tensor:
         """The features (m, B, R) of m members, with their graph."""
-        return self.space.features(inputs)
+        found = self.space.features(inputs)
+        if not found.is_floating_point() or not found.requires_grad:
+            raise Misuse(
+                f"{type(self.space).__name__}.features returned {found.dtype} without a graph to the weights: it must"
+                " be differentiable; do not detach it or take it under no_grad"
+            )
+        return found
 
     def interact(self, features: Tensor, step: int = 0) -> Interaction:
         """The interaction at a step, from the detached features (M, B, R) of all members."""

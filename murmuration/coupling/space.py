@@ -86,6 +86,11 @@ class Space(ABC):
 
     def repulsion(self, features: Tensor) -> Interaction:
         """Cotangents of the repulsion, from the detached features (M, B, R) of all members."""
+        if features.dim() != 3:
+            raise Misuse(
+                f"{type(self).__name__}.features returned shape {tuple(features.shape)}: need (members, samples, numbers)"
+                "; write features.flatten(1).unsqueeze(1) for one vector per member"
+            )
         return ESTIMATORS[self.estimator](features, self.bandwidth)
 
     def rows(self, batch: int) -> int:

@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 from murmuration.coupling.space import FEATURES
-from murmuration.dynamics import WeightPath
+from murmuration.dynamics import Optimizer, TorchOptimizer, WeightPath
 from murmuration.engines import Engine, Team, assemble, member_outputs
+from murmuration.errors import Misuse
 from murmuration.files import json_numbers
 from murmuration.population import Population
 from murmuration.streams import Noise
 from murmuration.training.batch_norm import refresh_batch_norm
 from murmuration.training.batches import epoch_batches, learning_rate
 from murmuration.training.spec import TrainSpec, initial_members
-from murmuration.training.step import Divergence, State, StepConfig, init_opt_state, step
+from murmuration.training.step import Divergence, State, StepConfig, init_opt_state, param_groups, step
 from murmuration.weights import Structure
 
 
@@ -55,15 +56,28 @@ def begin(spec: TrainSpec) -> Progress:
 
 def start_from(spec: TrainSpec, population: Population) -> Progress:
     """The progress of a run that begins with these members."""
-    members = spec.plan.members
+    members, config = spec.plan.members, spec.step_config()
+    refuse_unused_optimizer(spec, config, population)
     return Progress(
-        init_state(population, spec.step_config()),
+        init_state(population, config),
         kept=population.clone(),
         kept_epoch=torch.zeros(members, dtype=torch.int64),
         loss_sum=torch.zeros(members, dtype=torch.float64),
         best=torch.full((members,), math.inf),
         waited=torch.zeros(members, dtype=torch.int64),
     )
+
+
+def refuse_unused_optimizer(spec: TrainSpec, config: StepConfig, population: Population) -> None:
+    """Refuse an optimizer that was asked for where the dynamics moves all tensors by rules of its own."""
+    rules = [rule for named in (population.own, population.shared) for _, rule, _ in param_groups(config, named)]
+    plain = [rule for rule in rules if isinstance(rule, Optimizer | TorchOptimizer)]
+    replaced = not plain or (callable(spec.plan.optimizer) and len(plain) < len(rules))
+    if spec.plan.optimizer is not None and replaced:
+        raise Misuse(
+            f"an optimizer with dynamics {spec.recipe.text('dynamics')}, which moves weights by a rule of its own: "
+            "leave the optimizer out"
+        )
 
 
 def init_state(population: Population, config: StepConfig) -> State:
@@ -96,7 +110,11 @@ def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
     def streams(member: int, draw: int) -> Noise:
         return Noise(plan.seed, plan.first_member + member, draw, "draws")
 
-    members, origins = spec.dynamics.finish(progress.path, state.population, streams)
+    found = spec.dynamics.finish(progress.path, state.population, streams)
+    if not isinstance(found, tuple) or len(found) != 2 or found[0].members != len(found[1]):
+        name = type(spec.dynamics).__name__
+        raise Misuse(f"{name}.finish must return (population, rows): the members, and for each the row it comes from")
+    members, origins = found
     lost = [member for member, found in state.diverged.items() if found.restored == 0]
     if lost:
         rows = (~torch.isin(origins, torch.tensor(lost))).nonzero().flatten()
@@ -121,6 +139,11 @@ def run_epoch(team: Team, config: StepConfig, spec: TrainSpec, progress: Progres
         restore_diverged(progress)
         if dynamics.keep(end.at(state.step)) and len(rows := collectable(state)):
             dynamics.collect(progress.path, state.population, rows)
+            wrong = [type(point) for point in progress.path.points.values() if not isinstance(point, Population)]
+            if wrong:
+                raise Misuse(
+                    f"{type(dynamics).__name__}.collect put a {wrong[0].__name__} in points: need a Population"
+                )
         if index < end.steps_per_epoch - 1:  # after the last step of an epoch the epoch is validated first
             watcher.after_step(progress)
 

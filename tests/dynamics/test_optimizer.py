@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -164,3 +165,20 @@ def test_an_optimizer_of_one_s_own_is_refused_where_members_are_stacked(moons):
 def test_bad_requests_say_what_to_write(options, message):
     with pytest.raises(Misuse, match=message):
         make_optimizer(**options)
+
+
+def test_an_optimizer_that_the_dynamics_would_replace_is_refused(moons):
+    """IVON moves every weight of a network without other tensors; a rule of one's own takes an optimizer's place."""
+    for optimizer in ("sgd", torch.optim.RMSprop):
+        with pytest.raises(Misuse, match="an optimizer with dynamics ivon, which moves weights by a rule of its own"):
+            mm.fit("mlp", moons, recipe="ivon", epochs=1, plan=mm.Plan(optimizer=optimizer, engine="loop"))
+    with pytest.raises(Misuse, match="optimizer is a SGD made for other parameters: give the class"):
+        mm.Plan(optimizer=torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
+
+
+def test_an_optimizer_moves_the_deterministic_tensors_of_ivon(digits, normalised_net):
+    """Batch-norm scales and shifts have no distribution: a named optimizer moves them, one of one's own is refused."""
+    plan = mm.Plan(epochs=1, batch_size=128, engine="loop", optimizer="sgd")
+    assert mm.fit(normalised_net, digits, recipe="ivon", plan=plan).members == 1
+    with pytest.raises(Misuse, match="an optimizer with dynamics ivon"):
+        mm.fit(normalised_net, digits, recipe="ivon", plan=replace(plan, optimizer=torch.optim.SGD))

@@ -1,0 +1,110 @@
+"""Spaces and dynamics of one's own: settings that must agree on load, and mistakes that are refused in one line."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import murmuration as mm
+from murmuration.data import Data
+from murmuration.population import Population
+
+PLAN = mm.Plan(members=2, epochs=1, batch_size=128, engine="loop")
+
+
+@dataclass(frozen=True)
+class Margins(mm.Space):
+    """The largest output minus the mean output, (m, 1, B)."""
+
+    way: str = "right"
+
+    def features(self, inputs: mm.SpaceInputs) -> Tensor:
+        found = (inputs.outputs.amax(-1) - inputs.outputs.mean(-1)).unsqueeze(1)
+        return {"right": found, "flat": found.squeeze(1), "detached": found.detach(), "whole": found.long()}[self.way]
+
+
+@dataclass(frozen=True)
+class LastHalf(mm.Dynamics):
+    """The weights in the middle of the run and at its end."""
+
+    way: str = "right"
+
+    def keep(self, time: mm.TrainTime) -> bool:
+        total = time.steps_per_epoch * time.epochs
+        return time.step in (total // 2, total)
+
+    def collect(self, path: mm.WeightPath, population: Population, rows: Tensor) -> None:
+        name = str(len(path.points))
+        path.points[name] = torch.zeros(1) if self.way == "tensor" else population.clone()  # type: ignore[assignment]
+
+    def finish(self, path: mm.WeightPath, population: Population, streams: object) -> tuple[Population, Tensor]:
+        members = Population.concatenate(list(path.points.values()))
+        if self.way == "alone":
+            return members  # type: ignore[return-value]
+        return members, torch.arange(population.members).repeat(len(path.points))
+
+
+def space(**settings) -> mm.Recipe:
+    return mm.Recipe("margins", coupling=mm.Repulsion(Margins(**settings), weight=0.1))
+
+
+def test_a_run_with_objects_of_one_s_own_needs_the_same_settings_again(moons: Data, tmp_path: Path):
+    made = mm.fit("mlp", moons, recipe=space(), plan=PLAN, out=tmp_path / "run")
+    with pytest.raises(mm.Misuse, match=r"coupling Repulsion\(space=Margins\(.*in Python, give the recipe again"):
+        mm.load(tmp_path / "run")
+    with pytest.raises(mm.Misuse, match="the run was made by margins with other answers"):
+        mm.load(tmp_path / "run", recipe=space(bandwidth="rde"))
+    again = mm.load(tmp_path / "run", recipe=space())
+    assert torch.equal(again.predict(moons.test.x).outputs, made.predict(moons.test.x).outputs)
+
+
+def test_tensors_keep_their_order_when_a_run_is_loaded(moons: Data, tmp_path: Path):
+    """Files are sorted by name; a weight family that draws tensor by tensor depends on the order."""
+    made = mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "run")
+    own = made.groups[0].population.own
+    assert list(own) != sorted(own)
+    assert list(mm.load(tmp_path / "run").groups[0].population.own) == list(own)
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("flat", r"Margins.features returned shape \(2, 128\): need \(members, samples, numbers\)"),
+        ("detached", "Margins.features returned torch.float32 without a graph to the weights"),
+        ("whole", "Margins.features returned torch.int64 without a graph"),
+    ],
+)
+def test_features_that_cannot_repel_are_refused(way: str, message: str, moons: Data):
+    with pytest.raises(mm.Misuse, match=message):
+        mm.fit("mlp", moons, recipe=space(way=way), plan=PLAN)
+
+
+def test_points_without_counts_are_stored_and_resumed(moons: Data, tmp_path: Path):
+    recipe = mm.Recipe("half", dynamics=LastHalf())
+    whole = mm.fit("mlp", moons, recipe=recipe, plan=PLAN)
+    assert whole.members == 4
+    total = mm.open_data("two-moons").train.x.shape[0] // 128
+
+    def stop(message, done, all_steps, record):
+        if done == total // 2 + 1:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        mm.fit("mlp", moons, recipe=recipe, plan=PLAN, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
+    resumed = mm.resume(tmp_path / "run", recipe=recipe)
+    for name, tensor in whole.groups[0].population.own.items():
+        assert torch.equal(tensor, resumed.groups[0].population.own[name])
+
+
+@pytest.mark.parametrize(
+    ("way", "message"),
+    [
+        ("tensor", "LastHalf.collect put a Tensor in points: need a Population"),
+        ("alone", r"LastHalf.finish must return \(population, rows\)"),
+    ],
+)
+def test_a_dynamics_that_breaks_the_interface_is_refused(way: str, message: str, moons: Data):
+    with pytest.raises(mm.Misuse, match=message):
+        mm.fit("mlp", moons, recipe=mm.Recipe("half", dynamics=LastHalf(way)), plan=PLAN)
