@@ -87,10 +87,8 @@ class Space(ABC):
     def repulsion(self, features: Tensor) -> Interaction:
         """Cotangents of the repulsion, from the detached features (M, B, R) of all members."""
         if features.dim() != 3:
-            raise Misuse(
-                f"{type(self).__name__}.features returned shape {tuple(features.shape)}: need (members, samples, numbers)"
-                "; write features.flatten(1).unsqueeze(1) for one vector per member"
-            )
+            got = f"{type(self).__name__}.features returned shape {tuple(features.shape)}"
+            raise Misuse(f"{got}: need (members, samples, numbers), as features.flatten(1).unsqueeze(1)")
         return ESTIMATORS[self.estimator](features, self.bandwidth)
 
     def rows(self, batch: int) -> int:
