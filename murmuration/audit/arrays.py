@@ -4,20 +4,9 @@ import math
 
 import numpy as np
 
+import murmuration.audit.outputs as outputs
 from murmuration.audit.npz import Archive
-from murmuration.audit.outputs import (
-    MEANS,
-    STDS,
-    VARIANCES,
-    WITHOUT_NOISE,
-    Block,
-    Outputs,
-    Rows,
-    logits,
-    moments,
-    probabilities,
-    samples,
-)
+from murmuration.audit.outputs import MEANS, STDS, VARIANCES, WITHOUT_NOISE, Block, Outputs, Rows
 from murmuration.audit.targets import Targets, names_among
 from murmuration.data.targets import as_text
 from murmuration.errors import Misuse, listed
@@ -37,10 +26,10 @@ def archive_outputs(archive: Archive, targets: Targets, taken: tuple[str, ...], 
     """The predictions of an archive for the rows of the targets; `taken` arrays hold something else."""
     names = tuple(name for name in archive.names if name not in taken)
     if task != "regression":
-        for kind, known in ((probabilities, PROBABILITIES), (logits, LOGITS)):
+        for kind, known in ((outputs.probabilities, PROBABILITIES), (outputs.logits, LOGITS)):
             for name in names_among(known, names):
                 refuse_both(names, name, task)
-                return with_classes(kind(class_block(archive, name, targets), class_names(archive)))
+                return check_names(kind(class_block(archive, name, targets), class_names(archive)))
     if task != "classification":
         return regression_outputs(archive, names, targets)
     raise Misuse(f"no probabilities for task 'classification': expected probs or logits; found {listed(names)}")
@@ -54,12 +43,12 @@ def refuse_both(names: tuple[str, ...], name: str, task: str | None) -> None:
         raise Misuse(f"arrays {name} and {other[0]}: expected one of both; say which, task=TASK")
 
 
-def with_classes(outputs: Outputs) -> Outputs:
+def check_names(found: Outputs) -> Outputs:
     """The outputs, if there are as many class names as classes."""
-    if outputs.names is not None and len(outputs.names) != outputs.shape[2]:
-        found = f"{len(outputs.names)} names ({listed(outputs.names, most=5)})"
-        raise Misuse(f"{found} for probabilities of {outputs.shape[2]} classes: expected as many")
-    return outputs
+    if found.names is not None and len(found.names) != found.shape[2]:
+        names = f"{len(found.names)} names ({listed(found.names, most=5)})"
+        raise Misuse(f"{names} for probabilities of {found.shape[2]} classes: expected as many")
+    return found
 
 
 def class_block(archive: Archive, name: str, targets: Targets) -> Block:
@@ -87,10 +76,10 @@ def regression_outputs(archive: Archive, names: tuple[str, ...], targets: Target
     means = names_among(("member_mean", *MEANS), names)
     for mean in means:
         for noise in noise_names(mean, names):
-            squared = noise in VARIANCES + MEMBER_VARIANCES
-            return moments(array_block(archive, mean, targets), noise_block(archive, noise, targets), squared=squared)
+            blocks = array_block(archive, mean, targets), noise_block(archive, noise, targets)
+            return outputs.moments(*blocks, squared=noise in VARIANCES + MEMBER_VARIANCES)
     for name in names_among(SAMPLES, names):
-        return samples(array_block(archive, name, targets))
+        return outputs.samples(array_block(archive, name, targets))
     if means:
         wanted = "member_std" if means[0].startswith("member_") else "std or var"
         raise Misuse(f"array {means[0]} but no {wanted}: expected both; {WITHOUT_NOISE}; found {listed(names)}")

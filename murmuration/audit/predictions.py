@@ -48,16 +48,9 @@ class Predictions:
     form: str  # probabilities, logits, moments or samples
     take: Callable[[Rows], Predictive] = field(repr=False)
 
-    @property
-    def chunk_rows(self) -> int:
-        """The number of rows of a chunk; the last may have fewer."""
-        width = len(self.classes) or 2 * self.targets.shape[1]
-        return max(1, min(MOST_ROWS, ELEMENTS // (self.members * width)))
-
     def chunks(self) -> Iterator[Predictive]:
         """Predictives of successive rows, a few thousand at a time, covering all."""
-        for rows in self.slices():
-            yield self.take(rows)
+        return map(self.take, self.slices())
 
     def pairs(self) -> Iterator[tuple[Predictive, np.ndarray]]:
         """Predictives of successive rows with their targets, as `ExampleScores.from_chunks` takes them."""
@@ -65,9 +58,10 @@ class Predictions:
             yield self.take(rows), self.targets[rows]
 
     def slices(self) -> Iterator[slice]:
-        """The rows of every chunk."""
-        for start in range(0, self.rows, self.chunk_rows):
-            yield slice(start, min(start + self.chunk_rows, self.rows))
+        """The rows of every chunk; the last may have fewer."""
+        width = len(self.classes) or 2 * self.targets.shape[1]
+        count = max(1, min(MOST_ROWS, ELEMENTS // (self.members * width)))
+        return (slice(start, min(start + count, self.rows)) for start in range(0, self.rows, count))
 
     def rows_at(self, indices: np.ndarray) -> Predictive:
         """The predictive of the rows at indices, from 0 in increasing order; held in memory as a whole."""

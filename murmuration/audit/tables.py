@@ -9,18 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from murmuration.audit.outputs import (
-    MEANS,
-    STDS,
-    VARIANCES,
-    WITHOUT_NOISE,
-    Block,
-    Outputs,
-    Rows,
-    logits,
-    moments,
-    probabilities,
-)
+import murmuration.audit.outputs as outputs
+from murmuration.audit.outputs import MEANS, STDS, VARIANCES, WITHOUT_NOISE, Block, Outputs, Rows
 from murmuration.audit.targets import Targets, names_among
 from murmuration.data.columns import is_numeric, to_numbers
 from murmuration.data.raw import LoadOptions
@@ -87,10 +77,9 @@ def sheet_outputs(sheet: Sheet, targets: Targets, taken: tuple[str, ...], task: 
     other = None if task == "classification" else regression_outputs(sheet, members, strict=found is None)
     if found and other and task is None:
         raise Misuse("columns of class probabilities and also a mean with its std: say which, task=TASK")
-    outputs = found or other
-    if outputs is None:
-        raise no_predictions(names, task)
-    return outputs
+    if chosen := found or other:
+        return chosen
+    raise no_predictions(names, task)
 
 
 def no_predictions(names: Sequence[str], task: str | None) -> Misuse:
@@ -126,7 +115,7 @@ def prefixed(names: Sequence[str] | Mapping[str, str], prefixes: Sequence[str]) 
 def class_outputs(sheet: Sheet, members: Members, targets: Targets) -> Outputs | None:
     """The class probabilities or logits of a table, if it has any."""
     columns = next(iter(members.values()))
-    for kind, prefixes in ((probabilities, PROBABILITY), (logits, LOGIT)):
+    for kind, prefixes in ((outputs.probabilities, PROBABILITY), (outputs.logits, LOGIT)):
         if found := prefixed(columns, prefixes):
             classes = tuple(whole_number(name.split("_", 1)[1]) for name in found)
             if len(found) == 1:
@@ -136,9 +125,9 @@ def class_outputs(sheet: Sheet, members: Members, targets: Targets) -> Outputs |
                 )
             return kind(column_block(sheet, members, found), classes)
     if single := names_among(SECOND_OF_TWO, tuple(columns)):
-        return probabilities(column_block(sheet, members, single[:1]), two_classes(targets, single[0]))
+        return outputs.probabilities(column_block(sheet, members, single[:1]), two_classes(targets, single[0]))
     if named := named_like_labels(sheet, tuple(columns), targets):
-        return probabilities(column_block(sheet, members, named), tuple(map(whole_number, named)))
+        return outputs.probabilities(column_block(sheet, members, named), tuple(map(whole_number, named)))
     return None
 
 
@@ -183,9 +172,8 @@ def regression_outputs(sheet: Sheet, members: Members, *, strict: bool) -> Outpu
     for noise in STDS + VARIANCES:
         noises = tuple(noise + suffix for suffix in suffixes)
         if means and set(noises) <= set(names):
-            squared = noise in VARIANCES
             blocks = column_block(sheet, members, means), column_block(sheet, members, noises)
-            return moments(*blocks, squared=squared)
+            return outputs.moments(*blocks, squared=noise in VARIANCES)
     if means and strict:
         expected = f"expected std{suffixes[0]} beside it"
         raise Misuse(f"column '{means[0]}' but not its std: {expected}; {WITHOUT_NOISE}; found {listed(names)}")

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
     )
     from murmuration.data.targets import Task
 
-_HOMES = {
-    "augmentation": ("AUGMENTATIONS", "augment"),
-    "builtin": ("builtin_names",),
-    "dataset": ("Data", "Split", "open_data", "open_inputs", "open_split"),
-    "formats": ("FORMATS",),
-    "preparation": ("ArrayPreparation", "ImagePreparation", "Preparation", "TablePreparation", "preparation_from_json"),
-    "targets": ("Task",),
-}
+_HOMES = ("formats", "targets", "builtin", "augmentation", "preparation", "dataset")  # the first does not load torch
 
 __all__ = [
     "AUGMENTATIONS",
@@ -47,7 +40,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The public name, imported from its module: torch takes seconds to load, and `murmur --help` does not need it."""
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"murmuration.data.{home}"), name)
+    for home in _HOMES if name in __all__ else ():
+        if hasattr(module := import_module(f"murmuration.data.{home}"), name):
+            return getattr(module, name)
     raise AttributeError(f"module 'murmuration.data' has no attribute '{name}'")

@@ -10,10 +10,11 @@
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -41,22 +42,24 @@ RIDGE = 1.0  # precision of the normal prior of `vector` around (1, 0), counted 
 Knots = tuple[tuple[float, ...], tuple[float, ...]]  # increasing probabilities, and the frequency at each
 
 
-@runtime_checkable
-class Calibrator(Protocol):
-    """A map from predictives to predictives, fitted on held-out examples; a frozen dataclass."""
+@dataclass(frozen=True)
+class Calibrator(ABC):
+    """A map from predictives to predictives, fitted on held-out examples; its fields are the fitted numbers."""
+
+    name: ClassVar[str]  # the method that fitted it, a key of `CALIBRATORS`
+    task: ClassVar[str]  # it was fitted for
+    valid: ClassVar[tuple[float, float]] = VALID
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            check_range(getattr(self, field.name), field.name, *self.valid)
 
     @property
-    def name(self) -> str:
-        """The method that fitted it, a key of `CALIBRATORS`."""
-
-    @property
-    def task(self) -> str:
-        """The task it was fitted for."""
-
-    @property
+    @abstractmethod
     def about(self) -> str:
         """A one-line description with the fitted numbers."""
 
+    @abstractmethod
     def __call__(self, pred: Predictive) -> Predictive:
         """The calibrated predictive; the given one is not modified."""
 
@@ -103,7 +106,7 @@ def span(values: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True)
-class Temperature:
+class Temperature(Calibrator):
     """Every member's logits divided by the same temperature: above 1 softens, below 1 sharpens (Guo et al. 2017).
 
     >>> round(Temperature(2.0)(Predictive.from_probs([[0.8, 0.2]])).confidence.item(), 6)  # odds of 4 become 2
@@ -113,9 +116,6 @@ class Temperature:
     temperature: float
     name: ClassVar[str] = "temperature"
     task: ClassVar[str] = "classification"
-
-    def __post_init__(self) -> None:
-        check_range(self.temperature, "temperature", *VALID)
 
     @property
     def about(self) -> str:
@@ -127,15 +127,12 @@ class Temperature:
 
 
 @dataclass(frozen=True)
-class MemberTemperature:
+class MemberTemperature(Calibrator):
     """Each member's logits divided by a temperature of its own."""
 
     temperatures: tuple[float, ...]  # (S,)
     name: ClassVar[str] = "member_temperature"
     task: ClassVar[str] = "classification"
-
-    def __post_init__(self) -> None:
-        check_range(self.temperatures, "temperatures", *VALID)
 
     @property
     def about(self) -> str:
@@ -176,17 +173,17 @@ def fit_member_temperature(pred: Predictive, y: Tensor) -> MemberTemperature:
 
 
 @dataclass(frozen=True)
-class VectorScaling:
+class VectorScaling(Calibrator):
     """Each class's logit z_k replaced by factor_k z_k + shift_k (Guo et al. 2017). Predicted classes may change."""
 
     factors: tuple[float, ...]  # (K,)
     shifts: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "vector"
     task: ClassVar[str] = "classification"
+    valid: ClassVar[tuple[float, float]] = (-VALID[1], VALID[1])
 
     def __post_init__(self) -> None:
-        check_range(self.factors, "factors", -VALID[1], VALID[1])
-        check_range(self.shifts, "shifts", -VALID[1], VALID[1])
+        super().__post_init__()
         if len(self.factors) != len(self.shifts):
             raise damaged("shifts", list(self.shifts), f"{len(self.factors)} numbers, as many as factors")
 
@@ -274,15 +271,12 @@ def mean_probs_by_chunk(pred: Predictive) -> Tensor:
 
 
 @dataclass(frozen=True)
-class PoolTemperature:
+class PoolTemperature(Calibrator):
     """The mean probabilities to the power 1 / temperature, normalised; members follow by `with_mean`."""
 
     temperature: float
     name: ClassVar[str] = "pool_temperature"
     task: ClassVar[str] = "classification"
-
-    def __post_init__(self) -> None:
-        check_range(self.temperature, "temperature", *VALID)
 
     @property
     def about(self) -> str:
@@ -305,7 +299,7 @@ def fit_pool_temperature(pred: Predictive, y: Tensor) -> PoolTemperature:
 
 
 @dataclass(frozen=True)
-class Isotonic:
+class Isotonic(Calibrator):
     """Each class's mean probability mapped to the observed frequency, one class against the rest, then normalised.
 
     A class may get exactly 0, an infinite loss if it occurs after all (1e-12 in `log_prob`); where every class gets 0
@@ -315,9 +309,10 @@ class Isotonic:
     knots: tuple[Knots, ...]  # (K,)
     name: ClassVar[str] = "isotonic"
     task: ClassVar[str] = "classification"
+    valid: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        check_range(self.knots, "knots", 0.0, 1.0)
+        super().__post_init__()
         for k, (x, y) in enumerate(self.knots):
             increasing = all(a < b for a, b in pairwise(x)) and list(y) == sorted(y)
             if len(x) != len(y) or not increasing:
@@ -367,7 +362,7 @@ def fit_isotonic(pred: Predictive, y: Tensor) -> Isotonic:
 
 
 @dataclass(frozen=True)
-class StdScaling:
+class StdScaling(Calibrator):
     """Every deviation from the predictive mean, of members' means and of noise, multiplied by one factor per target.
 
     The mean stays; aleatoric, epistemic and total standard deviation and the quantiles' distances scale alike.
@@ -376,9 +371,6 @@ class StdScaling:
     factors: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "temperature"
     task: ClassVar[str] = "regression"
-
-    def __post_init__(self) -> None:
-        check_range(self.factors, "factors", *VALID)
 
     @property
     def about(self) -> str:
@@ -392,7 +384,7 @@ class StdScaling:
 
 
 @dataclass(frozen=True)
-class MemberStdScaling:
+class MemberStdScaling(Calibrator):
     """Each member's noise multiplied by factors of its own; its mean, and so the epistemic variance, stays."""
 
     factors: tuple[tuple[float, ...], ...]  # (S, K)
@@ -400,7 +392,7 @@ class MemberStdScaling:
     task: ClassVar[str] = "regression"
 
     def __post_init__(self) -> None:
-        check_range(self.factors, "factors", *VALID)
+        super().__post_init__()
         if len({len(row) for row in self.factors}) != 1:
             raise damaged("factors", [list(row) for row in self.factors], "as many numbers for each member")
 

@@ -154,8 +154,9 @@ def conformal_methods(task: str, chosen: str | None) -> list[str]:
 
 def fit_abstention(pred: Predictive, targets: Tensor, config: PostHocConfig) -> tuple[Abstention, ...]:
     """The rules by cost, error rate and risk control; a regression has one by cost, if abstaining has a cost."""
-    values, losses, kind = uncertainty_of(pred), losses_of(pred, targets), UNCERTAINTY[pred.task]
-    classes = pred.task == "classification"
+    values, kind, classes = uncertainty_of(pred), UNCERTAINTY[pred.task], pred.task == "classification"
+    wrong = (pred.predicted != targets).double() if classes else (pred.mean - targets).abs().mean(-1)
+    losses = wrong.cpu().numpy()  # (N,): 1 if the class is wrong, or the mean absolute error
     cost = ABSTAIN_COST if config.abstain_cost is None and classes else config.abstain_cost
     found = []
     if cost is not None:
@@ -170,10 +171,3 @@ def uncertainty_of(pred: Predictive) -> np.ndarray:
     """The values (N,) that abstention rules compare: confidence, or the total standard deviation."""
     values = pred.confidence if pred.task == "classification" else pred.total_var.mean(-1).sqrt()
     return values.cpu().numpy()
-
-
-def losses_of(pred: Predictive, targets: Tensor) -> np.ndarray:
-    """The loss (N,) of each prediction: 1 if the class is wrong, or the mean absolute error."""
-    if pred.task == "classification":
-        return (pred.predicted != targets).double().cpu().numpy()
-    return (pred.mean - targets).abs().mean(-1).cpu().numpy()
