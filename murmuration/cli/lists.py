@@ -135,7 +135,7 @@ def corruptions() -> Entries:
 def calibrators() -> Entries:
     from murmuration.posthoc import CALIBRATORS
 
-    return {name: {"for": ", ".join(row.tasks), "description": row.about} for name, row in CALIBRATORS.items()}
+    return {name: {"for": ", ".join(row.fits), "description": row.about} for name, row in CALIBRATORS.items()}
 
 
 def conformal() -> Entries:

@@ -23,23 +23,28 @@ def evenly_spaced(count: int, held: int) -> np.ndarray:
     return steps[1:] > steps[:-1]
 
 
-def removable_rows(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def removable_rows(labels: np.ndarray, rng: np.random.Generator, needed: int) -> np.ndarray:
     """Rows (P,) that may leave the training set, sorted by class and shuffled within each class.
 
-    One row of every class is left out: it stays in training, however small the class.
+    One row of every class is left out: it stays in training, however small the class. Fewer than `needed` are refused.
     """
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     first = np.r_[True, labels[order][1:] != labels[order][:-1]]
-    return order[~first]
+    pool = order[~first]
+    if len(pool) < needed:
+        classes = len(np.unique(labels))
+        raise Misuse(
+            f"{len(labels)} rows in {classes} classes are too few to split:"
+            f" expected at least {classes + needed}, so that every class has a training row and some rows are left"
+        )
+    return pool
 
 
 def hold_out(labels: np.ndarray, fraction: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
     """Rows kept and rows held out, about `fraction` of them (at least one), stratified by labels (N,)."""
-    pool = removable_rows(labels, rng)
+    pool = removable_rows(labels, rng, needed=1)
     wanted = max(1, round(fraction * len(labels)))
-    if len(pool) == 0:
-        raise too_few(labels, needed=1)
     held = np.sort(pool[evenly_spaced(len(pool), min(wanted, len(pool)))])
     return np.setdiff1d(np.arange(len(labels)), held), held
 
@@ -50,23 +55,12 @@ def three_way_split(labels: np.ndarray, rng: np.random.Generator) -> tuple[Rows,
     Every class keeps at least one row in training; for regression give the same label to every row.
     """
     count = len(labels)
-    pool = removable_rows(labels, rng)
-    if len(pool) < 2:
-        raise too_few(labels, needed=2)
+    pool = removable_rows(labels, rng, needed=2)
     wanted = max(1, round(VAL_FRACTION * count)) + max(1, round(TEST_FRACTION * count))
     held = pool[evenly_spaced(len(pool), min(wanted, len(pool)))]
     is_val = evenly_spaced(len(held), max(1, round(len(held) * VAL_FRACTION / (VAL_FRACTION + TEST_FRACTION))))
     train = np.setdiff1d(np.arange(count), held)
     return train, np.sort(held[is_val]), np.sort(held[~is_val])
-
-
-def too_few(labels: np.ndarray, needed: int) -> Misuse:
-    """The error for data that cannot be split with every class in training."""
-    classes = len(np.unique(labels))
-    return Misuse(
-        f"{len(labels)} rows in {classes} classes are too few to split:"
-        f" expected at least {classes + needed}, so that every class has a training row and some rows are left"
-    )
 
 
 def split_rows(parts: dict[str, np.ndarray], seed: int) -> dict[str, tuple[str, Rows]]:

@@ -457,10 +457,6 @@ class CalibrationMethod:
     about: str
     fits: dict[str, tuple[type, Callable[[Predictive, Tensor], Calibrator]]]
 
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        return tuple(self.fits)
-
 
 CALIBRATORS: dict[str, CalibrationMethod] = {
     "temperature": CalibrationMethod(
@@ -502,7 +498,7 @@ def calibrator_names(task: str) -> list[str]:
     """
     if task not in TASKS:
         raise unknown("task", task, TASKS)
-    return [name for name, method in CALIBRATORS.items() if task in method.tasks]
+    return [name for name, method in CALIBRATORS.items() if task in method.fits]
 
 
 def fit_calibrator(method: str, pred: Predictive, y: Any) -> Calibrator:
@@ -512,7 +508,7 @@ def fit_calibrator(method: str, pred: Predictive, y: Any) -> Calibrator:
     """
     if method not in CALIBRATORS:
         raise unknown("calibrator", method, CALIBRATORS)
-    if pred.task not in CALIBRATORS[method].tasks:
+    if pred.task not in CALIBRATORS[method].fits:
         raise Misuse(
             f"calibrator '{method}' belongs to classification, and this is a {pred.task}: "
             "write 'temperature' instead, or take conformal intervals"

@@ -73,7 +73,6 @@ __all__ = [
     "CORRUPTIONS",
     "SEVERITIES",
     "TABLE_SHIFTS",
-    "Corruption",
     "TableShift",
     "corrupt",
     "corruptions_for",

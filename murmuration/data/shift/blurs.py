@@ -152,9 +152,8 @@ def smear(x: np.ndarray, parameters: tuple[int, float], degrees: np.ndarray) -> 
     angle = np.deg2rad(degrees.astype(np.float64))
     out = np.zeros_like(x)
     for i, weight in enumerate(weights):
-        copy = shifted(round_half_down(i * np.sin(angle)), round_half_down(i * np.cos(angle)))
-        copy *= np.float32(weight)
-        out += copy
+        down, right = round_half_down(i * np.sin(angle)), round_half_down(i * np.cos(angle))
+        out += np.float32(weight) * shifted(down, right)
     return out
 
 

@@ -52,10 +52,7 @@ def largest(x: np.ndarray) -> np.ndarray:
 def contrast(x: np.ndarray, factor: float, draws: Draws) -> np.ndarray:
     """(x - m) c + m, (N, H, W, C), with m the mean of the image's channel."""
     mean = x.mean(axis=(1, 2), keepdims=True, dtype=np.float64).astype(np.float32)
-    x -= mean
-    x *= factor
-    x += mean
-    return x
+    return (x - mean) * np.float32(factor) + mean
 
 
 def levels_of(x: np.ndarray) -> np.ndarray:

@@ -141,9 +141,7 @@ def from_unit(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     x = np.clip(x, 0, 1)
     if dtype != np.uint8:
         return x.astype(dtype)
-    x *= np.float32(255)
-    x += ALLOWANCE
-    return x.astype(np.uint8)
+    return (x * np.float32(255) + ALLOWANCE).astype(np.uint8)
 
 
 def check_images(images: np.ndarray) -> None:

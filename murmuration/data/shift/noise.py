@@ -17,19 +17,12 @@ WHOLE = 1e-3  # of a grey level: closer to an integer than this is that integer
 
 def gaussian_noise(x: np.ndarray, deviation: float, draws: Draws) -> np.ndarray:
     """x + N(0, c²), (N, H, W, C)."""
-    noise = draws.normals(x.shape[1:])
-    noise *= deviation
-    x += noise
-    return x
+    return x + np.float32(deviation) * draws.normals(x.shape[1:])
 
 
 def speckle_noise(x: np.ndarray, deviation: float, draws: Draws) -> np.ndarray:
     """x + x N(0, c²), (N, H, W, C): black stays black."""
-    noise = draws.normals(x.shape[1:])
-    noise *= deviation
-    noise *= x
-    x += noise
-    return x
+    return x + np.float32(deviation) * draws.normals(x.shape[1:]) * x
 
 
 def impulse_noise(x: np.ndarray, probability: float, draws: Draws) -> np.ndarray:
@@ -62,12 +55,9 @@ def poisson(levels: np.ndarray, words: np.ndarray, tables: Alias) -> np.ndarray:
     columns = thresholds.shape[1]
     low = 32 - (columns.bit_length() - 1)  # the high bits of a word choose a column, the low ones compare
     column = (words >> np.uint32(low)).astype(np.intp)
-    cell = levels * columns
-    cell += column
+    cell = levels * columns + column
     kept = (words & np.uint32((1 << low) - 1)) < thresholds.ravel()[cell]
-    count = np.where(kept, column, others.ravel()[cell])
-    count += starts[levels]
-    return count.astype(np.int32)
+    return (np.where(kept, column, others.ravel()[cell]) + starts[levels]).astype(np.int32)
 
 
 @lru_cache(maxsize=8)
