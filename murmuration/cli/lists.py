@@ -12,8 +12,8 @@ from murmuration.errors import Misuse, unknown
 
 HELP = help_text(
     "List the names that options take, with a description of each: recipes, sharing, weights, couplings, dynamics, "
-    "optimizers, schedules, nets, data, engines, corruptions, calibrators, conformal, experiments. Without a name, all "
-    "lists. --sheet draws every corruption.",
+    "optimizers, schedules, nets, data, engines, corruptions, calibrators, conformal, measures, experiments. Without a "
+    "name, all lists. --sheet draws every corruption.",
     "murmur list recipes",
     "murmur list couplings",
     "murmur list data --json",
@@ -132,6 +132,17 @@ def corruptions() -> Entries:
     }
 
 
+def measures() -> Entries:
+    from murmuration.metrics.scores import MEASURES
+
+    found: Entries = {}
+    for task, table in MEASURES.items():
+        for name, row in table.items():
+            entry = {"label": row.label, "for": task, "better": row.better or "", "description": row.meaning}
+            found[f"{name} ({task})" if name in found else name] = entry
+    return found
+
+
 def calibrators() -> Entries:
     from murmuration.posthoc import CALIBRATORS
 
@@ -175,6 +186,7 @@ LISTS: dict[str, Callable[[], Entries]] = {
         corruptions,
         calibrators,
         conformal,
+        measures,
         experiments,
     )
 }
