@@ -16,9 +16,8 @@ from bayes_tables import bayes_cost_table, bayes_runs_table, superres_table
 from tables import SCORES, head, score
 
 from murmuration.papers.embedded.page import estimate_text, interval_text, mean_ratio
-from murmuration.papers.embedded.predictions import verdicts
+from murmuration.papers.embedded.predictions import mean_interval, verdicts
 from murmuration.papers.embedded.record import Results
-from murmuration.papers.verdicts import mean_interval
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

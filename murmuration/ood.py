@@ -4,7 +4,7 @@ Every score is larger for inputs that look more OOD; `metrics.score_detection` m
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -28,10 +28,6 @@ FEATURE_DISTANCES = {
     "mahalanobis": "squared distance to the nearest class mean in features, by their covariance (Lee et al. 2018)",
     "nearest_neighbours": "distance to the 10th nearest training example in features of length one (Sun et al. 2022)",
 }
-
-
-def always(pred: Predictive) -> bool:
-    return True
 
 
 def several_members(pred: Predictive) -> bool:
@@ -67,7 +63,7 @@ class OodScore:
     task: str
     about: str  # one line, for tables and help
     function: Callable[[Predictive], Tensor]  # -> (N,)
-    applies: Callable[[Predictive], bool] = always  # whether it can tell inputs of this predictive apart
+    applies: Callable[[Predictive], bool] = lambda pred: True  # whether it can tell inputs of this predictive apart
 
 
 C, R = "classification", "regression"
@@ -165,10 +161,9 @@ def distance_columns(fitted: FeatureDistance, ensemble: Ensemble, x: Any) -> dic
     the mean over members is taken. A few inputs at a time are passed through one member after another.
     """
     totals = {name: np.zeros(len(x)) for name in FEATURE_DISTANCES}
+    inputs = torch.as_tensor(x)
     for index, member in zip(fitted.indices, fitted.members, strict=True):
-        parts = [
-            member_distances(member, features) for features in member_features(ensemble, index, torch.as_tensor(x))
-        ]
+        parts = [member_distances(member, features) for features in member_features(ensemble, index, inputs)]
         for name, total in totals.items():
             total += torch.cat([part[name] for part in parts]).numpy() / member.units[name]
     return {name: total / len(fitted.members) for name, total in totals.items()}
@@ -208,14 +203,11 @@ def fit_member(features: Tensor, labels: Tensor) -> MemberDistance:
     _, group = labels.unique(return_inverse=True)
     counts = group.bincount().double()[:, None]
     means = features.new_zeros(len(counts), features.shape[1]).index_add_(0, group, features) / counts
-    unmeasured = MemberDistance(
-        means, torch.linalg.cholesky(shrunk_covariance(features - means[group])), unit_length(features).float(), {}
-    )
-    sample = features[:MEASURED]
+    factor = torch.linalg.cholesky(shrunk_covariance(features - means[group]))
+    unmeasured = MemberDistance(means, factor, unit_length(features).float(), {})
     # Each of them is in the bank, at distance zero from itself.
-    distances = member_distances(unmeasured, sample, neighbours=NEIGHBOURS + 1)
-    units = {name: values.median().item() or 1.0 for name, values in distances.items()}
-    return MemberDistance(unmeasured.means, unmeasured.factor, unmeasured.bank, units)
+    distances = member_distances(unmeasured, features[:MEASURED], neighbours=NEIGHBOURS + 1)
+    return replace(unmeasured, units={name: each.median().item() or 1.0 for name, each in distances.items()})
 
 
 def shrunk_covariance(residuals: Tensor) -> Tensor:

@@ -173,7 +173,7 @@ def member_kernels(
     tensor([[[5., 3.],
              [3., 9.]]])
     """
-    request = make_request(module, population, family, joined_inputs(x1, x2), None if x2 is None else len(x1), trained)
+    request = make_request(module, population, family, x1, x2, trained)
     pruned = {name for name in request.parameters if name + KEPT in population.buffers}  # differentiated, then masked
     known = (
         traceable_parameters(request.structure, request.members[0], request.spec, request.x, request.parameters)
@@ -191,30 +191,24 @@ def member_kernels(
     return MemberKernels(common.div_(len(batches)), individual.div_(len(batches)))
 
 
-def joined_inputs(x1: Tensor, x2: Tensor | None) -> Tensor:
-    """Both sets of inputs, concatenated."""
-    if x2 is not None and x1.shape[1:] != x2.shape[1:]:
-        raise Misuse(f"inputs of shapes {tuple(x1.shape)} and {tuple(x2.shape)}: examples of both sets need one shape")
-    if not len(x1) or (x2 is not None and not len(x2)):
-        raise Misuse("no inputs: give at least one in each set")
-    return x1 if x2 is None else torch.cat([x1, x2])
-
-
 def make_request(
     module: nn.Module,
     population: Population,
     family: NetworkWeights,
-    x: Tensor,
-    split: int | None,
+    x1: Tensor,
+    x2: Tensor | None,
     trained: Callable[[str], bool] | None,
 ) -> KernelRequest:
-    """The request for a population, its networks without dropout."""
+    """The request for a population, its networks without dropout, on both sets of inputs."""
+    if x2 is not None and x1.shape[1:] != x2.shape[1:]:
+        raise Misuse(f"inputs of shapes {tuple(x1.shape)} and {tuple(x2.shape)}: examples of both sets need one shape")
+    if not len(x1) or (x2 is not None and not len(x2)):
+        raise Misuse("no inputs: give at least one in each set")
+    x, split = (x1, None) if x2 is None else (torch.cat([x1, x2]), len(x1))
     spec = replace(family.spec, rates={}, dropout="never")
     names = frozenset(name for name in (*population.own, *population.shared) if trained is None or trained(name))
-    members = []
-    for index in range(population.members):
-        own = {name: tensor[index].detach() for name, tensor in {**population.own, **population.buffers}.items()}
-        members.append({**own, **{name: tensor.detach() for name, tensor in population.shared.items()}})
+    own, shared = {**population.own, **population.buffers}, {name: t.detach() for name, t in population.shared.items()}
+    members = [{name: t[index].detach() for name, t in own.items()} | shared for index in range(population.members)]
     device = next(iter(members[0].values())).device
     return KernelRequest(
         Structure(module).train(False), spec, population, tuple(members), names, x.detach().to(device), split
@@ -267,14 +261,10 @@ def backward(traced: ForwardTrace, units: list[int]) -> Derivatives:
 def parameter_bundles(names: Iterable[str], tensors: Mapping[str, Tensor], limit: int) -> list[list[str]]:
     """Parameters in groups of at most `limit` entries; a larger parameter is a group of its own."""
     made: list[list[str]] = []
-    room = 0
     for name in sorted(names):
-        size = tensors[name].numel()
-        if not made or size > room:
+        if not made or sum(tensors[each].numel() for each in (*made[-1], name)) > limit:
             made.append([])
-            room = limit
         made[-1].append(name)
-        room -= size
     return made
 
 
@@ -572,11 +562,8 @@ def derivatives(uses: Sequence[OutputGradients], channels: slice) -> Tensor:
     rows = len(uses[0].gradients)
     left, right = joined_sides(uses, slice(0, 1))
     size = max(1, BUDGET // (left[0].numel() + right[0].numel()))
-    made = []
-    for start in range(0, rows, size):
-        left, right = joined_sides(uses, slice(start, start + size))
-        made.append(torch.einsum("npgl,npgr->nglr", left[..., channels], right).flatten(1))
-    return torch.cat(made)
+    parts = (joined_sides(uses, slice(start, start + size)) for start in range(0, rows, size))
+    return torch.cat([torch.einsum("npgl,npgr->nglr", left[..., channels], right).flatten(1) for left, right in parts])
 
 
 def pairwise_products(first: Tensor, second: Tensor) -> Tensor:

@@ -141,17 +141,15 @@ def architecture_of(
     left out: PyTorch draws them with variance 1 / 3N, which vanishes in the limit.
     """
     layers = chain_of(module)
-    scales = []
-    for layer in layers:
-        fan_in = layer.in_features
-        scales.append(
-            Scales(weight_gain=math.sqrt(fan_in), weight_deviation=layer.weight.detach().double().std().item())
-        )
+    scales = tuple(
+        Scales(math.sqrt(layer.in_features), weight_deviation=layer.weight.detach().double().std().item())
+        for layer in layers
+    )
     hidden = len(layers) - 1
     return Architecture(
         (mask or factors,) * hidden,
         (factors if mask is None else ONES,) * hidden,
-        scales=tuple(scales),
+        scales=scales,
         train_u=mask is None,
         train_v=mask is None,
         input_factors=factors if first and mask is None else ONES,
@@ -226,12 +224,8 @@ def next_layer(architecture: Architecture, layer: int, now: Kernels, a: Tensor, 
     S' = s² U A + s_b² and T' = g² U A + g_b² + s² U B T, with U = E u² within a member and (E u)² between two. Psi' =
     s² (A + U2 C + U2 B Psi), with the contributions A of u and U2 C of v.
     """
-    u, v, scales, extra = (
-        architecture.u[layer - 1],
-        architecture.v[layer - 1],
-        architecture.scales_of(layer),
-        bias_terms(architecture, layer),
-    )
+    u, v = architecture.u[layer - 1], architecture.v[layer - 1]
+    scales, extra = architecture.scales_of(layer), bias_terms(architecture, layer)
     variance, gain = scales.weight_variance, scales.weight_gain**2
     value, slope, gate = same_member(architecture.activation, v, now.covariance_same, a, b)
     value_other, slope_other = other_member(architecture.activation, v, now.covariance_other, a, b)

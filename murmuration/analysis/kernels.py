@@ -8,7 +8,6 @@ outputs at the start, over several initialisations (Velikanov et al. 2022). `reg
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -53,6 +52,10 @@ VERDICTS = {
     "only the batches distinguish them",
 }
 AGAINST = "between: members counteract each other; steps of the others undo {undone:.2g} of a member's own"
+WITH_ADAM = (
+    "with adam gamma has almost no effect, since adam normalises gradients; with sgd it scales the learning "
+    "rate of shared weights"
+)
 BY_CONSTRUCTION = "independent by construction: members share nothing that is trained, so T_o = 0"
 
 
@@ -146,7 +149,7 @@ class KernelDiagnosis:
     layer: str = ""  # the last kernel
     width: int = 0  # its input channels; 0 if unknown
     initialisations: int = 1
-    optimizer: str = ""
+    optimizer: str = ""  # that trained the ensemble; empty if it was trained elsewhere
 
     @property
     def members(self) -> int:
@@ -165,12 +168,20 @@ class KernelDiagnosis:
     @property
     def verdict(self) -> str:
         """The regime in a sentence."""
-        return verdict_on(self)
+        if not self.shares:
+            return BY_CONSTRUCTION
+        name, pull = self.regime.name, self.regime.pull
+        return AGAINST.format(undone=-pull) if name == "between" and pull < 0 else VERDICTS[name].format(pull=pull)
 
     @property
     def advice(self) -> tuple[str, ...]:
         """Advice, most important first."""
-        return advice_on(self)
+        if not self.shares:
+            return ("gamma does not matter: there is no shared step to scale",)
+        if self.regime.name == "degenerate":
+            return (diversity_advice(self),)
+        adam = (WITH_ADAM,) if self.optimizer == "adam" else ()
+        return (*bias_advice(self), gamma_advice(self), *adam, *capacity_advice(self))
 
     def to_json(self) -> dict[str, Any]:
         found = self.regime
@@ -206,20 +217,23 @@ def kernel_diagnosis(ensemble: Ensemble, x: Tensor, *, inputs: int = INPUTS, see
     return diagnose("after", ensemble, few, output_products(ensemble, few), initialisations=1)
 
 
-def kernels_before(net: Net | None = None, data: Any = "digits", **settings: Any) -> KernelDiagnosis:
+def kernels_before(
+    net: Net | None = None, data: Any = "digits", *, inputs: int = INPUTS, **settings: Any
+) -> KernelDiagnosis:
     """The diagnosis of the ensemble that `fit` with the same arguments would start from; nothing is trained.
 
-    `settings` are those of `planned_spec`, and `inputs`, the number of test inputs.
+    `settings` are those of `planned_spec`, `inputs` is the number of test inputs.
 
     >>> kernels_before("mlp", "two-moons", recipe="batch-ensemble", members=8).regime.name
     'collective'
     """
-    inputs = settings.pop("inputs", INPUTS)
     spec = planned_spec(net, data, **settings)
     return start_diagnosis(spec, spec.data.test.x, inputs=inputs)
 
 
-def kernels_at_infinite_width(net: Net | None = None, data: Any = "digits", **settings: Any) -> KernelDiagnosis:
+def kernels_at_infinite_width(
+    net: Net | None = None, data: Any = "digits", *, inputs: int = INPUTS, **settings: Any
+) -> KernelDiagnosis:
     """The limit of `kernels_before` of the same arguments for infinitely wide hidden layers.
 
     For fully connected ReLU networks; see `limit_diagnosis`.
@@ -227,7 +241,6 @@ def kernels_at_infinite_width(net: Net | None = None, data: Any = "digits", **se
     >>> kernels_at_infinite_width("mlp", "two-moons", recipe="batch-ensemble", members=8).regime.name
     'collective'
     """
-    inputs = settings.pop("inputs", INPUTS)
     spec = planned_spec(net, data, **settings)
     return limit_diagnosis(spec, spec.data.test.x, inputs=inputs)
 
@@ -366,7 +379,11 @@ def diagnose(stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, i
     """The diagnosis of an ensemble on inputs x (n, ...), with the products (M, M) of its outputs."""
     require_several(ensemble.members)
     recipe, group = ensemble.recipe, ensemble.groups[0]
-    is_trained = trained_names(recipe)
+    plan, frozen = ensemble.manifest.get("plan"), bool(recipe.sharing.frozen)
+
+    def is_trained(name: str) -> bool:  # on a frozen backbone the heads alone
+        return not frozen or name.partition(".")[0] == "head"
+
     shares = len(ensemble.groups) == 1 and any(map(is_trained, group.population.shared))
     gram, own = torch.eye(ensemble.members, dtype=torch.float64), 1.0
     if shares:
@@ -387,20 +404,8 @@ def diagnose(stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, i
         layer=kernels[-1].name if kernels else "",
         width=kernels[-1].channels if kernels else 0,
         initialisations=initialisations,
-        optimizer=optimizer_of(ensemble),
+        optimizer="" if plan is None else str(plan.get("optimizer") or "adam"),
     )
-
-
-def optimizer_of(ensemble: Ensemble) -> str:
-    """The name of the optimizer that trained the ensemble; empty if it was trained elsewhere."""
-    plan = ensemble.manifest.get("plan")
-    return "" if plan is None else str(plan.get("optimizer") or "adam")
-
-
-def trained_names(recipe: Recipe) -> Callable[[str], bool]:
-    """A predicate for the names of trained parameters: all, or the heads on a frozen backbone."""
-    frozen = bool(recipe.sharing.frozen)
-    return lambda name: not frozen or name.partition(".")[0] == "head"
 
 
 def deterministic_outputs(ensemble: Ensemble, x: Tensor) -> Tensor:
@@ -442,29 +447,6 @@ def mean_correlation(outputs: Tensor) -> float:
     """The correlation of two members' outputs (M, n, K) over inputs, each output about its mean; mean over pairs."""
     flat = (outputs - outputs.mean(1, keepdim=True)).flatten(1)
     return off_diagonal(cosines(flat @ flat.mT)).mean().item()
-
-
-def verdict_on(found: KernelDiagnosis) -> str:
-    """The regime in a sentence."""
-    if not found.shares:
-        return BY_CONSTRUCTION
-    name, pull = found.regime.name, found.regime.pull
-    return AGAINST.format(undone=-pull) if name == "between" and pull < 0 else VERDICTS[name].format(pull=pull)
-
-
-def advice_on(found: KernelDiagnosis) -> tuple[str, ...]:
-    """Advice, most important first."""
-    if not found.shares:
-        return ("gamma does not matter: there is no shared step to scale",)
-    if found.regime.name == "degenerate":
-        return (diversity_advice(found),)
-    said = [*bias_advice(found), gamma_advice(found)]
-    if found.optimizer == "adam":
-        said.append(
-            "with adam gamma has almost no effect, since adam normalises gradients; with sgd it scales the learning "
-            "rate of shared weights"
-        )
-    return (*said, *capacity_advice(found))
 
 
 def diversity_advice(found: KernelDiagnosis) -> str:

@@ -29,6 +29,10 @@ SURE = 100.0  # a median signal-to-noise ratio from which draws hardly differ: n
 SNR_EDGES = np.linspace(-3, 3, 25)  # of log10 of |mean| / std; values beyond are counted at the ends
 INPUTS = 500  # on which predictions are held against the prior's, at most
 TRIES = 16  # draws where a KL has no closed form
+NEARLY_POINTS = (
+    f"Half of the weights are more than {SURE:.0f} times their standard deviation: draws will hardly differ, and "
+    "epistemic uncertainty will be near that of one plain network."
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,8 @@ class Diagnosis:
     @property
     def finding(self) -> str:
         """What it amounts to, in plain words."""
-        return " ".join([*_about_collapse(self), *_about_noise(self)])
+        noise = [NEARLY_POINTS] if self.median_snr > SURE else []
+        return " ".join([*_about_collapse(self), *noise])
 
     def to_json(self) -> dict[str, Any]:
         told = {"weights": self.weights, "kl": self.kl, "collapsed": self.collapsed, "finding": self.finding}
@@ -144,8 +149,7 @@ class _Weights:
             return torch.randn(like.shape, generator=stream, dtype=like.dtype)
 
         times = TRIES if found.prior.monte_carlo else 1
-        each = [masked_cost(found.prior, found.weights, found.std, draw) for _ in range(times)]
-        return torch.stack(each).mean(0)
+        return torch.stack([masked_cost(found.prior, found.weights, found.std, draw) for _ in range(times)]).mean(0)
 
     def prior_std(self) -> Tensor | None:
         """The standard deviation (m, ...) of a Gaussian prior; None where the prior is another."""
@@ -234,12 +238,3 @@ def _about_collapse(found: Diagnosis) -> list[str]:
             "smaller network might do as well."
         )
     return told
-
-
-def _about_noise(found: Diagnosis) -> list[str]:
-    if not found.median_snr > SURE:
-        return []
-    return [
-        f"Half of the weights are more than {SURE:.0f} times their standard deviation: draws will hardly differ, and "
-        "epistemic uncertainty will be near that of one plain network."
-    ]

@@ -25,10 +25,16 @@ from murmuration.papers.embedded.cells import (
     train_cell,
 )
 from murmuration.papers.embedded.page import page
-from murmuration.papers.embedded.predictions import PREDICTIONS, members_tolerated, verdicts
+from murmuration.papers.embedded.predictions import (
+    PREDICTIONS,
+    Estimate,
+    Verdict,
+    mean_interval,
+    members_tolerated,
+    verdicts,
+)
 from murmuration.papers.embedded.record import RECORD, Results, new_record, run
 from murmuration.papers.embedded.settings import ARMS, MEANS, PROBED, Cell, Grid, Setting, between_name
-from murmuration.papers.verdicts import Estimate, Verdict, mean_interval
 from murmuration.reports import report_check
 
 TINY = Setting(data="two-moons", base=4, epochs=1, inputs=3)

@@ -10,10 +10,9 @@ from murmuration.errors import Misuse
 from murmuration.files import json_numbers
 from murmuration.papers import Outcome, Request, ScreenTable, Show
 from murmuration.papers.embedded.page import estimate_text, page
-from murmuration.papers.embedded.predictions import verdicts
+from murmuration.papers.embedded.predictions import Verdict, mean_interval, verdicts
 from murmuration.papers.embedded.record import Record, Results, run
 from murmuration.papers.embedded.settings import Grid, Setting
-from murmuration.papers.verdicts import Verdict, mean_interval
 from murmuration.reports.formatting import MISSING
 
 
