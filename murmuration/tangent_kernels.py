@@ -122,7 +122,6 @@ class KernelRequest:
 
     structure: Structure
     spec: ForwardSpec
-    population: Population
     members: tuple[Named, ...]  # all tensors of each member
     parameters: frozenset[str]
     x: Tensor  # (n, ...), both sets of inputs
@@ -181,13 +180,18 @@ def member_kernels(
     )
     traces = [trace(request.structure, tensors, request.spec, request.x, known) for tensors in request.members]
     batches = output_groups(outputs, traces[0].outputs.shape[1])
-    first, second = (len(request.x[rows]) for rows in request.row_slices(1))
+    first, second = (len(request.x[part]) for part in request.row_slices(1))
     each, members, like = len(batches[0]), population.members, traces[0].outputs
+    rows = request.row_slices(each)
     common = like.new_zeros(members, first * each, members, second * each)
     individual = like.new_zeros(members, first * each, second * each)
     for units in batches:
         for found in all_derivatives(request, traces, known, units):
-            add_products(request, found, request.row_slices(each), common, individual)
+            for product in inner_products(found, population.shared, rows):
+                common += product
+            for member, alone in enumerate(found):
+                for product in inner_products([alone], population.own, rows):
+                    individual[member] += product[0, :, 0]
     return MemberKernels(common.div_(len(batches)), individual.div_(len(batches)))
 
 
@@ -210,9 +214,7 @@ def make_request(
     own, shared = {**population.own, **population.buffers}, {name: t.detach() for name, t in population.shared.items()}
     members = [{name: t[index].detach() for name, t in own.items()} | shared for index in range(population.members)]
     device = next(iter(members[0].values())).device
-    return KernelRequest(
-        Structure(module).train(False), spec, population, tuple(members), names, x.detach().to(device), split
-    )
+    return KernelRequest(Structure(module).train(False), spec, tuple(members), names, x.detach().to(device), split)
 
 
 def output_groups(outputs: str | Sequence[int], units: int) -> list[list[int]]:
@@ -284,26 +286,14 @@ def jacobians(request: KernelRequest, tensors: Named, names: list[str], units: l
     return {name: found[name] * masks[name] if name in masks else found[name] for name in names}
 
 
-def add_products(
-    request: KernelRequest, found: list[Derivatives], rows: tuple[slice, slice], common: Tensor, individual: Tensor
-) -> None:
-    """Add the inner products of all members' derivatives to the kernels, in place."""
-    for product in inner_products(found, request.population.shared, rows):
-        common += product
-    for member, alone in enumerate(found):
-        for product in inner_products([alone], request.population.own, rows):
-            individual[member] += product[0, :, 0]
-
-
 def inner_products(found: Sequence[Derivatives], among: Iterable[str], rows: tuple[slice, slice]) -> Iterator[Tensor]:
     """Inner products (m, n1, m, n2) of m members' derivatives by each of these parameters."""
-    first, second = rows
     for name in among:
         if name in found[0].kernels:
-            yield kernel_products([each.kernels[name] for each in found], first, second)
+            yield kernel_products([each.kernels[name] for each in found], *rows)
         if name in found[0].rest:
             stacked = torch.stack([each.rest[name] for each in found])  # (m, n, P)
-            yield pairwise_products(stacked[:, first], stacked[:, second])
+            yield pairwise_products(*(stacked[:, part] for part in rows))
 
 
 def average_kernels(blocks: MemberKernels) -> tuple[Tensor, Tensor, Tensor]:

@@ -255,12 +255,9 @@ def planned_spec(
     plan: Plan | None = None,
 ) -> TrainSpec:
     """The training spec that `fit` with these arguments would carry out."""
-    settings = plan or Plan()
-    settings = replace(
-        settings, members=settings.members if members is None else members, seed=settings.seed if seed is None else seed
-    )
+    given: dict[str, Any] = {name: value for name, value in (("members", members), ("seed", seed)) if value is not None}
     chosen = make_recipe(recipe)
-    return make_spec(net, open_data(data), chosen, settings.for_recipe(chosen))[0]
+    return make_spec(net, open_data(data), chosen, replace(plan or Plan(), **given).for_recipe(chosen))[0]
 
 
 def kernels_before_run(
@@ -468,9 +465,8 @@ def bias_advice(found: KernelDiagnosis) -> list[str]:
         or sharing.bias not in ("shared", "inside")
         or found.regime.name == "independent"
         or not found.width
+        or relative_mean(sharing.init) > spike_threshold(found.members, found.width)
     ):
-        return []
-    if relative_mean(sharing.init) > spike_threshold(found.members, found.width):
         return []
     return [f"init={sharing.init} would make members independent, but the shared bias couples them: write bias=own"]
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from murmuration.ensemble import Ensemble
 from murmuration.mixtures import jensen_shannon_distance
 from murmuration.population import Named, Population
-from murmuration.predictive import Predictive
 from murmuration.recipe import Recipe
 from murmuration.weights import Gaussian
 from murmuration.weights.gaussian import STD_PARAM, softplus_inverse
@@ -201,11 +200,9 @@ def _distances(
         return (None, None), ["Predictions are not held against the prior's: that is done for classes only."]
     before = from_prior(ensemble, layers, stds).predict(x[:INPUTS], calibrated=False)
     halves = [before.select(range(first, len(before.outputs), 2)) for first in range(min(2, len(before.outputs)))]
-    return (_apart(said, before), _apart(halves[0], halves[-1])), []
-
-
-def _apart(a: Predictive, b: Predictive) -> float:
-    return float(jensen_shannon_distance(a.mean, b.mean).mean())
+    pairs = ((said, before), (halves[0], halves[-1]))
+    distance, noise = (float(jensen_shannon_distance(a.mean, b.mean).mean()) for a, b in pairs)
+    return (distance, noise), []
 
 
 def from_prior(ensemble: Ensemble, layers: list[_Weights], stds: Named) -> Ensemble:

@@ -195,8 +195,8 @@ def discriminate(gan: Gan, images: Tensor, draws: int | None = None) -> Predicti
         noise = [Noise(gan.config.seed, PREDICTION, draw)]
         return network.outputs(network.population.own, part, noise, training=False).flatten()
 
-    rows = [torch.cat([logits_of(part, draw) for part in images.split(CHUNK)]) for draw in range(count)]
-    logits = torch.stack(rows)
+    parts = images.split(CHUNK)
+    logits = torch.stack([torch.cat([logits_of(part, draw) for part in parts]) for draw in range(count)])
     return Predictive(torch.stack([torch.zeros_like(logits), logits], -1), Categorical(2))
 
 

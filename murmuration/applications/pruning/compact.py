@@ -33,7 +33,9 @@ def compact_population(
     All members must have lost the same channels, since they have one architecture.
     """
     require_chain(module, trace)
-    require_no_factors(population)
+    for name in (*population.own, *population.buffers):
+        if name.endswith((":in", ":out")):
+            raise Misuse(f"compact: members scale channels by factors or masks ({name}); leave compact out")
     widths: dict[str, tuple[int, int]] = {}
     own, shared, buffers = dict(population.own), dict(population.shared), dict(population.buffers)
     previous: Tensor | None = None  # channels that the layer before keeps; None: the inputs, all of them
@@ -112,10 +114,3 @@ def layers_in_order(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]
     return [
         leaf for key, part in module.named_children() for leaf in layers_in_order(f"{name}.{key}".lstrip("."), part)
     ]
-
-
-def require_no_factors(population: Population) -> None:
-    """Refuse members with factors or masks of channels."""
-    for name in (*population.own, *population.buffers):
-        if name.endswith((":in", ":out")):
-            raise Misuse(f"compact: members scale channels by factors or masks ({name}); leave compact out")

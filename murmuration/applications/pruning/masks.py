@@ -35,7 +35,6 @@ Pool = list[tuple[str, int | None]]  # tensor names, each with its member, or No
 class Rule:
     """A criterion: the score of a weight from its mean and its standard deviation; low scores are removed first."""
 
-    about: str
     score: Callable[[Tensor, Tensor], Tensor]
     noisy: bool = True  # whether it uses standard deviations
     sign: int = 1  # by which a threshold given by the user is multiplied to compare with scores
@@ -43,9 +42,9 @@ class Rule:
 
 
 RULES = {
-    "magnitude": Rule("abs(mean)", lambda mean, std: mean.abs(), noisy=False),
-    "snr": Rule("abs(mean) / std", lambda mean, std: mean.abs() / std),
-    "log-alpha": Rule("log(std^2 / mean^2)", lambda mean, std: 2 * (mean.abs().log() - std.log()), sign=-1, usual=3.0),
+    "magnitude": Rule(lambda mean, std: mean.abs(), noisy=False),
+    "snr": Rule(lambda mean, std: mean.abs() / std),
+    "log-alpha": Rule(lambda mean, std: 2 * (mean.abs().log() - std.log()), sign=-1, usual=3.0),
 }
 
 
@@ -109,10 +108,8 @@ def weight_masks(population: Population, weights: WeightFamily, kernels: Sequenc
     for kernel in kernels:
         named = population.own if kernel.name in population.own else population.shared
         mean, std = named[kernel.name], weights.std(kernel.name, named)
-        if std is not None:
-            found[kernel.name] = rule.score(mean, std)
-        elif not rule.noisy:
-            found[kernel.name] = rule.score(mean, mean)
+        if std is not None or not rule.noisy:
+            found[kernel.name] = rule.score(mean, mean if std is None else std)
     if not found:
         raise Misuse(f"rule={pruning.rule} uses standard deviations, and no kernel has one: write rule=magnitude")
     return threshold_masks(population, found, pruning)

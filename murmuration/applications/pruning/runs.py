@@ -152,9 +152,9 @@ def plan_pruning(
     opened, module = reopen(ensemble.manifest, data), ensemble.groups[0].module
     trace = trace_kernels(module, opened.train.x[:2])
     curve = sparsity_curve(ensemble, trace, opened.val, asked, show) if len(opened.val) else []
-    open_end = asked.sparsity is None and asked.threshold is None
-    usual = None if asked.structured else RULES[asked.rule].usual
-    chosen = open_end and usual is None
+    if asked.sparsity is None and asked.threshold is None and not asked.structured:
+        asked = replace(asked, threshold=RULES[asked.rule].usual)
+    chosen = asked.sparsity is None and asked.threshold is None
     if chosen and not curve:
         raise Misuse(f"{run} has no validation examples to choose a sparsity by: give one, such as sparsity 0.8")
     if chosen:
@@ -164,8 +164,6 @@ def plan_pruning(
                 f"tolerance={tolerance}: more is lost on validation examples at sparsity {curve[1].asked:g} already;"
                 " give a larger tolerance, or a sparsity and fine-tune"
             )
-    elif open_end:
-        asked = replace(asked, threshold=usual)
     return PruningPlan(Path(run), ensemble, opened, source_again(ensemble.manifest, net), trace, asked, curve, chosen)
 
 

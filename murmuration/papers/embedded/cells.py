@@ -7,6 +7,8 @@ import math
 import statistics
 import time
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -40,10 +42,7 @@ class KernelSummary:
 
 def train_spec(data: Data, arm: Arm, plan: Plan, *, neurons: int, layers: int) -> TrainSpec:
     """The training spec of members with this many neurons in each hidden layer."""
-
-    def build() -> nn.Module:
-        return mlp(data.input_shape, len(data.classes), hidden=(neurons,) * layers)
-
+    build = partial(mlp, data.input_shape, len(data.classes), hidden=(neurons,) * layers)
     likelihood = likelihood_for(data.task, data.train.y, len(data.classes))
     return TrainSpec(build, data, likelihood, arm.recipe("embedded"), plan)
 
@@ -222,8 +221,7 @@ def crossing(losses: list[float], goal: float) -> float | None:
     >>> crossing([4.0, 1.0], 2.0), crossing([4.0, 3.0], 2.0)
     (0.5, None)
     """
-    for place in range(1, len(losses)):
-        before, after = losses[place - 1], losses[place]
+    for place, (before, after) in enumerate(pairwise(losses)):
         if after <= goal:
-            return place - 1 + (math.log(before / goal) / math.log(before / after) if before > goal else 0.0)
+            return place + (math.log(before / goal) / math.log(before / after) if before > goal else 0.0)
     return None

@@ -126,12 +126,7 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float | None:
 
 def like_naive(found: Results) -> Verdict:
     """P1: while M / N is small, the independent arm is as accurate as separate networks."""
-    roomy = [
-        (width, models)
-        for width in found.widths
-        for models in found.models
-        if models > 1 and models <= ROOMY * found.neurons(width)
-    ]
+    roomy = [(w, models) for w in found.widths for models in found.models if 1 < models <= ROOMY * found.neurons(w)]
 
     def gaps(name: str) -> list[float]:
         return known(mean_of(_gap(found, width, models, seed, name) for width, models in roomy) for seed in found.seeds)
@@ -300,8 +295,8 @@ def switch_at_threshold(found: Results) -> Verdict:
 def find_switch(found: Results, seed: int) -> float | None:
     """The mean of factors at which the largest eigenvalue leaves the bulk, interpolated linearly."""
     width, (models,) = PROBED[BETWEEN]
-    tops = [found.score(Cell(between_name(mean), width, models, seed), "top_alignment") for mean in found.means]
-    there = [(mean, top) for mean, top in zip(found.means, tops, strict=True) if top is not None]
+    cells = {mean: Cell(between_name(mean), width, models, seed) for mean in found.means}
+    there = [(mean, top) for mean, cell in cells.items() if (top := found.score(cell, "top_alignment")) is not None]
     if not there or there[0][0] != 0:
         return None
     goal = OUT_OF_BULK * there[0][1]
