@@ -37,8 +37,9 @@ def reproduce(
     from murmuration.reports.report import this_command
 
     path = Path(out or f"runs/reproduce-{experiment}")
-    widths_, models_, arms_, seeds_ = (",".join(listed(each)) or None for each in (widths, models, arms, seeds))
-    request = Request(data, widths_, models_, arms_, seeds_, epochs)
+    axes = {"widths": widths, "models": models, "arms": arms, "seeds": seeds}
+    given = {name: ",".join(listed(texts)) for name, texts in axes.items() if texts is not None}
+    request = Request(data, epochs=epochs, **given)
     try:
         with counting_bar(experiment, quiet=as_json) as show:
             outcome = reproduce_paper(experiment, request, path, show, this_command())
