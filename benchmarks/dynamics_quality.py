@@ -63,7 +63,7 @@ def grids(
 
 GRIDS = {
     "digits": grids((1e-3, 3e-3, 1e-2), (0.5, 0.1), (20.0, 60.0, 150.0), (1.0, 0.01)),
-    "cifar10": grids((1e-3, 3e-3), (0.5,), (20.0, 60.0), (1.0,)),
+    "cifar10": grids((1e-3, 3e-3, 1e-2), (0.5,), (20.0, 60.0), (1.0,)),
 }
 SAME_PATH = {"swag": "swa"}  # a method for which nothing was chosen takes the settings of the one it moves like
 
