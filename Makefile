@@ -1,12 +1,15 @@
 # make demo    set up, then train and compare on embedded data; ends in a report one can open
 # make test    set up, then style, types, doctests and tests
-# Needs Python 3.11 or newer with pip and venv, nothing else.
+# Needs Python 3.11 or newer with pip and venv, nothing else. TORCH_INDEX is a package index to look for torch in too: the
+# wheel on the default index brings several GB of CUDA, that of PyTorch's CPU index does not:
+#   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .PHONY: demo test bench report-check docs clean
 

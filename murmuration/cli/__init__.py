@@ -40,9 +40,9 @@ HELP = help_text(
     "murmur list recipes",
 )
 UsageError: Any = typer.BadParameter.__mro__[1]  # wherever this version of typer keeps it
-DEBUG = "MURMUR_DEBUG"
+DEBUG, COMPLETE = "MURMUR_DEBUG", "_MURMUR_COMPLETE"
 
-app = typer.Typer(help=HELP, add_completion=False, rich_markup_mode="rich", cls=PlainGroup)
+app = typer.Typer(help=HELP, rich_markup_mode="rich", cls=PlainGroup)
 
 
 def _say_version(wanted: bool) -> None:
@@ -99,6 +99,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     command: Any = typer.main.get_command(app)
+    if COMPLETE in os.environ:  # the shell asks for completions, as `murmur --install-completion` told it to
+        command.main(prog_name="murmur")
     words = [argument for argument in arguments if not argument.startswith("-")]
     if words and words[0] not in command.commands:
         raise unknown("command", words[0], command.commands)

@@ -36,7 +36,7 @@ def fetch(source: str) -> Any:
     try:
         import datasets
     except ImportError:
-        raise Misuse(f"'{source}' needs the datasets package: pip install 'murmuration[hf]'") from None
+        raise Misuse(f"'{source}' needs the datasets package: pip install 'torch-murmuration[hf]'") from None
     name, _, configuration = source.removeprefix("hf:").partition(":")
     # Versions before 4 can run a loading script that comes with the data, unless told not to.
     scripts = int(datasets.__version__.split(".")[0]) < 4

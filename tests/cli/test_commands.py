@@ -1,6 +1,7 @@
 """Commands do what the library does, and write it down where they say."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -299,6 +300,15 @@ def test_version_and_help(murmur):
 def test_help_needs_no_torch():
     code = "import sys; from murmuration.cli import main; main(['--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize(("typed", "names"), [("murmur tra", ["train"]), ("murmur train --batch", ["size", "order"])])
+def test_the_shell_completes_commands_and_options(typed, names):
+    asked = {"_MURMUR_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    ended = subprocess.run(
+        [sys.executable, "-m", "murmuration"], cwd=ROOT, env={**os.environ, **asked}, capture_output=True, text=True
+    )
+    assert [word.removeprefix("--batch-") for word in ended.stdout.split()] == names, ended.stderr
 
 
 def test_page_is_current():

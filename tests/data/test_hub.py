@@ -91,7 +91,7 @@ def test_scripts_are_refused_where_they_could_run(monkeypatch: pytest.MonkeyPatc
 
 def test_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(Misuse, match=r"'hf:animals' needs the datasets package: pip install 'murmuration\[hf\]'"):
+    with pytest.raises(Misuse, match=r"'hf:animals' needs the datasets package: pip install 'torch-murmuration\[hf\]'"):
         open_data("hf:animals")
     stand_in(monkeypatch, ConnectionError("no route\nto the hub"))
     with pytest.raises(Failure, match=r"^cannot fetch 'hf:animals': no route$"):

@@ -16,7 +16,7 @@ from report_reading import figures, section_names, tables
 from murmuration.errors import Failure, Misuse
 from murmuration.metrics import MEASURES, shown_in
 from murmuration.reports import render, report_check, write_report
-from murmuration.reports.check import Element, elements
+from murmuration.reports.check import TRACES, Element, elements
 from murmuration.reports.formatting import number, percent
 from murmuration.reports.html import png
 from murmuration.reports.page import SECTIONS
@@ -103,6 +103,12 @@ def test_every_cell_carries_its_label_for_narrow_screens(pages: dict[str, str]) 
     assert text.count("<td ") == text.count("<td data-label=")
     assert "<td>" not in text
     assert 'data-label="sharp"' in text
+
+
+def test_the_bundle_of_plotly_draws_every_trace_that_figures_use(parsed: dict[str, list[Element]]) -> None:
+    (script,) = [each.text for each in parsed["small"] if each.attributes.get("id") == "plotly"]
+    assert "Licensed under the MIT license" in script[:300]
+    assert set(re.findall(r'moduleType:"trace",name:"(\w+)"', script)) >= TRACES
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (5, 7, 3), (4, 6, 4), (3, 9, 1)])

@@ -48,7 +48,7 @@ def ssim(made: Tensor, truth: Tensor) -> float:
     try:
         from skimage.metrics import structural_similarity
     except ImportError:
-        raise Misuse("SSIM needs scikit-image: pip install 'murmuration[images]'") from None
+        raise Misuse("SSIM needs scikit-image: pip install 'torch-murmuration[images]'") from None
     if min(made.shape) < WINDOW:
         return math.nan
     images = (image.double().numpy() for image in (made, truth))

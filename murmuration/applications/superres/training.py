@@ -127,8 +127,8 @@ def shipped(name: str) -> Path:
     package, _, file = name.partition("/")
     if find_spec(package.partition(".")[0]) is None:
         raise Misuse(
-            "the photographs of scikit-image are not here: pip install 'murmuration[images]', or give a folder of"
-            " your own"
+            "the photographs of scikit-image are not here: pip install 'torch-murmuration[images]', or give a folder"
+            " of your own"
         )
     return Path(str(files(package).joinpath(file)))
 

@@ -114,7 +114,7 @@ def test_photographs_of_the_dependencies_are_there():
 
 def test_without_scikit_image_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(training, "find_spec", lambda name: None)
-    with pytest.raises(Misuse, match=r"pip install 'murmuration\[images\]', or give a folder of your own"):
+    with pytest.raises(Misuse, match=r"pip install 'torch-murmuration\[images\]', or give a folder of your own"):
         open_patches(Patches())
 
 

@@ -1,0 +1,67 @@
+"""The distribution: its name where texts say how to install it, its files, its version, its bound of torch."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import murmuration
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+NAME = PROJECT["project"]["name"]
+TAKEN = ("murmuration", "murmur")  # packages of other people on the package index
+SUFFIXES = {".py", ".md", ".toml", ".txt", ".cff", ""}
+FOLDERS = ("murmuration", "tests", "examples", "benchmarks", "docs")
+TEXTS = [
+    path
+    for path in [*ROOT.iterdir(), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*"))]
+    if path.is_file() and path.suffix in SUFFIXES and path.name not in (".git", Path(__file__).name)
+]
+
+
+def installed_names(text: str) -> list[str]:
+    """The distributions that the `pip install` commands of a text name, without extras and versions."""
+    commands = re.findall(r"pip install\s+((?:[^\n`#;,]|,(?! ))*)", text.replace("\\[", "[").replace("\\]", "]"))
+    words = [word.strip("'\")(.,") for command in commands for word in command.split()]
+    return [re.split(r"[\[<>=!~]", word)[0] for word in words if not word.startswith("-")]
+
+
+def test_the_names_of_install_commands_are_found():
+    assert installed_names("run pip install --quiet 'murmuration[hf]', or else") == ["murmuration"]
+    assert installed_names("`pip install -e '.[images]'`") == [""]
+    assert installed_names("pip install torch-murmuration[images]  # all") == ["torch-murmuration"]
+
+
+def test_no_text_installs_a_package_of_somebody_else():
+    found = {path.name: installed_names(path.read_text(encoding="utf-8")) for path in TEXTS}
+    assert [name for name, names in found.items() if set(names) & set(TAKEN)] == []
+    assert [name for name, names in found.items() if NAME in names]  # the search finds the right ones
+
+
+def test_extras_are_installed_by_the_name_of_the_distribution():
+    own = [each for group in PROJECT["project"]["optional-dependencies"].values() for each in group]
+    assert [each for each in own if re.split(r"\W", each)[0] in TAKEN] == []
+    named = {extra for path in TEXTS for extra in re.findall(rf"{NAME}\[(\w+)\]", path.read_text(encoding="utf-8"))}
+    assert named <= set(PROJECT["project"]["optional-dependencies"])
+
+
+def test_every_file_of_the_package_is_shipped():
+    package = ROOT / "murmuration"
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["murmuration"]
+    shipped = {path for pattern in patterns for path in package.glob(pattern)}
+    others = {path for path in package.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert others - shipped == set()
+    assert package / "py.typed" in shipped
+    assert all((ROOT / name).is_file() for name in PROJECT["project"]["license-files"])
+
+
+def test_the_version_is_written_once():
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "murmuration.__version__"}
+    assert f"version: {murmuration.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_torch_is_bounded_above_the_version_of_the_tests():
+    (wanted,) = [each for each in PROJECT["project"]["dependencies"] if re.match(r"torch\b", each)]
+    (tested,) = re.findall(r"^torch==(\d+)\.(\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    least, below = (tuple(map(int, version.split("."))) for version in re.findall(r"(\d+\.\d+)", wanted))
+    assert least <= tuple(map(int, tested)) < below
