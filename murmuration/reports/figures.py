@@ -110,6 +110,12 @@ def layout(xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def scatter(mode: str, x: Iterable[Any], y: Iterable[Any], name: str | None = None) -> dict[str, Any]:
+    """A trace of lines, markers or both; plotly reads the name as text."""
+    named = {} if name is None else {"name": plot_text(name)}
+    return {"type": "scatter", "mode": mode, "x": numbers(x), "y": numbers(y), **named}
+
+
 def thin(length: int, limit: int) -> list[int]:
     """At most `limit` places at equal distances in range(length), both ends kept.
 
@@ -202,18 +208,13 @@ def dot_rows(name: str, title: str, rows: Sequence[str], series: Sequence[Series
         value, low, high = ([getattr(s, end) for s in scores] for end in ("real", "low", "high"))
         below = [lanes[row].index(turn) - (len(lanes[row]) - 1) / 2 for _, row in kept]
         ink = colour(one.place)
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": numbers(value),
-                "y": numbers(place + 0.7 / most * shift for (place, _), shift in zip(kept, below, strict=True)),
-                "name": plot_text(one.name),
-                "error_x": whiskers(value, low, high) | {"color": ink, "width": 3},
-                "marker": {"color": ink, "symbol": symbol(one.place), "size": 8},
-                "hovertemplate": "%{x:.4g}",
-            }
-        )
+        heights = (place + 0.7 / most * shift for (place, _), shift in zip(kept, below, strict=True))
+        look = {
+            "error_x": whiskers(value, low, high) | {"color": ink, "width": 3},
+            "marker": {"color": ink, "symbol": symbol(one.place), "size": 8},
+            "hovertemplate": "%{x:.4g}",
+        }
+        data.append(scatter("markers", value, heights, one.name) | look)
     shown = [(place, plot_text(shorten(row, 22))) for place, row in enumerate(rows) if lanes[row]]
     ticks = {"tickvals": [place for place, _ in shown], "ticktext": [row for _, row in shown]}
     down = axis() | {"range": [len(rows) - 0.4, -0.6], "showgrid": False, "automargin": True, **ticks}

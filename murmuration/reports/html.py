@@ -1,11 +1,11 @@
-"""Pieces of HTML. Text becomes `Markup` only by being escaped: what a user wrote can never become a tag."""
+"""Pieces of HTML. Every function escapes what is not `Markup` already: what a user wrote can never become a tag."""
 
 import base64
 import html
 import io
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, NewType
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,26 +16,36 @@ from murmuration.metrics.scores import Description
 from murmuration.reports.figures import Figure, to_json
 from murmuration.reports.formatting import ARROWS, MISSING, interval, number, percent, percent_interval
 
-Markup = NewType("Markup", str)
+
+class Markup(str):
+    """HTML that stands on a page as it is; all other text is escaped."""
+
+    __slots__ = ()
+
+
 NOTHING = Markup("")
 
 
 def text(value: object) -> Markup:
-    """The value as text that a page shows letter by letter.
+    """The value as text that a page shows letter by letter; markup as it is.
 
-    >>> text('<script>"x"')
-    '&lt;script&gt;&quot;x&quot;'
+    >>> text('<script>"x"'), text(Markup("<b>"))
+    ('&lt;script&gt;&quot;x&quot;', '<b>')
     """
-    return Markup(html.escape(str(value), quote=True))
+    return value if isinstance(value, Markup) else Markup(html.escape(str(value), quote=True))
 
 
-def tag(name: str, inside: Markup, kind: str = "") -> Markup:
-    """An element around markup, with an optional class."""
-    return Markup(f'<{name} class="{text(kind)}">{inside}</{name}>' if kind else f"<{name}>{inside}</{name}>")
+def tag(name: str, inside: object, kind: str = "") -> Markup:
+    """An element around text or markup, with an optional class; nothing around nothing."""
+    if not inside:
+        return NOTHING
+    look = f' class="{text(kind)}"' if kind else ""
+    return Markup(f"<{name}{look}>{text(inside)}</{name}>")
 
 
-def join(parts: Iterable[Markup]) -> Markup:
-    return Markup("\n".join(part for part in parts if part))
+def join(parts: Iterable[object]) -> Markup:
+    """The parts that are not empty, a line each."""
+    return Markup("\n".join(text(part) for part in parts if part))
 
 
 def section(name: str, title: str, reading: str, body: Markup) -> Markup:
@@ -47,13 +57,19 @@ def section(name: str, title: str, reading: str, body: Markup) -> Markup:
     return Markup(f'<section id="{text(name)}" aria-labelledby="{text(name)}-title">\n{head}\n{body}\n</section>')
 
 
-def table(caption: str, columns: Sequence[Markup], rows: Sequence[tuple[Markup, Sequence[Markup]]]) -> Markup:
-    """A table with a head for every column and row; on a narrow screen every row is a block of labelled values."""
-    head = "".join(f'<th scope="col">{column}</th>' for column in columns)
-    labels = [text(html.unescape(re.sub("<[^>]*>", " ", column)).strip()) for column in columns[1:]]
+def table(caption: str, columns: Iterable[object], rows: Iterable[tuple[object, Iterable[object]]]) -> Markup:
+    """A table with a head for every column and row, or nothing when it has no rows.
+
+    On a narrow screen every row is a block of labelled values.
+    """
+    heads, rows = [text(column) for column in columns], list(rows)
+    if not rows:
+        return NOTHING
+    head = "".join(f'<th scope="col">{each}</th>' for each in heads)
+    labels = [text(html.unescape(re.sub("<[^>]*>", " ", each)).strip()) for each in heads[1:]]
     body = "\n".join(
-        f'<tr><th scope="row">{first}</th>'
-        + "".join(f'<td data-label="{label}">{cell}</td>' for label, cell in zip(labels, cells, strict=True))
+        f'<tr><th scope="row">{text(first)}</th>'
+        + "".join(f'<td data-label="{label}">{text(cell)}</td>' for label, cell in zip(labels, cells, strict=True))
         + "</tr>"
         for first, cells in rows
     )
@@ -64,8 +80,15 @@ def table(caption: str, columns: Sequence[Markup], rows: Sequence[tuple[Markup, 
 
 
 def details(summary: str, inside: Markup) -> Markup:
-    """A part that opens on demand."""
+    """A part that opens on demand, or nothing when it is empty."""
+    if not inside:
+        return NOTHING
     return Markup(f"<details><summary>{text(summary)}</summary>\n{inside}\n</details>")
+
+
+def definitions(items: Iterable[tuple[object, object]], kind: str = "") -> Markup:
+    """A list of names and values, or nothing when it is empty."""
+    return tag("dl", join(Markup(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>") for name, value in items), kind)
 
 
 def figure(drawing: Figure | None) -> Markup:
@@ -85,8 +108,7 @@ def figure(drawing: Figure | None) -> Markup:
 
 def grid(parts: Iterable[Markup]) -> Markup:
     """Pieces side by side where there is room, or nothing when there are none."""
-    inside = join(parts)
-    return tag("div", inside, "grid") if inside else NOTHING
+    return tag("div", join(parts), "grid")
 
 
 def png(pixels: NDArray[Any]) -> str:
@@ -120,7 +142,7 @@ def score_head(told: Description, label: str = "") -> Markup:
 
 def row_head(label: str, *below: str) -> Markup:
     """The head of a row, with smaller lines below it; empty ones are left out."""
-    return Markup("".join([text(label), *(tag("small", text(line)) for line in below if line)]))
+    return Markup("".join([text(label), *(tag("small", line) for line in below)]))
 
 
 def score_cell(score: Score | None, *, best: bool = False, proportion: bool = False) -> Markup:
@@ -129,12 +151,10 @@ def score_cell(score: Score | None, *, best: bool = False, proportion: bool = Fa
         return text(MISSING)
     star = Markup('<span class="star" role="img" aria-label="best">★</span>') if best else NOTHING
     value, ends = (percent(score), percent_interval(score)) if proportion else (number(score), interval(score))
-    small = tag("small", text(ends)) if ends else NOTHING
-    return Markup(f"{tag('span', text(value), 'value')}{star}{small}")
+    return Markup(f"{tag('span', value, 'value')}{star}{tag('small', ends)}")
 
 
 def glossary(names: Iterable[str], task: Any = "classification") -> Markup:
     """What each score means, to open on demand."""
     told = [describe(name, task) for name in names]
-    items = join(Markup(f"<dt>{text(m.label)}</dt><dd>{text(m.meaning)}</dd>") for m in told if m.meaning)
-    return details("What each score means", tag("dl", items)) if items else NOTHING
+    return details("What each score means", definitions((each.label, each.meaning) for each in told if each.meaning))

@@ -8,7 +8,7 @@ import numpy as np
 from murmuration.analysis.kernels import KernelDiagnosis
 from murmuration.reports.figures import Figure, member_matrix
 from murmuration.reports.formatting import MISSING, finite_mean, number, percent
-from murmuration.reports.html import Markup, figure, grid, join, section, table, tag, text
+from murmuration.reports.html import Markup, figure, grid, join, section, table, tag
 from murmuration.reports.page import framed
 
 WHEN = {"before": "Before training", "after": "After training", "limit": "Infinite width"}
@@ -82,8 +82,8 @@ def told(found: KernelDiagnosis) -> str:
 
 def verdicts(found: Sequence[KernelDiagnosis]) -> Markup:
     """What was found, in a sentence a stage, and what to do about it."""
-    sentences = [tag("p", text(told(each)), "lead") for each in found]
-    advice = join(tag("li", text(each)) for each in found[0].advice)
+    sentences = [tag("p", told(each), "lead") for each in found]
+    advice = join(tag("li", each) for each in found[0].advice)
     reading = (
         "Members that share weights train each other. If one member's step leaves the others where they are, the "
         "ensemble is as good as separate networks; if it moves them all, they learn together and stay alike."
@@ -113,10 +113,8 @@ def heat_map(found: KernelDiagnosis, lowest: float) -> Figure:
 
 def numbers_of(found: Sequence[KernelDiagnosis]) -> Markup:
     """The table of all numbers, with a sentence on each."""
-    columns = [text("Number"), *(text(WHEN[each.stage]) for each in found), tag("span", text("What it says"), "wide")]
-    rows = [
-        (text(row.label), [*map(text, row.cells), tag("span", text(row.reading), "wide")]) for row in rows_of(found)
-    ]
+    columns = ["Number", *(WHEN[each.stage] for each in found), tag("span", "What it says", "wide")]
+    rows = [(row.label, [*row.cells, tag("span", row.reading, "wide")]) for row in rows_of(found)]
     count, first = found[0].inputs, found[0]
     reading = f"Means over {count:,} inputs and all outputs of {first.members} members."
     board = tag("div", table("Numbers of the kernels", columns, rows), "wrapped")

@@ -8,7 +8,7 @@ import numpy as np
 
 from murmuration.applications.superres.evaluation import CROP, PhotoScores, Reconstruction, error_bins, mean_scores
 from murmuration.applications.superres.upscale import WHITE_QUANTILE, to_bytes
-from murmuration.reports.figures import Figure, axis, colour, layout
+from murmuration.reports.figures import Figure, axis, colour, layout, scatter
 from murmuration.reports.formatting import number, percent
 from murmuration.reports.html import Markup, figure, join, png, section, table, tag, text
 from murmuration.reports.page import framed
@@ -27,7 +27,7 @@ def superres_page(found: Sequence[PhotoScores], *, title: str, subtitle: str) ->
 def verdict(found: Sequence[PhotoScores]) -> Markup:
     """The summary."""
     reading = f"Means over {len(found)} test photographs; luma alone is scored."
-    return section("verdict", "Summary", reading, join(tag("p", text(each), "lead") for each in sentences(found)))
+    return section("verdict", "Summary", reading, join(tag("p", each, "lead") for each in sentences(found)))
 
 
 def sentences(found: Sequence[PhotoScores]) -> list[str]:
@@ -61,8 +61,8 @@ def uncertainty_sentences(mean: dict[str, float]) -> list[str]:
 
 def scores(found: Sequence[PhotoScores]) -> Markup:
     """The table of PSNR and SSIM, one row per photograph."""
-    columns = [text(name) for name in ("Photograph", *SCORE_COLUMNS)]
-    rows = [(text(first), list(map(text, cells))) for first, *cells in score_rows(found)]
+    columns = ("Photograph", *SCORE_COLUMNS)
+    rows = [(first, cells) for first, *cells in score_rows(found)]
     reading = (
         "PSNR in decibels, from the mean squared error of the mean prediction; SSIM is at most 1. Photographs were"
         " downscaled bicubically and rounded to bytes; all pixels count, borders too."
@@ -90,7 +90,7 @@ def crops(found: Sequence[PhotoScores]) -> Markup:
         f"The window of {CROP} small pixels with the largest bicubic error. Maps are black at 0 and white at the value"
         " below each."
     )
-    rows = [join([tag("h3", text(each.crop.name)), row_of(each.crop)]) for each in found]
+    rows = [join([tag("h3", each.crop.name), row_of(each.crop)]) for each in found]
     return section("crops", "Images", reading, join(rows))
 
 
@@ -132,9 +132,9 @@ def uncertainty(found: Sequence[PhotoScores]) -> Markup:
         " likelihood. Correlations are of standard deviations and absolute errors over pixels. Edges are the gradient"
         " length of the bicubic image, a baseline that a map should beat."
     )
-    columns = [text("Photograph"), *(text(label) for label, _ in UNCERTAINTY_COLUMNS.values())]
+    columns = ["Photograph", *(label for label, _ in UNCERTAINTY_COLUMNS.values())]
     rows = [
-        (text(each["photograph"]), [text(how(each[key])) for key, (_, how) in UNCERTAINTY_COLUMNS.items()])
+        (each["photograph"], [how(each[key]) for key, (_, how) in UNCERTAINTY_COLUMNS.items()])
         for each in records_of(found)
     ]
     board = table("Uncertainty against errors", columns, rows)
@@ -146,11 +146,8 @@ def bins_figure(found: Sequence[PhotoScores]) -> Figure | None:
     pairs = error_bins(found)
     if not max(std for std, _ in pairs):
         return None
-    points = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": [std for std, _ in pairs],
-        "y": [error for _, error in pairs],
+    stds, errors = zip(*pairs, strict=True)
+    points = scatter("lines+markers", stds, errors) | {
         "marker": {"color": colour(0), "size": 8},
         "line": {"color": colour(0)},
         "hovertemplate": "standard deviation %{x:.4f}<br>error %{y:.4f}<extra></extra>",

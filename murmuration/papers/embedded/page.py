@@ -8,9 +8,9 @@ from murmuration.analysis.kernels import spike_threshold
 from murmuration.papers.embedded.predictions import Estimate, Verdict, mean_interval, standard_error, verdicts
 from murmuration.papers.embedded.record import Record, Results
 from murmuration.papers.embedded.settings import ARMS, BETWEEN, PROBED, between_name
-from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, symbol
+from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, scatter, symbol
 from murmuration.reports.formatting import MISSING, number
-from murmuration.reports.html import Markup, details, figure, grid, join, section, table, tag, text
+from murmuration.reports.html import Markup, definitions, details, figure, grid, join, section, table, tag
 from murmuration.reports.page import framed
 
 FLOOR = 5e-4  # errors below this are drawn here: the axis is logarithmic
@@ -36,12 +36,7 @@ def curve(
     means, ink = numbers(sum(found) / len(found) for _, found in there), colour(place)
     errors = numbers(standard_error(found) for _, found in there)
     bars = {} if faint else {"error_y": {"type": "data", "array": errors, "color": ink, "width": 2}}
-    line = {
-        "type": "scatter",
-        "mode": "lines" if faint else "lines+markers",
-        "x": numbers(x for x, _ in there),
-        "y": means,
-        "name": name,
+    line = scatter("lines" if faint else "lines+markers", (x for x, _ in there), means, name) | {
         "line": {"color": ink, "width": 1.3 if faint else 2, "dash": "dot" if faint else "solid"},
         "marker": {"color": ink, "symbol": symbol(place), "size": 7},
         **bars,
@@ -161,26 +156,25 @@ def opening(found: Results) -> Markup:
     count = {word: sum(each.word == word for each in told) for word in MARKS}
     lead = "; ".join(f"{many} {word}" for word, many in count.items() if many)
     rows = [verdict_row(each) for each in told]
-    table_markup = table("Predictions of theory", [text(word) for word in ("Verdict", "Prediction", "Estimates")], rows)
+    table_markup = table("Predictions of theory", ("Verdict", "Prediction", "Estimates"), rows)
     reading = (
         "The members of an embedded ensemble share the kernels of one network and differ by one factor per neuron. The "
         "theory of infinitely wide networks says when they learn like separate networks. A prediction holds if the "
         "95 % intervals (Student's t over seeds) of all its estimates lie in the predicted region, and does not hold "
         "if one lies outside; otherwise these runs cannot tell."
     )
-    lines = [tag("p", text(f"Of {len(told)} predictions: {lead}."), "lead"), tag("div", table_markup, "words")]
+    lines = [tag("p", f"Of {len(told)} predictions: {lead}.", "lead"), tag("div", table_markup, "words")]
     return section("verdicts", "Predictions and verdicts", reading, join(lines))
 
 
-def verdict_row(verdict: Verdict) -> tuple[Markup, list[Markup]]:
+def verdict_row(verdict: Verdict) -> tuple[Markup, list[str]]:
     """The name with the verdict, and two cells: the claim, and the estimates with a note."""
-    head = join([text(verdict.name), tag("span", text(verdict.word), f"mark {MARKS[verdict.word]}".strip())])
+    head = join([verdict.name, tag("span", verdict.word, f"mark {MARKS[verdict.word]}".strip())])
     lines = []
     for each in verdict.estimates:
-        about = tag("small", text(f"{each.what}; predicted {each.region}"))
-        lines.append(tag("div", join([tag("span", text(estimate_text(each))), about])))
-    note = [tag("small", text(verdict.note))] if verdict.note else []
-    return head, [text(verdict.claim), join([*lines, *note])]
+        about = tag("small", f"{each.what}; predicted {each.region}")
+        lines.append(tag("div", join([tag("span", estimate_text(each)), about])))
+    return head, [verdict.claim, join([*lines, tag("small", verdict.note)])]
 
 
 def estimate_text(estimate: Estimate) -> str:
@@ -211,7 +205,7 @@ def other_arms(found: Results) -> Markup:
     for arm in shown:
         scores = ["accuracy", "member_train_accuracy"] if arm == "single" else list(PANELS)
         plots = grid(figure(line_panel(found, arm, score)) for score in scores)
-        parts.append(join([tag("h3", text(f"{arm}: {ARMS[arm].about}"), "part"), plots]))
+        parts.append(join([tag("h3", f"{arm}: {ARMS[arm].about}", "part"), plots]))
     reading = "Dotted, as before, are separate networks."
     return section("arms", "Other ways to embed", reading, join(parts))
 
@@ -259,9 +253,9 @@ def tables(found: Results) -> Markup:
     parts = [ratio_table(found)]
     for arm in found.arms:
         for score in PANELS:
-            columns = [text("N"), *(text(f"M={models}") for models in found.models)]
+            columns = ["N", *(f"M={models}" for models in found.models)]
             rows = [
-                (text(found.neurons(width)), [text(interval_text(found, arm, width, m, score)) for m in found.models])
+                (found.neurons(width), [interval_text(found, arm, width, m, score) for m in found.models])
                 for width in found.widths
             ]
             parts.append(details(f"{arm}: {PANELS[score]}", table(f"{arm}: {PANELS[score]}", columns, rows)))
@@ -276,10 +270,8 @@ def tables(found: Results) -> Markup:
 def ratio_table(found: Results) -> Markup:
     """T_o / T_d by arm and width."""
     arms = [arm for arm in found.arms if mean_ratio(found, arm, found.widths) != MISSING]
-    if not arms:
-        return Markup("")
-    columns = [text("Arm"), *(text(f"N={found.neurons(width)}") for width in found.widths)]
-    rows = [(text(arm), [text(mean_ratio(found, arm, [width])) for width in found.widths]) for arm in arms]
+    columns = ["Arm", *(f"N={found.neurons(width)}" for width in found.widths)]
+    rows = [(arm, [mean_ratio(found, arm, [width]) for width in found.widths]) for arm in arms]
     return table("T_o / T_d before training", columns, rows)
 
 
@@ -311,8 +303,8 @@ def settings(found: Results, command: str) -> Markup:
         "Cells with members that diverged": str(diverged),
         "Versions": ", ".join(f"{name} {version}" for name, version in found.record["versions"].items()),
     }
-    items = join(Markup(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>") for name, value in facts.items() if value)
+    known = definitions(((name, value) for name, value in facts.items() if value), "facts")
     reading = (
         "As in the theory: factors before and after each activation, own biases, and the same batches for all members."
     )
-    return section("settings", "Settings", reading, tag("dl", items, "facts"))
+    return section("settings", "Settings", reading, known)

@@ -5,21 +5,10 @@ import math
 from murmuration.evaluation import AbstentionResult, Evaluation
 from murmuration.metrics import RiskCoverage, Score, describe, risk_coverage
 from murmuration.posthoc.abstention import larger_is_certain
-from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, plot_text
+from murmuration.reports import html
+from murmuration.reports.figures import Figure, axis, colour, dash, layout, scatter
 from murmuration.reports.formatting import number
-from murmuration.reports.html import (
-    NOTHING,
-    Markup,
-    details,
-    figure,
-    join,
-    row_head,
-    score_cell,
-    section,
-    table,
-    tag,
-    text,
-)
+from murmuration.reports.html import Markup
 from murmuration.reports.report import Report
 
 ANSWERED = (0.5, 0.8, 0.9, 1.0)  # fractions in the table under the curves
@@ -37,26 +26,19 @@ READING = (
 def abstention(report: Report) -> Markup:
     """Risk-coverage curves and abstention rules."""
     curves = {each.name: risk_coverage(each.examples.columns) for each in report.evaluations}
-    drawn = figure(curves_figure(report, curves, "risk-coverage"))
-    rows = [
-        (text(name), [text(number(risk_at(curve, fraction))) for fraction in ANSWERED])
-        for name, curve in curves.items()
-    ]
-    columns = [text("Recipe"), *(text(f"{fraction:.0%} answered") for fraction in ANSWERED)]
-    numbers_of = details("Numbers", table("Error among answered inputs", columns, rows))
-    body = tag("div", join([drawn, _rules(report)]), "grid")
-    return section("abstention", "Abstention", READING, join([body, numbers_of]))
+    drawn = html.figure(curves_figure(report, curves, "risk-coverage"))
+    rows = [(name, [number(risk_at(curve, fraction)) for fraction in ANSWERED]) for name, curve in curves.items()]
+    columns = ["Recipe", *(f"{fraction:.0%} answered" for fraction in ANSWERED)]
+    numbers_of = html.details("Numbers", html.table("Error among answered inputs", columns, rows))
+    body = html.tag("div", html.join([drawn, _rules(report)]), "grid")
+    return html.section("abstention", "Abstention", READING, html.join([body, numbers_of]))
 
 
 def curves_figure(report: Report, curves: dict[str, RiskCoverage], name: str) -> Figure:
     """Error among the answered inputs against the fraction answered, one line a recipe."""
     data = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": numbers(curve.coverage),
-            "y": numbers(curve.risk),
-            "name": plot_text(each),
+        scatter("lines", curve.coverage, curve.risk, each)
+        | {
             "line": {"color": colour(place), "width": 2, "dash": dash(place)},
             "hovertemplate": "answering %{x:.0%}: error %{y:.4g}",
         }
@@ -79,19 +61,15 @@ def _rules(report: Report) -> Markup:
     several = len(report.evaluations) > 1
     rows = [
         (
-            row_head(_names(group), each.name if several else "", _threshold(group)),
+            html.row_head(_names(group), each.name if several else "", _threshold(group)),
             _cells(report, group[0]),
         )
         for each in report.evaluations
         for group in same_results(each)
     ]
-    if not rows:
-        return NOTHING
     wrong = "Error among answered" if report.task == "classification" else "Mean error among answered"
-    words = ["Rule", "Answered", wrong]
-    return tag(
-        "div", table("Abstention rules on the test examples", [text(word) for word in words], rows), "wrapped rules"
-    )
+    board = html.table("Abstention rules on the test examples", ("Rule", "Answered", wrong), rows)
+    return html.tag("div", board, "wrapped rules")
 
 
 def same_results(evaluation: Evaluation) -> list[list[AbstentionResult]]:
@@ -124,4 +102,4 @@ def _threshold(group: list[AbstentionResult]) -> str:
 
 def _cells(report: Report, found: AbstentionResult) -> list[Markup]:
     classes = report.task == "classification"
-    return [score_cell(found.answered, proportion=True), score_cell(found.risk, proportion=classes)]
+    return [html.score_cell(found.answered, proportion=True), html.score_cell(found.risk, proportion=classes)]

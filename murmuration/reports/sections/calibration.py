@@ -7,23 +7,10 @@ import numpy as np
 
 from murmuration.evaluation import Evaluation
 from murmuration.metrics import ExampleScores, Score, describe, pit_curve, reliability, shown_in
-from murmuration.reports.figures import DIAGONAL, Figure, axis, colour, layout, numbers, symbol, whiskers
+from murmuration.reports import html
+from murmuration.reports.figures import DIAGONAL, Figure, axis, colour, layout, numbers, scatter, symbol, whiskers
 from murmuration.reports.formatting import count, finite_mean, interval, number, percent
-from murmuration.reports.html import (
-    NOTHING,
-    Markup,
-    details,
-    figure,
-    grid,
-    join,
-    row_head,
-    score_cell,
-    score_head,
-    section,
-    table,
-    tag,
-    text,
-)
+from murmuration.reports.html import NOTHING, Markup
 from murmuration.reports.report import Report
 from murmuration.reports.sections.summary import winners
 
@@ -76,14 +63,15 @@ def curve_of(scores: ExampleScores) -> Curve:
 def calibration(report: Report) -> Markup:
     """Reliability of every recipe, before and after its calibrator, and the scores that it changes."""
     plots = [
-        figure(reliability_figure(each, place, f"calibration-{place}")) for place, each in enumerate(report.evaluations)
+        html.figure(reliability_figure(each, place, f"calibration-{place}"))
+        for place, each in enumerate(report.evaluations)
     ]
-    told = join(_what_was_done(each) for each in report.evaluations)
-    tables = join(
-        details(f"Numbers: {each.name}", join([_score_table(report, each), _curve_tables(each)]))
+    told = html.join(_what_was_done(each) for each in report.evaluations)
+    tables = html.join(
+        html.details(f"Numbers: {each.name}", html.join([_score_table(report, each), _curve_tables(each)]))
         for each in report.evaluations
     )
-    return section("calibration", "Calibration", READING[report.task], join([grid(plots), told, tables]))
+    return html.section("calibration", "Calibration", READING[report.task], html.join([html.grid(plots), told, tables]))
 
 
 def views(evaluation: Evaluation) -> dict[str, ExampleScores]:
@@ -114,12 +102,8 @@ def _trace(curve: Curve, ink: str, mark: str, when: str, *, open_dots: bool) -> 
     sizes = numbers(_sizes(curve.count)) if curve.count is not None else 6
     shape, rim = (f"{mark}-open" if open_dots else mark), {"color": inks, "width": 1.5 if open_dots else 0}
     counts = [f"<br>{n:,.0f} examples" for n in curve.count] if curve.count is not None else [""] * len(curve.nominal)
-    return {
-        "type": "scatter",
-        "mode": "markers" if binned else "lines+markers",
-        "x": numbers(curve.nominal),
-        "y": numbers(curve.observed),
-        "name": when or "predictions",
+    mode = "markers" if binned else "lines+markers"
+    return scatter(mode, curve.nominal, curve.observed, when or "predictions") | {
         "marker": {"color": inks, "symbol": shape, "size": sizes, "opacity": 0.9, "line": rim},
         "line": {"color": ink, "width": 1.5, "dash": "dash" if open_dots else "solid"},
         "error_y": whiskers(curve.observed, curve.low, curve.high)
@@ -141,7 +125,7 @@ def _what_was_done(evaluation: Evaluation) -> Markup:
     applied = "after it" if evaluation.calibrated else "before it: it is not applied"
     how = f"{posthoc.calibrator.name.replace('_', ' ')} ({posthoc.calibrator.about})"
     fitted = f"fitted on {count(posthoc.calibrator_examples)} validation examples"
-    return tag("p", text(f"{evaluation.name}: {how}, {fitted}. All other scores are those {applied}."), "aside")
+    return html.tag("p", f"{evaluation.name}: {how}, {fitted}. All other scores are those {applied}.", "aside")
 
 
 def _score_table(report: Report, evaluation: Evaluation) -> Markup:
@@ -158,10 +142,10 @@ def _score_table(report: Report, evaluation: Evaluation) -> Markup:
     for where, pair in pairs.items():
         best = {name: winners(dict(enumerate(s[name] for s in pair)), describe(name).better) for name in names}
         for turn, when in enumerate(("before", "after")):
-            cells = [score_cell(pair[turn][name], best=turn in best[name]) for name in names]
-            rows.append((row_head(where, when), cells))
-    columns = [text("Examples"), *(score_head(describe(name, report.task)) for name in names)]
-    return table(f"{evaluation.name}: before and after calibration", columns, rows)
+            cells = [html.score_cell(pair[turn][name], best=turn in best[name]) for name in names]
+            rows.append((html.row_head(where, when), cells))
+    columns = ["Examples", *(html.score_head(describe(name, report.task)) for name in names)]
+    return html.table(f"{evaluation.name}: before and after calibration", columns, rows)
 
 
 def bare(scores: ExampleScores) -> dict[str, Score]:
@@ -176,9 +160,9 @@ def _curve_tables(evaluation: Evaluation) -> Markup:
         curve = curve_of(scores)
         counts = curve.count if curve.count is not None else [float("nan")] * len(curve.nominal)
         rows = [
-            (text(percent(x)), [text(percent(y)), text(interval(Score(y, low, high))), text(count(n))])
+            (percent(x), [percent(y), interval(Score(y, low, high)), count(n)])
             for x, y, low, high, n in zip(curve.nominal, curve.observed, curve.low, curve.high, counts, strict=True)
         ]
-        columns = [text(word.capitalize()) for word in (across, up, "95 % interval", "examples")]
-        tables.append(table(f"Reliability of {evaluation.name} {when}".strip(), columns, rows))
-    return join(tables)
+        columns = [word.capitalize() for word in (across, up, "95 % interval", "examples")]
+        tables.append(html.table(f"Reliability of {evaluation.name} {when}".strip(), columns, rows))
+    return html.join(tables)

@@ -1,21 +1,10 @@
 """Conformal prediction sets: nominal and empirical coverage, by subset, and their size."""
 
 from murmuration.evaluation import Evaluation, SetCoverage
+from murmuration.reports import html
 from murmuration.reports.figures import Figure, Series, dot_rows, with_guide
 from murmuration.reports.formatting import count
-from murmuration.reports.html import (
-    NOTHING,
-    Markup,
-    details,
-    figure,
-    join,
-    row_head,
-    score_cell,
-    section,
-    table,
-    tag,
-    text,
-)
+from murmuration.reports.html import NOTHING, Markup
 from murmuration.reports.report import Report
 
 VERDICTS = {"under": "✗ under-coverage", "valid": "✓ as nominal", "over": "✓ over-coverage"}
@@ -24,19 +13,17 @@ VERDICTS = {"under": "✗ under-coverage", "valid": "✓ as nominal", "over": "�
 def conformal(report: Report) -> Markup:
     """Coverage of the conformal sets of every recipe."""
     found = [each for each in report.evaluations if each.coverage]
-    if not found:
-        return NOTHING
     several = len(found) > 1
     rows = [
-        (row_head(each.method, evaluation.name if several else ""), _cells(each))
+        (html.row_head(each.method, evaluation.name if several else ""), _cells(each))
         for evaluation in found
         for each in evaluation.coverage
         if each.subset == "test"
     ]
     size = "Mean set size" if report.classes else "Mean width"
-    columns = [text(word) for word in ("Method", "Target", "Coverage", "Verdict", size)]
-    board = table("Conformal sets on all test examples", columns, rows)
-    drawn = [figure(subset_figure(found, "conformal-subsets"))]
+    columns = ("Method", "Target", "Coverage", "Verdict", size)
+    board = html.table("Conformal sets on all test examples", columns, rows)
+    drawn = html.figure(subset_figure(found, "conformal-subsets"))
     parts = [_subset_table(each, size) for each in found]
     kind = "a set of classes" if report.classes else "an interval"
     reading = (
@@ -44,16 +31,16 @@ def conformal(report: Report) -> Markup:
         "it was calibrated on. Under-coverage means fewer than the noise of calibration and test examples explains; of "
         "valid sets prefer the smaller. Groups and corrupted inputs have no guarantee."
     )
-    return section("conformal", "Conformal prediction sets", reading, join([board, *drawn, *parts]))
+    return html.section("conformal", "Conformal prediction sets", reading, html.join([board, drawn, *parts]))
 
 
-def _cells(each: SetCoverage) -> list[Markup]:
+def _cells(each: SetCoverage) -> list[str]:
     kind = "mark wrong" if each.verdict == "under" else "mark right"
     return [
-        text(f"{100 * each.nominal:g} %"),
-        score_cell(each.coverage, proportion=True),
-        tag("span", text(VERDICTS[each.verdict]), kind),
-        score_cell(each.size),
+        f"{100 * each.nominal:g} %",
+        html.score_cell(each.coverage, proportion=True),
+        html.tag("span", VERDICTS[each.verdict], kind),
+        html.score_cell(each.size),
     ]
 
 
@@ -83,6 +70,6 @@ def _subset_table(evaluation: Evaluation, size: str) -> Markup:
     found = _subsets(evaluation)
     if not found:
         return NOTHING
-    columns = [text(word) for word in ("Subset", "Target", "Coverage", "Verdict", size, "Examples")]
-    rows = [(text(each.subset), [*_cells(each), text(count(each.examples))]) for each in found]
-    return details(f"By subset: {evaluation.name}", table(f"{found[0].method} sets by subset", columns, rows))
+    columns = ("Subset", "Target", "Coverage", "Verdict", size, "Examples")
+    rows = [(each.subset, [*_cells(each), count(each.examples)]) for each in found]
+    return html.details(f"By subset: {evaluation.name}", html.table(f"{found[0].method} sets by subset", columns, rows))

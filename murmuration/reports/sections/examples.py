@@ -14,7 +14,7 @@ from murmuration.evaluation import Evaluation
 from murmuration.metrics import describe
 from murmuration.predictive import Predictive
 from murmuration.reports.formatting import number, shorten
-from murmuration.reports.html import NOTHING, Markup, details, join, png, section, tag, text
+from murmuration.reports.html import NOTHING, Markup, definitions, details, join, png, section, tag, text
 from murmuration.reports.report import Report
 
 SHOWN = 10
@@ -82,23 +82,18 @@ def uncertain_examples(evaluation: Evaluation, shown: int = SHOWN) -> tuple[Exam
 
 def cards(shown: Sequence[Example], task: str) -> Markup:
     """Examples side by side; nothing when there are none."""
-    inside = join(_card(example, task) for example in shown)
     kind = "gallery images" if all(example.image is not None for example in shown) else "gallery"
-    return tag("div", inside, kind) if inside else NOTHING
+    return tag("div", join(_card(example, task) for example in shown), kind)
 
 
 def _card(example: Example, task: str) -> Markup:
     right = example.label == example.prediction
     verdict = ("right" if right else "wrong") if task == "classification" else ""
-    mark = (
-        tag("span", text({"right": "✓ right", "wrong": "✗ wrong"}[verdict]), f"mark {verdict}") if verdict else NOTHING
-    )
-    answer = Markup(
-        f"<dt>true</dt><dd>{text(example.label)}</dd><dt>predicted</dt><dd>{text(example.prediction)} {mark}</dd>"
-    )
+    mark = tag("span", {"right": "✓ right", "wrong": "✗ wrong"}[verdict], f"mark {verdict}") if verdict else NOTHING
+    answer = [("true", example.label), ("predicted", Markup(f"{text(example.prediction)} {mark}"))]
     parts = [
         _image(example),
-        tag("dl", answer, "answer"),
+        definitions(answer, "answer"),
         _measures(example),
         _votes(example),
         _interval_bar(example),
@@ -117,11 +112,8 @@ def _image(example: Example) -> Markup:
 
 
 def _measures(example: Example) -> Markup:
-    items = join(
-        Markup(f"<dt>{text(describe(name).label.lower())}</dt><dd>{text(number(value))}</dd>")
-        for name, value in example.measures.items()
-    )
-    return tag("dl", items, "measures") if items else NOTHING
+    items = ((describe(name).label.lower(), number(value)) for name, value in example.measures.items())
+    return definitions(items, "measures")
 
 
 def _votes(example: Example) -> Markup:
@@ -138,7 +130,7 @@ def _votes(example: Example) -> Markup:
         )
         for name, count in ranked[:VOTES]
     )
-    more = tag("p", text(f"and {len(ranked) - VOTES} more classes"), "note") if len(ranked) > VOTES else NOTHING
+    more = tag("p", f"and {len(ranked) - VOTES} more classes", "note") if len(ranked) > VOTES else NOTHING
     return Markup(f'<ul class="votes" aria-label="votes of {total} members">{bars}</ul>{more}')
 
 
@@ -159,15 +151,9 @@ def _interval_bar(example: Example) -> Markup:
 
 
 def _row(example: Example) -> Markup:
-    items = [
-        Markup(f"<dt>{text(shorten(str(name), 40))}</dt><dd>{text(_value(value))}</dd>")
-        for name, value in example.row.items()
-    ]
-    if not items:
-        return NOTHING
-    more = items[COLUMNS:]
-    shown = tag("dl", join(items[:COLUMNS]), "row")
-    return join([shown, details(f"{len(more)} more columns", tag("dl", join(more), "row")) if more else NOTHING])
+    items = [(shorten(str(name), 40), _value(value)) for name, value in example.row.items()]
+    more = details(f"{len(items) - COLUMNS} more columns", definitions(items[COLUMNS:], "row"))
+    return join([definitions(items[:COLUMNS], "row"), more])
 
 
 def _value(value: object) -> str:

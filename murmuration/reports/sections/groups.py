@@ -4,22 +4,10 @@ import math
 
 from murmuration.metrics import GroupScores, describe, shown_in
 from murmuration.metrics.scores import measure_of
+from murmuration.reports import html
 from murmuration.reports.figures import Figure, Series, dot_rows, titled, with_guide
 from murmuration.reports.formatting import MISSING, count
-from murmuration.reports.html import (
-    NOTHING,
-    Markup,
-    details,
-    figure,
-    join,
-    row_head,
-    score_cell,
-    score_head,
-    section,
-    table,
-    tag,
-    text,
-)
+from murmuration.reports.html import Markup
 from murmuration.reports.report import Report
 
 MOST_ROWS = 20  # groups of one column that are drawn; the table has all
@@ -29,12 +17,12 @@ WORSE = "worse than the rest by more than noise"
 def groups(report: Report) -> Markup:
     """Scores by the groups of every column."""
     columns = list(dict.fromkeys(column for each in report.evaluations for column in each.groups))
-    parts = [join([_drawn(report, column, turn), _table(report, column)]) for turn, column in enumerate(columns)]
+    parts = [html.join([_drawn(report, column, turn), _table(report, column)]) for turn, column in enumerate(columns)]
     reading = (
         "The same scores within groups of the test examples: a good value overall can hide a group that fares badly. "
         "Small groups have wide intervals, and among many groups a few lie apart by chance."
     )
-    return section("groups", "Groups", reading, join(parts))
+    return html.section("groups", "Groups", reading, html.join(parts))
 
 
 def found_groups(report: Report, column: str) -> list[tuple[int, str, GroupScores]]:
@@ -69,8 +57,8 @@ def group_figure(report: Report, column: str, name: str) -> Figure | None:
 
 def _drawn(report: Report, column: str, turn: int) -> Markup:
     many = len({group.value for _, _, group in found_groups(report, column)}) > MOST_ROWS
-    words = tag("p", text(f"Drawn are the {MOST_ROWS} largest groups; the table has all."), "aside")
-    return join([figure(group_figure(report, column, f"groups-{turn}")), words if many else NOTHING])
+    words = html.tag("p", f"Drawn are the {MOST_ROWS} largest groups; the table has all.", "aside")
+    return html.join([html.figure(group_figure(report, column, f"groups-{turn}")), words if many else ""])
 
 
 def _table(report: Report, column: str) -> Markup:
@@ -79,13 +67,13 @@ def _table(report: Report, column: str) -> Markup:
     proportions = {name: measure_of(name, report.task).proportion for name in names}
     rows = []
     for each in (each for each in report.evaluations if column in each.groups):
-        cells = [score_cell(each.scores.get(name), proportion=proportions[name]) for name in names]
-        rows.append((row_head("all examples", each.name if several else ""), [text(MISSING), *cells]))
+        cells = [html.score_cell(each.scores.get(name), proportion=proportions[name]) for name in names]
+        rows.append((html.row_head("all examples", each.name if several else ""), [MISSING, *cells]))
     order = {group.value: turn for turn, (_, _, group) in reversed(list(enumerate(found)))}
     for _, recipe, group in sorted(found, key=lambda each: order[each[2].value]):
-        cells = [score_cell(group.scores.get(name), proportion=proportions[name]) for name in names]
-        head = row_head(group.value, recipe if several else "", WORSE if group.worse else "")
-        rows.append((head, [text(count(group.examples)), *cells]))
-    heads = [text(column), text("Examples"), *(score_head(describe(name, report.task)) for name in names)]
-    board = tag("div", table(f"Scores by {column}", heads, rows), "wrapped")
-    return details(f"Numbers by {column}", board) if len(rows) > 6 else board
+        cells = [html.score_cell(group.scores.get(name), proportion=proportions[name]) for name in names]
+        head = html.row_head(group.value, recipe if several else "", WORSE if group.worse else "")
+        rows.append((head, [count(group.examples), *cells]))
+    heads = [column, "Examples", *(html.score_head(describe(name, report.task)) for name in names)]
+    board = html.tag("div", html.table(f"Scores by {column}", heads, rows), "wrapped")
+    return html.details(f"Numbers by {column}", board) if len(rows) > 6 else board

@@ -18,7 +18,7 @@ from murmuration.data.preparation import NumericColumn
 from murmuration.evaluation import Evaluation
 from murmuration.metrics import describe
 from murmuration.predictive import Predictive
-from murmuration.reports.figures import Figure, axis, colour, heat, layout, numbers, plot_text, symbol, thin
+from murmuration.reports.figures import Figure, axis, colour, heat, layout, numbers, scatter, symbol, thin
 from murmuration.reports.html import Markup, figure, grid, section
 from murmuration.reports.report import Report
 
@@ -199,14 +199,7 @@ def line_figure(title: str, record: LineField, name: str, reach: tuple[float, fl
     data = [
         _band(x, mean, 2 * total, ("total", "var(--band-outer)")),
         _band(x, mean, 2 * epistemic, ("epistemic", "var(--band-inner)")),
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": numbers(x),
-            "y": numbers(mean),
-            "name": "mean",
-            "line": {"color": "var(--series-1)", "width": 2},
-        },
+        scatter("lines", x, mean, "mean") | {"line": {"color": "var(--series-1)", "width": 2}},
     ]
     if len(record.train_x):
         data.append(_points(np.column_stack([record.train_x, record.train_y]), "training", "var(--series-2)", 0))
@@ -218,35 +211,16 @@ def line_figure(title: str, record: LineField, name: str, reach: tuple[float, fl
 def _band(x: Any, centre: Any, reach: Any, style: tuple[str, str]) -> dict[str, Any]:
     """A closed outline: forward along the top, back along the bottom."""
     name, fill = style
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": numbers([*x, *x[::-1]]),
-        "y": numbers([*(centre + reach), *(centre - reach)[::-1]]),
-        "fill": "toself",
-        "fillcolor": fill,
-        "line": {"width": 0},
-        "name": name,
-        "hoverinfo": "skip",
-    }
+    outline = scatter("lines", [*x, *x[::-1]], [*(centre + reach), *(centre - reach)[::-1]], name)
+    return outline | {"fill": "toself", "fillcolor": fill, "line": {"width": 0}, "hoverinfo": "skip"}
 
 
 def _points(points: Any, name: str, ink: str, place: int) -> dict[str, Any]:
     kept = np.asarray(points, dtype=float)[thin(len(points), MOST_POINTS)]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": numbers(kept[:, 0]),
-        "y": numbers(kept[:, 1]),
-        "name": plot_text(name),
-        "marker": {
-            "color": ink,
-            "symbol": symbol(place),
-            "size": 6,
-            "line": {"color": "var(--paper)", "width": 0.7},
-        },
-        "hovertemplate": "%{x:.3g}, %{y:.3g}",
-    }
+    rim = {"color": "var(--paper)", "width": 0.7}
+    marks = {"color": ink, "symbol": symbol(place), "size": 6, "line": rim}
+    dots = scatter("markers", kept[:, 0], kept[:, 1], name)
+    return dots | {"marker": marks, "hovertemplate": "%{x:.3g}, %{y:.3g}"}
 
 
 def plane_figure(

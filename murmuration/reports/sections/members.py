@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from murmuration.evaluation import Evaluation
 from murmuration.metrics import Score, describe
+from murmuration.reports import html
 from murmuration.reports.figures import (
     Figure,
     axis,
@@ -17,9 +18,8 @@ from murmuration.reports.figures import (
     dash,
     layout,
     member_matrix,
-    numbers,
-    plot_text,
     scale_of,
+    scatter,
 )
 from murmuration.reports.formatting import (
     MISSING,
@@ -31,19 +31,7 @@ from murmuration.reports.formatting import (
     number,
     percent,
 )
-from murmuration.reports.html import (
-    NOTHING,
-    Markup,
-    details,
-    figure,
-    grid,
-    join,
-    score_cell,
-    section,
-    table,
-    tag,
-    text,
-)
+from murmuration.reports.html import NOTHING, Markup, text
 from murmuration.reports.report import Report
 
 QUESTIONS = ("sharing", "weights", "coupling", "dynamics")
@@ -60,40 +48,36 @@ COUPLING_READING = (
 
 def recipes(report: Report) -> Markup:
     """The settings of every recipe, and its cost."""
-    found = [each for each in report.evaluations if each.ensemble is not None]
     settings = [
-        (text(each.name), [text(each.ensemble.recipe.answers().get(question, MISSING)) for question in QUESTIONS])
-        for each in found
+        (each.name, [each.ensemble.recipe.answers().get(question, MISSING) for question in QUESTIONS])
+        for each in report.evaluations
         if each.ensemble is not None
     ]
-    words = [text(word) for word in ("Recipe", *(question.capitalize() for question in QUESTIONS))]
-    board = tag("div", table("Recipes", words, settings), "words") if settings else NOTHING
+    columns = ["Recipe", *(question.capitalize() for question in QUESTIONS)]
+    board = html.tag("div", html.table("Recipes", columns, settings), "words")
     reading = "Cost and settings of every recipe. Times are comparable within this table only."
-    return section("recipes", "Recipes and cost", reading, join([_costs(report), board]))
+    return html.section("recipes", "Recipes and cost", reading, html.join([_costs(report), board]))
 
 
 def _costs(report: Report) -> Markup:
     spent = {each.name: each.cost for each in report.evaluations if each.cost}
-    if not spent:
-        return NOTHING
     known = [cost["seconds"] for cost in spent.values() if math.isfinite(cost.get("seconds", math.nan))]
     quickest = min(known, default=math.nan)
-    rows = [(text(name), _cost_cells(cost, quickest)) for name, cost in spent.items()]
+    rows = [(name, _cost_cells(cost, quickest)) for name, cost in spent.items()]
     columns = ("Recipe", "Members", "Parameters", "Training time", "Relative", "One prediction")
-    return table("Cost of each recipe", [text(word) for word in columns], rows)
+    return html.table("Cost of each recipe", columns, rows)
 
 
-def _cost_cells(cost: Mapping[str, float], quickest: float) -> list[Markup]:
+def _cost_cells(cost: Mapping[str, float], quickest: float) -> list[str]:
     seconds, each = cost.get("seconds", math.nan), number(cost.get("ms_per_prediction", math.nan))
     ratio = seconds / quickest if quickest > 0 else math.nan
-    cells = (
+    return [
         count(cost.get("members", math.nan)),
         count(cost.get("parameters", math.nan)),
         duration(seconds),
         f"{ratio:.1f} {TIMES}" if math.isfinite(ratio) else MISSING,
         each if each == MISSING else f"{each} ms",
-    )
-    return [text(cell) for cell in cells]
+    ]
 
 
 def members(report: Report) -> Markup:
@@ -101,17 +85,16 @@ def members(report: Report) -> Markup:
     found = list(enumerate(report.evaluations))
     several = [(place, each) for place, each in found if each.predictions > 1]
     told = [*(_failed(each) for _, each in found), *(_agreement_text(each) for _, each in several)]
-    plots = grid(figure(agreement_figure(each, f"agreement-{place}")) for place, each in several)
+    plots = html.grid(html.figure(agreement_figure(each, f"agreement-{place}")) for place, each in several)
     tables = [_member_table(each) for _, each in several if each.member_scores]
     curves = [
-        figure(training_figure(each, measure, place, f"training-{place}-{turn}"))
+        html.figure(training_figure(each, measure, place, f"training-{place}-{turn}"))
         for place, each in found
         for turn, measure in enumerate(CURVES)
     ]
-    drawn = grid(curves)
-    history = details("Training curves", drawn) if drawn else NOTHING
+    history = html.details("Training curves", html.grid(curves))
     reading = "Members that always agree are worth no more than one; the tables hold what each scores alone."
-    return section("members", "Members and training", reading, join([*told, plots, *tables, history]))
+    return html.section("members", "Members and training", reading, html.join([*told, plots, *tables, history]))
 
 
 def agreement_of(evaluation: Evaluation) -> NDArray[Any]:
@@ -147,7 +130,7 @@ def _agreement_text(evaluation: Evaluation) -> Markup:
         own = finite_mean(np.diag(agreement_of(evaluation)))
         size = members_and_draws(evaluation.predictions // evaluation.draws, evaluation.draws)
         words.append(f"{size}; two draws of a member agree to {number(own)}, where 1 is the same")
-    return tag("p", text(f"{evaluation.name}: {'; '.join(words)}."), "aside") if words else NOTHING
+    return html.tag("p", f"{evaluation.name}: {'; '.join(words)}.", "aside") if words else NOTHING
 
 
 def agreement_figure(evaluation: Evaluation, name: str) -> Figure | None:
@@ -165,21 +148,22 @@ def _member_table(evaluation: Evaluation) -> Markup:
     names = list(dict.fromkeys(name for row in rows_of for name in row))
     one = "draw of member" if evaluation.draws > 1 else "member"
     rows = [
-        (text(f"{one} {place}"), [text(number(row.get(name, math.nan))) for name in names])
-        for place, row in enumerate(rows_of)
+        (f"{one} {place}", [number(row.get(name, math.nan)) for name in names]) for place, row in enumerate(rows_of)
     ]
-    mean = [text(number(finite_mean(row.get(name, math.nan) for row in rows_of))) for name in names]
-    whole = [text(number(evaluation.scores.get(name, math.nan))) for name in names]
-    rows += [(text("mean of draws" if evaluation.draws > 1 else "mean"), mean), (text("ensemble"), whole)]
-    columns = [text("Member"), *(text(describe(name, evaluation.task).label) for name in names)]
-    return details(f"Members of {evaluation.name}", table(f"Each member of {evaluation.name} alone", columns, rows))
+    mean = [number(finite_mean(row.get(name, math.nan) for row in rows_of)) for name in names]
+    whole = [number(evaluation.scores.get(name, math.nan)) for name in names]
+    rows += [("mean of draws" if evaluation.draws > 1 else "mean", mean), ("ensemble", whole)]
+    columns = ["Member", *(describe(name, evaluation.task).label for name in names)]
+    return html.details(
+        f"Members of {evaluation.name}", html.table(f"Each member of {evaluation.name} alone", columns, rows)
+    )
 
 
 def _failed(evaluation: Evaluation) -> Markup:
     if not evaluation.failures:
         return NOTHING
     told = "; ".join(f"member {member} ({reason})" for member, reason in evaluation.failures.items())
-    return tag("p", text(f"{evaluation.name}: members that failed during training: {told}."), "warning")
+    return html.tag("p", f"{evaluation.name}: members that failed during training: {told}.", "warning")
 
 
 def history_of(evaluation: Evaluation, measure: str) -> tuple[list[Any], dict[int, list[float]], list[float]]:
@@ -213,8 +197,8 @@ def training_figure(evaluation: Evaluation, measure: str, place: int, name: str)
         if group
     ]
     if np.isfinite(np.asarray(together, dtype=float)).any():
-        line = {"type": "scatter", "mode": "lines", "x": numbers(epochs), "y": numbers(together), "name": "ensemble"}
-        data.append({**line, "line": {"color": colour(place), "width": 3}, "hovertemplate": "%{y:.4g}"})
+        thick = {"line": {"color": colour(place), "width": 3}, "hovertemplate": "%{y:.4g}"}
+        data.append(scatter("lines", epochs, together, "ensemble") | thick)
     told = describe(measure.removeprefix("val_").removeprefix("train_")).label
     split = "training" if measure.startswith("train") else "validation"
     scale = scale_of(value for values in series.values() for value in values)
@@ -226,13 +210,10 @@ def training_figure(evaluation: Evaluation, measure: str, place: int, name: str)
 def _member_lines(epochs: list[Any], series: dict[int, list[float]], title: str, style: str) -> dict[str, Any]:
     """All members as one trace, with a gap after each: one legend line, and a file that stays small."""
     soft = "var(--member)" if style == "solid" else "var(--bad)"
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": numbers(itertools.chain.from_iterable([*epochs, None] for _ in series)),
-        "y": numbers(itertools.chain.from_iterable([*values, None] for values in series.values())),
+    x = itertools.chain.from_iterable([*epochs, None] for _ in series)
+    y = itertools.chain.from_iterable([*values, None] for values in series.values())
+    return scatter("lines", x, y, title) | {
         "text": [f"member {member}" for member in series for _ in range(len(epochs) + 1)],
-        "name": title,
         "line": {"color": soft, "width": 1.2, "dash": style},
         "hovertemplate": "%{text}: %{y:.4g}<extra></extra>",
     }
@@ -240,8 +221,12 @@ def _member_lines(epochs: list[Any], series: dict[int, list[float]], title: str,
 
 def coupling(report: Report) -> Markup:
     """Statistics of the repulsion over the epochs, the time it took, and how alpha was chosen."""
-    plots = grid(figure(coupling_figure(report, name, f"coupling-{name.replace('_', '-')}")) for name in COUPLING)
-    return section("coupling", "Coupling of members", COUPLING_READING, join([plots, _times(report), _sweeps(report)]))
+    plots = html.grid(
+        html.figure(coupling_figure(report, name, f"coupling-{name.replace('_', '-')}")) for name in COUPLING
+    )
+    return html.section(
+        "coupling", "Coupling of members", COUPLING_READING, html.join([plots, _times(report), _sweeps(report)])
+    )
 
 
 def coupling_figure(report: Report, measure: str, name: str) -> Figure | None:
@@ -254,17 +239,9 @@ def coupling_figure(report: Report, measure: str, name: str) -> Figure | None:
         if not np.isfinite(values).any():
             continue
         seen += values
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines" if len(values) > 1 else "markers",
-                "x": numbers(row["epoch"] for row in rows),
-                "y": numbers(values),
-                "name": plot_text(each.name),
-                "line": {"color": colour(place), "width": 2, "dash": dash(place)},
-                "hovertemplate": "%{y:.3g}",
-            }
-        )
+        mode, epochs = "lines" if len(values) > 1 else "markers", [row["epoch"] for row in rows]
+        look = {"line": {"color": colour(place), "width": 2, "dash": dash(place)}, "hovertemplate": "%{y:.3g}"}
+        data.append(scatter(mode, epochs, values, each.name) | look)
     if not data:
         return None
     told = describe(measure).label
@@ -283,13 +260,9 @@ def _times(report: Report) -> Markup:
         spent = each.manifest.get("coupling_seconds", {})
         steps, seconds = _number(spent.get("steps")), _number(spent.get("coupling"))
         if steps > 0 and math.isfinite(seconds):
-            rows.append(
-                (text(each.name), [text(duration(steps)), text(duration(seconds)), text(percent(seconds / steps))])
-            )
-    if not rows:
-        return NOTHING
-    columns = [text(word) for word in ("Recipe", "All steps", "Kernels and repulsion", "Fraction")]
-    return table("Time of the coupling, without the second backward pass", columns, rows)
+            rows.append((each.name, [duration(steps), duration(seconds), percent(seconds / steps)]))
+    columns = ("Recipe", "All steps", "Kernels and repulsion", "Fraction")
+    return html.table("Time of the coupling, without the second backward pass", columns, rows)
 
 
 def _sweeps(report: Report) -> Markup:
@@ -297,12 +270,12 @@ def _sweeps(report: Report) -> Markup:
     for each in report.evaluations:
         sweep, alpha = each.manifest.get("sweep", {}), each.manifest.get("alpha")
         rows = [
-            (text(tried), [score_cell(Score(_number(score), math.nan, math.nan), best=float(tried) == alpha)])
+            (tried, [html.score_cell(Score(_number(score), math.nan, math.nan), best=float(tried) == alpha)])
             for tried, score in sweep.items()
         ]
         caption = f"Lengthscales of {each.name}: NLL on clean and corrupted validation examples by alpha; ★ was chosen"
-        tables += [table(caption, [text("Alpha"), text("Validation NLL")], rows)] if rows else []
-    return join(tables)
+        tables.append(html.table(caption, ("Alpha", "Validation NLL"), rows))
+    return html.join(tables)
 
 
 def provenance(report: Report) -> Markup:
@@ -328,7 +301,7 @@ def provenance(report: Report) -> Markup:
         "Date": report.date,
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
-    items = join(Markup(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>") for name, value in facts.items() if value)
-    parts.append(details("Data, seeds and versions", tag("dl", items, "facts")) if items else NOTHING)
+    known = html.definitions(((name, value) for name, value in facts.items() if value), "facts")
+    parts.append(html.details("Data, seeds and versions", known))
     reading = "The command that repeats this report. If the fingerprint of the data differs, so will the numbers."
-    return section("provenance", "Provenance", reading, join(parts))
+    return html.section("provenance", "Provenance", reading, html.join(parts))

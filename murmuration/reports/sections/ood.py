@@ -2,24 +2,10 @@
 
 from murmuration.evaluation import OodResult
 from murmuration.metrics import Score, describe
+from murmuration.reports import html
 from murmuration.reports.figures import Figure, Series, dot_rows, histogram, titled
 from murmuration.reports.formatting import count
-from murmuration.reports.html import (
-    NOTHING,
-    Markup,
-    details,
-    figure,
-    glossary,
-    grid,
-    join,
-    row_head,
-    score_cell,
-    score_head,
-    section,
-    table,
-    tag,
-    text,
-)
+from murmuration.reports.html import NOTHING, Markup
 from murmuration.reports.report import Report
 from murmuration.reports.sections.summary import winners
 
@@ -35,20 +21,18 @@ def out_of_distribution(report: Report) -> Markup:
         _part([each for each in found if each[2].name == name], f"ood-{turn}", len(report.evaluations) > 1)
         for turn, name in enumerate(names)
     ]
-    told = glossary(f"detection_{score}" for score in SCORES) if any(parts) else NOTHING
+    told = html.glossary(f"detection_{score}" for score in SCORES) if any(parts) else NOTHING
     reading = (
         "Inputs of a kind that was not in the training data. Predictions on them cannot be right, but uncertainty can "
         "be higher than on the test examples. ★ marks the best value of a column; the best uncertainty differs from "
         "set to set, so choose it on one and report it on others."
     )
-    return section("ood", "Out-of-distribution inputs", reading, join([*parts, told]))
+    return html.section("ood", "Out-of-distribution inputs", reading, html.join([*parts, told]))
 
 
 def _part(found: Found, name: str, several: bool) -> Markup:
     first = found[0][2]
     keys = dict.fromkeys(key for _, _, each in found for key in each.detections)
-    if not keys:
-        return NOTHING
     values = {
         (key, recipe): [getattr(each.detections[key], score) for score in SCORES]
         for key in keys
@@ -59,20 +43,22 @@ def _part(found: Found, name: str, several: bool) -> Markup:
     best = [winners({key: row[at] for key, row in values.items()}, each.better) for at, each in enumerate(told)]
     rows = [
         (
-            row_head(describe(key[0]).label, key[1] if several else ""),
-            [score_cell(score, best=key in best[at]) for at, score in enumerate(row)],
+            html.row_head(describe(key[0]).label, key[1] if several else ""),
+            [html.score_cell(score, best=key in best[at]) for at, score in enumerate(row)],
         )
         for key, row in values.items()
     ]
-    columns = [text("Uncertainty"), *map(score_head, told)]
-    board = table(f"Separating {first.name} from the test examples", columns, rows)
-    compared = figure(detection_figure(found, f"{name}-auroc")) if len(found) > 1 else NOTHING
+    columns = ["Uncertainty", *map(html.score_head, told)]
+    board = html.table(f"Separating {first.name} from the test examples", columns, rows)
+    compared = html.figure(detection_figure(found, f"{name}-auroc")) if len(found) > 1 else NOTHING
     plots = [
-        figure(_histogram(place, recipe, each, key, name)) for place, recipe, each in found for key in each.histograms
+        html.figure(_histogram(place, recipe, each, key, name))
+        for place, recipe, each in found
+        for key in each.histograms
     ]
-    title = tag("h3", text(f"{first.name}: {count(first.examples)} inputs"), "part")
-    shown = details("Numbers", board) if compared else board
-    return join([title, grid([compared, *plots[: 4 if len(found) > 1 else 2]]), shown])
+    title = html.tag("h3", f"{first.name}: {count(first.examples)} inputs", "part")
+    shown = html.details("Numbers", board) if compared else board
+    return html.join([title, html.grid([compared, *plots[: 4 if len(found) > 1 else 2]]), shown])
 
 
 def detection_figure(found: Found, name: str) -> Figure:

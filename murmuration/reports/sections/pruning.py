@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from murmuration.metrics import Score, describe
-from murmuration.reports.figures import Figure, axis, colour, layout, numbers, scale_of, whiskers
+from murmuration.reports.figures import Figure, axis, colour, layout, scale_of, scatter, whiskers
 from murmuration.reports.formatting import number, percent
-from murmuration.reports.html import Markup, details, figure, grid, join, section, table, tag, text
+from murmuration.reports.html import Markup, details, figure, grid, join, section, table, tag
 from murmuration.reports.report import Report
 
 RULES = {"magnitude": "abs(mean)", "snr": "abs(mean) / std", "log-alpha": "log alpha"}
@@ -88,7 +88,7 @@ def pruning(report: Report) -> Markup:
 
 
 def _part(name: str, found: Pruned, place: int) -> Markup:
-    told = tag("ul", join(tag("li", text(line)) for line in sentences(found)))
+    told = tag("ul", join(tag("li", line) for line in sentences(found)))
     plots = grid(figure(curve(name, found, score, place)) for score in found.names)
     return join([told, plots, _levels(name, found), _layers(name, found)])
 
@@ -115,12 +115,7 @@ def curve(entry: str, found: Pruned, name: str, place: int) -> Figure:
 def _points(across: list[float], scores: list[Score], ink: str, mark: str, name: str) -> dict[str, Any]:
     size = 8 if mark == "circle" else 14
     values, low, high = ([getattr(s, end) for s in scores] for end in ("real", "low", "high"))
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": numbers(across),
-        "y": numbers(values),
-        "name": name,
+    return scatter("markers", across, values, name) | {
         "line": {"color": ink, "width": 2},
         "marker": {"color": ink, "symbol": mark, "size": size},
         "error_y": whiskers(values, low, high) | {"color": ink, "width": 2},
@@ -130,15 +125,15 @@ def _points(across: list[float], scores: list[Score], ink: str, mark: str, name:
 
 def _levels(entry: str, found: Pruned) -> Markup:
     columns, rows = table_rows(found)
-    cells = [(text(first), [text(cell) for cell in rest]) for first, *rest in rows]
-    heads = [text(column[:1].upper() + column[1:]) for column in columns]
+    cells = [(first, rest) for first, *rest in rows]
+    heads = [column[:1].upper() + column[1:] for column in columns]
     board = table(f"{entry} on validation examples as weights go, without training afterwards", heads, cells)
-    return details("Numbers", board) if rows else Markup("")
+    return details("Numbers", board)
 
 
 def _layers(entry: str, found: Pruned) -> Markup:
-    rows = [(text(name), [text(f"{count:,}"), text(percent(left))]) for name, count, left in found.layers]
-    columns = [text("Kernel"), text("Weights of a member"), text("Left")]
+    rows = [(name, [f"{count:,}", percent(left)]) for name, count, left in found.layers]
+    columns = ["Kernel", "Weights of a member", "Left"]
     return details("Layer by layer", table(f"What is left of the layers of {entry}", columns, rows))
 
 

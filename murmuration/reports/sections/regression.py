@@ -1,11 +1,9 @@
 """Regression predictions against their targets."""
 
-from typing import Any
-
 import numpy as np
 
 from murmuration.evaluation import Evaluation
-from murmuration.reports.figures import GUIDE, Figure, axis, colour, layout, numbers, symbol, thin, whiskers
+from murmuration.reports.figures import GUIDE, Figure, axis, colour, layout, numbers, scatter, symbol, thin, whiskers
 from murmuration.reports.html import NOTHING, Markup, figure, grid, section
 from murmuration.reports.report import Report
 
@@ -31,11 +29,7 @@ def parity_figure(evaluation: Evaluation, place: int, name: str) -> Figure:
     columns = evaluation.examples.columns
     kept = thin(len(columns["target"]), MOST_POINTS)
     target, mean, std = (np.asarray(columns[key], dtype=float)[kept] for key in ("target", "predicted", "total_std"))
-    points: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": numbers(target),
-        "y": numbers(mean),
+    points = scatter("markers", target, mean) | {
         "marker": {"color": colour(place), "symbol": symbol(place), "size": 6, "opacity": 0.7},
         "error_y": {**whiskers(mean, mean - std, mean + std), "color": "var(--member)", "width": 0},
         "hovertemplate": "target %{x:.4g}<br>prediction %{y:.4g}<extra></extra>",

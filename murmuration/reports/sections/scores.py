@@ -2,22 +2,10 @@
 
 from murmuration.evaluation import Evaluation
 from murmuration.metrics import MEASURES, shown_in
+from murmuration.reports import html
 from murmuration.reports.figures import Figure, axis, heat, layout, plot_text
 from murmuration.reports.formatting import count, number, shorten
-from murmuration.reports.html import (
-    NOTHING,
-    Markup,
-    arrow,
-    details,
-    figure,
-    grid,
-    join,
-    score_cell,
-    section,
-    table,
-    tag,
-    text,
-)
+from murmuration.reports.html import NOTHING, Markup, text
 from murmuration.reports.report import Report
 from murmuration.reports.sections.summary import winners
 
@@ -33,8 +21,6 @@ def scores(report: Report) -> Markup:
         for name in shown_in("table", report.task, members=members)
         if any(name in each.scores for each in report.evaluations)
     ]
-    if not names:
-        return NOTHING
     rows = []
     for name in names:
         measure = MEASURES[report.task][name]
@@ -44,17 +30,17 @@ def scores(report: Report) -> Markup:
             if name in each.scores and (each.predictions > 1 or not measure.needs_members)
         }
         best = winners(values, measure.better)
-        head = Markup(f"{text(measure.label)} {arrow(measure.better)}{tag('small', text(measure.meaning))}")
+        head = Markup(f"{text(measure.label)} {html.arrow(measure.better)}{html.tag('small', text(measure.meaning))}")
         cells = [
-            score_cell(values.get(each.name), best=each.name in best, proportion=measure.proportion)
+            html.score_cell(values.get(each.name), best=each.name in best, proportion=measure.proportion)
             for each in report.evaluations
         ]
         rows.append((head, cells))
-    columns = [text("Score"), *(text(each.name) for each in report.evaluations)]
+    columns = ["Score", *(each.name for each in report.evaluations)]
     among = " ★ marks the best value of a row, however small its lead." if len(report.evaluations) > 1 else ""
     reading = f"Arrows give the better direction, smaller numbers 95 % intervals.{among}"
-    board = tag("div", table("Scores on the test examples", columns, rows), "wrapped")
-    return section("scores", "Scores", reading, board)
+    board = html.tag("div", html.table("Scores on the test examples", columns, rows), "wrapped")
+    return html.section("scores", "Scores", reading, board)
 
 
 def by_class(report: Report) -> Markup:
@@ -62,13 +48,13 @@ def by_class(report: Report) -> Markup:
     if not report.classes:
         return NOTHING
     leader = report.leader
-    drawn = grid([figure(confusion(leader, "confusion")), class_table(leader)])
-    others = join(
-        details(f"By class: {each.name}", class_table(each)) for each in report.evaluations if each is not leader
+    drawn = html.grid([html.figure(confusion(leader, "confusion")), class_table(leader)])
+    others = html.join(
+        html.details(f"By class: {each.name}", class_table(each)) for each in report.evaluations if each is not leader
     )
     whose = f" of {leader.name}" if len(report.evaluations) > 1 else ""
     reading = f"Test examples{whose} by true class (rows) and predicted class (columns); precision and recall by class."
-    return section("classes", "By class", reading, join([drawn, others]))
+    return html.section("classes", "By class", reading, html.join([drawn, others]))
 
 
 def confusion(evaluation: Evaluation, name: str) -> Figure | None:
@@ -103,15 +89,15 @@ def class_table(evaluation: Evaluation) -> Markup:
     """Precision, recall and F1 of every class."""
     rows = [
         (
-            text(each.name),
+            each.name,
             [
-                score_cell(each.precision, proportion=True),
-                score_cell(each.recall, proportion=True),
-                text(number(each.f1)),
-                text(count(each.examples)),
+                html.score_cell(each.precision, proportion=True),
+                html.score_cell(each.recall, proportion=True),
+                number(each.f1),
+                count(each.examples),
             ],
         )
         for each in evaluation.class_scores
     ]
-    columns = [text(word) for word in ("Class", "Precision", "Recall", "F1", "Examples")]
-    return tag("div", table(f"{evaluation.name} by class", columns, rows), "compact")
+    columns = ("Class", "Precision", "Recall", "F1", "Examples")
+    return html.tag("div", html.table(f"{evaluation.name} by class", columns, rows), "compact")

@@ -10,24 +10,10 @@ from murmuration.data import ImagePreparation
 from murmuration.data.shift.sheet import sheet
 from murmuration.evaluation import Evaluation, ShiftResult
 from murmuration.metrics import MEASURES, Score, describe, shown_in
-from murmuration.reports.figures import GUIDE, Figure, axis, colour, dash, layout, numbers, plot_text, symbol, titled
+from murmuration.reports import figures, html
+from murmuration.reports.figures import Figure
 from murmuration.reports.formatting import MISSING, number, percent
-from murmuration.reports.html import (
-    NOTHING,
-    Markup,
-    details,
-    figure,
-    glossary,
-    grid,
-    join,
-    png,
-    score_cell,
-    score_head,
-    section,
-    table,
-    tag,
-    text,
-)
+from murmuration.reports.html import NOTHING, Markup, text
 from murmuration.reports.report import Report
 from murmuration.reports.sections.summary import winners
 
@@ -65,18 +51,18 @@ def shift(report: Report) -> Markup:
     drawn = [shift_curves(report, name, f"shift-{place}") for place, name in enumerate(names)]
     body = [
         _pooled_table(report),
-        grid(map(figure, drawn)),
+        html.grid(map(html.figure, drawn)),
         _left_out(report, names),
         *(_by_corruption(report, entry, names) for entry in shifts),
         _sheet(report),
-        glossary(names, report.task),
+        html.glossary(names, report.task),
     ]
     about = "; ".join(dict.fromkeys(each.description for each in shifts.values() if each.description))
     reading = (
         f"The test examples under corruption{f' ({about})' if about else ''}. Severity 0 is clean, 5 the strongest. "
         f"Boxes span the quartiles over corruptions, whiskers the range; the line joins the means. {GOAL[report.task]}"
     )
-    return section("shift", "Distribution shift", reading, join(body))
+    return html.section("shift", "Distribution shift", reading, html.join(body))
 
 
 def shifts_of(report: Report) -> dict[str, ShiftResult]:
@@ -102,21 +88,16 @@ def _pooled_table(report: Report) -> Markup:
     """Means over all corruptions and severities, each over its clean value."""
     shifts = shifts_of(report)
     names = list(dict.fromkeys(name for each in shifts.values() for name in each.pooled if not name.startswith("set_")))
-    if not names:
-        return NOTHING
     told = {name: describe(name, report.task) for name in names}
     best = {
         name: winners({e: float(s.pooled[name]) for e, s in shifts.items() if name in s.pooled}, told[name].better)
         for name in names
     }
-    heads = [score_head(told[name], CORRUPTED.get(name, f"{told[name].label}, corrupted")) for name in names]
+    heads = [html.score_head(told[name], CORRUPTED.get(name, f"{told[name].label}, corrupted")) for name in names]
     rows = [
         (
-            text(each.name),
-            [
-                _pooled_cell(each, name, each.name in best[name]) if applies(each, name) else text(MISSING)
-                for name in names
-            ],
+            each.name,
+            [_pooled_cell(each, name, each.name in best[name]) if applies(each, name) else MISSING for name in names],
         )
         for each in report.evaluations
         if each.shift is not None
@@ -125,8 +106,8 @@ def _pooled_table(report: Report) -> Markup:
         "The c in front stands for corrupted: cA is the accuracy over all corruptions and severities, each weighing "
         "the same. The clean value stands below."
     )
-    board = table("Means over all corruptions and severities", [text("Recipe"), *heads], rows)
-    return join([board, tag("p", text(words), "aside")])
+    board = html.table("Means over all corruptions and severities", ["Recipe", *heads], rows)
+    return html.join([board, html.tag("p", words, "aside")])
 
 
 def applies(evaluation: Evaluation, name: str) -> bool:
@@ -140,8 +121,8 @@ def _pooled_cell(evaluation: Evaluation, name: str, wins: bool) -> Markup:
     measure, clean = MEASURES[evaluation.task].get(name), evaluation.shift.clean.get(name)
     proportion = measure is not None and measure.proportion
     show = percent if proportion else number
-    below = tag("small", text(f"clean {show(clean)}")) if clean is not None else NOTHING
-    return Markup(f"{score_cell(evaluation.shift.pooled.get(name), best=wins, proportion=proportion)}{below}")
+    below = html.tag("small", f"clean {show(clean)}") if clean is not None else NOTHING
+    return Markup(f"{html.score_cell(evaluation.shift.pooled.get(name), best=wins, proportion=proportion)}{below}")
 
 
 def _left_out(report: Report, names: list[str]) -> Markup:
@@ -153,14 +134,14 @@ def _left_out(report: Report, names: list[str]) -> Markup:
         f"{lost} of {len(values)} values are not finite: boxes, lines and means are without them." if lost else "",
         APPROXIMATE if any("approximate" in c.lower() for each in found for c in corruptions_of(each)) else "",
     ]
-    return join(tag("p", text(each), "aside") for each in words if each)
+    return html.join(html.tag("p", each, "aside") for each in words if each)
 
 
 def _by_corruption(report: Report, entry: str, names: list[str]) -> Markup:
     """Every number of one entry, to open on demand."""
     found = shifts_of(report)[entry]
-    tables = join(_score_table(report, entry, found, name) for name in names)
-    return details(f"By corruption and severity: {entry}", tag("div", tables, "shaded")) if tables else NOTHING
+    tables = html.join(_score_table(report, entry, found, name) for name in names)
+    return html.details(f"By corruption and severity: {entry}", html.tag("div", tables, "shaded"))
 
 
 def _score_table(report: Report, entry: str, found: ShiftResult, name: str) -> Markup:
@@ -172,24 +153,22 @@ def _score_table(report: Report, entry: str, found: ShiftResult, name: str) -> M
     clean = found.clean.get(name)
     start = float(clean) if clean is not None else math.nan
     furthest = max((abs(each - start) for each in cells.values() if math.isfinite(each - start)), default=0.0)
-    rows = [(text("none"), [_shade(each, start, furthest) for each in (*(None for _ in severities), clean)])]
+    rows = [("none", [_shade(each, start, furthest) for each in (*(None for _ in severities), clean)])]
     for corruption in corruptions_of(found):
         line = [cells.get((corruption, severity)) for severity in severities]
         mean = found.by_type.get(corruption, {}).get(name)
-        rows.append((text(spaced(corruption)), [_shade(each, start, furthest) for each in (*line, mean)]))
+        rows.append((spaced(corruption), [_shade(each, start, furthest) for each in (*line, mean)]))
     together = [found.by_severity.get(severity, {}).get(name) for severity in severities]
-    rows.append(
-        (text("all corruptions"), [_shade(each, start, furthest) for each in (*together, found.pooled.get(name))])
-    )
-    columns = [text("Corruption"), *(text(f"Severity {severity}") for severity in severities), text("Mean")]
+    rows.append(("all corruptions", [_shade(each, start, furthest) for each in (*together, found.pooled.get(name))]))
+    columns = ["Corruption", *(f"Severity {severity}" for severity in severities), "Mean"]
     told = describe(name, report.task).label
-    return table(f"{told} of {entry}: the further from the clean value, the stronger the colour", columns, rows)
+    return html.table(f"{told} of {entry}: the further from the clean value, the stronger the colour", columns, rows)
 
 
 def _shade(score: Score | None, start: float, furthest: float) -> Markup:
     depth = abs(score - start) / furthest if score is not None and furthest else math.nan
     look = f' style="--depth:{100 * min(depth, 1):.0f}%"' if math.isfinite(depth) else ""
-    return Markup(f'<div class="shade"{look}>{score_cell(score)}</div>')
+    return Markup(f'<div class="shade"{look}>{html.score_cell(score)}</div>')
 
 
 def sheet_of(evaluation: Evaluation) -> np.ndarray | None:
@@ -213,9 +192,9 @@ def _sheet(report: Report) -> Markup:
     scale = max(1, min(SHEET[0] // width, SHEET[1] // height))
     alt = f"Test images under the corruptions {', '.join(map(spaced, corruptions_of(first.shift)))}"
     size = f'width="{scale * width}" height="{scale * height}"'
-    drawn = Markup(f'<img class="sheet" {size} src="{png(image)}" alt="{text(alt)}">')
+    drawn = Markup(f'<img class="sheet" {size} src="{html.png(image)}" alt="{text(alt)}">')
     words = "One test example: a row for every corruption, as it is and at every severity."
-    return details("Corruptions as images", join([tag("p", text(words), "note"), drawn]))
+    return html.details("Corruptions as images", html.join([html.tag("p", words, "note"), drawn]))
 
 
 def by_severity(shift: ShiftResult, score: str) -> dict[int, NDArray[np.float64]]:
@@ -258,14 +237,14 @@ def shift_curves(report: Report, score: str, name: str) -> Figure | None:
     severities = sorted({severity for _, _, values in kept for severity in values})
     if score in NOMINAL:
         ends = [severities[0] - 0.5, severities[-1] + 0.5]
-        data.append({**GUIDE, "x": ends, "y": [NOMINAL[score]] * 2, "name": "nominal"})
+        data.append({**figures.GUIDE, "x": ends, "y": [NOMINAL[score]] * 2, "name": "nominal"})
     told = describe(score, report.task)
-    across = axis("severity") | {"tickvals": severities, "showgrid": False}
-    panel = layout(across, axis() | {"nticks": 6, "hoverformat": ".4g"})
+    across = figures.axis("severity") | {"tickvals": severities, "showgrid": False}
+    panel = figures.layout(across, figures.axis() | {"nticks": 6, "hoverformat": ".4g"})
     panel |= {"showlegend": len(kept) > 1, "boxmode": "overlay"}
     spoken = "; ".join(f"{entry} {', '.join(number(v.mean()) for v in values.values())}" for _, entry, values in kept)
     label = f"{told.label}, mean over corruptions at severities {', '.join(map(str, severities))}: {spoken}"
-    return Figure(name, titled(told), label, data, panel, 260)
+    return Figure(name, figures.titled(told), label, data, panel, 260)
 
 
 def _boxes(values: dict[int, NDArray[np.float64]], aside: float, step: float, place: int) -> dict[str, Any]:
@@ -273,22 +252,18 @@ def _boxes(values: dict[int, NDArray[np.float64]], aside: float, step: float, pl
     drawn = {severity: quartiles(each) for severity, each in values.items() if severity}
     return {
         "type": "box",
-        "x": numbers(severity + aside for severity in drawn),
-        **{name: numbers(box[name] for box in drawn.values()) for name in QUARTILES},
+        "x": figures.numbers(severity + aside for severity in drawn),
+        **{name: figures.numbers(box[name] for box in drawn.values()) for name in QUARTILES},
         "width": 0.8 * step,
-        "line": {"color": colour(place), "width": 1.2},
+        "line": {"color": figures.colour(place), "width": 1.2},
         "showlegend": False,
     }
 
 
 def _means(entry: str, values: dict[int, NDArray[np.float64]], aside: float, place: int) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": numbers(severity + aside for severity in values),
-        "y": numbers(each.mean() for each in values.values()),
-        "name": plot_text(entry),
-        "line": {"color": colour(place), "width": 2, "dash": dash(place)},
-        "marker": {"color": colour(place), "symbol": symbol(place), "size": 8},
+    x, y = (severity + aside for severity in values), (each.mean() for each in values.values())
+    return figures.scatter("lines+markers", x, y, entry) | {
+        "line": {"color": figures.colour(place), "width": 2, "dash": figures.dash(place)},
+        "marker": {"color": figures.colour(place), "symbol": figures.symbol(place), "size": 8},
         "hovertemplate": "mean %{y:.4g}",
     }

@@ -18,11 +18,11 @@ OPEN = 4  # findings that are shown at once
 def summary(report: Report) -> Markup:
     """The verdict, what was evaluated, headline scores and findings."""
     first, *more = report.verdict
-    lead = join([tag("p", text(first), "verdict"), *(tag("p", text(" ".join(more)), "lead") for _ in more[:1])])
+    lead = join([tag("p", first, "verdict"), tag("p", " ".join(more), "lead")])
     leader = report.leader
     names = [n for n in shown_in("summary", report.task) if math.isfinite(leader.scores.get(n, math.nan))]
     cards = tag("div", join(_card(report, name, leader.scores[name]) for name in names[:CARDS]), "cards")
-    body = join([lead, tag("p", text(_about(report)), "aside"), cards if names else NOTHING, _findings(report)])
+    body = join([lead, tag("p", _about(report), "aside"), cards, _findings(report)])
     return section("summary", "Summary", "", body)
 
 
@@ -42,22 +42,22 @@ def _card(report: Report, name: str, score: Score) -> Markup:
     measure = MEASURES[report.task][name]
     shown = percent(score) if measure.proportion else number(score)
     ends = percent_interval(score) if measure.proportion else interval(score)
-    better = tag("span", text(f"{measure.better} is better"), "direction") if measure.better != "neutral" else NOTHING
+    better = tag("span", f"{measure.better} is better", "direction") if measure.better != "neutral" else NOTHING
     parts = [
         tag("h3", Markup(f"{text(measure.label)} {better}")),
-        tag("p", text(shown), "value"),
-        tag("p", text(ends), "interval") if ends else NOTHING,
+        tag("p", shown, "value"),
+        tag("p", ends, "interval"),
     ]
     return tag("div", join(parts), "card")
 
 
 def _findings(report: Report) -> Markup:
-    items = [tag("li", text(note)) for note in report.notes]
+    items = [tag("li", note) for note in report.notes]
     if not items:
         return NOTHING
     shown, hidden = (items, []) if len(items) <= OPEN + 2 else (items[:OPEN], items[OPEN:])
-    more = details(f"{len(hidden)} more findings", tag("ul", join(hidden), "findings")) if hidden else NOTHING
-    return join([tag("h3", text("Findings"), "part"), tag("ul", join(shown), "findings"), more])
+    more = details(f"{len(hidden)} more findings", tag("ul", join(hidden), "findings"))
+    return join([tag("h3", "Findings", "part"), tag("ul", join(shown), "findings"), more])
 
 
 def winners(values: Mapping[Key, float], better: str) -> set[Key]:

@@ -7,23 +7,10 @@ import numpy as np
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.by_class import UNCERTAINTIES
 from murmuration.metrics import describe
+from murmuration.reports import html
 from murmuration.reports.figures import Figure, Series, dot_rows, histogram
 from murmuration.reports.formatting import members_and_draws
-from murmuration.reports.html import (
-    NOTHING,
-    Markup,
-    details,
-    figure,
-    glossary,
-    grid,
-    join,
-    row_head,
-    score_cell,
-    score_head,
-    section,
-    table,
-    text,
-)
+from murmuration.reports.html import Markup
 from murmuration.reports.report import Report
 
 BINS = 20  # of a histogram
@@ -39,12 +26,15 @@ READING = (
 def uncertainty(report: Report) -> Markup:
     """Histograms of the total uncertainty, and its decomposition."""
     plots = [
-        figure(uncertainty_histogram(each, f"uncertainty-{place}")) for place, each in enumerate(report.evaluations)
+        html.figure(uncertainty_histogram(each, f"uncertainty-{place}"))
+        for place, each in enumerate(report.evaluations)
     ]
     ensembles = [each for each in report.evaluations if each.predictions > 1]
-    dots = [figure(by_class_figure(each, f"uncertainty-classes-{place}")) for place, each in enumerate(ensembles)]
-    tables = join(_class_table(each) for each in report.evaluations if each.classes)
-    return section("uncertainty", "Uncertainty", READING, join([grid([*plots, *dots]), _overall(ensembles), tables]))
+    dots = [html.figure(by_class_figure(each, f"uncertainty-classes-{place}")) for place, each in enumerate(ensembles)]
+    tables = html.join(_class_table(each) for each in report.evaluations if each.classes)
+    return html.section(
+        "uncertainty", "Uncertainty", READING, html.join([html.grid([*plots, *dots]), _overall(ensembles), tables])
+    )
 
 
 def uncertainty_histogram(evaluation: Evaluation, name: str) -> Figure:
@@ -78,27 +68,27 @@ def by_class_figure(evaluation: Evaluation, name: str) -> Figure | None:
 
 
 def _overall(evaluations: list[Evaluation]) -> Markup:
-    found = [each for each in evaluations if each.classes]
-    if not found:
-        return NOTHING
     rows = [
         (
-            row_head(each.name, members_and_draws(each.predictions // each.draws, each.draws)),
-            [score_cell(each.scores.get(kind)) for kind in UNCERTAINTIES],
+            html.row_head(each.name, members_and_draws(each.predictions // each.draws, each.draws)),
+            [html.score_cell(each.scores.get(kind)) for kind in UNCERTAINTIES],
         )
-        for each in found
+        for each in evaluations
+        if each.classes
     ]
-    columns = [text("Recipe"), *(score_head(describe(kind)) for kind in UNCERTAINTIES)]
-    board = table("Mean uncertainty of all test examples", columns, rows)
-    return details("Uncertainty decomposition", join([board, glossary(UNCERTAINTIES)]))
+    columns = ["Recipe", *(html.score_head(describe(kind)) for kind in UNCERTAINTIES)]
+    board = html.table("Mean uncertainty of all test examples", columns, rows)
+    return html.details(
+        "Uncertainty decomposition", html.join([board, html.glossary(UNCERTAINTIES)]) if board else board
+    )
 
 
 def _class_table(evaluation: Evaluation) -> Markup:
     kinds = [kind for kind in SHOWN if evaluation.predictions > 1 or kind in ("accuracy", "aleatoric")]
     rows = [
-        (row_head(row.name, f"{row.examples:,} examples"), [score_cell(row.scores[kind]) for kind in kinds])
+        (html.row_head(row.name, f"{row.examples:,} examples"), [html.score_cell(row.scores[kind]) for kind in kinds])
         for row in evaluation.class_uncertainty
     ]
-    columns = [text("True class"), *(score_head(describe(kind)) for kind in kinds)]
-    board = table(f"{evaluation.name}: uncertainty by true class", columns, rows)
-    return details(f"Uncertainty by class: {evaluation.name}", board)
+    columns = ["True class", *(html.score_head(describe(kind)) for kind in kinds)]
+    board = html.table(f"{evaluation.name}: uncertainty by true class", columns, rows)
+    return html.details(f"Uncertainty by class: {evaluation.name}", board)

@@ -5,7 +5,7 @@ import numpy as np
 from murmuration.evaluation.weight_diagnosis import COLLAPSED, SNR_EDGES, Diagnosis, Layer
 from murmuration.reports.figures import Figure, axis, colour, layout, numbers, plot_text
 from murmuration.reports.formatting import MISSING, members_and_draws, number, percent
-from murmuration.reports.html import NOTHING, Markup, details, figure, grid, join, row_head, section, table, tag, text
+from murmuration.reports.html import Markup, details, figure, grid, join, row_head, section, table, tag
 from murmuration.reports.report import Report
 
 READING = (
@@ -34,8 +34,6 @@ COLUMNS = (
 def weights(report: Report) -> Markup:
     """The finding and a row for every recipe, then by layer."""
     found = {each.name: each.weights for each in report.evaluations if each.weights is not None}
-    if not found:
-        return NOTHING
     several = len(found) > 1
     said = [
         f"{name}: {line}" if several else line
@@ -43,17 +41,17 @@ def weights(report: Report) -> Markup:
         for line in (each.finding, *each.untold)
         if line
     ]
-    told = join(tag("p", text(line)) for line in said)
+    told = join(tag("p", line) for line in said)
     compared = any(each.distance is not None for each in found.values())
-    aside = tag("p", text(DISTANCE), "aside") if compared else NOTHING
+    aside = tag("p", DISTANCE if compared else "", "aside")
     rows = [
         (
             row_head(name, members_and_draws(each.members, each.draws), f"prior {each.prior}"),
-            [text(cell) for cell in _cells(each)],
+            _cells(each),
         )
         for name, each in found.items()
     ]
-    board = table("Gaussian weights", [text(word) for word in COLUMNS], rows)
+    board = table("Gaussian weights", COLUMNS, rows)
     plots = grid(figure(_ratios(name, each, f"weights-{place}")) for place, (name, each) in enumerate(found.items()))
     layers = join(details(f"Layer by layer: {name}", _layers(name, each)) for name, each in found.items())
     return section("weights", "Gaussian weights", READING, join([told, board, aside, plots, layers]))
@@ -101,8 +99,8 @@ def _ratios(name: str, found: Diagnosis, plot: str) -> Figure:
 
 def _layers(name: str, found: Diagnosis) -> Markup:
     columns = ("Tensor", "Weights", "KL per member", "KL per weight", "Collapsed", "Signal-to-noise ratio")
-    rows = [(text(layer.name), [text(cell) for cell in _layer_cells(layer, found.members)]) for layer in found.layers]
-    return table(f"Gaussian tensors of {name}", [text(word) for word in columns], rows)
+    rows = [(layer.name, _layer_cells(layer, found.members)) for layer in found.layers]
+    return table(f"Gaussian tensors of {name}", columns, rows)
 
 
 def _layer_cells(layer: Layer, members: int) -> list[str]:
