@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from murmuration import runs
 from murmuration.data import Data, open_data
 from murmuration.engines import Engine
 from murmuration.engines import engine as engine_named
@@ -29,19 +30,6 @@ from murmuration.nets.source import Net, NetSource, check_outputs, net_source
 from murmuration.population import Population, is_auxiliary
 from murmuration.posthoc.fit import FEWEST, check_config
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
-from murmuration.runs import (
-    BACKBONE,
-    create_run,
-    discard_run,
-    load_checkpoint,
-    load_members,
-    read_history,
-    read_run,
-    remove_partial_files,
-    require_free,
-    save_checkpoint,
-    save_members,
-)
 from murmuration.training import Progress, TrainSpec, begin, choose_engine, train
 from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.loop import start_from
@@ -94,7 +82,7 @@ def fit(
         plan or Plan(), **{name: value for name, value in given.items() if value is not None}
     ).for_recipe(chosen)
     if out is not None:
-        require_free(Path(out))
+        runs.require_free(Path(out))
     opened = open_data(data)
     if settings.augment and len(opened.input_shape) != 3:
         raise Misuse(f"augment={','.join(settings.augment)} is for images, and {opened.name} has none: leave it out")
@@ -113,11 +101,11 @@ def fit(
     if choice.engine.workers > 1:
         suggest_keeping_freed_memory()
     manifest = {**describe(whole, source, choice.engine, choice.reason), "gamma": spec.gamma}
-    created = create_run(Path(out), manifest) if out is not None else None
+    created = runs.create_run(Path(out), manifest) if out is not None else None
     if out is not None and whole.backbone is not None:
-        write_tensors(Path(out) / BACKBONE, whole.backbone.state_dict())
+        write_tensors(Path(out) / runs.BACKBONE, whole.backbone.state_dict())
     if out is not None and whole.init_from:  # a resumed run begins with the same weights without reading them again
-        save_checkpoint(Path(out), progress)
+        runs.save_checkpoint(Path(out), progress)
     callback = ProgressCallback(out, show, checkpoint_seconds, created)
     return run_training(whole, spec, choice.engine, progress, manifest, callback)
 
@@ -161,19 +149,19 @@ def resume(
     A run on a network, data, recipe objects or an optimizer of the caller's own needs them again.
     """
     path = Path(path)
-    manifest = read_run(path)
+    manifest = runs.read_run(path)
     if manifest["status"] == "complete":
         return load(path, net=net, recipe=recipe)
-    remove_partial_files(path)
+    runs.remove_partial_files(path)
     opened = reopen(manifest, data)
     likelihood, source = likelihood_from_json(manifest["likelihood"]), source_again(manifest, net)
     _check_outputs(source, opened, likelihood)
     chosen, plan = recipe_from_json(manifest["recipe"], recipe), plan_from_json(manifest["plan"], optimizer)
-    stored = read_tensors(path / BACKBONE) if chosen.sharing.frozen else None
-    backbone = None if stored is None else with_tensors(source.build(), stored, path / BACKBONE)
+    stored = read_tensors(path / runs.BACKBONE) if chosen.sharing.frozen else None
+    backbone = None if stored is None else with_tensors(source.build(), stored, path / runs.BACKBONE)
     whole = TrainSpec(source.build, opened, likelihood, chosen, plan, backbone=backbone)
     spec = replace(head_only_spec(whole), gamma=manifest.get("gamma"))
-    progress = load_checkpoint(path)
+    progress = runs.load_checkpoint(path)
     if progress is None and (chosen.weights.init_from or "pruning" in manifest):
         raise Failure(f"{path} was killed before its first weights were written: remove it and begin anew")
     engine = engine_from(manifest)
@@ -188,7 +176,7 @@ def load(path: str | Path, *, net: Net | None = None, recipe: Recipe | None = No
     One with a network of the caller's own needs that `net`, for its structure, and one with recipe objects of the
     caller's own that `recipe`. Without `posthoc` the calibrator, conformal sets and abstention rules are left out.
     """
-    population, manifest = load_members(Path(path))
+    population, manifest = runs.load_members(Path(path))
     likelihood = likelihood_from_json(manifest["likelihood"])
     module = source_again(manifest, net).build()
     _require_same_tensors(module, population, Path(path))
@@ -198,7 +186,7 @@ def load(path: str | Path, *, net: Net | None = None, recipe: Recipe | None = No
         engine_from(manifest),
         recipe_from_json(manifest["recipe"], recipe),
         {key: value for key, value in manifest.items() if key not in ("format", "status")},
-        read_history(Path(path)),
+        runs.read_history(Path(path)),
         load_posthoc(Path(path)) if posthoc else None,
     )
 
@@ -224,7 +212,7 @@ class ProgressCallback:
 
     def _save_if_due(self, progress: Progress) -> None:
         if self.out is not None and time.monotonic() - self.saved >= self.checkpoint_seconds:
-            save_checkpoint(Path(self.out), progress)
+            runs.save_checkpoint(Path(self.out), progress)
             self.saved = time.monotonic()
 
 
@@ -257,9 +245,9 @@ def run_training(
     if callback.out is not None:
         try:
             save_posthoc(Path(callback.out), ensemble.posthoc)
-            save_members(Path(callback.out), population, complete, progress.history)
+            runs.save_members(Path(callback.out), population, complete, progress.history)
         except Failure:  # a full disk, say: a run that cannot be continued is not left behind
-            discard_run(Path(callback.out), callback.created or Path(callback.out))
+            runs.discard_run(Path(callback.out), callback.created or Path(callback.out))
             raise
     return ensemble
 
@@ -281,11 +269,11 @@ def train_members(
     """
     path = Path(out)
     manifest = {**describe(spec, source, engine, "as before"), "gamma": spec.gamma, **(extra or {})}
-    created = create_run(path, manifest)
+    created = runs.create_run(path, manifest)
     for name, record in (files or {}).items():
         write_json(path / name, record)
     progress = start_from(spec, population.map(lambda tensor: tensor.to(spec.plan.device)))
-    save_checkpoint(path, progress)
+    runs.save_checkpoint(path, progress)
     callback = ProgressCallback(path, show, CHECKPOINT_SECONDS, created)
     return run_training(spec, spec, engine, progress, manifest, callback)
 

@@ -66,11 +66,6 @@ def format_text(record: Any, table: Mapping[str, Answer[Any]]) -> str:
     return ":".join([name, ",".join(f"{key}={value}" for key, value in settings.items())]).removesuffix(":")
 
 
-def is_writable(record: Any, table: Mapping[str, Answer[Any]]) -> bool:
-    """Whether `parse` can make this record from text."""
-    return not format_text(record, table).startswith(OBJECT)
-
-
 def split_settings(text: str) -> list[str]:
     """The settings of a text: a comma begins a new one only before name=.
 

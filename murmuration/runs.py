@@ -22,18 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from murmuration import files
 from murmuration.dynamics import WeightPath
 from murmuration.errors import Failure, Misuse
-from murmuration.files import (
-    cannot_write,
-    digest_of,
-    json_numbers,
-    read_json,
-    read_tensors,
-    write_bytes,
-    write_json,
-    write_tensors,
-)
 from murmuration.population import Population, population_from_tensors
 from murmuration.training import Progress
 from murmuration.training.step import Divergence, State
@@ -54,12 +45,12 @@ def create_run(path: Path, manifest: dict[str, Any]) -> Path:
         for stale in path.parent.glob(f".{path.name}.*.partial"):
             shutil.rmtree(stale, ignore_errors=True)
         temporary.mkdir()
-        write_json(temporary / MANIFEST, {"format": FORMAT, "status": "training", **manifest})
+        files.write_json(temporary / MANIFEST, {"format": FORMAT, "status": "training", **manifest})
         os.rename(temporary, path)
     except (OSError, Failure) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         remove_empty(missing)
-        raise cannot_write(path, error) from error
+        raise files.cannot_write(path, error) from error
     return missing[-1] if missing else path
 
 
@@ -97,7 +88,7 @@ def read_run(path: Path) -> dict[str, Any]:
         raise Misuse(f"no run at {path}: the directory does not exist")
     if not (path / MANIFEST).is_file():
         raise Misuse(f"no run at {path}: it holds no {MANIFEST}")
-    manifest = read_json(path / MANIFEST)
+    manifest = files.read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
         raise Failure(f"{path / MANIFEST}: format {found}, expected {FORMAT}; written by another version?")
@@ -106,11 +97,11 @@ def read_run(path: Path) -> dict[str, Any]:
 
 def save_members(path: Path, population: Population, manifest: dict[str, Any], history: list[dict]) -> None:
     """Close a run: members, then history, then the manifest that declares it complete."""
-    write_tensors(path / MEMBERS, population.to_tensors())
+    files.write_tensors(path / MEMBERS, population.to_tensors())
     write_history(path, history)
-    complete = {**manifest, "format": FORMAT, "status": "complete", "members_sha256": digest_of(path / MEMBERS)}
+    complete = {**manifest, "format": FORMAT, "status": "complete", "members_sha256": files.digest_of(path / MEMBERS)}
     complete["tensors"] = list(population.to_tensors())  # the file has another order; draws may depend on it
-    write_json(path / MANIFEST, complete)
+    files.write_json(path / MANIFEST, complete)
     shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
 
 
@@ -119,15 +110,16 @@ def load_members(path: Path) -> tuple[Population, dict[str, Any]]:
     manifest = read_run(path)
     if manifest["status"] != "complete":
         raise Misuse(f"{path} is not finished: continue it with murmur resume {path}")
-    found = read_tensors(path / MEMBERS, manifest.get("members_sha256"))
+    found = files.read_tensors(path / MEMBERS, manifest.get("members_sha256"))
     order = manifest.get("tensors", [])
     tensors = {name: found[name] for name in order} if set(order) == set(found) else found
     return population_from_tensors(tensors), manifest
 
 
 def write_history(path: Path, history: list[dict[str, Any]]) -> None:
-    write_bytes(
-        path / HISTORY, "".join(json.dumps(json_numbers(record), allow_nan=False) + "\n" for record in history).encode()
+    files.write_bytes(
+        path / HISTORY,
+        "".join(json.dumps(files.json_numbers(record), allow_nan=False) + "\n" for record in history).encode(),
     )
 
 
@@ -142,20 +134,20 @@ def save_checkpoint(path: Path, progress: Progress) -> None:
     folder.mkdir(exist_ok=True)
     file = folder / f"step-{state.step:09d}.safetensors"
     tensors = _progress_tensors(progress)
-    write_tensors(file, tensors)
+    files.write_tensors(file, tensors)
     latest = {
         "file": file.name,
         "order": list(tensors),  # the file has another; sums over tensors are rounded by it
-        "sha256": digest_of(file),
+        "sha256": files.digest_of(file),
         "step": state.step,
         "seconds": progress.seconds,
         "step_seconds": state.seconds,
         "diverged": {str(member): asdict(found) for member, found in state.diverged.items()},
-        "coupling": json_numbers(state.coupling_stats),
+        "coupling": files.json_numbers(state.coupling_stats),
         "points": list(progress.path.points),
         "history": progress.history,
     }
-    write_json(folder / LATEST, latest)
+    files.write_json(folder / LATEST, latest)
     write_history(path, progress.history)
     for old in folder.iterdir():
         if old.name not in (file.name, LATEST):
@@ -167,8 +159,8 @@ def load_checkpoint(path: Path) -> Progress | None:
     folder = path / CHECKPOINTS
     if not (folder / LATEST).exists():
         return None
-    latest = read_json(folder / LATEST)
-    found = read_tensors(folder / latest["file"], latest["sha256"])
+    latest = files.read_json(folder / LATEST)
+    found = files.read_tensors(folder / latest["file"], latest["sha256"])
     tensors = {name: found[name] for name in latest["order"]}
     members = len(tensors["active"])
     state = State(

@@ -1,4 +1,4 @@
-"""Uncertainty decomposition of a classification: one number per input, and means by class.
+"""Uncertainty decomposition of a classification: one number per input.
 
 | name | definition |
 |---|---|
@@ -41,17 +41,3 @@ def uncertainties(pred: Predictive) -> dict[str, Tensor]:
         "aleatoric_predicted": pred.average(chosen * (1 - chosen)),
         "epistemic_predicted": weighted_variance(chosen, pred.member_weights),
     }
-
-
-def mean_by_class(values: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """The mean (C, ...) of values (N, ...) over the inputs of each class, by true or predicted labels (N,).
-
-    NaN for a class without inputs. With `pred.aleatoric_var` or `pred.epistemic_var` (N, C), row c is the mean variance
-    of each class's probability where the label is c.
-
-    >>> mean_by_class(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 2]), 3)
-    tensor([2., nan, 5.])
-    """
-    counts = labels.bincount(minlength=classes)
-    sums = values.new_zeros(classes, *values.shape[1:]).index_add_(0, labels, values)
-    return sums / counts.view(-1, *(1,) * (values.dim() - 1))

@@ -2,7 +2,10 @@
 
 import math
 
+import numpy as np
+
 from murmuration.metrics import Score
+from murmuration.metrics.intervals import Feature, group_sums
 
 
 def triple(score: Score) -> tuple[float, float, float]:
@@ -13,3 +16,8 @@ def triple(score: Score) -> tuple[float, float, float]:
 def exact(value: float) -> Score:
     """A score without an interval."""
     return Score(value, math.nan, math.nan)
+
+
+def overall_means(features: list[Feature]) -> np.ndarray:
+    """The means (F,) of the features over all inputs."""
+    return group_sums(features, np.zeros(len(features[0].values), dtype=np.int64))[0] / len(features[0].values)

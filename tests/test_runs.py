@@ -155,20 +155,20 @@ def test_a_full_disk_leaves_no_run_behind(tmp_path: Path, moons: Data, monkeypat
 def test_a_disk_that_fills_at_the_end_leaves_what_can_be_continued_or_nothing(tmp_path: Path, moons: Data, monkeypatch):
     import murmuration.runs as runs
 
-    write = runs.write_tensors
+    write = runs.files.write_tensors
 
     def full(path, tensors):
         if path.name == "members.safetensors":
             raise mm.Failure(f"cannot write {path}: the disk is full")
         write(path, tensors)
 
-    monkeypatch.setattr(runs, "write_tensors", full)
+    monkeypatch.setattr(runs.files, "write_tensors", full)
     with pytest.raises(mm.Failure, match="the disk is full"):
         mm.fit("mlp", moons, plan=PLAN, epochs=1, out=tmp_path / "deep" / "run")
     assert not (tmp_path / "deep").exists()
     with pytest.raises(mm.Failure, match="the disk is full"):
         mm.fit("mlp", moons, plan=PLAN, epochs=1, out=tmp_path / "run", checkpoint_seconds=0)
-    monkeypatch.setattr(runs, "write_tensors", write)
+    monkeypatch.setattr(runs.files, "write_tensors", write)
     assert mm.resume(tmp_path / "run").members == 2
 
 
@@ -189,7 +189,7 @@ def test_a_run_that_cannot_be_saved_leaves_its_siblings_alone(tmp_path: Path, mo
     def neighbour(message, done, total, record):
         (tmp_path / "runs" / "sibling").mkdir(parents=True, exist_ok=True)
 
-    monkeypatch.setattr(fitting, "save_members", full)
+    monkeypatch.setattr(fitting.runs, "save_members", full)
     for show, left in ((fitting.show_nothing, False), (neighbour, True)):
         with pytest.raises(mm.Failure, match="the disk is full"):
             mm.fit("mlp", moons, members=1, epochs=1, out=tmp_path / "runs" / "deep" / "mine", show=show)

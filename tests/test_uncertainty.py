@@ -6,7 +6,7 @@ import torch
 
 from murmuration.likelihoods import Categorical
 from murmuration.predictive import Predictive
-from murmuration.uncertainty import mean_by_class, uncertainties
+from murmuration.uncertainty import uncertainties
 
 FOUR = [[0.7, 0.2, 0.1], [0.5, 0.3, 0.2], [0.6, 0.1, 0.3], [0.4, 0.4, 0.2]]
 
@@ -75,18 +75,6 @@ def test_equal_members_know_no_doubt_of_their_own_and_sure_ones_no_noise() -> No
     assert found["epistemic"].item() == pytest.approx(1 - 5 / 9, abs=1e-15)
     bound = Predictive.from_probs(np.full((1, 1, 4), 0.25))
     assert uncertainties(bound)["aleatoric"].item() == 0.75  # 1 - 1/K is reached
-
-
-def test_means_by_class_group_by_true_or_predicted_labels() -> None:
-    pred = random_predictive()
-    labels = torch.arange(40) % 3
-    found = mean_by_class(pred.epistemic_var, labels, 4)
-    for k in range(3):
-        torch.testing.assert_close(found[k], pred.epistemic_var[labels == k].mean(0))
-    assert found[3].isnan().all()
-    by_guess = mean_by_class(uncertainties(pred)["aleatoric"], pred.predicted, 6)
-    k = int(pred.predicted[0])
-    assert by_guess[k].item() == pytest.approx(uncertainties(pred)["aleatoric"][pred.predicted == k].mean().item())
 
 
 def test_rows_are_chosen_by_slice_index_or_mask() -> None:

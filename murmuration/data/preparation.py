@@ -33,11 +33,6 @@ class ImagePreparation:
     std: tuple[float, ...]  # (C,)
     names: ClassVar[tuple[str, ...]] = ()  # pixels have none
 
-    @property
-    def black(self) -> tuple[float, ...]:
-        """The prepared value of a black pixel in each channel (C,), for padding prepared images."""
-        return tuple(-mean / std for mean, std in zip(self.mean, self.std, strict=True))
-
     def apply(self, raw: Any, peak: float | None = None) -> Tensor:
         """Prepared images (N, C, H, W) of raw ones (N, H, W), (N, H, W, C) or (N, C, H, W).
 

@@ -10,14 +10,7 @@ from torch import Tensor
 
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
-from murmuration.metrics.intervals import (
-    Feature,
-    bootstrap_means,
-    group_of,
-    group_sums,
-    percentile_interval,
-    wilson,
-)
+from murmuration.metrics import intervals
 from murmuration.metrics.per_example import Columns, columns
 from murmuration.metrics.scores import MEASURES, Measure, Task
 from murmuration.predictive import Predictive, inputs_at_once
@@ -110,10 +103,10 @@ class ExampleScores:
         """
         chosen = MEASURES[self.task] if measures is None else measures
         existing = {name: measure for name, measure in chosen.items() if measure.exists(self.columns)}
-        groups = group_of(self.inputs, seed)
-        sums = [group_sums(measure.features(self.columns), groups) for measure in existing.values()]
+        groups = intervals.group_of(self.inputs, seed)
+        sums = [intervals.group_sums(measure.features(self.columns), groups) for measure in existing.values()]
         sizes = np.bincount(groups).astype(float)
-        drawn = bootstrap_means(np.concatenate(sums, axis=1), sizes, resamples=resamples, seed=seed)
+        drawn = intervals.bootstrap_means(np.concatenate(sums, axis=1), sizes, resamples=resamples, seed=seed)
         parts = np.split(drawn, np.cumsum([part.shape[1] for part in sums])[:-1], axis=1)
         return {
             name: scored(measure, self.columns, total.sum(0) / self.inputs, part)
@@ -192,9 +185,9 @@ def scored(measure: Measure, columns: Columns, means: np.ndarray, resampled: np.
         return Score(statistic, *np.clip([min(low, statistic), max(high, statistic)], *measure.bounds))
     if measure.proportion and all_binary(measure.features(columns)[0].values):  # not so with several targets
         inputs = len(columns["log_prob"])
-        low, high = (float(end) for end in wilson(np.array(statistic * inputs), np.array(inputs)))
+        low, high = (float(end) for end in intervals.wilson(np.array(statistic * inputs), np.array(inputs)))
     else:
-        low, high = percentile_interval(statistic, measure.combine(resampled))
+        low, high = intervals.percentile_interval(statistic, measure.combine(resampled))
     value, low, high = (float(measure.finish(np.array(end))) for end in (statistic, low, high))
     return Score(value, *np.clip([low, high], *measure.bounds))
 
@@ -202,12 +195,6 @@ def scored(measure: Measure, columns: Columns, means: np.ndarray, resampled: np.
 def all_binary(values: np.ndarray) -> bool:
     """Whether all values are 0 or 1."""
     return bool(((values == 0) | (values == 1)).all())
-
-
-def overall_means(features: list[Feature]) -> np.ndarray:
-    """The means (F,) of the features over all inputs."""
-    inputs = len(features[0].values)
-    return group_sums(features, np.zeros(inputs, dtype=np.int64))[0] / inputs
 
 
 def score_examples(pred: Predictive, y: Any) -> ExampleScores:

@@ -8,36 +8,15 @@ way is better, its range, and where it is shown. No other file lists scores by n
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from murmuration.errors import Misuse, unknown
-from murmuration.metrics.calibration_error import (
-    adaptive_bins,
-    binned_gap,
-    confidence_bins,
-    counted_gap,
-    largest_gap,
-    squared_gap,
-    sum_of_absolutes,
-    unbiased_square,
-)
+from murmuration.metrics import calibration_error, ranking
 from murmuration.metrics.intervals import Feature
 from murmuration.metrics.per_example import Columns
-from murmuration.metrics.ranking import (
-    auroc_features,
-    auroc_interval,
-    error_area,
-    error_interval,
-    error_placements,
-    generalised_influence,
-    precision_influence,
-    right_and_wrong,
-    risk_influence,
-    two_classes,
-)
 
 Task = Literal["classification", "regression"]
 Better = Literal["lower", "higher", "neutral"]
@@ -114,6 +93,12 @@ def column(name: str, sign: float = 1.0) -> Callable[[Columns], np.ndarray]:
     return lambda columns: sign * columns[name]
 
 
+def uncertainty(name: str, label: str, meaning: str, bounds: Bounds = UNIT, **fields: Any) -> Measure:
+    """The mean of the column of that name: neither way is better, and most need members that can differ."""
+    settings = {"needs_members": True, "shown": (), **fields}
+    return Measure(name, label, meaning, column(name), better="neutral", bounds=bounds, **settings)
+
+
 def fair(name: str, source: str, label: str, meaning: str, **fields: Any) -> Measure:
     """The score that is the mean of a column made for infinitely many members.
 
@@ -152,9 +137,9 @@ CLASS_MEASURES = (
         "ece",
         "ECE",
         "Expected calibration error: mean gap between confidence and accuracy over 15 bins of equal width.",
-        binned_gap(confidence_bins),
+        calibration_error.binned_gap(calibration_error.confidence_bins),
         bounds=UNIT,
-        combine=sum_of_absolutes,
+        combine=calibration_error.sum_of_absolutes,
         shown=("summary", "table", "brief", "shift", "recalibration"),
     ),
     Measure(
@@ -170,21 +155,21 @@ CLASS_MEASURES = (
         "AUROC",
         "Probability that a random example of the second class gets a higher score than one of the first; 0.5 is "
         "chance.",
-        auroc_features,
+        ranking.auroc_features,
         better="higher",
         bounds=UNIT,
-        combine=error_area,
-        exists=two_classes,
-        interval=auroc_interval,
+        combine=ranking.error_area,
+        exists=ranking.two_classes,
+        interval=ranking.auroc_interval,
     ),
     Measure(
         "average_precision",
         "AP",
         "Average precision, the area under the precision-recall curve of the second class; chance gets its frequency.",
-        precision_influence,
+        ranking.precision_influence,
         better="higher",
         bounds=UNIT,
-        exists=two_classes,
+        exists=ranking.two_classes,
     ),
     fair(
         "brier_fair",
@@ -197,41 +182,41 @@ CLASS_MEASURES = (
         "ece_adaptive",
         "ECE, adaptive",
         "ECE over 15 bins that hold equally many examples.",
-        binned_gap(adaptive_bins),
+        calibration_error.binned_gap(calibration_error.adaptive_bins),
         bounds=UNIT,
-        combine=sum_of_absolutes,
+        combine=calibration_error.sum_of_absolutes,
         shown=(),
     ),
     Measure(
         "ece_debiased",
         "ECE, debiased",
         "Root mean square calibration error without the bias of sampling noise; may fall below 0.",
-        squared_gap,
+        calibration_error.squared_gap,
         bounds=(-1.0, 1.0),
-        combine=unbiased_square,
+        combine=calibration_error.unbiased_square,
         finish=signed_root,
     ),
     Measure(
         "mce",
         "MCE",
         "Maximum calibration error: the largest gap between confidence and accuracy in any bin.",
-        counted_gap,
+        calibration_error.counted_gap,
         bounds=UNIT,
-        combine=largest_gap,
+        combine=calibration_error.largest_gap,
         shown=(),
     ),
     Measure(
         "aurc",
         "AURC",
         "Area under the risk-coverage curve: mean error rate when the least certain examples are rejected first.",
-        risk_influence,
+        ranking.risk_influence,
         bounds=UNIT,
     ),
     Measure(
         "augrc",
         "AUGRC",
         "Area under the generalised risk-coverage curve: mean fraction of all examples answered wrongly.",
-        generalised_influence,
+        ranking.generalised_influence,
         bounds=(0.0, 0.5),
         shown=(),
     ),
@@ -239,72 +224,42 @@ CLASS_MEASURES = (
         "error_auroc",
         "Error AUROC",
         "Probability that a wrong prediction is less confident than a right one; 0.5 is chance.",
-        error_placements,
+        ranking.error_placements,
         better="higher",
         bounds=UNIT,
-        combine=error_area,
-        exists=right_and_wrong,
-        interval=error_interval,
+        combine=ranking.error_area,
+        exists=ranking.right_and_wrong,
+        interval=ranking.error_interval,
         shown=(),
     ),
-    Measure(
+    uncertainty(
         "entropy",
         "Entropy",
         "Total uncertainty: entropy of the predictive distribution, in nats.",
-        column("entropy"),
-        better="neutral",
-        bounds=POSITIVE,
-        shown=(),
+        POSITIVE,
+        needs_members=False,
     ),
-    Measure(
+    uncertainty(
         "expected_entropy",
         "Expected entropy",
         "Aleatoric uncertainty: mean entropy of the members' predictions, in nats.",
-        column("expected_entropy"),
-        better="neutral",
-        bounds=POSITIVE,
-        needs_members=True,
-        shown=(),
+        POSITIVE,
     ),
-    Measure(
+    uncertainty(
         "mutual_information",
         "Mutual information",
         "Epistemic uncertainty: entropy minus expected entropy, in nats; 0 where members agree.",
-        column("mutual_information"),
-        better="neutral",
-        bounds=POSITIVE,
-        needs_members=True,
+        POSITIVE,
         shown=("table", "shift"),
     ),
-    Measure(
+    uncertainty(
         "aleatoric",
         "Aleatoric",
         "Variance of the label within a member, averaged over members and summed over classes.",
-        column("aleatoric"),
-        better="neutral",
-        bounds=UNIT,
-        shown=(),
+        needs_members=False,
     ),
-    Measure(
-        "epistemic",
-        "Epistemic",
-        "Variance of the members' probabilities, summed over classes.",
-        column("epistemic"),
-        better="neutral",
-        bounds=UNIT,
-        needs_members=True,
-        shown=(),
-    ),
-    Measure(
-        "disagreement",
-        "Disagreement",
-        "Fraction of pairs of members that predict different classes.",
-        column("disagreement"),
-        better="neutral",
-        bounds=UNIT,
-        needs_members=True,
-        shown=(),
-    ),
+    uncertainty("epistemic", "Epistemic", "Variance of the members' probabilities, summed over classes."),
+    uncertainty("disagreement", "Disagreement", "Fraction of pairs of members that predict different classes."),
     Measure(
         "member_accuracy",
         "Member accuracy",
@@ -331,27 +286,15 @@ CLASS_MEASURES = (
         needs_members=True,
         shown=(),
     ),
-    Measure(
-        "diversity",
-        "Diversity",
-        "Gain of averaging: mean Brier score of a member minus that of the ensemble.",
-        column("diversity"),
-        better="neutral",
-        bounds=BRIER,
-        needs_members=True,
-        shown=(),
+    uncertainty(
+        "diversity", "Diversity", "Gain of averaging: mean Brier score of a member minus that of the ensemble.", BRIER
     ),
 )
 
 
-def regression(name: str, label: str, meaning: str, values: Any, **fields: Any) -> Measure:
-    """A measure of regression."""
-    return Measure(name, label, meaning, values, task=R, **fields)
-
-
 def interval_coverage(percent: int, *shown: Place) -> Measure:
     """The fraction of targets inside the central predictive interval of that nominal coverage."""
-    return regression(
+    return Measure(
         f"coverage_{percent}",
         f"Coverage, {percent} %",
         f"Fraction of targets inside the {percent} % predictive interval; below {percent} % is overconfident.",
@@ -364,7 +307,7 @@ def interval_coverage(percent: int, *shown: Place) -> Measure:
 
 
 REGRESSION_MEASURES = (
-    regression(
+    Measure(
         "rmse",
         "RMSE",
         "Root mean square error, in the target's unit.",
@@ -373,14 +316,14 @@ REGRESSION_MEASURES = (
         finish=root,
         shown=("summary", "table", "brief", "shift", "compared"),
     ),
-    regression(
+    Measure(
         "nll",
         "NLL",
         "Negative log-density of the target, in nats: confident errors cost most.",
         column("log_prob", -1.0),
         shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
     ),
-    regression(
+    Measure(
         "crps",
         "CRPS",
         "Continuous ranked probability score: distance of the predictive distribution from the target, in its unit.",
@@ -389,8 +332,8 @@ REGRESSION_MEASURES = (
         shown=("summary", "table", "shift", "recalibration"),
     ),
     interval_coverage(90, "summary", "table", "brief", "shift", "recalibration"),
-    regression("mae", "MAE", "Mean absolute error, in the target's unit.", column("absolute_error"), bounds=POSITIVE),
-    regression(
+    Measure("mae", "MAE", "Mean absolute error, in the target's unit.", column("absolute_error"), bounds=POSITIVE),
+    Measure(
         "sharpness",
         "Sharpness",
         "Mean width of the 90 % predictive interval: comparable only at the right coverage.",
@@ -402,7 +345,6 @@ REGRESSION_MEASURES = (
         "squared_error_fair",
         "RMSE, fair",
         "RMSE that infinitely many such members would be expected to have.",
-        task=R,
         finish=signed_root,
     ),
     fair(
@@ -410,45 +352,41 @@ REGRESSION_MEASURES = (
         "crps_fair",
         "CRPS, fair",
         "CRPS that infinitely many such members would be expected to have.",
-        task=R,
     ),
     interval_coverage(50, "table"),
     interval_coverage(95),
-    regression(
+    Measure(
         "aurc",
         "AURC",
         "Area under the risk-coverage curve: mean absolute error when the least certain examples are rejected first.",
-        risk_influence,
+        ranking.risk_influence,
         bounds=POSITIVE,
         shown=(),
     ),
-    regression(
+    Measure(
         "augrc",
         "AUGRC",
         "Area under the generalised risk-coverage curve, in absolute errors per example.",
-        generalised_influence,
+        ranking.generalised_influence,
         bounds=POSITIVE,
         shown=(),
     ),
-    regression(
+    uncertainty(
         "aleatoric_std",
         "Aleatoric std",
         "Mean standard deviation of the noise that members predict.",
-        column("aleatoric_std"),
-        better="neutral",
-        bounds=POSITIVE,
+        POSITIVE,
+        needs_members=False,
+        shown=TABLE,
     ),
-    regression(
+    uncertainty(
         "epistemic_std",
         "Epistemic std",
         "Mean standard deviation of the members' means.",
-        column("epistemic_std"),
-        better="neutral",
-        bounds=POSITIVE,
-        needs_members=True,
+        POSITIVE,
         shown=("table", "shift"),
     ),
-    regression(
+    Measure(
         "member_rmse",
         "Member RMSE",
         "RMSE of one member alone, over members and inputs.",
@@ -457,7 +395,7 @@ REGRESSION_MEASURES = (
         finish=root,
         needs_members=True,
     ),
-    regression(
+    Measure(
         "member_nll",
         "Member NLL",
         "NLL of one member alone, on average.",
@@ -468,7 +406,7 @@ REGRESSION_MEASURES = (
 
 MEASURES: dict[Task, dict[str, Measure]] = {
     C: {measure.name: measure for measure in CLASS_MEASURES},
-    R: {measure.name: measure for measure in REGRESSION_MEASURES},
+    R: {measure.name: replace(measure, task=R) for measure in REGRESSION_MEASURES},
 }
 
 QUANTITIES: dict[str, Description] = {  # shown beside the scores, computed elsewhere

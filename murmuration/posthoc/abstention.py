@@ -147,32 +147,6 @@ def by_risk_control(values: Any, losses: Any, *, max_risk: float = 0.05, uncerta
     return Abstention("risk-control", uncertainty, threshold, max_risk, guarantee, len(costs))
 
 
-def coverage_at_risk(values: Any, losses: Any, risk: float, *, uncertainty: str = "confidence") -> float:
-    """The largest fraction of inputs that can be answered with a mean loss of at most `risk` among them.
-
-    Inputs of equal certainty are answered together or not at all. A description of these examples, without guarantee.
-
-    >>> coverage_at_risk([0.9, 0.8, 0.7, 0.6], [0, 0, 1, 1], 0.34)
-    0.75
-    """
-    path = checked_path(values, losses, uncertainty)
-    within = path.answered[path.loss <= risk * path.answered * (1 + 1e-12)]
-    return float(within[-1] / path.examples) if len(within) else 0.0
-
-
-def risk_at_coverage(values: Any, losses: Any, coverage: float, *, uncertainty: str = "confidence") -> float:
-    """The mean loss among the most certain fraction `coverage` of inputs, at least one; ties share their losses.
-
-    >>> risk_at_coverage([0.9, 0.8, 0.7, 0.7], [0, 0, 1, 0], 0.75)
-    0.16666666666666666
-    """
-    if not 0 < coverage <= 1:
-        raise Misuse(f"coverage {coverage} is outside (0, 1]: write for example 0.8")
-    path = checked_path(values, losses, uncertainty)
-    answered = math.ceil(round(coverage * path.examples, 9))
-    return float(np.interp(answered, np.insert(path.answered, 0, 0), np.insert(path.loss, 0, 0.0)) / answered)
-
-
 # Thresholds
 
 

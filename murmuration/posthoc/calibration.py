@@ -20,16 +20,7 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
-from murmuration.posthoc.losses import (
-    ELEMENTS,
-    better_of,
-    chunks,
-    clipped_logits,
-    label_log_probs,
-    minimise,
-    minimise_scalar,
-    mixture_loss,
-)
+from murmuration.posthoc import losses
 from murmuration.posthoc.serialization import damaged
 from murmuration.predictive import SMALLEST_STORED, TASKS, Predictive, inputs_at_once
 
@@ -123,7 +114,7 @@ class Temperature(Calibrator):
 
     def __call__(self, pred: Predictive) -> Predictive:
         check_predictive(self, pred)
-        return pred.with_logits(clipped_logits(pred) / self.temperature)
+        return pred.with_logits(losses.clipped_logits(pred) / self.temperature)
 
 
 @dataclass(frozen=True)
@@ -140,7 +131,7 @@ class MemberTemperature(Calibrator):
 
     def __call__(self, pred: Predictive) -> Predictive:
         check_predictive(self, pred, members=len(self.temperatures))
-        logits = clipped_logits(pred)
+        logits = losses.clipped_logits(pred)
         return pred.with_logits(logits / logits.new_tensor(self.temperatures)[:, None, None])
 
 
@@ -153,10 +144,10 @@ def fit_temperature(pred: Predictive, y: Tensor) -> Temperature:
 
     def loss(log_temperature: float) -> float:
         temperature = math.exp(log_temperature)
-        return mixture_loss(pred, y, lambda logits: logits / temperature)
+        return losses.mixture_loss(pred, y, lambda logits: logits / temperature)
 
-    found = minimise_scalar(loss, low=math.log(TEMPERATURES[0]), high=math.log(TEMPERATURES[1]))
-    return better_of(pred, y, Temperature(math.exp(found)), Temperature(1.0))
+    found = losses.minimise_scalar(loss, low=math.log(TEMPERATURES[0]), high=math.log(TEMPERATURES[1]))
+    return losses.better_of(pred, y, Temperature(math.exp(found)), Temperature(1.0))
 
 
 def fit_member_temperature(pred: Predictive, y: Tensor) -> MemberTemperature:
@@ -194,7 +185,7 @@ class VectorScaling(Calibrator):
 
     def __call__(self, pred: Predictive) -> Predictive:
         check_predictive(self, pred, classes=len(self.factors))
-        logits = clipped_logits(pred)
+        logits = losses.clipped_logits(pred)
         return pred.with_logits(logits * logits.new_tensor(self.factors) + logits.new_tensor(self.shifts))
 
 
@@ -207,9 +198,9 @@ def fit_vector(pred: Predictive, y: Tensor) -> VectorScaling:
     """
     width = pred.outputs.shape[-1]
     start = torch.cat([torch.ones(width), torch.zeros(width)]).double().to(pred.outputs.device)
-    found = minimise(lambda point: vector_loss(pred, y, point, start), start)
+    found = losses.minimise(lambda point: vector_loss(pred, y, point, start), start)
     fitted, identity = (VectorScaling(*(tuple(half.tolist()) for half in point.chunk(2))) for point in (found, start))
-    return better_of(pred, y, fitted, identity)
+    return losses.better_of(pred, y, fitted, identity)
 
 
 def vector_loss(pred: Predictive, y: Tensor, point: Tensor, centre: Tensor) -> tuple[float, Tensor]:
@@ -221,10 +212,10 @@ def vector_loss(pred: Predictive, y: Tensor, point: Tensor, centre: Tensor) -> t
     factors, shifts = point.chunk(2)
     away = point - centre
     value, gradient = 0.5 * RIDGE * away.square().sum().item(), RIDGE * away
-    for part, labels in chunks(pred, y):
-        given = clipped_logits(part).double()  # (S, n, K)
+    for part, labels in losses.chunks(pred, y):
+        given = losses.clipped_logits(part).double()  # (S, n, K)
         logits = given * factors + shifts
-        weighted = part.member_weights.log()[:, None] + label_log_probs(logits, labels)  # (S, n)
+        weighted = part.member_weights.log()[:, None] + losses.label_log_probs(logits, labels)  # (S, n)
         value -= weighted.logsumexp(0).sum().item()
         errors = logits.softmax(-1)
         errors.scatter_add_(-1, labels.expand(len(given), -1)[..., None], -torch.ones_like(weighted)[..., None])
@@ -247,7 +238,7 @@ def with_mean(pred: Predictive, q: Tensor) -> Predictive:
     """
     if q.shape != pred.outputs.shape[1:]:
         raise Misuse(f"mean probabilities of shape {tuple(q.shape)}: expected {tuple(pred.outputs.shape[1:])}")
-    return Predictive.concatenate([_with_mean(part, rows) for part, rows in chunks(pred, q)])
+    return Predictive.concatenate([_with_mean(part, rows) for part, rows in losses.chunks(pred, q)])
 
 
 def _with_mean(pred: Predictive, q: Tensor) -> Predictive:
@@ -267,7 +258,7 @@ def largest_lambda(members: Tensor, mean: Tensor, q: Tensor) -> Tensor:
 
 def mean_probs_by_chunk(pred: Predictive) -> Tensor:
     """The mean probabilities (N, K); the members' own (S, n, K) exist for one chunk at a time."""
-    return torch.cat([part.mean for part in pred.batches(inputs_at_once(pred.outputs, ELEMENTS))])
+    return torch.cat([part.mean for part in pred.batches(inputs_at_once(pred.outputs, losses.ELEMENTS))])
 
 
 @dataclass(frozen=True)
@@ -295,7 +286,7 @@ def fit_pool_temperature(pred: Predictive, y: Tensor) -> PoolTemperature:
     Pooling before calibrating repairs the underconfidence of averages (Rahaman & Thiery 2021).
     """
     found = fit_temperature(Predictive.from_probs(mean_probs_by_chunk(pred)), y)
-    return better_of(pred, y, PoolTemperature(found.temperature), PoolTemperature(1.0))
+    return losses.better_of(pred, y, PoolTemperature(found.temperature), PoolTemperature(1.0))
 
 
 @dataclass(frozen=True)
@@ -412,11 +403,11 @@ def fit_std(pred: Predictive, y: Tensor) -> StdScaling:
 
     The search starts at factor^2 = mean of (y - mean)^2 / total_var, which is the solution for one member.
     """
-    ratios = [((target - part.mean).square() / part.total_var).sum(0) for part, target in chunks(pred, y)]
+    ratios = [((target - part.mean).square() / part.total_var).sum(0) for part, target in losses.chunks(pred, y)]
     start = (torch.stack(ratios).sum(0) / len(y)).sqrt().clamp(*FACTORS).log()
     low, high = (math.log(end) for end in FACTORS)
-    found = minimise(lambda point: std_loss(pred, y, point), start, low=low, high=high)
-    return better_of(pred, y, StdScaling(tuple(found.exp().tolist())), StdScaling((1.0,) * len(start)))
+    found = losses.minimise(lambda point: std_loss(pred, y, point), start, low=low, high=high)
+    return losses.better_of(pred, y, StdScaling(tuple(found.exp().tolist())), StdScaling((1.0,) * len(start)))
 
 
 def std_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, Tensor]:
@@ -425,7 +416,7 @@ def std_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, T
     A member's standardised error is z = (y - m) / (f std) - (m_s - m) / std, with factor f and predictive mean m.
     """
     value, gradient = 0.0, torch.zeros_like(log_factors)
-    for part, target in chunks(pred, y):
+    for part, target in losses.chunks(pred, y):
         std = part.member_var.sqrt()  # (S, n, K)
         errors = (target - part.mean) / (std * log_factors.exp())
         z = errors - (part.member_mean - part.mean) / std
@@ -442,7 +433,9 @@ def fit_member_std(pred: Predictive, y: Tensor) -> MemberStdScaling:
     In closed form: factor^2 = mean of ((y - mean_s) / std_s)^2. Disagreement then counts twice, in each member's noise
     and in the spread of their means, so the mixture can be too wide; `temperature` fits the mixture itself.
     """
-    ratios = [((target - part.member_mean).square() / part.member_var).sum(1) for part, target in chunks(pred, y)]
+    ratios = [
+        ((target - part.member_mean).square() / part.member_var).sum(1) for part, target in losses.chunks(pred, y)
+    ]
     factors = (torch.stack(ratios).sum(0) / len(y)).sqrt().clamp(*FACTORS)  # (S, K)
     return MemberStdScaling(tuple(tuple(row) for row in factors.tolist()))
 

@@ -42,18 +42,11 @@ from torch import Tensor
 from murmuration.errors import Misuse, unknown
 from murmuration.population import Named, Population, is_auxiliary, kept_mask, rows_of
 from murmuration.streams import Noise, many_normals, normals
+from murmuration.weights import priors
 from murmuration.weights.elbo import ELBO, REDUCTIONS, WEIGHTINGS
 from murmuration.weights.family import INTO, OUT, ForwardSpec, MovesStd, Realised, Rows, Streams, WeightFamily
 from murmuration.weights.kernel_trace import Kernel, KernelTrace
-from murmuration.weights.priors import (
-    HePrior,
-    Prior,
-    WeightPosterior,
-    WeightTensor,
-    concat_flat,
-    split_flat,
-    total_cost,
-)
+from murmuration.weights.priors import Prior
 
 STD_PARAM, VARIANCE, DELTA, CENTRE = ":std_param", ":variance", ":delta", ":centre"  # auxiliary tensors of a weight
 ESTIMATORS = ("local", "draw", "flipout")
@@ -82,7 +75,7 @@ class Gaussian(WeightFamily):
     std_param: str = "rho"
     init_std_ratio: float = 0.1  # first std relative to the std of a tensor's initial values
     init_from: bool | str = False  # True (the net given) or a run: trained weights that means and priors begin at
-    prior: Prior = field(default=HePrior())
+    prior: Prior = field(default=priors.HePrior())
     beta: float = 0.1  # temperature: the weight of the KL; 1 is Bayes, which underfits small data sets
     weighting: str = "uniform"  # of the KL over the batches of an epoch
     kl_warmup: float = 0.25  # fraction of the epochs over which beta grows from 0
@@ -241,7 +234,7 @@ class Gaussian(WeightFamily):
                 continue
             tensors = [_weight_tensor(name, named, buffers, spec, axes) for name in distribution_names(named)]
             draw = partial(normals if axes else _normals_for_shared, noise)
-            total = total + total_cost(self.prior, tensors, row, draw, axes=axes)
+            total = total + priors.total_cost(self.prior, tensors, row, draw, axes=axes)
         return total
 
     def for_draws(self, population: Population) -> "tuple[Gaussian, Population]":
@@ -268,11 +261,11 @@ class Gaussian(WeightFamily):
         if not names:
             return None
         if self.std_param in ("rho", "std"):
-            row = concat_flat([named[name + STD_PARAM] for name in names], axes)
+            row = priors.concat_flat([named[name + STD_PARAM] for name in names], axes)
             return std_from(self.std_param, row, row)
-        return concat_flat([self._std(name, named) for name in names], axes)
+        return priors.concat_flat([self._std(name, named) for name in names], axes)
 
-    def posteriors(self, population: Population, spec: ForwardSpec) -> list[WeightPosterior]:
+    def posteriors(self, population: Population, spec: ForwardSpec) -> list[priors.WeightPosterior]:
         """The distributions of a population, on the CPU, with a leading member axis of length M or 1."""
         population = population.map(lambda tensor: tensor.detach().cpu())
         shared = {name: tensor[None] for name, tensor in population.shared.items()}
@@ -281,7 +274,7 @@ class Gaussian(WeightFamily):
         for named, buffers, own in ((population.own, population.buffers, True), (shared, first, False)):
             for name in distribution_names(named):
                 weights = _weight_tensor(name, named, buffers, spec, axes=1)
-                found.append(WeightPosterior(name, own, weights, self._std(name, named), self.prior))
+                found.append(priors.WeightPosterior(name, own, weights, self._std(name, named), self.prior))
         return found
 
 
@@ -300,16 +293,18 @@ def prior_centre(name: str) -> float:
     return 1.0 if name.endswith((INTO, OUT)) else 0.0
 
 
-def _weight_tensor(name: str, named: Named, buffers: Named, spec: ForwardSpec, axes: int) -> WeightTensor:
+def _weight_tensor(name: str, named: Named, buffers: Named, spec: ForwardSpec, axes: int) -> priors.WeightTensor:
     centre = buffers.get(name + CENTRE, prior_centre(name))
     centre = centre if axes or isinstance(centre, float) else centre[0]
-    return WeightTensor(named[name], centre, spec.kernels.get(name), kept_mask(name, buffers, own=bool(axes)), axes)
+    return priors.WeightTensor(
+        named[name], centre, spec.kernels.get(name), kept_mask(name, buffers, own=bool(axes)), axes
+    )
 
 
 def _split_row(row: Tensor, named: Named, axes: int, wanted: AbstractSet[str]) -> Named:
     """The parts of a row of all distributions that belong to the wanted ones, each in its shape."""
     names = distribution_names(named)
-    parts = split_flat(row, [named[name] for name in names], axes)
+    parts = priors.split_flat(row, [named[name] for name in names], axes)
     return {name: part for name, part in zip(names, parts, strict=True) if name in wanted}
 
 

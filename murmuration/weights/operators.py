@@ -31,20 +31,13 @@ from torch.utils._pytree import tree_map
 
 from murmuration.population import Named
 from murmuration.streams import Noise, normals
+from murmuration.weights import stacked
 from murmuration.weights.double_backward import REPLACEMENTS, channels_last
 from murmuration.weights.dropout_masks import apply_dropout, dropout_arguments, is_dropout
 from murmuration.weights.family import INTO, OUT, ForwardSpec, Realised, effective_kernel
 from murmuration.weights.gaussian import DELTA, VARIANCE
 from murmuration.weights.kernel_trace import LINEARS, repeat_channels
 from murmuration.weights.local_reparam import safe_sqrt, sample_outputs
-from murmuration.weights.stacked import (
-    UnsupportedOp,
-    VmapDropout,
-    VmapNormals,
-    batched_linear,
-    flatten_members,
-    vmap_linear,
-)
 from murmuration.weights.structure import Structure
 
 POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leaky_relu, F.elu, F.selu, F.mish}
@@ -253,8 +246,8 @@ class InterceptDirect(Intercept):
 
     def operator(self, func: Callable) -> Callable[..., Tensor]:
         if func is not F.linear:
-            raise UnsupportedOp(resolve_name(func) or str(func))
-        return batched_linear
+            raise stacked.UnsupportedOp(resolve_name(func) or str(func))
+        return stacked.batched_linear
 
     def broadcast(self, values: Tensor, axes: int) -> Tensor:
         return values.unsqueeze(1) if values.dim() == 2 else values  # own (m, 1, C); shared (C,)
@@ -269,23 +262,23 @@ class InterceptDirect(Intercept):
         if func in POINTWISE or is_getter(func):
             return super().operator(func)(*args, **kwargs)
         if func in (torch.flatten, Tensor.flatten):
-            return flatten_members(*args, **kwargs)
-        raise UnsupportedOp(resolve_name(func) or str(func))
+            return stacked.flatten_members(*args, **kwargs)
+        raise stacked.UnsupportedOp(resolve_name(func) or str(func))
 
 
 class InterceptVmap(Intercept):
     """Many members under vmap: linear layers become one batched product, every member draws its own noise."""
 
     def operator(self, func: Callable) -> Callable[..., Tensor]:
-        return vmap_linear if func is F.linear else func
+        return stacked.vmap_linear if func is F.linear else func
 
     def squared(self, x: Tensor, axes: int) -> Tensor:
         return x.square()
 
     def dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
-        made: Tensor = VmapDropout.apply(arguments["input"], func, self.noise, arguments)
+        made: Tensor = stacked.VmapDropout.apply(arguments["input"], func, self.noise, arguments)
         return made
 
     def normals(self, like: Tensor, rough: bool = False) -> Tensor:
-        made: Tensor = VmapNormals.apply(like, next(iter(self.bound.tensors.values())), self.noise, rough)
+        made: Tensor = stacked.VmapNormals.apply(like, next(iter(self.bound.tensors.values())), self.noise, rough)
         return made

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from murmuration.data.augmentation import augment, flip, pad, pad_crop
+from murmuration.data.augmentation import augment, flip, pad_crop
 from murmuration.errors import Misuse
 
 
@@ -17,12 +17,11 @@ def images(count: int = 40, side: int = 5) -> torch.Tensor:
     return torch.randn(count, 3, side, side + 1, generator=generator(9))
 
 
-@pytest.mark.parametrize("reflect", [False, True])
-def test_every_crop_is_a_window_of_its_padded_image(reflect: bool) -> None:
+def test_every_crop_is_a_window_of_its_padded_image() -> None:
     x, p = images(), 2
-    fill = torch.tensor([-1.0, 0.5, 2.0])
-    out = pad_crop(x, generator(), padding=p, fill=fill, reflect=reflect)
-    big = pad(x, p, fill, reflect)
+    out = pad_crop(x, generator(), padding=p)
+    big = torch.zeros(len(x), 3, 5 + 2 * p, 6 + 2 * p)
+    big[:, :, p:-p, p:-p] = x
     corners = set()
     for i in range(len(x)):
         found = [
@@ -34,14 +33,6 @@ def test_every_crop_is_a_window_of_its_padded_image(reflect: bool) -> None:
         assert len(found) == 1
         corners.add(found[0])
     assert {top for top, _ in corners} == {left for _, left in corners} == set(range(5))
-
-
-def test_border_holds_the_fill_and_the_middle_the_image() -> None:
-    x, fill = images(2), torch.tensor([-1.0, 0.5, 2.0])
-    big = pad(x, 3, fill)
-    assert torch.equal(big[:, :, 3:8, 3:9], x)
-    assert torch.equal(big[:, :, :3], fill.view(1, 3, 1, 1).expand(2, 3, 3, 12))
-    assert pad(x, 1)[:, :, 0].abs().max() == 0
 
 
 def test_no_padding_changes_nothing() -> None:
@@ -73,9 +64,9 @@ def test_same_generator_same_images_and_inputs_untouched() -> None:
 
 
 def test_augment_is_its_changes_in_order() -> None:
-    x, fill, draws = images(), torch.ones(3), generator(5)
-    expected = flip(pad_crop(x, draws, fill=fill), draws)
-    assert torch.equal(augment(x, ("pad-crop", "flip"), generator(5), fill=fill), expected)
+    x, draws = images(), generator(5)
+    expected = flip(pad_crop(x, draws), draws)
+    assert torch.equal(augment(x, ("pad-crop", "flip"), generator(5)), expected)
 
 
 def test_misuse() -> None:
@@ -83,5 +74,3 @@ def test_misuse() -> None:
         augment(images(), ("flp",), generator())
     with pytest.raises(Misuse, match=r"shape \(4, 2\): expected images"):
         flip(torch.zeros(4, 2), generator())
-    with pytest.raises(Misuse, match="padding 5 of images 5x6"):
-        pad_crop(images(), generator(), padding=5, reflect=True)

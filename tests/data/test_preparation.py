@@ -74,13 +74,6 @@ def test_every_layout_gives_the_same_planes() -> None:
     assert torch.equal(preparation.apply(grey), preparation.apply(np.repeat(grey[:, None], 3, axis=1)))
 
 
-def test_black_is_what_zero_becomes() -> None:
-    x = bytes_like(9, 3, 4, 4)
-    preparation = fit_images(x, 255.0, "standardise")
-    night = preparation.apply(np.zeros((1, 3, 4, 4), np.uint8))
-    assert torch.allclose(night[0, :, 0, 0], torch.tensor(preparation.black))
-
-
 def test_white_of_another_scale() -> None:
     x = bytes_like(9, 3, 4, 4)
     preparation = fit_images(x, 255.0, "standardise")

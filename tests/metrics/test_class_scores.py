@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from netcal.metrics import ECE
+from score_factories import overall_means
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -15,7 +16,6 @@ from murmuration.errors import Failure, Misuse
 from murmuration.likelihoods import Categorical
 from murmuration.metrics import MEASURES, ExampleScores, Score, columns, score, score_examples
 from murmuration.metrics.calibration_error import adaptive_bins, confidence_bins
-from murmuration.metrics.example_scores import overall_means
 from murmuration.predictive import Predictive
 
 

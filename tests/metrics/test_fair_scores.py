@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from score_factories import overall_means
 
 from murmuration.metrics import ExampleScores, columns, score, score_examples
-from murmuration.metrics.example_scores import overall_means
 from murmuration.metrics.scores import MEASURES
 from murmuration.predictive import Predictive
 

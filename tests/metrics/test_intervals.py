@@ -144,7 +144,7 @@ def test_all_scores_share_one_set_of_resamples_of_at_most_ten_thousand_groups(in
         shapes.append(sums.shape)
         return bootstrap_means(sums, sizes, **settings)
 
-    monkeypatch.setattr(example_scores_module, "bootstrap_means", counted)
+    monkeypatch.setattr(example_scores_module.intervals, "bootstrap_means", counted)
     generator = torch.Generator().manual_seed(0)
     pred = Predictive(torch.randn(3, inputs, 10, generator=generator), Categorical(10))
     evaluation = score_examples(pred, torch.randint(10, (inputs,), generator=generator))

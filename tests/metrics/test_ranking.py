@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from score_factories import overall_means
 from sklearn.metrics import roc_auc_score
 
 from murmuration.errors import Misuse
 from murmuration.metrics import columns, paired_test, risk_coverage, score, score_examples
-from murmuration.metrics.example_scores import overall_means
 from murmuration.metrics.ranking import delong_interval, selective, tied_order
 from murmuration.metrics.scores import MEASURES
 from murmuration.predictive import Predictive

@@ -14,8 +14,6 @@ from murmuration.posthoc.abstention import (
     by_error_rate,
     by_risk_control,
     chow_threshold,
-    coverage_at_risk,
-    risk_at_coverage,
 )
 from murmuration.posthoc.serialization import from_json, to_json
 
@@ -111,28 +109,11 @@ def test_by_risk_control_says_what_it_guarantees() -> None:
     assert not few.answers([1.0]).any()
 
 
-def test_coverage_at_risk_and_risk_at_coverage_by_hand() -> None:
-    confidence, wrong = [0.9, 0.8, 0.8, 0.6, 0.5], [0, 1, 0, 0, 1]
-    # answering 1, 3, 4, 5 (the equals together) errs 0, 1/3, 1/4, 2/5
-    assert coverage_at_risk(confidence, wrong, 0.0) == 0.2
-    assert coverage_at_risk(confidence, wrong, 0.25) == 0.8  # though three would err more
-    assert coverage_at_risk(confidence, wrong, 0.4) == 1.0
-    assert coverage_at_risk(confidence, [1, 1, 1, 1, 1], 0.5) == 0.0
-    assert risk_at_coverage(confidence, wrong, 0.6) == pytest.approx(1 / 3)
-    assert risk_at_coverage(confidence, wrong, 0.4) == pytest.approx(0.5 / 2)  # half of the tied error
-    assert risk_at_coverage(confidence, wrong, 1.0) == pytest.approx(0.4)
-    assert risk_at_coverage(confidence, wrong, 0.01) == 0.0  # at least one
-
-
 def test_regression_losses() -> None:
     """Errors of the size of the predicted spread: abstaining the wide ones keeps the mean error down."""
     rng = np.random.default_rng(0)
     std = rng.uniform(0.1, 2, 5000)
     error = np.abs(std * rng.normal(size=5000))
-    half = coverage_at_risk(std, error, 0.5, uncertainty="total_std")
-    assert risk_at_coverage(std, error, half, uncertainty="total_std") <= 0.5
-    # E|error| = std sqrt(2 / pi): answering up to s errs (0.1 + s) / 2 * 0.798 = 0.5 on average, at s = 1.153
-    assert half == pytest.approx((1.153 - 0.1) / 1.9, abs=0.04)
     rule = by_cost(std, error, error_cost=1.0, abstain_cost=0.8, uncertainty="total_std")
     # abstaining pays where std sqrt(2 / pi) > 0.8, at 1.003; the noise is that of Chow's case, (0.25 / n)^(1/3) = 0.037
     assert rule.threshold == pytest.approx(1.003, abs=4 * 0.037)
@@ -168,7 +149,7 @@ def test_misuse_is_named() -> None:
     with pytest.raises(Misuse, match=r"values of shape \(9,\) and losses of shape \(10,\)"):
         by_error_rate(confidence[1:], wrong)
     with pytest.raises(Misuse, match=r"value nan at \[0\]: expected a finite number; leave such inputs out"):
-        coverage_at_risk(np.full(10, math.nan), wrong, 0.1)
+        by_cost(np.full(10, math.nan), wrong)
     with pytest.raises(Misuse, match=r"loss inf at \[0\]"):
         by_cost(confidence, np.full(10, math.inf))
     with pytest.raises(Misuse, match=r"a loss of 0.5: by_error_rate counts errors, and needs losses of 0 .* and 1"):
@@ -179,7 +160,5 @@ def test_misuse_is_named() -> None:
         by_error_rate(confidence, wrong, max_error_rate=5)
     with pytest.raises(Misuse, match=r"an error cost of 0 and an abstain cost of 0.2: expected the first above 0"):
         by_cost(confidence, wrong, error_cost=0)
-    with pytest.raises(Misuse, match=r"coverage 0 is outside \(0, 1\]: write for example 0.8"):
-        risk_at_coverage(confidence, wrong, 0)
     with pytest.raises(Misuse, match="rule 'error-rate' has no costs: choose it with by_cost"):
         by_error_rate(*calibrated(10)).cost(confidence, wrong)

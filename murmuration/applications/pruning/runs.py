@@ -9,15 +9,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from murmuration.applications.pruning import masks
 from murmuration.applications.pruning.compact import compact_population, require_same_outputs
-from murmuration.applications.pruning.masks import (
-    RULES,
-    Pruning,
-    count_parameters,
-    layer_densities,
-    prune_population,
-    sparsity_of,
-)
 from murmuration.data import Data, Split
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
@@ -84,16 +77,16 @@ def validation_scores(ensemble: Ensemble, split: Split) -> dict[str, Score]:
 
 
 def sparsity_curve(
-    ensemble: Ensemble, trace: KernelTrace, split: Split, pruning: Pruning, show: Show
+    ensemble: Ensemble, trace: KernelTrace, split: Split, pruning: masks.Pruning, show: Show
 ) -> list[CurvePoint]:
     """Scores at increasing sparsities, each pruned from the given ensemble, without fine-tuning."""
     population, found = ensemble.groups[0].population, []
     for turn, level in enumerate(LEVELS):
         show(f"{level:.0%}", turn, len(LEVELS))
         asked = replace(pruning, sparsity=level, threshold=None)
-        left = prune_population(population, ensemble.recipe.weights, trace, asked) if level else population
+        left = masks.prune_population(population, ensemble.recipe.weights, trace, asked) if level else population
         scores = validation_scores(with_population(ensemble, left), split)
-        found.append(CurvePoint(level, sparsity_of(left, trace), count_parameters(left).nonzero, scores))
+        found.append(CurvePoint(level, masks.sparsity_of(left, trace), masks.count_parameters(left).nonzero, scores))
     return found
 
 
@@ -124,7 +117,7 @@ class PruningPlan:
     data: Data
     source: NetSource
     trace: KernelTrace
-    pruning: Pruning
+    pruning: masks.Pruning
     curve: Sequence[CurvePoint]
     chosen: bool  # whether validation examples chose the sparsity
 
@@ -135,7 +128,7 @@ class PruningPlan:
 
 def plan_pruning(
     run: str | Path,
-    pruning: Pruning | None = None,
+    pruning: masks.Pruning | None = None,
     *,
     tolerance: float = TOLERANCE,
     net: Net | None = None,
@@ -148,12 +141,12 @@ def plan_pruning(
     `tolerance`, or RMSE grows by no more than that fraction; the rule log-alpha has a default threshold. A run on a
     network or tensors of the caller's own needs them again as `net` and `data`.
     """
-    ensemble, asked = load(run, net=net, posthoc=False), pruning or Pruning()
+    ensemble, asked = load(run, net=net, posthoc=False), pruning or masks.Pruning()
     opened, module = reopen(ensemble.manifest, data), ensemble.groups[0].module
     trace = trace_kernels(module, opened.train.x[:2])
     curve = sparsity_curve(ensemble, trace, opened.val, asked, show) if len(opened.val) else []
     if asked.sparsity is None and asked.threshold is None and not asked.structured:
-        asked = replace(asked, threshold=RULES[asked.rule].usual)
+        asked = replace(asked, threshold=masks.RULES[asked.rule].usual)
     chosen = asked.sparsity is None and asked.threshold is None
     if chosen and not curve:
         raise Misuse(f"{run} has no validation examples to choose a sparsity by: give one, such as sparsity 0.8")
@@ -186,11 +179,11 @@ def prune(
     ensemble, source = found.ensemble, found.source
     if finetune and ensemble.recipe.sharing.frozen:
         raise Misuse("finetune of a run on a frozen backbone: its body would have to move; leave finetune out")
-    population = prune_population(found.population, ensemble.recipe.weights, found.trace, found.pruning)
+    population = masks.prune_population(found.population, ensemble.recipe.weights, found.trace, found.pruning)
     record = record_of(found, population, finetune)
     if compact:
         source, population = compact_source(found, population)
-        record["compact"] = asdict(count_parameters(population))
+        record["compact"] = asdict(masks.count_parameters(population))
     spec = spec_of(found, source, population, finetune, lr)
     if not finetune:
         described = describe(spec, source, ensemble.engine, "as before")
@@ -216,7 +209,7 @@ def compact_source(found: PruningPlan, population: Population) -> tuple[NetSourc
     return source, fewer
 
 
-def check_request(pruning: Pruning, *, finetune: int, lr: float | None, compact: bool) -> None:
+def check_request(pruning: masks.Pruning, *, finetune: int, lr: float | None, compact: bool) -> None:
     """Refuse settings that fit no run."""
     if finetune < 0:
         raise Misuse(f"finetune={finetune}: need a number of epochs that is not negative")
@@ -262,9 +255,9 @@ def record_of(found: PruningPlan, population: Population, finetune: int) -> dict
         **found.pruning.to_json(),
         "chosen": found.chosen,
         "finetune": finetune,
-        "reached": sparsity_of(population, found.trace),
-        "counts": asdict(count_parameters(population)),
-        "layers": layer_densities(population, found.trace),
+        "reached": masks.sparsity_of(population, found.trace),
+        "counts": asdict(masks.count_parameters(population)),
+        "layers": masks.layer_densities(population, found.trace),
         "curve": [json_numbers(point.to_json()) for point in found.curve],
     }
     if found.curve:
