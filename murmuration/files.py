@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,15 @@ from murmuration.errors import Failure, Misuse
 
 
 def json_numbers(record: Any) -> Any:
-    """The record with None for every number that JSON cannot hold.
+    """The record as JSON holds it: objects by their `to_json`, else by their fields; None for numbers not finite.
 
     >>> json_numbers({"a": [1.0, float("nan")]})
     {'a': [1.0, None]}
     """
+    if hasattr(record, "to_json"):
+        return json_numbers(record.to_json())
+    if is_dataclass(record):
+        record = vars(record)
     if isinstance(record, dict):
         return {key: json_numbers(value) for key, value in record.items()}
     if isinstance(record, list | tuple):

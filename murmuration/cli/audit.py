@@ -115,8 +115,8 @@ def conclude(path: Path, evaluations: list["Evaluation"], *, as_json: bool) -> N
     report = report_of(evaluations, tests, command=this_command())
     record = json_numbers(
         {
-            "results": {each.name: each.to_json() for each in evaluations},
-            "tests": [test.to_json() for test in tests],
+            "results": {each.name: each for each in evaluations},
+            "tests": tests,
             "verdict": list(report.verdict),
             "notes": list(report.notes),
             "report": str(path),

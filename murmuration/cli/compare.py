@@ -180,7 +180,7 @@ def write_results(path: Path, request: "TrainingRequest", evaluations: list["Eva
         "data": {"name": request.data.name, "task": request.data.task, "fingerprint": request.data.fingerprint},
         "seed": request.plan.seed,
         "results": {each.name: {**each.to_json(), "run": str(path / each.name)} for each in evaluations},
-        "tests": [test.to_json() for test in tests],
+        "tests": tests,
         "verdict": list(report.verdict),
         "notes": list(report.notes),
         "report": str(path / REPORT),

@@ -26,7 +26,7 @@ class ClassScores:
     f1: float
 
     def to_json(self) -> dict[str, Any]:
-        scores = {"precision": self.precision.to_json(), "recall": self.recall.to_json(), "f1": self.f1}
+        scores = {"precision": self.precision, "recall": self.recall, "f1": self.f1}
         return {"class": self.name, "examples": self.examples, "predicted": self.predicted, **scores}
 
 
@@ -39,8 +39,7 @@ class ClassUncertainty:
     scores: dict[str, Score]  # accuracy, then UNCERTAINTIES
 
     def to_json(self) -> dict[str, Any]:
-        scores = {name: score.to_json() for name, score in self.scores.items()}
-        return {"class": self.name, "examples": self.examples, **scores}
+        return {"class": self.name, "examples": self.examples, **self.scores}
 
 
 def confusion_matrix(scores: ExampleScores, classes: int) -> np.ndarray:
@@ -100,7 +99,4 @@ def by_class_json(scores: ExampleScores, classes: tuple[str, ...]) -> dict[str, 
     """Uncertainty by true and by predicted class; nothing for a regression."""
     if not classes:
         return {}
-    return {
-        f"by_{kind}_class": [each.to_json() for each in uncertainty_by_class(scores, classes, by)]
-        for by, kind in GROUPINGS.items()
-    }
+    return {f"by_{kind}_class": uncertainty_by_class(scores, classes, by) for by, kind in GROUPINGS.items()}

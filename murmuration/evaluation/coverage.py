@@ -46,16 +46,7 @@ class SetCoverage:
         return "over" if above < FALSE_ALARM else "valid"
 
     def to_json(self) -> dict[str, Any]:
-        scores = {"coverage": self.coverage.to_json(), "size": self.size.to_json()}
-        return {
-            "method": self.method,
-            "nominal": self.nominal,
-            "subset": self.subset,
-            "examples": self.examples,
-            **scores,
-            "p_value": self.p_value,
-            "verdict": self.verdict,
-        }
+        return {**vars(self), "verdict": self.verdict}
 
 
 @dataclass(frozen=True)
@@ -69,9 +60,8 @@ class AbstentionResult:
     cost: Score | None  # mean cost per example, for a rule that weighs costs
 
     def to_json(self) -> dict[str, Any]:
-        scores = {"answered": self.answered.to_json(), "risk": self.risk.to_json()}
-        cost = {"cost": self.cost.to_json()} if self.cost is not None else {}
-        return {**to_json(self.rule), "subset": self.subset, **scores, **cost}
+        cost = {"cost": self.cost} if self.cost is not None else {}
+        return {**to_json(self.rule), "subset": self.subset, "answered": self.answered, "risk": self.risk, **cost}
 
 
 def coverage_tail(

@@ -26,8 +26,7 @@ class OodResult:
     histograms: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # edges (B + 1,), counts (B,) of each set
 
     def to_json(self) -> dict[str, Any]:
-        found = {name: each.to_json() for name, each in self.detections.items()}
-        return {"name": self.name, "examples": self.examples, "uncertainties": found}
+        return {"name": self.name, "examples": self.examples, "uncertainties": self.detections}
 
 
 @dataclass(frozen=True, eq=False)

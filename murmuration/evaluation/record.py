@@ -38,7 +38,6 @@ from murmuration.evaluation.shift import (
     ShiftSuite,
     evaluate_shift,
     no_progress,
-    scores_json,
     shift_suite,
 )
 from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
@@ -161,7 +160,7 @@ class Evaluation:
         """The record that `metrics.json` holds; numbers that are not finite are None."""
         eval_set = self.eval_set
         record = {
-            "metrics": scores_json(self.scores),
+            "metrics": self.scores,
             "cost": self.cost,
             "members": self.member_scores,
             "failures": {str(member): text for member, text in self.failures.items()},
@@ -171,18 +170,18 @@ class Evaluation:
                 "examples": self.examples.inputs,
                 "fingerprint": eval_set.fingerprint,
             },
-            "classes": [each.to_json() for each in self.class_scores],
+            "classes": self.class_scores,
             "confusion": self.confusion.tolist() if self.classes else None,
             "calibration": self._calibration_json(),
-            "conformal": [each.to_json() for each in self.coverage],
-            "abstention": [each.to_json() for each in self.abstention],
-            "shift": self.shift.to_json() if self.shift is not None else None,
-            "ood": [each.to_json() for each in self.ood],
-            "groups": {name: [each.to_json() for each in found] for name, found in self.groups.items()},
+            "conformal": self.coverage,
+            "abstention": self.abstention,
+            "shift": self.shift,
+            "ood": self.ood,
+            "groups": self.groups,
             "uncertainty": by_class_json(self.examples, self.classes),
-            "weights": self.weights.to_json() if self.weights is not None else None,
+            "weights": self.weights,
         }
-        return json_numbers({key: value for key, value in record.items() if value not in (None, [], {})})
+        return json_numbers({key: value for key, value in record.items() if value})
 
     def _calibration_json(self) -> dict[str, Any] | None:
         if self.posthoc is None or self.posthoc.calibrator is None:
@@ -192,7 +191,7 @@ class Evaluation:
             "calibrator": {"name": self.posthoc.calibrator.name, **to_json(self.posthoc.calibrator)},
             "about": self.posthoc.calibrator.about,
             "applied": self.calibrated,
-            **{key: scores_json(view.scores()) for key, view in views.items() if view is not None},
+            **{key: view.scores() for key, view in views.items() if view is not None},
         }
 
 

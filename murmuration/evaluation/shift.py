@@ -140,19 +140,12 @@ class ShiftResult:
             "examples": self.examples,
             "seed": self.suite.seed,
             "source": self.suite.official or "generated",
-            "clean": scores_json(self.clean),
-            "pooled": scores_json(self.pooled),
-            "by_severity": {str(severity): scores_json(scores) for severity, scores in self.by_severity.items()},
-            "by_type": {name: scores_json(scores) for name, scores in self.by_type.items()},
-            "cells": [
-                {"corruption": cell.corruption, "severity": cell.severity, "scores": scores_json(cell.scores)}
-                for cell in self.cells
-            ],
+            "clean": self.clean,
+            "pooled": self.pooled,
+            "by_severity": {str(severity): scores for severity, scores in self.by_severity.items()},
+            "by_type": self.by_type,
+            "cells": self.cells,
         }
-
-
-def scores_json(scores: Mapping[str, Score]) -> dict[str, Any]:
-    return {name: score.to_json() for name, score in scores.items()}
 
 
 def evaluate_shift(

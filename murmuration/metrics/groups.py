@@ -26,11 +26,6 @@ class GroupScores:
     p_value: float  # of its error rate, or the ranks of its absolute errors, if it were like the rest; 1 without a rest
     worse: bool  # than the rest, by more than chance explains when so many groups are looked at (Holm 1979)
 
-    def to_json(self) -> dict[str, Any]:
-        scores = {name: score.to_json() for name, score in self.scores.items()}
-        rest = {"p_value": self.p_value, "worse": self.worse}
-        return {"value": self.value, "examples": self.examples, "scores": scores, **rest}
-
 
 def by_group(evaluation: ExampleScores, groups: Any, *, seed: int = 0, resamples: int = 1000) -> list[GroupScores]:
     """The scores of each group of inputs, from the text (N,) that says which group each input belongs to.

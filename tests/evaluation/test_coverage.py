@@ -20,6 +20,7 @@ from murmuration.evaluation.coverage import (
     set_coverage,
     set_measures,
 )
+from murmuration.files import json_numbers
 from murmuration.metrics import ExampleScores, Score, holm, score_examples
 from murmuration.metrics.intervals import wilson
 from murmuration.posthoc.abstention import Abstention
@@ -194,7 +195,7 @@ def test_rules_by_hand():
     assert risk.answered == 0.0
     assert math.isnan(risk.risk)
     assert risk.cost is None
-    record = cost.to_json()
+    record = json_numbers(cost)
     assert (record["name"], record["answered"]["value"], record["risk"]["value"]) == ("cost", 0.5, 0.5)
     assert record["cost"]["value"] == 1.0
     assert "cost" not in risk.to_json()

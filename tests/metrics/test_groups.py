@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from murmuration.errors import Misuse
+from murmuration.files import json_numbers
 from murmuration.metrics import ExampleScores, by_group, score, score_examples
 from murmuration.metrics.groups import POOLED, rank_sum, rows_by_group, worse_than_rest
 from murmuration.predictive import Predictive
@@ -88,7 +89,7 @@ def test_one_group_has_no_rest() -> None:
     pred, y, groups = classes({"only": 0.7})
     (only,) = by_group(score_examples(pred, y), groups, resamples=50)
     assert (only.p_value, only.worse, only.examples) == (1, False, 200)
-    assert only.to_json()["scores"]["accuracy"]["value"] == float(only.scores["accuracy"])
+    assert json_numbers(only)["scores"]["accuracy"]["value"] == float(only.scores["accuracy"])
 
 
 def test_groups_may_be_numbers_and_must_fit() -> None:

@@ -3,7 +3,7 @@
 The test split is not used: a sparsity chosen on it would look better than it is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -56,11 +56,7 @@ class CurvePoint:
     scores: dict[str, Score]  # accuracy or rmse, and nll
 
     def to_json(self) -> dict[str, Any]:
-        return {"asked": self.asked, "sparsity": self.sparsity, "nonzero": self.nonzero, **scores_json(self.scores)}
-
-
-def scores_json(scores: Mapping[str, Score]) -> Any:
-    return json_numbers({name: score.to_json() for name, score in scores.items()})
+        return {"asked": self.asked, "sparsity": self.sparsity, "nonzero": self.nonzero, **self.scores}
 
 
 def with_population(ensemble: Ensemble, population: Population) -> Ensemble:
@@ -243,7 +239,7 @@ def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble
     """The fine-tuned ensemble with its validation scores in the run's record, if there are validation examples."""
     if not len(data.val) or "finetuned" in ensemble.manifest["pruning"]:
         return ensemble
-    record = {**ensemble.manifest["pruning"], "finetuned": scores_json(validation_scores(ensemble, data.val))}
+    record = {**ensemble.manifest["pruning"], "finetuned": json_numbers(validation_scores(ensemble, data.val))}
     write_json(run / MANIFEST, {**read_run(run), "pruning": record})
     return replace(ensemble, manifest={**ensemble.manifest, "pruning": record})
 
@@ -258,9 +254,9 @@ def record_of(found: PruningPlan, population: Population, finetune: int) -> dict
         "reached": masks.sparsity_of(population, found.trace),
         "counts": asdict(masks.count_parameters(population)),
         "layers": masks.layer_densities(population, found.trace),
-        "curve": [json_numbers(point.to_json()) for point in found.curve],
+        "curve": json_numbers(found.curve),
     }
     if found.curve:
         pruned = with_population(found.ensemble, population)
-        record["pruned"] = scores_json(validation_scores(pruned, found.data.val))
+        record["pruned"] = json_numbers(validation_scores(pruned, found.data.val))
     return record

@@ -21,7 +21,7 @@ def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Out
     setting, grid = setting_for(request), grid_for(request)
     record = run(out, setting, grid, show)
     found = verdicts(record)
-    whole = json_numbers({**record, "verdicts": [each.to_json() for each in found]})
+    whole = json_numbers({**record, "verdicts": found})
     return Outcome(whole, page(record, command), [accuracy_table(record), verdict_table(found)])
 
 
