@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -52,18 +53,6 @@ def in_short(entries: Entries) -> Entries:
     }
 
 
-def sharing() -> Entries:
-    from murmuration.sharing import SHARING
-
-    return described(SHARING)
-
-
-def weights() -> Entries:
-    from murmuration.weights import WEIGHTS
-
-    return described(WEIGHTS)
-
-
 def couplings() -> Entries:
     """Spaces, then the estimators and bandwidths that are settings of a space."""
     from murmuration.coupling import COUPLINGS
@@ -76,24 +65,6 @@ def couplings() -> Entries:
         **{f"estimator={name}": entry for name, entry in described(ESTIMATORS).items()},
         **{f"bandwidth={name}": entry for name, entry in described(bandwidths).items()},
     }
-
-
-def dynamics() -> Entries:
-    from murmuration.dynamics import DYNAMICS
-
-    return described(DYNAMICS)
-
-
-def optimizers() -> Entries:
-    from murmuration.dynamics import OPTIMIZERS
-
-    return described(OPTIMIZERS)
-
-
-def schedules() -> Entries:
-    from murmuration.dynamics import SCHEDULES
-
-    return described(SCHEDULES)
 
 
 def nets() -> Entries:
@@ -110,10 +81,6 @@ def data() -> Entries:
 
     formats = {each.usage: each.about for each in FORMATS if each.kind != "object"}
     return described({**builtin_names(), **formats})
-
-
-def engines() -> Entries:
-    return described(ENGINES)
 
 
 def corruptions() -> Entries:
@@ -159,36 +126,32 @@ def conformal() -> Entries:
     }
 
 
-def experiments() -> Entries:
-    from murmuration.papers import EXPERIMENTS
-
-    return described(EXPERIMENTS)
-
-
 def described(table: Mapping[str, Any]) -> Entries:
     """The names of a table with the `about` text of each row; a row may be the text itself."""
     return {name: {"description": row if isinstance(row, str) else row.about} for name, row in table.items()}
 
 
+def table(module: str, name: str) -> Callable[[], Entries]:
+    """The list of a table of the library, which is imported when it is asked for."""
+    return lambda: described(getattr(import_module(f"murmuration.{module}"), name))
+
+
 LISTS: dict[str, Callable[[], Entries]] = {
-    function.__name__: function
-    for function in (
-        recipes,
-        sharing,
-        weights,
-        couplings,
-        dynamics,
-        optimizers,
-        schedules,
-        nets,
-        data,
-        engines,
-        corruptions,
-        calibrators,
-        conformal,
-        measures,
-        experiments,
-    )
+    "recipes": recipes,
+    "sharing": table("sharing", "SHARING"),
+    "weights": table("weights", "WEIGHTS"),
+    "couplings": couplings,
+    "dynamics": table("dynamics", "DYNAMICS"),
+    "optimizers": table("dynamics", "OPTIMIZERS"),
+    "schedules": table("dynamics", "SCHEDULES"),
+    "nets": nets,
+    "data": data,
+    "engines": lambda: described(ENGINES),
+    "corruptions": corruptions,
+    "calibrators": calibrators,
+    "conformal": conformal,
+    "measures": measures,
+    "experiments": table("papers", "EXPERIMENTS"),
 }
 
 

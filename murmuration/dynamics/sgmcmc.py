@@ -19,17 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from murmuration.dynamics.base import (
-    Dynamics,
-    OptState,
-    StepTime,
-    Streams,
-    UpdateRule,
-    WeightPath,
-    append_point,
-    join_points,
-    refuse_early_stopping,
-)
+import murmuration.dynamics.base as base
 from murmuration.dynamics.schedules import TrainTime
 from murmuration.dynamics.snapshot import cycle_ends, refuse_other_schedule, refuse_short_cycles
 from murmuration.errors import Misuse
@@ -37,7 +27,7 @@ from murmuration.population import Population
 
 
 @dataclass(frozen=True)
-class CyclicalSgmcmc(Dynamics):
+class CyclicalSgmcmc(base.Dynamics):
     """Langevin dynamics on a cyclical schedule; several points of every cycle are kept."""
 
     cycles: int = 4
@@ -67,7 +57,7 @@ class CyclicalSgmcmc(Dynamics):
         return self if self.examples else replace(self, examples=examples)
 
     def check(self, *, total: TrainTime, stochastic: bool, schedule: str | None, own_rule: bool, early: bool) -> None:
-        refuse_early_stopping("csgmcmc", early)
+        base.refuse_early_stopping("csgmcmc", early)
         refuse_other_schedule("csgmcmc", schedule, self.schedule())
         refuse_short_cycles("csgmcmc", self.cycles * self.samples, total)
         if self.sampling * total.step < self.cycles:
@@ -83,7 +73,7 @@ class CyclicalSgmcmc(Dynamics):
     def schedule(self) -> str:
         return f"cyclic:{self.cycles}"
 
-    def rule(self, optimizer: UpdateRule) -> UpdateRule:
+    def rule(self, optimizer: base.UpdateRule) -> base.UpdateRule:
         decay = getattr(optimizer, "weight_decay", 0.0)
         if decay and getattr(optimizer, "decay", "coupled") != "coupled":
             raise Misuse(
@@ -110,11 +100,11 @@ class CyclicalSgmcmc(Dynamics):
     def copies(self, total: TrainTime) -> int:
         return self.cycles * self.samples
 
-    def collect(self, path: WeightPath, population: Population, rows: Tensor) -> None:
-        append_point(path, population, rows)
+    def collect(self, path: base.WeightPath, population: Population, rows: Tensor) -> None:
+        base.append_point(path, population, rows)
 
-    def finish(self, path: WeightPath, population: Population, streams: Streams) -> tuple[Population, Tensor]:
-        return join_points(path, population)
+    def finish(self, path: base.WeightPath, population: Population, streams: base.Streams) -> tuple[Population, Tensor]:
+        return base.join_points(path, population)
 
 
 @dataclass(frozen=True)
@@ -124,11 +114,11 @@ class Langevin:
     chain: CyclicalSgmcmc
     weight_decay: float = 0.0
 
-    def init(self, parameters: dict[str, Tensor]) -> OptState:
+    def init(self, parameters: dict[str, Tensor]) -> base.OptState:
         return {"velocity": {name: torch.zeros_like(p) for name, p in parameters.items()}}
 
     def update(
-        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: StepTime
+        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: base.StepTime
     ) -> None:
         """One step of all parameters, in place; noise in the sampling part of a cycle only."""
         chain, velocities = self.chain, state[0]

@@ -9,17 +9,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+import murmuration.evaluation.by_class as by_class
 from murmuration.data import Data, open_inputs
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
-from murmuration.evaluation.by_class import (
-    ClassScores,
-    ClassUncertainty,
-    by_class_json,
-    class_scores,
-    confusion_matrix,
-    uncertainty_by_class,
-)
 from murmuration.evaluation.coverage import (
     TEST,
     AbstentionResult,
@@ -111,17 +104,17 @@ class Evaluation:
     @cached_property
     def confusion(self) -> np.ndarray:
         """The number of examples (K, K) by true class (rows) and predicted class (columns)."""
-        return confusion_matrix(self.examples, len(self.classes))
+        return by_class.confusion_matrix(self.examples, len(self.classes))
 
     @cached_property
-    def class_scores(self) -> tuple[ClassScores, ...]:
+    def class_scores(self) -> tuple[by_class.ClassScores, ...]:
         """Precision, recall and F1 of every class; empty for a regression."""
-        return class_scores(self.confusion, self.classes) if self.classes else ()
+        return by_class.class_scores(self.confusion, self.classes) if self.classes else ()
 
     @cached_property
-    def class_uncertainty(self) -> tuple[ClassUncertainty, ...]:
+    def class_uncertainty(self) -> tuple[by_class.ClassUncertainty, ...]:
         """Aleatoric and epistemic uncertainty of every true class; empty for a regression."""
-        return uncertainty_by_class(self.examples, self.classes)
+        return by_class.uncertainty_by_class(self.examples, self.classes)
 
     @cached_property
     def coverage(self) -> list[SetCoverage]:
@@ -178,7 +171,7 @@ class Evaluation:
             "shift": self.shift,
             "ood": self.ood,
             "groups": self.groups,
-            "uncertainty": by_class_json(self.examples, self.classes),
+            "uncertainty": by_class.by_class_json(self.examples, self.classes),
             "weights": self.weights,
         }
         return json_numbers({key: value for key, value in record.items() if value})

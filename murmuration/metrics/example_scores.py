@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import murmuration.metrics.intervals as intervals
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
-from murmuration.metrics import intervals
 from murmuration.metrics.per_example import Columns, columns
 from murmuration.metrics.scores import MEASURES, Measure, Task
 from murmuration.predictive import Predictive, inputs_at_once

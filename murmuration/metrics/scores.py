@@ -13,8 +13,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+import murmuration.metrics.calibration_error as calibration_error
+import murmuration.metrics.ranking as ranking
 from murmuration.errors import Misuse, unknown
-from murmuration.metrics import calibration_error, ranking
 from murmuration.metrics.intervals import Feature
 from murmuration.metrics.per_example import Columns
 

@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+import murmuration.posthoc.losses as losses
 from murmuration.errors import Misuse, unknown
-from murmuration.posthoc import losses
 from murmuration.posthoc.serialization import damaged
 from murmuration.predictive import SMALLEST_STORED, TASKS, Predictive, inputs_at_once
 

@@ -39,10 +39,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import murmuration.weights.priors as priors
 from murmuration.errors import Misuse, unknown
 from murmuration.population import Named, Population, is_auxiliary, kept_mask, rows_of
 from murmuration.streams import Noise, many_normals, normals
-from murmuration.weights import priors
 from murmuration.weights.elbo import ELBO, REDUCTIONS, WEIGHTINGS
 from murmuration.weights.family import INTO, OUT, ForwardSpec, MovesStd, Realised, Rows, Streams, WeightFamily
 from murmuration.weights.kernel_trace import Kernel, KernelTrace

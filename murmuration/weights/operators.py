@@ -29,9 +29,9 @@ from torch.func import vmap
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_map
 
+import murmuration.weights.stacked as stacked
 from murmuration.population import Named
 from murmuration.streams import Noise, normals
-from murmuration.weights import stacked
 from murmuration.weights.double_backward import REPLACEMENTS, channels_last
 from murmuration.weights.dropout_masks import apply_dropout, dropout_arguments, is_dropout
 from murmuration.weights.family import INTO, OUT, ForwardSpec, Realised, effective_kernel

@@ -9,7 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from murmuration.applications.pruning import masks
+import murmuration.applications.pruning.masks as masks
 from murmuration.applications.pruning.compact import compact_population, require_same_outputs
 from murmuration.data import Data, Split
 from murmuration.ensemble import Ensemble, MemberGroup

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
 from murmuration.metrics import ExampleScores, Score, describe, pit_curve, reliability, shown_in
-from murmuration.reports import html
 from murmuration.reports.figures import DIAGONAL, Figure, axis, colour, layout, numbers, scatter, symbol, whiskers
 from murmuration.reports.formatting import count, finite_mean, interval, number, percent
 from murmuration.reports.html import NOTHING, Markup

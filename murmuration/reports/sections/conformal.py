@@ -1,7 +1,7 @@
 """Conformal prediction sets: nominal and empirical coverage, by subset, and their size."""
 
+import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation, SetCoverage
-from murmuration.reports import html
 from murmuration.reports.figures import Figure, Series, dot_rows, with_guide
 from murmuration.reports.formatting import count
 from murmuration.reports.html import NOTHING, Markup

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
 from murmuration.metrics import Score, describe
-from murmuration.reports import html
 from murmuration.reports.figures import (
     Figure,
     axis,

@@ -1,8 +1,8 @@
 """Out-of-distribution inputs: how well every uncertainty separates them from the test examples."""
 
+import murmuration.reports.html as html
 from murmuration.evaluation import OodResult
 from murmuration.metrics import Score, describe
-from murmuration.reports import html
 from murmuration.reports.figures import Figure, Series, dot_rows, histogram, titled
 from murmuration.reports.formatting import count
 from murmuration.reports.html import NOTHING, Markup

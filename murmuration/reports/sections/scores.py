@@ -1,8 +1,8 @@
 """The score table, and classification class by class: precision, recall, confusion matrix."""
 
+import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
 from murmuration.metrics import MEASURES, shown_in
-from murmuration.reports import html
 from murmuration.reports.figures import Figure, axis, heat, layout, plot_text
 from murmuration.reports.formatting import count, number, shorten
 from murmuration.reports.html import NOTHING, Markup, text

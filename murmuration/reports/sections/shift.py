@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import murmuration.reports.figures as figures
+import murmuration.reports.html as html
 from murmuration.data import ImagePreparation
 from murmuration.data.shift.sheet import sheet
 from murmuration.evaluation import Evaluation, ShiftResult
 from murmuration.metrics import MEASURES, Score, describe, shown_in
-from murmuration.reports import figures, html
 from murmuration.reports.figures import Figure
 from murmuration.reports.formatting import MISSING, number, percent
 from murmuration.reports.html import NOTHING, Markup, text
