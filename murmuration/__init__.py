@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from murmuration.ensemble import Ensemble
     from murmuration.errors import Failure, Misuse
     from murmuration.evaluation import EvalSet, Evaluation, ShiftSuite
-    from murmuration.fitting import fit, load, resume
+    from murmuration.fitting import fit, load
     from murmuration.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
     from murmuration.memory import keep_freed_memory
     from murmuration.metrics import ExampleScores, Measure, Score, add_measure, remove_measure, score, score_detection
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from murmuration.predictive import Predictive
     from murmuration.recipe import Plan, Recipe, make_recipe
     from murmuration.reports.report import evaluate, report
+    from murmuration.resuming import resume
     from murmuration.sharing import Sharing
     from murmuration.weights import WeightFamily
 
@@ -90,7 +91,7 @@ _HOMES = {
     "ensemble": ("Ensemble",),
     "errors": ("Failure", "Misuse"),
     "evaluation": ("EvalSet", "Evaluation", "ShiftSuite"),
-    "fitting": ("fit", "load", "resume"),
+    "fitting": ("fit", "load"),
     "likelihoods": ("Categorical", "Gaussian", "HeteroscedasticGaussian"),
     "memory": ("keep_freed_memory",),
     "metrics": ("ExampleScores", "Measure", "Score", "add_measure", "remove_measure", "score", "score_detection"),
@@ -101,6 +102,7 @@ _HOMES = {
     "sharing": ("Sharing",),
     "weights": ("WeightFamily",),
     "reports.report": ("evaluate", "report"),
+    "resuming": ("resume",),
 }
 
 

@@ -83,8 +83,14 @@ class Population:
         return own + sum(tensor.numel() for tensor in self.shared.values())
 
     def parameters_stored(self) -> int:
-        """The number of parameter entries of all members together."""
-        return sum(tensor.numel() for named in (self.own, self.shared) for tensor in named.values())
+        """The number of parameter entries of all members together, without pruned ones."""
+        total = 0
+        for named, own in ((self.own, True), (self.shared, False)):
+            for name, tensor in named.items():
+                mask = kept_mask(name.partition(":")[0], self.buffers, own)
+                alike = mask is not None and mask.shape == tensor.shape  # several weights may have one std
+                total += int(mask.sum()) if mask is not None and alike else tensor.numel()
+        return total
 
     def to_tensors(self) -> Named:
         """One flat dict with keys `own/NAME`, `shared/NAME`, `buffers/NAME`, as stored in a safetensors file."""

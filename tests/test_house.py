@@ -44,6 +44,7 @@ ORDER = [
     "analysis",
     "reports",
     "applications",
+    "resuming",
     "papers",
     "cli",
     "__main__",

@@ -100,12 +100,11 @@ def new_run_path(run: Path) -> Path:
 
 def show_pruning(ensemble: "Ensemble") -> None:
     """The sparsity-accuracy curve as a table, then the chosen sparsity and the size of the result."""
-    from murmuration.reports.sections.pruning import pruned_of, sentences, table_rows
+    from murmuration.reports.sections.pruning import sentences, table_rows
 
-    found = pruned_of(ensemble.manifest)
-    assert found is not None
+    found = ensemble.manifest["pruning"]
     columns, rows = table_rows(found)
     if rows:
-        print_table(columns, rows, title=f"{found.of} on validation examples, before any fine-tuning")
+        print_table(columns, rows, title=f"{found['of']} on validation examples, before any fine-tuning")
     for line in sentences(found):
         print(line)

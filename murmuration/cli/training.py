@@ -49,14 +49,13 @@ def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: 
 
 def resume_run(path: Path, data: "Data", *, quiet: bool) -> "Ensemble":
     """The ensemble of an existing run, trained to its end first if it was interrupted."""
-    from murmuration.applications import pruning
-    from murmuration.fitting import resume
+    from murmuration.resuming import resume
 
     manifest = read_manifest(path)
     if manifest["status"] == "complete":
         return load_run(path)
     with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
-        return (pruning.resume if "pruning" in manifest else resume)(path, data=data, show=show)
+        return resume(path, data=data, show=show)
 
 
 def load_run(path: Path, *, posthoc: bool = True) -> "Ensemble":

@@ -134,6 +134,9 @@ def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequ
 def quality(evaluation: Evaluation) -> str:
     """The headline score with its interval, in a sentence."""
     name, examples = evaluation.name, f"{evaluation.examples.inputs:,} test examples"
+    if "pruning" in evaluation.manifest:
+        gone = percent(evaluation.manifest["pruning"]["reached"])
+        name = f"{name}, with {gone} of its kernels' weights pruned,"
     if evaluation.task == "classification":
         score = evaluation.scores["accuracy"]
         ends = percent_interval(score)
@@ -166,6 +169,7 @@ def about(evaluation: Evaluation, named: bool) -> list[str]:
         about_members(evaluation, who),
         *advice(evaluation, who),
         about_weights(evaluation, named),
+        about_pruning(evaluation, who),
         *about_failures(evaluation),
     ]
     return [text if named and text.startswith(who) else first_upper(text) for text in texts if text]
@@ -214,6 +218,16 @@ def about_weights(evaluation: Evaluation, named: bool) -> str:
     """The finding on Gaussian weights."""
     found = evaluation.weights.finding if evaluation.weights is not None else ""
     return f"{evaluation.name}: {found}" if found and named else found
+
+
+def about_pruning(evaluation: Evaluation, who: str) -> str:
+    """How much was pruned, and what is left."""
+    found = evaluation.manifest.get("pruning")
+    if found is None:
+        return ""
+    counts = found["counts"]
+    left = f"{counts['numbers']:,} numbers are left of {counts['numbers_before']:,}"
+    return f"{who} was pruned: {percent(found['reached'])} of the kernels' weights were removed, and {left}."
 
 
 def about_failures(evaluation: Evaluation) -> list[str]:

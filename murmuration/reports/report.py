@@ -54,7 +54,8 @@ class Report:
 
     @property
     def title(self) -> str:
-        return f"{', '.join(each.name for each in self.evaluations)} on {Path(self.eval_set.name).name}"
+        names = [f"{each.name} (pruned)" if "pruning" in each.manifest else each.name for each in self.evaluations]
+        return f"{', '.join(names)} on {Path(self.eval_set.name).name}"
 
     @property
     def target(self) -> str:

@@ -7,7 +7,7 @@ from report_reading import figures, section_names, tables
 
 from murmuration.reports import Report
 from murmuration.reports.check import elements
-from murmuration.reports.sections.pruning import curve, pruned_of, pruning, sentences
+from murmuration.reports.sections.pruning import curve, pruning, sentences
 
 
 def score(value: float) -> dict[str, float]:
@@ -43,15 +43,15 @@ def told(**changes) -> Report:
 
 
 def test_a_run_that_was_not_pruned_has_no_section():
-    assert pruned_of({}) is None
     assert pruning(told(pruned_run=False)) == ""
 
 
 def test_the_sentences_hold_the_numbers():
-    assert sentences(pruned_of({"pruning": RECORD})) == [
+    assert sentences(RECORD) == [
         "50.0 % of the kernels' weights are gone: weights by abs(mean) / std, global; "
         "validation examples chose how far.",
-        "1,010 parameters, 510 of them not zero; 1,020 numbers are stored, standard deviations included, 2,020 before.",
+        "Of 1,010 parameters, 510 are not zero; 1,020 numbers describe them (2,020 before pruning), standard "
+        "deviations of Gaussian weights included.",
         "Accuracy on validation examples: 0.970 before, 0.900 pruned, 0.960 after 2 epochs of fine-tuning.",
         "NLL on validation examples: 0.100 before, 0.400 pruned, 0.150 after 2 epochs of fine-tuning.",
     ]
@@ -61,22 +61,23 @@ def test_the_sentences_hold_the_numbers():
         "chosen": False,
         "finetune": 0,
         "curve": [],
-        "compact": {"dense": 7},
+        "compact": True,
+        "counts": {"dense": 7, "nonzero": 7, "numbers": 14, "numbers_before": 2020},
     }
     bare = {key: value for key, value in RECORD.items() if key not in ("pruned", "finetuned")}
-    assert sentences(pruned_of({"pruning": {**bare, **changed}}))[::2] == [
+    assert sentences({**bare, **changed}) == [
         "50.0 % of the kernels' weights are gone: weights by log alpha, global, threshold 3.",
-        "The smaller network has 7 parameters.",
+        "The network was rebuilt without them: 7 parameters are left; 14 numbers describe them (2,020 before pruning), "
+        "standard deviations of Gaussian weights included.",
     ]
 
 
 def test_curves_hold_the_numbers_and_where_the_run_stands():
-    found = pruned_of({"pruning": RECORD})
-    line, star, diamond = curve("x", found, "accuracy", 1).data
+    line, star, diamond = curve("x", RECORD, "accuracy", 1).data
     assert (line["x"], line["y"]) == ([0.0, 0.5], [0.97, 0.9])
     assert [round(value, 6) for value in line["error_y"]["arrayminus"]] == [0.02, 0.02]
     assert (star["x"], star["y"], diamond["x"], diamond["y"]) == ([0.5], [0.9], [0.5], [0.96])
-    still = replace(found, finetuned={})
+    still = {key: value for key, value in RECORD.items() if key != "finetuned"}
     assert len(curve("x", still, "accuracy", 1).data) == 2
 
 
@@ -91,3 +92,14 @@ def test_the_page_has_curves_levels_and_layers():
     assert ["50.0 %", "50.0 %", "510", "0.900", "0.400"] in [
         row for each in tables(pruning(told(structured=True))) for row in each
     ]
+
+
+def test_title_verdict_and_findings_name_the_pruning():
+    plain = made.classification("bayes")
+    report = made.report(replace(plain, ensemble=made.trained([], {"pruning": RECORD})))
+    assert report.title == "bayes (pruned) on made up"
+    assert "bayes, with 50.0 % of its kernels' weights pruned, classifies" in report.verdict[0]
+    told = "The ensemble was pruned: 50.0 % of the kernels' weights were removed, and 1,020 numbers are left of 2,020."
+    assert told in report.notes
+    assert made.report(plain).title == "bayes on made up"
+    assert not any("pruned" in note for note in made.report(plain).notes)

@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
-from murmuration.population import KEPT, Named, Population, is_auxiliary, kept_mask
+from murmuration.population import KEPT, Named, Population, is_auxiliary
 from murmuration.weights import Kernel, KernelTrace, WeightFamily
-from murmuration.weights.gaussian import STD_PARAM
 
 SCOPES = ("global", "layer")
 Pool = list[tuple[str, int | None]]  # tensor names, each with its member, or None if it is shared
@@ -198,16 +197,14 @@ class ParameterCounts:
 
 def count_parameters(population: Population) -> ParameterCounts:
     """The counts of a population."""
-    dense = nonzero = numbers = before = 0
-    for named, own in ((population.own, True), (population.shared, False)):
-        for name, tensor in named.items():
-            mask = kept_mask(name.removesuffix(STD_PARAM), population.buffers, own)
-            before += tensor.numel()
-            alike = mask is not None and mask.shape == tensor.shape  # several weights may have one std
-            numbers += int(mask.sum()) if mask is not None and alike else tensor.numel()
-            if not is_auxiliary(name):
-                dense, nonzero = dense + tensor.numel(), nonzero + int(tensor.count_nonzero())
-    return ParameterCounts(dense, nonzero, numbers, before)
+    tensors = [*population.own.items(), *population.shared.items()]
+    weights = [tensor for name, tensor in tensors if not is_auxiliary(name)]
+    return ParameterCounts(
+        sum(tensor.numel() for tensor in weights),
+        sum(int(tensor.count_nonzero()) for tensor in weights),
+        population.parameters_stored(),
+        sum(tensor.numel() for _, tensor in tensors),
+    )
 
 
 def layer_densities(population: Population, trace: KernelTrace) -> list[dict[str, Any]]:

@@ -179,7 +179,8 @@ def prune(
     record = record_of(found, population, finetune)
     if compact:
         source, population = compact_source(found, population)
-        record["compact"] = asdict(masks.count_parameters(population))
+        before = record["counts"]["numbers_before"]
+        record |= {"compact": True, "counts": {**asdict(masks.count_parameters(population)), "numbers_before": before}}
     spec = spec_of(found, source, population, finetune, lr)
     if not finetune:
         described = describe(spec, source, ensemble.engine, "as before")
@@ -229,10 +230,10 @@ def spec_of(
     return TrainSpec(source.build, found.data, ensemble.likelihood, recipe, plan, gamma=gamma)
 
 
-def resume(run: str | Path, *, net: Net | None = None, data: Any = None, show: Watch = show_nothing) -> Ensemble:
-    """Continue a killed fine-tuning: `mm.resume`, and the scores after fine-tuning in the run's record."""
+def resume(run: str | Path, *, data: Any = None, **settings: Any) -> Ensemble:
+    """Continue a killed fine-tuning as `fitting.resume` does, with the scores after it in the run's record."""
     opened = reopen(read_run(Path(run)), data)
-    return with_finetuned_scores(Path(run), resume_training(run, net=net, data=opened, show=show), opened)
+    return with_finetuned_scores(Path(run), resume_training(run, data=opened, **settings), opened)
 
 
 def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble:

@@ -1,17 +1,21 @@
 """Pruning: validation scores over the sparsity, what is left, and where."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from murmuration.metrics import Score, describe
 from murmuration.reports.figures import Figure, axis, colour, layout, scale_of, scatter, whiskers
-from murmuration.reports.formatting import number, percent
+from murmuration.reports.formatting import number, percent, plural
 from murmuration.reports.html import Markup, details, figure, grid, join, section, table, tag
 from murmuration.reports.report import Report
 
+Record = Mapping[str, Any]  # the entry `pruning` of a run's manifest
 RULES = {"magnitude": "abs(mean)", "snr": "abs(mean) / std", "log-alpha": "log alpha"}
+STAGES = {  # of the run itself: colour, marker, name
+    "pruned": ("var(--ink)", "star", "pruned"),
+    "finetuned": ("var(--series-2)", "diamond", "fine-tuned"),
+}
 READING = (
     "Weights of the lowest importance were set to zero. The curves show validation scores as more weights are pruned, "
     "without further training; the star marks this run, the diamond its state after fine-tuning. Test examples had no "
@@ -19,91 +23,42 @@ READING = (
 )
 
 
-@dataclass(frozen=True)
-class Level:
-    """One sparsity that was tried, without further training."""
-
-    asked: float  # the share of weights, or of channels, that was to go
-    sparsity: float  # the share of kernels' weights that was gone
-    nonzero: int
-    scores: Mapping[str, Score]  # on validation examples
-
-
-@dataclass(frozen=True)
-class Pruned:
-    """How a run was pruned, as its manifest tells it."""
-
-    of: str
-    rule: str
-    scope: str
-    structured: bool
-    reached: float  # the share of kernels' weights that is gone
-    counts: Mapping[str, int]  # dense, nonzero, numbers, numbers_before
-    threshold: float | None = None
-    sparsity: float | None = None
-    chosen: bool = False  # whether validation examples decided how far
-    finetune: int = 0  # epochs
-    layers: Sequence[tuple[str, int, float]] = ()  # kernel, weights of one member, share left
-    curve: Sequence[Level] = ()
-    pruned: Mapping[str, Score] = field(default_factory=dict)
-    finetuned: Mapping[str, Score] = field(default_factory=dict)
-    compact: Mapping[str, int] = field(default_factory=dict)  # counts of the smaller network, if there is one
-
-    @property
-    def names(self) -> list[str]:
-        """The scores of the curve."""
-        return list(self.curve[0].scores) if self.curve else []
-
-
-def pruned_of(manifest: Mapping[str, Any]) -> Pruned | None:
-    """What a run's manifest tells of its pruning; None where nothing was pruned."""
-    record = manifest.get("pruning")
-    if record is None:
-        return None
-    plain = ("of", "rule", "scope", "structured", "reached", "counts", "threshold", "sparsity", "chosen", "finetune")
-    return Pruned(
-        **{key: record[key] for key in plain},
-        layers=[(layer["name"], layer["weights"], layer["kept"]) for layer in record["layers"]],
-        curve=[Level(p["asked"], p["sparsity"], p["nonzero"], _scores(p)) for p in record["curve"]],
-        pruned=_scores(record.get("pruned", {})),
-        finetuned=_scores(record.get("finetuned", {})),
-        compact=record.get("compact", {}),
-    )
-
-
-def _scores(record: Mapping[str, Any]) -> dict[str, Score]:
+def scores_of(record: Mapping[str, Any]) -> dict[str, Score]:
+    """The scores among the entries of a record, such as a point of the curve."""
     found = {name: value for name, value in record.items() if isinstance(value, Mapping)}
-    return {name: Score(_number(v["value"]), _number(v["low"]), _number(v["high"])) for name, v in found.items()}
+    return {name: Score(*(_number(value[end]) for end in ("value", "low", "high"))) for name, value in found.items()}
 
 
 def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
+def names_of(found: Mapping[str, Any]) -> list[str]:
+    """The scores of the curve."""
+    return list(scores_of(found["curve"][0])) if found["curve"] else []
+
+
 def pruning(report: Report) -> Markup:
     """Curves over the sparsity, what is left, and where."""
-    found = [(place, each.name, pruned_of(each.manifest)) for place, each in enumerate(report.evaluations)]
-    parts = [_part(name, pruned, place) for place, name, pruned in found if pruned is not None]
+    found = [(place, each.name, each.manifest.get("pruning")) for place, each in enumerate(report.evaluations)]
+    parts = [_part(name, record, place) for place, name, record in found if record is not None]
     return section("pruning", "Pruning", READING, join(parts))
 
 
-def _part(name: str, found: Pruned, place: int) -> Markup:
+def _part(name: str, found: Record, place: int) -> Markup:
     told = tag("ul", join(tag("li", line) for line in sentences(found)))
-    plots = grid(figure(curve(name, found, score, place)) for score in found.names)
+    plots = grid(figure(curve(name, found, score, place)) for score in names_of(found))
     return join([told, plots, _levels(name, found), _layers(name, found)])
 
 
-def curve(entry: str, found: Pruned, name: str, place: int) -> Figure:
+def curve(entry: str, found: Record, name: str, place: int) -> Figure:
     """A score against the share of weights that is gone, and where the run stands."""
-    across, scores = [level.sparsity for level in found.curve], [level.scores[name] for level in found.curve]
+    across, scores = [level["sparsity"] for level in found["curve"]], [scores_of(each)[name] for each in found["curve"]]
     line = _points(across, scores, colour(place), "circle", "no training afterwards") | {"mode": "lines+markers"}
     data: list[dict[str, Any]] = [line]
-    if name in found.pruned:
-        data.append(_points([found.reached], [found.pruned[name]], "var(--ink)", "star", "this run, pruned"))
-    if name in found.finetuned:
-        data.append(
-            _points([found.reached], [found.finetuned[name]], "var(--series-2)", "diamond", "this run, fine-tuned")
-        )
+    for stage, (ink, mark, words) in STAGES.items():
+        if stage in found:
+            data.append(_points([found["reached"]], [scores_of(found[stage])[name]], ink, mark, f"this run, {words}"))
     told = describe(name).label
     scale = scale_of(scores) if name == "nll" else {}
     gone = axis("share of weights gone") | {"tickformat": ".0%", "range": [-0.02, 1.02]}
@@ -123,7 +78,7 @@ def _points(across: list[float], scores: list[Score], ink: str, mark: str, name:
     }
 
 
-def _levels(entry: str, found: Pruned) -> Markup:
+def _levels(entry: str, found: Record) -> Markup:
     columns, rows = table_rows(found)
     cells = [(first, rest) for first, *rest in rows]
     heads = [column[:1].upper() + column[1:] for column in columns]
@@ -131,45 +86,48 @@ def _levels(entry: str, found: Pruned) -> Markup:
     return details("Numbers", board)
 
 
-def _layers(entry: str, found: Pruned) -> Markup:
-    rows = [(name, [f"{count:,}", percent(left)]) for name, count, left in found.layers]
+def _layers(entry: str, found: Record) -> Markup:
+    rows = [(layer["name"], [f"{layer['weights']:,}", percent(layer["kept"])]) for layer in found["layers"]]
     columns = ["Kernel", "Weights of a member", "Left"]
     return details("Layer by layer", table(f"What is left of the layers of {entry}", columns, rows))
 
 
-def table_rows(found: Pruned) -> tuple[list[str], list[list[str]]]:
+def table_rows(found: Record) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of the curve as a table."""
-    labels = [describe(name).label for name in found.names]
-    gone = ["channels gone"] if found.structured else []
+    names, structured = names_of(found), found["structured"]
     rows = [
         [
-            *([percent(level.asked)] if found.structured else []),
-            percent(level.sparsity),
-            f"{level.nonzero:,}",
-            *(number(level.scores[name]) for name in found.names),
+            *([percent(level["asked"])] if structured else []),
+            percent(level["sparsity"]),
+            f"{level['nonzero']:,}",
+            *(number(scores_of(level)[name]) for name in names),
         ]
-        for level in found.curve
+        for level in found["curve"]
     ]
-    return [*gone, "weights gone", "not zero", *labels], rows
+    heads = ["channels gone"] if structured else []
+    return [*heads, "weights gone", "not zero", *(describe(name).label for name in names)], rows
 
 
-def sentences(found: Pruned) -> list[str]:
+def sentences(found: Record) -> list[str]:
     """How far it went, what is left, and what that did to the scores."""
-    counts = found.counts
-    what = "channels by their mean magnitude" if found.structured else f"weights by {RULES[found.rule]}"
-    line = f", threshold {found.threshold:g}" if found.threshold is not None else ""
-    by = "; validation examples chose how far" if found.chosen else ""
+    counts = found["counts"]
+    what = "channels by their mean magnitude" if found["structured"] else f"weights by {RULES[found['rule']]}"
+    line = f", threshold {found['threshold']:g}" if found["threshold"] is not None else ""
+    by = "; validation examples chose how far" if found["chosen"] else ""
+    left = (
+        f"The network was rebuilt without them: {counts['dense']:,} parameters are left"
+        if found.get("compact")
+        else f"Of {counts['dense']:,} parameters, {counts['nonzero']:,} are not zero"
+    )
     told = [
-        f"{percent(found.reached)} of the kernels' weights are gone: {what}, {found.scope}{line}{by}.",
-        f"{counts['dense']:,} parameters, {counts['nonzero']:,} of them not zero; {counts['numbers']:,} numbers "
-        f"are stored, standard deviations included, {counts['numbers_before']:,} before.",
+        f"{percent(found['reached'])} of the kernels' weights are gone: {what}, {found['scope']}{line}{by}.",
+        f"{left}; {counts['numbers']:,} numbers describe them ({counts['numbers_before']:,} before pruning), standard "
+        "deviations of Gaussian weights included.",
     ]
-    if found.compact:
-        told.append(f"The smaller network has {found.compact['dense']:,} parameters.")
-    for name in found.names:
-        steps = [f"{number(found.curve[0].scores[name])} before", f"{number(found.pruned[name])} pruned"]
-        if found.finetuned:
-            epochs = f"{found.finetune} epoch{'' if found.finetune == 1 else 's'}"
-            steps.append(f"{number(found.finetuned[name])} after {epochs} of fine-tuning")
+    for name in names_of(found):
+        stages = [(found["curve"][0], "before"), (found["pruned"], "pruned")]
+        if "finetuned" in found:
+            stages.append((found["finetuned"], f"after {plural(found['finetune'], 'epoch')} of fine-tuning"))
+        steps = [f"{number(scores_of(record)[name])} {when}" for record, when in stages]
         told.append(f"{describe(name).label} on validation examples: {', '.join(steps)}.")
     return told

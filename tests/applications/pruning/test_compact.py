@@ -13,6 +13,7 @@ from murmuration.applications.pruning import Pruning, plan_pruning, prune, prune
 from murmuration.applications.pruning.compact import compact_population
 from murmuration.data import Data, open_data
 from murmuration.errors import Misuse
+from murmuration.evaluation import evaluate_ensemble
 from murmuration.nets import build_net
 from murmuration.nets.narrow import narrowed
 from murmuration.population import populate
@@ -103,9 +104,14 @@ def test_a_compact_run_is_a_smaller_run(weights: str, tmp_path: Path, little: Da
         torch.testing.assert_close(small.member(0)(x), wide.member(0)(x), rtol=1e-4, atol=1e-5)
     again = mm.load(tmp_path / "small")
     assert torch.equal(again.predict(x).outputs, small.predict(x).outputs)
-    assert population(small).parameters_stored() < 0.4 * population(wide).parameters_stored()
-    record = small.manifest["pruning"]
-    assert record["compact"]["dense"] == parameters(small.member(0)) == record["counts"]["nonzero"] - heard_less(wide)
+    counts, masked = small.manifest["pruning"]["counts"], wide.manifest["pruning"]["counts"]
+    assert counts["numbers"] == population(small).parameters_stored() < 0.4 * masked["numbers_before"]
+    assert counts["dense"] == parameters(small.member(0)) == masked["nonzero"] - heard_less(wide)
+    assert counts["numbers_before"] == masked["numbers_before"]
+    for made in (small, wide):  # the table of costs and the section on pruning state one size
+        assert (
+            evaluate_ensemble(made, open_data(data)).cost["parameters"] == made.manifest["pruning"]["counts"]["numbers"]
+        )
     tuned = pruned_run(tmp_path / "run", tmp_path / "tuned", HALF, data=data, compact=True, finetune=1)
     assert {k: t.shape for k, t in population(tuned).own.items()} == {
         k: t.shape for k, t in population(small).own.items()

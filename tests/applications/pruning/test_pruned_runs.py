@@ -9,7 +9,7 @@ import torch
 from pruning_factories import PLAN, holds_zeros, masks, population, pruned_run, trained
 
 import murmuration as mm
-from murmuration.applications.pruning import Pruning, plan_pruning, prune, resume
+from murmuration.applications.pruning import Pruning, plan_pruning, prune
 from murmuration.applications.pruning.runs import CurvePoint, largest_sparsity, validation_scores
 from murmuration.data import Data, Split
 from murmuration.metrics import Score
@@ -80,7 +80,7 @@ def test_a_killed_fine_tuning_goes_on(name: str, home: Path, tmp_path: Path):
     undisturbed = prune(found, tmp_path / "whole", finetune=2)
     with pytest.raises(Killed):
         prune(found, tmp_path / "run", finetune=2, show=show)
-    resumed = resume(tmp_path / "run")
+    resumed = mm.resume(tmp_path / "run")
     assert same_bits(resumed, undisturbed)
     assert holds_zeros(resumed)
     assert resumed.manifest["pruning"] == undisturbed.manifest["pruning"]
