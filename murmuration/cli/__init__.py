@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from difflib import get_close_matches
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from murmuration.cli import (
     train,
 )
 from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup, help_text
+from murmuration.cli.options import RecipeOptions
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.memory import keep_freed_memory
 
@@ -149,7 +151,9 @@ def _usage(error: Any, arguments: list[str]) -> str:
 
 def _suggestion(got: str, command: Any, where: str) -> str:
     """Options of the command that begin like the unknown one or resemble it; else the commands that do have it."""
-    known = _options(command)
+    known, answers = _options(command), [each.name for each in fields(RecipeOptions)]
+    if command.name == "compare" and got.removeprefix("--") in answers:
+        return f"write it after a recipe, such as --recipes single,deep-ensemble:{got.removeprefix('--')}=..."
     begun = [name for name in known if name.startswith(got)]
     owners = [name for name, each in _commands(typer.main.get_command(app), "murmur") if got in _options(each)]
     if owners and not begun:

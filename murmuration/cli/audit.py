@@ -106,7 +106,7 @@ def evaluate_with(predictions: "Predictions", config: "PostHocConfig") -> "Evalu
 
 def conclude(path: Path, evaluations: list["Evaluation"], *, as_json: bool) -> None:
     """Write the report, and print the record as JSON or as tables and sentences."""
-    from murmuration.cli.results import show_scores
+    from murmuration.cli.results import show_scores, show_sentences
     from murmuration.files import json_numbers
     from murmuration.reports.findings import differences
     from murmuration.reports.report import report_of, this_command, write_results
@@ -127,8 +127,7 @@ def conclude(path: Path, evaluations: list["Evaluation"], *, as_json: bool) -> N
         return print_json(record)
     show_scores(evaluations)
     show_groups(evaluations)
-    for sentence in (*report.verdict, *report.notes):
-        print(f"- {sentence}")
+    show_sentences(record)
     print(f"report: {path}")
 
 

@@ -17,8 +17,9 @@ from murmuration.cli.options import (
     ShiftOptions,
     TrainingOptions,
     grouped,
-    listed,
     option,
+    parse_recipe,
+    split_recipes,
 )
 from murmuration.cli.results import show_results
 from murmuration.cli.train import Link, NetName, NoiseStd
@@ -39,6 +40,7 @@ HELP = help_text(
     "murmur compare digits --recipes single,deep-ensemble",
     "murmur compare prices.csv --target price --members 10 --out runs/prices",
     "murmur compare digits --recipes single,deep-ensemble --corruptions",
+    "murmur compare digits --recipes deep-ensemble:members=3,deep-ensemble:coupling=outputs",
 )
 
 
@@ -47,7 +49,13 @@ def compare(
     *,
     data: DataSource = "digits",
     recipes: Annotated[
-        Names, option("See `murmur list recipes`; single,deep-ensemble if left out.", "Recipe", "LIST")
+        Names,
+        option(
+            "See `murmur list recipes`; single,deep-ensemble if left out. Answers and a number of members may follow a "
+            "colon: forde:members=10.",
+            "Recipe",
+            "LIST",
+        ),
     ] = None,
     out: Annotated[str | None, option("Directory; runs/<data>-compare-<n> if left out.", "Options", "DIR")] = None,
     net: NetName = None,
@@ -60,7 +68,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train several recipes on the same splits and compare their scores."""
-    from murmuration.cli.training import TrainingRequest, new_run_path
+    from murmuration.cli.training import TrainingRequest, file_name, new_run_path
     from murmuration.evaluation import eval_set_of
 
     chosen, settings = chosen_recipes(recipes), plan.plan(trust.config())
@@ -69,7 +77,9 @@ def compare(
     request, eval_set = TrainingRequest(opened, settings, net, noise_std, link), eval_set_of(opened)
     shift_settings = shift_request(shift, eval_set)
     with comparison_directory(path, comparison_settings(request, chosen)):
-        ensembles = {each.name: train_or_resume(request, each, path / each.name, quiet=as_json) for each in chosen}
+        ensembles = {
+            each.name: train_or_resume(request, each, path / file_name(each.name), quiet=as_json) for each in chosen
+        }
         evaluations = evaluated(eval_set, ensembles, shift_settings, quiet=as_json)
         record = write_results(path, request, evaluations)
     show_results(evaluations, record, as_json=as_json)
@@ -79,15 +89,16 @@ def compare(
 
 def chosen_recipes(given: Names) -> list["Recipe"]:
     """The recipes that --recipes names, each once."""
-    from murmuration.recipe import make_recipe
+    from murmuration.cli.training import file_name
 
-    names = listed(given or ["single,deep-ensemble"])
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    names = split_recipes(given) or ["single", "deep-ensemble"]
+    files = [file_name(name) for name in names]
+    repeated = [name for name, file in zip(names, files, strict=True) if files.count(file) > 1]
     if repeated:
         raise Misuse(f"--recipes names '{repeated[0]}' twice: write each once")
     if len(names) < 2:
         raise Misuse(f"--recipes {','.join(names)}: need at least two names, such as single,deep-ensemble")
-    return [make_recipe(name) for name in names]
+    return [parse_recipe(name) for name in names]
 
 
 def comparison_settings(request: "TrainingRequest", recipes: list["Recipe"]) -> dict[str, Any]:
@@ -168,6 +179,7 @@ def evaluated(
 
 def write_results(path: Path, request: "TrainingRequest", evaluations: list["Evaluation"]) -> dict[str, Any]:
     """The record of the comparison, written with the report into its directory."""
+    from murmuration.cli.training import file_name
     from murmuration.files import json_numbers, write_bytes, write_json
     from murmuration.fitting import versions
     from murmuration.reports import render
@@ -179,7 +191,7 @@ def write_results(path: Path, request: "TrainingRequest", evaluations: list["Eva
     record = {
         "data": {"name": request.data.name, "task": request.data.task, "fingerprint": request.data.fingerprint},
         "seed": request.plan.seed,
-        "results": {each.name: {**each.to_json(), "run": str(path / each.name)} for each in evaluations},
+        "results": {each.name: {**each.to_json(), "run": str(path / file_name(each.name))} for each in evaluations},
         "tests": tests,
         "verdict": list(report.verdict),
         "notes": list(report.notes),

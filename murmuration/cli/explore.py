@@ -93,7 +93,7 @@ class Found:
 def explore(
     *,
     where: Annotated[str, typer.Argument(help=WHERE_HELP, metavar="RUN|DATA")],
-    what: Annotated[str, typer.Argument(help="kernels.", metavar="[WHAT]")] = "kernels",
+    what: Annotated[str, typer.Argument(help="kernels.", metavar="WHAT")] = "kernels",
     inputs: Annotated[int, typer.Option(help="Number of test inputs.", metavar="N")] = 32,
     on: Annotated[str | None, typer.Option(help="Other inputs than the run's test split.", metavar="DATA")] = None,
     infinite_width: Annotated[

@@ -3,15 +3,16 @@
 import csv
 import functools
 import inspect
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from murmuration.data.formats import format_usage
-from murmuration.errors import Misuse
+from murmuration.errors import Misuse, unknown
 
 if TYPE_CHECKING:
     from murmuration.data import Data
@@ -35,6 +36,7 @@ RunPath = Annotated[str, typer.Argument(help="A run directory, as `murmur train`
 _FORMATS = format_usage("name", "path")
 DATA_HELP = f"{_FORMATS[0].upper()}{_FORMATS[1:]}. Tables need --target; see `murmur list data`."
 DataSource = Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")]
+WHOLE = "need a whole number, at least 1"
 Names = list[str] | None  # of an option that may be repeated, and whose values may hold commas
 
 
@@ -103,13 +105,46 @@ class RecipeOptions:
         ),
     ] = None
 
-    def recipe(self, name: str) -> "Recipe":
-        """The recipe of that name with these answers."""
+    def recipe(self, text: str) -> "Recipe":
+        """The recipe of that text with these answers."""
         from murmuration.recipe import make_recipe
 
-        return make_recipe(
-            name, sharing=self.sharing, weights=self.weights, coupling=self.coupling, dynamics=self.dynamics
+        return make_recipe(parse_recipe(text), **asdict(self))
+
+
+def parse_recipe(text: str) -> "Recipe":
+    """A preset, after a colon the answers that differ from it and its number of members; the text is its name.
+
+    >>> parse_recipe("deep-ensemble:coupling=outputs:every=4,members=3").members
+    3
+    """
+    from murmuration.recipe import QUESTIONS, make_recipe
+
+    name, _, rest = text.partition(":")
+    base, known = make_recipe(name), (*QUESTIONS, "members")
+    parts = re.split(rf",(?=\s*(?:{'|'.join(known)})\s*=)", rest) if rest else []
+    given = {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in parts)}
+    wrong = [key for key in given if key not in known]
+    if wrong:
+        raise unknown(f"setting of the recipe '{text}' (name=value)", wrong[0], known)
+    if len(given) < len(parts):
+        raise Misuse(f"recipe '{text}' has a setting twice: write each once")
+    members = given.pop("members", None)
+    if members is not None and (base.fixed_members or not re.fullmatch("[1-9][0-9]*", members)):
+        raise Misuse(
+            f"recipe '{text}', members={members}: {f'{name} has no number of members' if base.fixed_members else WHOLE}"
         )
+    return replace(make_recipe(base, **given), name=text, members=int(members) if members else base.members)
+
+
+def split_recipes(values: Sequence[str] | None) -> list[str]:
+    """The recipes that lists name: after a comma, a setting (`name=`) or a number belongs to the recipe before it.
+
+    >>> split_recipes(["single,deep-ensemble:coupling=outputs,members=3", "forde"])
+    ['single', 'deep-ensemble:coupling=outputs,members=3', 'forde']
+    """
+    parts = (re.split(r"\s*,\s*(?![a-z0-9_]+\s*=|[-+.\d])", value.strip()) for value in values or ())
+    return [part for each in parts for part in each if part]
 
 
 @dataclass(frozen=True)
@@ -169,7 +204,7 @@ class TrainingOptions:
         from murmuration.recipe import Plan
 
         if self.members is not None and self.members < 1:
-            raise Misuse(f"members={self.members}: need a whole number, at least 1")
+            raise Misuse(f"members={self.members}: {WHOLE}")
         given: dict[str, Any] = {
             **asdict(self),
             "members": self.members or 0,

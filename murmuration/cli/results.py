@@ -41,7 +41,12 @@ def show_results(evaluations: Sequence["Evaluation"], record: dict[str, Any], *,
         show_shift(each)
     for each in evaluations:
         show_ood(each)
-    for sentence in (*record["verdict"], *record["notes"]):
+    show_sentences(record)
+
+
+def show_sentences(record: dict[str, Any]) -> None:
+    """Print the findings and, where the eye rests, the verdict."""
+    for sentence in (*record["notes"], *record["verdict"]):
         print(f"- {sentence}")
 
 

@@ -79,13 +79,13 @@ class LearningOptions:
 def train(
     *,
     folder: Annotated[
-        str | None, typer.Argument(help="Photographs, or folders train, val and test of them.", metavar="[FOLDER]")
+        str | None, typer.Argument(help="Photographs, or folders train, val and test of them.", metavar="FOLDER")
     ] = None,
     out: Annotated[
         str | None, typer.Option(help="Run directory; runs/superres-<recipe>-<n> if left out.", metavar="DIR")
     ] = None,
     recipe: Annotated[str, option("See `murmur list recipes`.", "Recipe", "NAME")] = "bayes",
-    weights: Annotated[str | None, option("What a weight is.", "Recipe", "ANSWER")] = None,
+    weights: Annotated[str | None, option("Weight model; see `murmur list weights`.", "Recipe", "ANSWER")] = None,
     net: Annotated[str, option("subpixel or subpixel-plain.", "Recipe", "NAME")] = "subpixel",
     cutting: PatchOptions,
     learning: LearningOptions,

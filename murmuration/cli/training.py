@@ -129,8 +129,17 @@ def with_resume_hint(path: Path) -> Iterator[None]:
 
 def new_run_path(data: str, recipe: str) -> Path:
     """The first directory `runs/<data>-<recipe>-<n>` that does not exist."""
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(data).stem or data).strip("-.") or "data"
+    stem = file_name(Path(data).stem or data) or "data"
     n = 1
-    while (path := Path("runs") / f"{stem}-{recipe}-{n}").exists():
+    while (path := Path("runs") / f"{stem}-{file_name(recipe)}-{n}").exists():
         n += 1
     return path
+
+
+def file_name(text: str) -> str:
+    """The text as the name of a file or directory.
+
+    >>> file_name("deep-ensemble:coupling=outputs")
+    'deep-ensemble-coupling-outputs'
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")

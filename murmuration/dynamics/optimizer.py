@@ -135,6 +135,11 @@ def make_optimizer(
     Traceback (most recent call last):
     murmuration.errors.Misuse: weight_decay=0.0001 without decay: write decay='coupled' (L2) or 'decoupled' (AdamW)
     """
+    if name.lower() == "adamw":
+        raise Misuse(
+            f"optimizer={name!r} is adam with decoupled decay: write optimizer='adam', decay='decoupled',"
+            " weight_decay=0.01"
+        )
     if name not in OPTIMIZERS:
         raise unknown("optimizer", name, OPTIMIZERS)
     if weight_decay and decay not in ("coupled", "decoupled"):

@@ -106,11 +106,31 @@ def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> t
         name, test = min(against.items(), key=lambda each: abs(float(each[1].test.difference)))
         lead = f"its {label} is {number(abs(float(test.test.difference)))} lower than that of {name}"
         first = f"Use {leader.name}: {lead}, more than noise on {examples} ({test.chance})."
-        return first, quality(leader)
+        return first, *under_corruption(evaluations, tests), quality(leader)
     name, test = max(close.items(), key=lambda each: abs(float(each[1].test.difference)))
     others = " and ".join(close)
     lead = f"{leader.name} has the lowest {label}, but its lead over {others} is within noise on {examples}"
-    return f"No measurable difference: {lead} ({test.chance}).", *told_more(leader, name, test, evaluations)
+    first = f"No measurable difference: {lead} ({test.chance})."
+    return first, *under_corruption(evaluations, tests), *told_more(leader, name, test, evaluations)
+
+
+def under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> list[str]:
+    """The recipe with the lowest NLL under corruption, its lead over the next with the interval, and their noise."""
+    shifts = {each.name: float(each.shift.pooled[DECIDING]) for each in evaluations if each.shift is not None}
+    found = [test for test in tests if test.test.name == f"corrupted_{DECIDING}"]
+    if not found:
+        return []
+    leader = min(shifts, key=lambda name: shifts[name])
+    test = min(
+        (each for each in found if leader in (each.a, each.b)), key=lambda each: abs(float(each.test.difference))
+    )
+    other, low, high = test.b, -test.test.difference.high, -test.test.difference.low
+    if leader == test.b:
+        other, low, high = test.a, test.test.difference.low, test.test.difference.high
+    size = f"{number(abs(float(test.test.difference)))} lower than that of {other} (95 % interval {number(low)} to"
+    noise = "within noise" if test.by_chance else "more than noise"
+    label = describe(DECIDING).label
+    return [f"Under corruption the {label} of {leader} is {size} {number(high)}), {noise} ({test.chance})."]
 
 
 def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequence[Evaluation]) -> list[str]:

@@ -180,6 +180,19 @@ def test_compare_survives_being_killed(murmur, tmp_path, monkeypatch):
     assert report_check(out / "report.html") == []
 
 
+def test_compare_takes_answers_and_members_of_a_recipe(murmur, tmp_path):
+    words = "deep-ensemble:members=3,deep-ensemble:coupling=weights:every=2,members=1"
+    ended = murmur("compare", "two-moons", "--recipes", words, *SMALL, "--out", tmp_path, "--json")
+    assert ended.code == 0, ended.err
+    results = json.loads(ended.out)["results"]
+    assert {name: found["cost"]["members"] for name, found in results.items()} == {
+        "deep-ensemble:members=3": 3,
+        "deep-ensemble:coupling=weights:every=2,members=1": 1,
+    }
+    recipe = json.loads((tmp_path / "deep-ensemble-coupling-weights-every-2-members-1" / "run.json").read_text())
+    assert recipe["recipe"]["coupling"] == "weights:every=2"
+
+
 def test_compare_refuses_other_settings(murmur, tmp_path):
     out = tmp_path / "cmp"
     assert murmur(*COMPARE, "--out", out).code == 0
@@ -256,7 +269,9 @@ def test_errors_of_the_library_are_told_in_flags(message, words, told):
     ("words", "told"),
     [
         (("train", "--batch", "3"), "did you mean --batch-size or --batch-order?"),
-        (("compare", "--coupling", "outputs"), "it is an option of murmur train and murmur explore"),
+        (("compare", "--coupling", "outputs"), "such as --recipes single,deep-ensemble:coupling=..."),
+        (("compare", "--recipe", "forde"), "did you mean --recipes?"),
+        (("predict", "--epochs", "3"), "it is an option of murmur train and murmur compare"),
         (("train", "--membrs", "3"), "did you mean --members?"),
     ],
 )

@@ -1,5 +1,6 @@
 """Sentences: planted situations, the numbers in them, and silence where there is nothing to report."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +31,7 @@ from murmuration.reports.findings import (
 from murmuration.reports.formatting import number, percent
 
 NOTHING = ArrayPreparation((0,), (), ())
+SUITE = ShiftSuite(("fog",))
 
 
 def assessed(pred: Predictive, y: np.ndarray, posthoc: PostHoc | None = None, **fields) -> Evaluation:
@@ -327,6 +329,29 @@ def test_a_clear_lead_is_a_recommendation():
     assert second.startswith("a classifies 100.0 % of 200 test examples correctly")
     (test,) = [each for each in differences(pair) if each.test.name == "nll"]
     assert test.more_examples is None
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_lead_under_corruption_is_part_of_the_verdict(order):
+    """The mean over examples of the planted differences, 0.2, and an interval of 1.96 standard errors around it."""
+    rng = np.random.default_rng(2)
+    plain, gain = rng.normal(1.0, 0.3, (400, 1)), rng.normal(0.2, 0.5, (400, 1))
+    pair = [
+        replace(
+            each, shift=ShiftResult(SUITE, 400, {}, (), {}, {}, {"nll": Score(sums.mean(), 0, 1)}, sums={"nll": sums})
+        )
+        for each, sums in zip(planted(np.full(400, -0.1), np.full(400, -0.1)), (plain, plain - gain), strict=True)
+    ][::order]
+    first, second, *_ = verdict(pair, differences(pair))
+    assert first.startswith("No measurable difference")
+    size, low, high = re.match(
+        r"Under corruption the NLL of b is ([\d.]+) lower than that of a \(95 % interval ([\d.]+) to ([\d.]+)\), more",
+        second,
+    ).groups()
+    error = gain.std() / 20
+    assert float(size) == pytest.approx(gain.mean(), abs=1e-3)
+    assert float(low) == pytest.approx(gain.mean() - 1.96 * error, abs=0.15 * error)
+    assert float(high) == pytest.approx(gain.mean() + 1.96 * error, abs=0.15 * error)
 
 
 def test_no_difference_at_all_asks_for_no_examples():
