@@ -1,11 +1,13 @@
 """Members that repel each other, on two toys where the eye can judge: is there more doubt where no data was?
 
-python examples/05_repulsion_toys.py
+python examples/05_repulsion_toys.py                 80 s on one core; with --seeds 0,1,2 three times as long
 
 It writes repulsion-line.png (regression with two gaps) and repulsion-plane.png (five classes in the plane), a panel a
-recipe, and prints how much the members disagree near the data and away from it.
+recipe, prints how much the members disagree near the data and away from it, and writes that to repulsion-toys.json,
+the record of the table in docs/repulsion.md. Pictures are of the first seed.
 """
 
+import argparse
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.data.builtin import GAPS, gaps_features
+from murmuration.files import write_json
 from murmuration.nets import build_net
 
 RECIPES = ("deep-ensemble", "weight-rde", "function-rde", "feature-rde", "svgd", "forde-identity", "forde-pca")
@@ -70,11 +73,11 @@ def plane() -> Toy:
     return Toy("five-gaussians", 100, grid, torch.from_numpy(grid).float(), places)
 
 
-def look(toy: Toy, name: str, members: int, epochs: int) -> tuple[mm.Predictive, dict[str, float]]:
+def look(toy: Toy, name: str, members: int, epochs: int, seed: int = 0) -> tuple[mm.Predictive, dict[str, float]]:
     """What an ensemble says on the grid, and its mean doubt by place: epistemic deviation or entropy."""
     data = mm.open_data(toy.name)
     decay = PLAN.weight_decay / (members if name == "svgd" else 1)  # SVGD divides the loss by M, so the prior must be
-    plan = replace(PLAN, members=members, epochs=epochs, weight_decay=decay)
+    plan = replace(PLAN, members=members, epochs=epochs, weight_decay=decay, seed=seed)
     ensemble = mm.fit(toy.net, data, recipe=name, plan=plan, noise_std=toy.noise)
     predictive = ensemble.predict(toy.inputs)
     doubt = (predictive.epistemic_var[:, 0].sqrt() if toy.noise else predictive.entropy).numpy()
@@ -164,32 +167,44 @@ def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size * SHARP)
 
 
-def study(toy: Toy, recipes: tuple[str, ...], members: int, epochs: int) -> tuple[Image.Image, dict[str, float]]:
-    """The picture of a toy, and every recipe's doubt by place: "toy recipe place" -> number."""
+def study(
+    toy: Toy, recipes: tuple[str, ...], members: int, epochs: int, seed: int = 0
+) -> tuple[Image.Image, dict[str, dict[str, float]]]:
+    """The picture of a toy, and every recipe's doubt by place."""
     panel = line_panel if toy.noise else plane_panel
     panels: dict[str, Image.Image] = {}
-    found: dict[str, float] = {}
-    print(f"{toy.name}: {'epistemic deviation' if toy.noise else 'entropy'} {', '.join(toy.places)}")
+    found: dict[str, dict[str, float]] = {}
+    print(f"{toy.name}, seed {seed}: {'epistemic deviation' if toy.noise else 'entropy'} {', '.join(toy.places)}")
     for name in recipes:
-        predictive, doubt = look(toy, name, members, epochs)
+        predictive, found[name] = look(toy, name, members, epochs, seed)
         panels[name] = panel(toy, predictive)
-        found |= {f"{toy.name} {name} {place}": value for place, value in doubt.items()}
-        print(f"  {name:16}", "  ".join(f"{value:.3f}" for value in doubt.values()), flush=True)
+        print(f"  {name:16}", "  ".join(f"{value:.3f}" for value in found[name].values()), flush=True)
     return sheet({**panels, "": line_legend() if toy.noise else plane_legend()}), found
 
 
-def main(quick: bool = False) -> dict[str, float]:
-    """Train, draw (into this folder, unless quick) and tell how much doubt there is where."""
-    found: dict[str, float] = {}
+def main(quick: bool = False, seeds: tuple[int, ...] = (0,)) -> dict[str, float]:
+    """Train, draw (into this folder, unless quick) and tell how much doubt there is where: "toy recipe place" -> it."""
+    runs = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) if quick else Path()
         for toy, file in ((line(), "repulsion-line.png"), (plane(), "repulsion-plane.png")):
             members, epochs = (4, toy.epochs // 10) if quick else (MEMBERS, toy.epochs)
-            picture, numbers = study(toy, QUICK if quick else RECIPES, members, epochs)
-            picture.save(folder / file, optimize=True)
-            found |= numbers
-    return found
+            for seed in seeds:
+                picture, numbers = study(toy, QUICK if quick else RECIPES, members, epochs, seed)
+                if seed == seeds[0]:
+                    picture.save(folder / file, optimize=True)
+                runs += [{"toy": toy.name, "recipe": name, "seed": seed, **doubt} for name, doubt in numbers.items()]
+        write_json(folder / "repulsion-toys.json", {"members": members, "runs": runs})
+    shown = [run for run in runs if run["seed"] == seeds[0]]
+    return {
+        f"{run['toy']} {run['recipe']} {place}": run[place]
+        for run in shown
+        for place in run
+        if place not in ("toy", "recipe", "seed")
+    }
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="0")
+    main(seeds=tuple(int(seed) for seed in parser.parse_args().seeds.split(",")))

@@ -25,8 +25,7 @@ from murmuration.recipe_text import FIXED
 ALPHAS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.0)  # the sweep of the published experiments
 AUTO = "auto"
 CHOICES = {"of": ("logit", "log-prob"), "lengthscales": ("identity", "pca", "tuned"), "form": ("paper", "poster")}
-SMALLEST = 1e-20  # added to squared norms of gradients
-SILENT = 16  # a gradient shorter than so many roundings of one, or than 1e-8, is not repelled: its direction is noise
+ROUNDINGS = 16  # a gradient shorter than so many roundings of the network's usual slope is noise: it is not repelled
 IDENTITY = Metric()
 
 
@@ -83,9 +82,7 @@ class InputGradientSpace(Space):
         if self.lengthscales == "identity":
             return IDENTITY
         values, vectors, rest = spectrum(x.flatten(1), self.rank, centred=self.centred)
-        if self.lengthscales == "pca":  # directions of little input variance have little weight
-            return Metric(vectors, values.sqrt(), 0.0)
-        alpha = 0.5 if isinstance(self.alpha, str) else self.alpha
+        alpha = 1.0 if self.lengthscales == "pca" else 0.5 if isinstance(self.alpha, str) else self.alpha
         values, rest = tune(values, alpha, self.form), float(tune(torch.tensor(rest), alpha, self.form))
         return Metric(vectors, (values - rest).clamp_min(0).sqrt(), rest**0.5)
 
@@ -96,14 +93,15 @@ class InputGradientSpace(Space):
 
     def features(self, inputs: SpaceInputs) -> Tensor:
         if self.batch_fraction == 1:
-            return self.metric(normalise(self.gradients(inputs.outputs, inputs.x, inputs.y, inputs.link)))
-        if inputs.sub_batch is None:  # the network mixes the examples of a batch: they run once more
+            outputs, x = inputs.outputs, inputs.x
+        elif inputs.sub_batch is None:  # the network mixes the examples of a batch: they run once more
             assert inputs.run is not None
             x = inputs.x[:, : self.rows(inputs.x.shape[1])].detach().requires_grad_()
             outputs = inputs.run(inputs.weights, x)
         else:
             outputs, x = inputs.sub_batch
-        return self.metric(normalise(self.gradients(outputs, x, inputs.y[:, : x.shape[1]], inputs.link)))
+        gradients = self.gradients(outputs, x, inputs.y[:, : x.shape[1]], inputs.link)
+        return self.metric(normalise(gradients, rounding(outputs.detach(), x.detach())))
 
     def gradients(self, outputs: Tensor, x: Tensor, y: Tensor, link: Callable[[Tensor], Tensor] = identity) -> Tensor:
         """Gradients (m, B, D) of one number per example by its input."""
@@ -112,11 +110,36 @@ class InputGradientSpace(Space):
         else:
             values = outputs if self.of == "logit" else F.log_softmax(link(outputs), dim=-1)
             chosen = values.gather(-1, y.unsqueeze(-1))
+            if self.of == "log-prob":  # its factor 1 - p_y is rounding where p_y is one
+                chosen = chosen.where(-chosen.detach() > ROUNDINGS * torch.finfo(chosen.dtype).eps, 0)
         return torch.autograd.grad(chosen.sum(), x, create_graph=True)[0].flatten(2)
 
 
-def normalise(gradients: Tensor) -> Tensor:
-    """Gradients (..., D) scaled to length one; those that are zero up to rounding become zero, without a gradient."""
-    length = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
-    shortest = max(1e-8, SILENT * torch.finfo(gradients.dtype).eps)
-    return gradients * ((length.detach() > shortest) / (length.square() + SMALLEST).sqrt())
+def rounding(outputs: Tensor, x: Tensor) -> Tensor:
+    """The lengths (m, 1, 1) below which input gradients are rounding, for outputs (m, B, K) of inputs x (m, B, ...).
+
+    They are relative to the usual slope of each network, the variation of its outputs over that of its inputs, so that
+    they do not depend on the units of either.
+    """
+    rise, run = variation(outputs), variation(x)
+    return ROUNDINGS * torch.finfo(x.dtype).eps * rise / run.clamp_min(torch.finfo(x.dtype).tiny)
+
+
+def variation(t: Tensor) -> Tensor:
+    """The mean absolute deviations (m, 1, 1) of t (m, B, ...) over the batch; zero if they are rounding."""
+    t = t.flatten(2)
+    found = (t - t.mean(1, keepdim=True)).abs().mean((1, 2), keepdim=True)
+    return found * (found > 4 * torch.finfo(t.dtype).eps * t.abs().mean((1, 2), keepdim=True))
+
+
+def normalise(gradients: Tensor, shortest: Tensor | float = 0.0) -> Tensor:
+    """Gradients (m, B, D) scaled to length one; zero, without a derivative, where not longer than `shortest` (m, 1, 1).
+
+    Lengths are taken after a multiplication by a power of two, which is exact and keeps their squares in range.
+    """
+    tiny = torch.finfo(gradients.dtype).tiny
+    largest = gradients.detach().abs().amax(-1, keepdim=True).clamp_min(tiny)  # (m, B, 1)
+    scale = torch.exp2(-torch.frexp(largest).exponent.to(largest))
+    scaled = gradients * scale
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)  # (m, B, 1)
+    return scaled * ((length.detach() > shortest * scale) / (length.square() + tiny).sqrt())

@@ -1,8 +1,8 @@
 """The metric of normalised input gradients: the identity, the input covariance, or between the two.
 
 q(s, s') = (s - s')^T W (s - s') with W the identity, the inputs' covariance C (PCA lengthscales), or between the two
-(tuned). W acts through its leading eigenvectors and, if tuned, one weight for all other directions: nothing is of size
-D x D.
+(tuned). W acts through its leading eigenvectors and one weight for all other directions, that of the mean of their
+eigenvalues: nothing is of size D x D.
 """
 
 from dataclasses import dataclass

@@ -80,6 +80,11 @@ class Repulsion:
     def __post_init__(self) -> None:
         if self.every < 1:
             raise Misuse(f"every={self.every}: need at least 1")
+        if self.every > 1 and self.space.mixing_estimator:  # plain steps in between are M times as long and unmixed
+            raise Misuse(
+                f"every={self.every} with estimator={self.space.estimator}: it mixes the loss gradients of all members"
+                " at every step; write every=1, or estimator=kde"
+            )
         self.weight_for(batch=1, examples=1)
         learning_rate_factor(self.schedule, TrainTime(0, 1, 1))
 

@@ -137,10 +137,12 @@ CLASS_MEASURES = (
     Measure(
         "ece",
         "ECE",
-        "Expected calibration error: mean gap between confidence and accuracy over 15 bins of equal width.",
+        "Expected calibration error: mean gap between confidence and accuracy over 15 bins of equal width, biased "
+        "upwards on few examples; its interval on test examples is of the error without that bias.",
         calibration_error.binned_gap(calibration_error.confidence_bins),
         bounds=UNIT,
         combine=calibration_error.sum_of_absolutes,
+        interval=calibration_error.calibration_interval(calibration_error.confidence_bins),
         shown=("summary", "table", "brief", "shift", "recalibration"),
     ),
     Measure(
@@ -186,12 +188,13 @@ CLASS_MEASURES = (
         calibration_error.binned_gap(calibration_error.adaptive_bins),
         bounds=UNIT,
         combine=calibration_error.sum_of_absolutes,
+        interval=calibration_error.calibration_interval(calibration_error.adaptive_bins),
         shown=(),
     ),
     Measure(
         "ece_debiased",
         "ECE, debiased",
-        "Root mean square calibration error without the bias of sampling noise; may fall below 0.",
+        "Root mean square calibration error without the bias of sampling noise; may fall below 0 where there is none.",
         calibration_error.squared_gap,
         bounds=(-1.0, 1.0),
         combine=calibration_error.unbiased_square,
@@ -204,6 +207,7 @@ CLASS_MEASURES = (
         calibration_error.counted_gap,
         bounds=UNIT,
         combine=calibration_error.largest_gap,
+        interval=calibration_error.calibration_interval(calibration_error.confidence_bins, largest=True),
         shown=(),
     ),
     Measure(

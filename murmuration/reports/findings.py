@@ -201,10 +201,15 @@ def trust(evaluation: Evaluation, who: str) -> str:
 
 
 def about_confidence(evaluation: Evaluation, who: str) -> str:
-    """Whether confidence is higher or lower than accuracy by more than the noise of so many examples."""
+    """Whether confidence is higher or lower than accuracy by more than the noise of so many examples.
+
+    The noise is at least that of a calibrated model: examples that are all right have no spread of their own.
+    """
     columns = evaluation.examples.columns
-    gaps = columns["confidence"] - columns["correct"]
-    gap, noise = float(gaps.mean()), 1.96 * float(gaps.std()) / math.sqrt(len(gaps))
+    confidence = columns["confidence"]
+    gaps = confidence - columns["correct"]
+    variance = max(float(gaps.var()), float((confidence * (1 - confidence)).mean()))
+    gap, noise = float(gaps.mean()), 1.96 * math.sqrt(variance / len(gaps))
     if abs(gap) <= noise:
         return f"{who} is calibrated within noise: mean confidence and accuracy do not differ measurably."
     sure, right = (percent(float(columns[name].mean())) for name in ("confidence", "correct"))

@@ -18,7 +18,7 @@ from test_input_gradients import (
 from torch import Tensor, nn
 
 from murmuration.coupling.estimators import ESTIMATORS
-from murmuration.coupling.input_gradients import normalise
+from murmuration.coupling.input_gradients import normalise, rounding
 from murmuration.coupling.lengthscales import Metric
 
 
@@ -48,6 +48,66 @@ def test_the_length_of_every_single_gradient_cancels(bandwidth: str):
     torch.testing.assert_close(scaled_r, r, rtol=0, atol=1e-14)
     torch.testing.assert_close(lengths * scaled, gradient, rtol=0, atol=1e-14)
     torch.testing.assert_close((gradient * g).sum(-1), torch.zeros(4, 3, dtype=torch.float64), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("factor", [1e-36, 1e-20, 1e-7, 1e7, 1e30])
+def test_the_unit_of_a_members_gradients_cancels_in_every_precision(dtype: torch.dtype, factor: float):
+    """Not the squares of lengths (1e-72 and 1e60 here) but the lengths themselves must be in range."""
+    g = randn(4, 3, 5).to(dtype)
+    cancelled = 8 * torch.finfo(dtype).eps
+    scaled_g = torch.cat([g[:1] * factor, g[1:]])
+    torch.testing.assert_close(normalise(scaled_g), normalise(g), rtol=0, atol=cancelled)
+    r, gradient = felt_by(g, "all", Metric())
+    scaled_r, scaled = felt_by(scaled_g, "all", Metric())
+    torch.testing.assert_close(scaled_r, r, rtol=0, atol=cancelled)
+    size = float(gradient.abs().max())
+    torch.testing.assert_close(factor * scaled[0], gradient[0], rtol=0, atol=cancelled * size)
+    torch.testing.assert_close(scaled[1:], gradient[1:], rtol=0, atol=cancelled * size)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("factor", [1e-20, 1.0, 1e20])
+def test_gradients_below_a_rounding_of_the_usual_slope_have_no_direction(dtype: torch.dtype, factor: float):
+    """Whatever the unit of the outputs: the same examples, and no derivative."""
+    x, eps = randn(1, 4, 5).to(dtype), torch.finfo(dtype).eps
+    outputs = factor * x[..., :2]  # slopes of one unit
+    g = factor * randn(1, 4, 5, seed=2).to(dtype)
+    g[0, 1] *= eps
+    g[0, 2] = 0
+    g[0, 3] *= 100 * eps
+    g.requires_grad_()
+    found = normalise(g, rounding(outputs, x))
+    lengths = found.detach().norm(dim=-1)[0]
+    torch.testing.assert_close(lengths, torch.tensor([1, 0, 0, 1], dtype=dtype), rtol=1e-6, atol=0)
+    slopes = torch.autograd.grad(found.sum(), g)[0]
+    assert torch.equal(slopes[0, 1:3], torch.zeros_like(slopes[0, 1:3]))
+    assert slopes.isfinite().all()
+
+
+def test_a_tiny_network_is_repelled_as_any_other_in_single_precision():
+    """Outputs of 1e-20: the whole repulsion is that of outputs of one, by weights 1e-20 times as long."""
+    nets, (x, y) = [net.float() for net in crowd()], examples()
+    interaction, gradients = repulsion(space(), present(nets, x.float(), y))
+    for net in nets:
+        net[4].weight.data *= 1e-20
+    again, tiny = repulsion(space(), present(nets, x.float(), y))
+    torch.testing.assert_close(again.log_density, interaction.log_density, rtol=0, atol=1e-5)
+    size = float(gradients["0.weight"].abs().max())
+    assert size > 1e-3
+    torch.testing.assert_close(tiny["0.weight"], gradients["0.weight"], rtol=0, atol=1e-4 * size)
+
+
+@pytest.mark.parametrize("margin", [25.0, 60.0])
+def test_log_probabilities_of_certain_examples_have_no_direction_in_single_precision(margin: float):
+    """1 - p_y is 1e-11 or 1e-26, its rounding 6e-8: the direction of that difference is noise."""
+    nets = networks(lambda: nn.Linear(INPUTS, CLASSES), MEMBERS)
+    for net in nets:
+        net.float().bias.data = torch.tensor([margin, *[0.0] * (CLASSES - 1)])
+        net.weight.data *= 0.01
+    x = randn(BATCH, INPUTS).float()
+    found = space(of="log-prob").features(present(nets, x, torch.zeros(BATCH, dtype=torch.long)))
+    assert torch.equal(found, torch.zeros_like(found))
 
 
 @pytest.mark.parametrize("bandwidth", ["code", "all", "off"])

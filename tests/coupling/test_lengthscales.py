@@ -65,11 +65,12 @@ def test_four_points_in_the_plane():
 
 
 @pytest.mark.parametrize("form", ["paper", "poster"])
-def test_tuned_lengthscales_go_from_the_identity_to_pca(form: str):
+@pytest.mark.parametrize("rank", [2, 128])
+def test_tuned_lengthscales_go_from_the_identity_to_pca(rank: int, form: str):
     x, a, b = inputs(), units(10, 6), units(10, 6, seed=2)
-    ends = [distance(space("tuned", form=form, alpha=alpha).make_metric(x.float()), a, b) for alpha in (0.0, 1.0)]
-    torch.testing.assert_close(ends[0], (a - b).square().sum(-1), rtol=SINGLE, atol=0)
-    torch.testing.assert_close(ends[1], distance(space().make_metric(x.float()), a, b), rtol=SINGLE, atol=0)
+    ends = [space("tuned", form=form, alpha=alpha, rank=rank).make_metric(x.float()) for alpha in (0.0, 1.0)]
+    torch.testing.assert_close(distance(ends[0], a, b), (a - b).square().sum(-1), rtol=SINGLE, atol=0)
+    assert torch.equal(ends[1](a), space(rank=rank).make_metric(x.float())(a))
     assert torch.equal(tune(torch.tensor([0.0, 2.0]), 0.0, form), torch.ones(2))  # also of a direction nobody goes
 
 
@@ -85,6 +86,9 @@ def test_the_directions_that_are_not_told_apart_have_their_mean_eigenvalue(rank:
     expected = (((a - b) @ vectors).square() * weights).sum(-1)
     found = distance(space("tuned", form=form, rank=rank, alpha=alpha).make_metric(x.float()), a, b)
     torch.testing.assert_close(found, expected, rtol=0, atol=SINGLE * weights.max().item())
+    if alpha == 1.0:
+        pca = distance(space("pca", rank=rank).make_metric(x.float()), a, b)
+        torch.testing.assert_close(pca, expected, rtol=0, atol=SINGLE * weights.max().item())
 
 
 def test_fewer_examples_than_directions():

@@ -86,6 +86,10 @@ def test_no_coupling_is_none():
         ("outputs:batch_fraction=half", "coupling setting batch_fraction=half: expected a number"),
         ("weights:every=2,every=3", "coupling 'weights:every=2,every=3': every is given twice"),
         ("weights:every=0", "every=0: need at least 1"),
+        (
+            "weights:estimator=svgd,every=2",
+            "every=2 with estimator=svgd: it mixes the loss gradients of all members at every step; write every=1",
+        ),
         ("outputs:batch_fraction=0", "batch_fraction=0.0: need a fraction of the batch above 0, at most 1"),
         ("outputs:batch_fraction=1.5", "batch_fraction=1.5: need a fraction of the batch above 0, at most 1"),
         ("weights:batch_fraction=0.5", "unknown setting of a coupling (name=value) 'batch_fraction'"),

@@ -368,6 +368,17 @@ def test_one_recipe_alone_is_told_its_score_and_calibration():
     assert numbers[0].startswith("one has a root mean square error of ")
 
 
+@pytest.mark.parametrize(
+    ("confidence", "right", "told"),
+    [(0.99, 24, "calibrated within noise"), (0.6, 24, "underconfident by 40.0"), (0.9, 12, "overconfident by 40.0")],
+)
+def test_no_verdict_on_confidence_without_evidence(confidence, right, told):
+    """24 of 24 right at a confidence of 0.99 have no spread, and a calibrated model has that four times in five."""
+    probs = np.tile([confidence, 1 - confidence], (24, 1))
+    found = assessed(Predictive.from_probs(probs), np.where(np.arange(24) < right, 0, 1))
+    assert told in verdict([found], [])[1]
+
+
 def test_findings_name_both_and_then_their_differences():
     pair = planted(np.full(200, -0.1), -0.5 - 0.1 * np.random.default_rng(1).random(200))
     told = findings(pair, differences(pair))
