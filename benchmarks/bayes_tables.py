@@ -10,10 +10,10 @@ def bayes_runs_table(records: dict[str, dict[str, Any]]) -> str:
     heads = ["run", "weights", *SCORES["classification"], "AUROC of mutual information"]
     lines = head([*heads, "epochs", "lr", "augmentation", "trained in"])
     for name, record in records.items():
-        plan, scores = record["plan"], [score(record["metrics"][key]) for key in SCORES["classification"]]
+        plan, scores = record["plan"], [score(record["metrics"], key) for key in SCORES["classification"]]
         settings = [f"{plan['epochs']}", f"{plan['lr']:g}", ", ".join(plan["augment"]) or "none"]
         minutes = f"{record['cost']['seconds'] / 60:.1f} min"
-        foreign = [f"{key}: {score(each['mutual_information']['auroc'])}" for key, each in record["ood"].items()]
+        foreign = [f"{key}: {score(each['mutual_information'], 'auroc')}" for key, each in record["ood"].items()]
         cells = [name, f"`{record['recipe']['weights']}`", *scores, ", ".join(foreign), *settings, minutes]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

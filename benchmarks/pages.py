@@ -39,7 +39,7 @@ def runs_table(records: dict[str, dict[str, Any]]) -> str:
     """What runs on real data reached, a row a run; intervals are 95 % over test examples."""
     lines = head(["run", "net", "members", "epochs", "scores of the ensemble", "a member alone", "trained in"])
     for name, record in records.items():
-        scores = ", ".join(f"{key} {score(record['metrics'][key])}" for key in SCORES[record["task"]])
+        scores = ", ".join(f"{key} {score(record['metrics'], key)}" for key in SCORES[record["task"]])
         alone = _alone(record)
         minutes = f"{record['cost']['seconds'] / 60:.1f} min"
         lines.append(
@@ -139,6 +139,26 @@ def repulsion_cost_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+TOYS = {"gaps-1d": ("near data", "in the gaps", "beyond"), "five-gaussians": ("near data", "in the middle", "far")}
+
+
+def toys_table(record: dict[str, Any]) -> str:
+    """Mean uncertainty by place on both toys: the mean of seeds, the smallest and the largest."""
+    runs = record["runs"]
+    seeds = len({run["seed"] for run in runs})
+    places = {toy: [key for run in runs if run["toy"] == toy for key in run][3:6] for toy in TOYS}
+    columns = [f"{name}: {place}" for name, toy in zip(("line", "plane"), TOYS, strict=True) for place in TOYS[toy]]
+    lines = head([f"{seeds} seeds", *columns])
+    for recipe in dict.fromkeys(run["recipe"] for run in runs):
+        cells = []
+        for toy in TOYS:
+            for place in places[toy]:
+                values = [run[place] for run in runs if (run["toy"], run["recipe"]) == (toy, recipe)]
+                cells.append(f"{sum(values) / len(values):.3f} ({min(values):.3f} to {max(values):.3f})")
+        lines.append(f"| `{recipe}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 EMBEDDED_WIDTHS = (1.0, 4.0)  # of the table of all arms
 
 
@@ -213,6 +233,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "speed": ("members", speed_table),
     "corruptions": ("corruptions", corruptions_table),
     "repulsion-cost": ("repulsion", repulsion_cost_table),
+    "repulsion-toys": ("repulsion-toys", toys_table),
     "repulsion-mnist": ("repulsion-mnist", quality_table),
     "repulsion-cifar10": ("repulsion-cifar10", quality_table),
     "dynamics-digits": ("dynamics-digits", dynamics_table),

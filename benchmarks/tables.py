@@ -8,10 +8,16 @@ def head(names: list[str]) -> list[str]:
     return ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
 
 
-def score(found: dict[str, float]) -> str:
-    """A score with its interval.
+def score(metrics: dict[str, dict[str, float]], name: str) -> str:
+    """A score of a record with its interval; a calibration error, which noise raises, has none.
 
-    >>> score({"value": 0.98765, "low": 0.981, "high": 0.994})
-    '0.988 (0.981 to 0.994)'
+    >>> metrics = {"nll": {"value": 0.98765, "low": 0.981, "high": 0.994}, "ece": {"value": 0.01, "low": 0, "high": 1}}
+    >>> score(metrics, "nll"), score(metrics, "ece")
+    ('0.988 (0.981 to 0.994)', '0.01')
     """
-    return f"{found['value']:.3g} ({found['low']:.3g} to {found['high']:.3g})"
+    found = metrics[name]
+    return (
+        f"{found['value']:.3g}"
+        if name == "ece"
+        else f"{found['value']:.3g} ({found['low']:.3g} to {found['high']:.3g})"
+    )

@@ -1,5 +1,7 @@
 """Pages and help texts are true: tables are those of the records, and every command they show runs."""
 
+import json
+
 import documented_commands as documented
 import pages
 import pytest
@@ -29,9 +31,17 @@ def test_a_row_says_what_the_record_says():
     }
     row = pages.runs_table({"a": record}).splitlines()[-1]
     assert row == (
-        "| a | mlp | 2 | 3 | accuracy 0.5 (0.4 to 0.6), nll 0.5 (0.4 to 0.6), ece 0.5 (0.4 to 0.6) "
-        "| accuracy 0.45 | 1.5 min |"
+        "| a | mlp | 2 | 3 | accuracy 0.5 (0.4 to 0.6), nll 0.5 (0.4 to 0.6), ece 0.5 | accuracy 0.45 | 1.5 min |"
     )
+
+
+def test_the_record_of_the_toys_says_what_the_page_says_of_it():
+    runs = json.loads((pages.RESULTS / "repulsion-toys.json").read_text())["runs"]
+    found = {(run["toy"], run["seed"], run["recipe"]): run for run in runs}
+    for (toy, seed, recipe), run in found.items():
+        if recipe in ("function-rde", "forde-identity"):
+            plain = found[toy, seed, "deep-ensemble"]
+            assert all(run[place] > plain[place] for place in run if place not in ("toy", "seed", "recipe"))
 
 
 @pytest.mark.parametrize("command", [*EXAMPLES, *SHOWN])

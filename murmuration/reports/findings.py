@@ -203,7 +203,7 @@ def trust(evaluation: Evaluation, who: str) -> str:
 def about_confidence(evaluation: Evaluation, who: str) -> str:
     """Whether confidence is higher or lower than accuracy by more than the noise of so many examples.
 
-    The noise is at least that of a calibrated model: examples that are all right have no spread of their own.
+    The noise is at least that of a calibrated model: examples that are all right have no variance of their own.
     """
     columns = evaluation.examples.columns
     confidence = columns["confidence"]
