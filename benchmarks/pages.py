@@ -159,6 +159,22 @@ def toys_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def pruning_table(record: dict[str, Any]) -> str:
+    """Scores of one network pruned by every rule, before and after fine-tuning."""
+    columns = ["val. accuracy, pruned", "fine-tuned", "test accuracy", "test NLL"]
+    lines = head(["rule", "sparsity", "not zero", *columns])
+    for row in record["rows"]:
+        rule = re.sub(r", \d+%$", "", row["name"])
+        before = f"{row['pruned_val']['accuracy']['value']:.3f}" if "pruned_val" in row else ""
+        cells = [
+            before,
+            f"{row['val']['accuracy']['value']:.3f}",
+            *(score(row["test"], key) for key in ("accuracy", "nll")),
+        ]
+        lines.append(f"| {rule} | {100 * row['sparsity']:.0f} % | {row['nonzero']:,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 EMBEDDED_WIDTHS = (1.0, 4.0)  # of the table of all arms
 
 
@@ -233,6 +249,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "speed": ("members", speed_table),
     "corruptions": ("corruptions", corruptions_table),
     "repulsion-cost": ("repulsion", repulsion_cost_table),
+    "pruning-digits": ("pruning-digits", pruning_table),
     "repulsion-toys": ("repulsion-toys", toys_table),
     "repulsion-mnist": ("repulsion-mnist", quality_table),
     "repulsion-cifar10": ("repulsion-cifar10", quality_table),
@@ -281,6 +298,7 @@ PAGES = tuple(
         "docs/embedded.md",
         "docs/bayes.md",
         "docs/dynamics.md",
+        "docs/pruning.md",
     )
 )
 
