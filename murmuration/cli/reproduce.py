@@ -25,7 +25,7 @@ def reproduce(
     widths: Annotated[Names, option("Multiples of the base width; 0.25,0.5,1,2,4 if left out.", "Grid", "LIST")] = None,
     models: Annotated[Names, option("Numbers of members; 1,2,4,8,16,32,64 if left out.", "Grid", "LIST")] = None,
     arms: Annotated[Names, option("Kinds of ensemble; all if left out.", "Grid", "LIST")] = None,
-    seeds: Annotated[Names, option("Random seeds, at least two for intervals; default 0,1,2.", "Grid", "LIST")] = None,
+    seeds: Annotated[Names, option("Random seeds, at least three for verdicts; default 0,1,2.", "Grid", "LIST")] = None,
     epochs: Annotated[int | None, option("Passes over the training examples.", "Grid", "N")] = None,
     out: Annotated[str | None, option("Directory; runs/reproduce-NAME if left out.", "Options", "DIR")] = None,
     as_json: Json = False,
@@ -50,4 +50,6 @@ def reproduce(
         return print_json({**outcome.record, "report": str(path / REPORT)})
     for table in outcome.tables:
         print_table(table.columns, table.rows, title=table.title, right=table.right)
+    if outcome.warning:
+        print(outcome.warning)
     print(f"report: {path / REPORT}")

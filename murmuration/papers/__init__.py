@@ -40,6 +40,7 @@ class Outcome:
     record: dict[str, Any]  # as JSON
     page: str  # HTML
     tables: list[ScreenTable]
+    warning: str = ""
 
 
 EXPERIMENTS = {  # folder in papers/, whose `reproduce.py` has `reproduce(request, out, show, command) -> Outcome`

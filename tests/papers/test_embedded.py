@@ -24,13 +24,14 @@ from murmuration.papers.embedded.cells import (
     summarise_kernels,
     train_cell,
 )
-from murmuration.papers.embedded.page import page
+from murmuration.papers.embedded.page import page, parameters_panel
 from murmuration.papers.embedded.predictions import (
     PREDICTIONS,
     Estimate,
     Verdict,
     mean_interval,
     members_tolerated,
+    undertrained,
     verdicts,
 )
 from murmuration.papers.embedded.record import RECORD, Results, new_record, run
@@ -234,10 +235,51 @@ def test_verdicts_follow_the_record(kind, word):
 
 def test_without_cells_or_seeds_nothing_can_be_told():
     record = by_hand("right")
-    assert {each.word for each in verdicts({**record, "cells": []})} == {"cannot tell"}
+    assert {each.word for each in verdicts({**record, "cells": []})} == {"not run"}
     alone = {**record, "cells": [cell for cell in record["cells"] if cell["seed"] == 0]}
     assert {each.word for each in verdicts(alone)} == {"cannot tell"}
     assert len(PREDICTIONS) == 7
+
+
+def test_two_seeds_that_agree_are_no_interval():
+    """Slopes of two seeds may be equal by chance: Student's interval then has no width and decides anything."""
+    for record in (by_hand("right"), by_hand("wrong")):
+        twice = [{**cell, "seed": seed} for cell in record["cells"] if cell["seed"] == 0 for seed in (0, 1)]
+        assert {each.word for each in verdicts({**record, "cells": twice})} == {"cannot tell"}
+
+
+def test_arms_that_were_not_run_are_named():
+    record = by_hand("right")
+    some = [cell for cell in record["cells"] if cell["arm"] in ("independent", "naive", "steps")]
+    found = {each.name: each for each in verdicts({**record, "cells": some})}
+    assert [name for name, each in found.items() if each.word == "not run"] == ["P4", "P5", "P6", "P7"]
+    assert found["P6"].missing == ("steps-mean",)
+    assert found["P7"].note == "needs the arms interpolation"
+    text = page({**record, "cells": some})
+    assert "Of 7 predictions: 3 hold; 4 were not run." in text
+    assert "no switch was seen" not in text
+    one = [cell for cell in record["cells"] if not cell["arm"].startswith("steps")]
+    assert "Of 7 predictions: 6 hold; 1 was not run." in page({**record, "cells": one})
+    assert "Of 7 predictions: 7 do not hold." in page(by_hand("wrong"))
+
+
+def test_undertrained_networks_are_warned_of():
+    record = by_hand("right")
+    assert undertrained(Results(record)) == ""
+    poor = [{**cell, "member_train_accuracy": 0.6} if "parameters" in cell else cell for cell in record["cells"]]
+    told = undertrained(Results({**record, "cells": poor}))
+    assert told.startswith("Undertrained: after 14 epochs separate networks of N = 128 classify 60.0 % of their")
+    assert told in page({**record, "cells": poor})
+    assert "Undertrained" not in page(record)
+
+
+def test_the_axis_of_parameters_has_several_ticks():
+    record = by_hand("right")
+    sized = [
+        {**cell, "parameters": 3000 * cell["models"]} if "parameters" in cell else cell for cell in record["cells"]
+    ]
+    drawn = parameters_panel(Results({**record, "cells": sized}))
+    assert len([tick for tick in drawn.layout["xaxis"]["tickvals"] if 3000 <= tick <= 200_000]) > 3
 
 
 def test_tolerance_is_read_off_the_curve():

@@ -5,10 +5,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from murmuration.analysis.kernels import spike_threshold
-from murmuration.papers.embedded.predictions import Estimate, Verdict, mean_interval, standard_error, verdicts
+from murmuration.papers.embedded.predictions import (
+    Estimate,
+    Verdict,
+    mean_interval,
+    standard_error,
+    undertrained,
+    verdicts,
+)
 from murmuration.papers.embedded.record import Record, Results
 from murmuration.papers.embedded.settings import ARMS, BETWEEN, PROBED, between_name
-from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, scatter, symbol
+from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, scale_of, scatter, symbol
 from murmuration.reports.formatting import MISSING, number
 from murmuration.reports.html import Markup, definitions, details, figure, grid, join, section, table, tag
 from murmuration.reports.page import framed
@@ -22,7 +29,13 @@ PANELS = {  # score -> what it is
     "disagreement": "disagreement between members",
 }
 TITLE = "Ensembles inside one network"
-MARKS = {"holds": "right", "does not hold": "wrong", "cannot tell": ""}
+MARKS = {"holds": "right", "does not hold": "wrong", "cannot tell": "", "not run": ""}
+COUNTED = {  # how one prediction, and several, are spoken of
+    "holds": ("holds", "hold"),
+    "does not hold": ("does not hold", "do not hold"),
+    "cannot tell": ("cannot be decided by these runs", "cannot be decided by these runs"),
+    "not run": ("was not run", "were not run"),
+}
 
 
 def curve(
@@ -89,11 +102,13 @@ def line_panel(found: Results, arm: str, score: str, letter: str = "") -> Figure
 def parameters_panel(found: Results) -> Figure | None:
     """Ensemble accuracy against stored parameters, one marker per width and number of members, one colour per arm."""
     data: list[dict[str, Any]] = []
+    sizes: list[float] = []
     for place, arm in enumerate(found.arms):
         marks = [(w, m) for w in found.widths for m in found.models if found.over_seeds(arm, w, m, "accuracy")]
         if arm != "naive":
             marks = [(w, m) for w, m in marks if m > 1]
         size = [found.over_seeds(arm, w, m, "parameters")[0] for w, m in marks]
+        sizes += size
         accuracies = (found.over_seeds(arm, w, m, "accuracy") for w, m in marks)
         words = {"mode": "markers", "text": [f"N={found.neurons(w)}, M={m}" for w, m in marks]}
         words["hovertemplate"] = f"{arm}, %{{text}}: %{{customdata:.4f}}<extra></extra>"
@@ -102,8 +117,7 @@ def parameters_panel(found: Results) -> Figure | None:
             data.append(as_error(trace) | words)
     if not data:
         return None
-    across = axis("stored parameters") | {"type": "log", "dtick": 1, "exponentformat": "power"}
-    panel = layout(across, accuracy_axis("accuracy")) | {"showlegend": True}
+    panel = layout(axis("stored parameters") | scale_of(sizes), accuracy_axis("accuracy")) | {"showlegend": True}
     title = "(d) ensemble test accuracy against stored parameters, all arms"
     return Figure("parameters", title, title.removeprefix("(d) "), data, panel, 460)
 
@@ -153,17 +167,18 @@ def page(record: Record, command: str = "") -> str:
 def opening(found: Results) -> Markup:
     """The predictions and their verdicts."""
     told = verdicts(found.record)
-    count = {word: sum(each.word == word for each in told) for word in MARKS}
-    lead = "; ".join(f"{many} {word}" for word, many in count.items() if many)
+    count = {word: sum(each.word == word for each in told) for word in COUNTED}
+    lead = "; ".join(f"{many} {COUNTED[word][many > 1]}" for word, many in count.items() if many)
     rows = [verdict_row(each) for each in told]
     table_markup = table("Predictions of theory", ("Verdict", "Prediction", "Estimates"), rows)
     reading = (
         "The members of an embedded ensemble share the kernels of one network and differ by one factor per neuron. The "
         "theory of infinitely wide networks says when they learn like separate networks. A prediction holds if the "
-        "95 % intervals (Student's t over seeds) of all its estimates lie in the predicted region, and does not hold "
-        "if one lies outside; otherwise these runs cannot tell."
+        "95 % intervals (Student's t over three seeds or more) of all its estimates lie in the predicted region, and "
+        "does not hold if one lies outside; otherwise these runs cannot tell."
     )
-    lines = [tag("p", f"Of {len(told)} predictions: {lead}.", "lead"), tag("div", table_markup, "words")]
+    lines = [tag("p", f"Of {len(told)} predictions: {lead}.", "lead"), tag("p", undertrained(found), "warning")]
+    lines.append(tag("div", table_markup, "words"))
     return section("verdicts", "Predictions and verdicts", reading, join(lines))
 
 

@@ -1,13 +1,13 @@
 """Seven predictions of the theory of embedded ensembles, each a function from results to a verdict.
 
 The constants below are the regions in which an estimate has to lie; they were fixed before the records were made. Every
-estimate is a mean over seeds with Student's interval.
+estimate is a mean over seeds with Student's interval, which needs three of them: two agree by chance too often.
 """
 
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -15,9 +15,10 @@ from murmuration.analysis.kernels import spike_threshold
 from murmuration.metrics.intervals import LEVEL
 from murmuration.papers.embedded.record import Record, Results, known
 from murmuration.papers.embedded.settings import BETWEEN, PROBED, Cell, between_name
-from murmuration.reports.formatting import MINUS
+from murmuration.reports.formatting import MINUS, percent, plural
 
-Word = Literal["holds", "does not hold", "cannot tell"]
+Word = Literal["holds", "does not hold", "cannot tell", "not run"]
+SEEDS = 3  # fewest for an interval
 ROOMY = 1 / 8  # M / N up to which independent members should not interfere
 ALIKE = 0.01  # accuracies closer than this count as equal
 FALL = 0.01  # a decrease of accuracy by this counts as a fall
@@ -26,6 +27,7 @@ SATURATED = 0.005  # gain of the last two doublings of M that counts as none
 PROPORTIONAL = (0.75, 1.25)  # exponents that count as 1
 OUT_OF_BULK = 1.25  # an eigenvalue so many times that of factors of mean 0 counts as outside the bulk
 NEAR = (0.5, 2.0)  # a ratio of thresholds that count as near each other
+TRAINED = 0.9  # training accuracy of the widest separate networks below which they count as undertrained
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,13 @@ class Verdict:
     claim: str
     estimates: tuple[Estimate, ...]
     note: str = ""
+    missing: tuple[str, ...] = ()  # arms that it needs and that were not run
 
     @property
     def word(self) -> Word:
-        """The worst of all estimates; `cannot tell` without any."""
+        """The worst of all estimates; `cannot tell` without any, `not run` without the cells they need."""
+        if self.missing:
+            return "not run"
         words = [estimate.word for estimate in self.estimates]
         if "does not hold" in words:
             return "does not hold"
@@ -109,8 +114,9 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def estimate(what: str, values: Sequence[float], least: float, most: float) -> Estimate:
-    """The mean over seeds of one value per seed, against a region."""
-    return Estimate(what, *mean_interval(values), least, most)
+    """The mean over seeds of one value per seed, against a region; without an interval for fewer than three seeds."""
+    mean, low, high = mean_interval(values)
+    return Estimate(what, mean, *((low, high) if len(values) >= SEEDS else (math.nan, math.nan)), least, most)
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float | None:
@@ -312,18 +318,39 @@ def mean_of(values: Iterable[float | None]) -> float | None:
     return sum(there) / len(there) if there else None
 
 
-PREDICTIONS: tuple[Callable[[Results], Verdict], ...] = (
-    like_naive,
-    train_falls_first,
-    wider_hold_more,
-    collective_saturates,
-    sum_needs_small_steps,
-    mean_needs_many_steps,
-    switch_at_threshold,
-)
+PREDICTIONS: dict[Callable[[Results], Verdict], tuple[str, ...]] = {  # and the arms that each needs
+    like_naive: ("independent", "naive"),
+    train_falls_first: ("independent",),
+    wider_hold_more: ("independent",),
+    collective_saturates: ("collective",),
+    sum_needs_small_steps: ("largest-step", "largest-step-mean"),
+    mean_needs_many_steps: ("steps", "steps-mean"),
+    switch_at_threshold: (between_name(0),),
+}
 
 
 def verdicts(record: Record) -> list[Verdict]:
-    """All verdicts on a record."""
-    found = Results(record)
-    return [predict(found) for predict in PREDICTIONS]
+    """All verdicts on a record; of those whose arms were not run there are no estimates."""
+    found, made = Results(record), []
+    there = {cell.arm for cell in found.cells}
+    for predict, arms in PREDICTIONS.items():
+        missing = tuple(arm.removesuffix("-0") for arm in arms if arm not in there)
+        verdict = predict(found)
+        note = f"needs the arms {', '.join(missing)}"
+        made.append(replace(verdict, estimates=(), note=note, missing=missing) if missing else verdict)
+    return made
+
+
+def undertrained(found: Results) -> str:
+    """A warning if the widest separate networks are far from fitting their training examples; else empty."""
+    cells = [cell for cell in found.cells if cell.arm == "naive"]
+    widest = max((cell.width for cell in cells), default=0.0)
+    values = known(found.score(cell, "member_train_accuracy") for cell in cells if cell.width == widest)
+    mean = mean_of(values)
+    if mean is None or mean >= TRAINED:
+        return ""
+    return (
+        f"Undertrained: after {plural(found.setting.epochs, 'epoch')} separate networks of N = {found.neurons(widest)} "
+        f"classify {percent(mean)} of their training examples correctly. The theory is of networks trained to the end: "
+        "train for more epochs before you believe a verdict."
+    )

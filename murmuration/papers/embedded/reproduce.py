@@ -10,7 +10,7 @@ from murmuration.errors import Misuse
 from murmuration.files import json_numbers
 from murmuration.papers import Outcome, Request, ScreenTable, Show
 from murmuration.papers.embedded.page import estimate_text, page
-from murmuration.papers.embedded.predictions import Verdict, mean_interval, verdicts
+from murmuration.papers.embedded.predictions import Verdict, mean_interval, undertrained, verdicts
 from murmuration.papers.embedded.record import Record, Results, run
 from murmuration.papers.embedded.settings import Grid, Setting
 from murmuration.reports.formatting import MISSING
@@ -22,7 +22,8 @@ def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Out
     record = run(out, setting, grid, show)
     found = verdicts(record)
     whole = json_numbers({**record, "verdicts": found})
-    return Outcome(whole, page(record, command), [accuracy_table(record), verdict_table(found)])
+    tables = [accuracy_table(record), verdict_table(found)]
+    return Outcome(whole, page(record, command), tables, undertrained(Results(record)))
 
 
 def setting_for(request: Request) -> Setting:
@@ -79,9 +80,9 @@ def mean_text(found: Results, arm: str, width: float, models: int) -> str:
 
 def verdict_table(found: list[Verdict]) -> ScreenTable:
     """One row per estimate of every prediction."""
-    rows = [
-        [*(("", "") if place else (each.name, each.word)), estimate.what, estimate_text(estimate), estimate.region]
-        for each in found
-        for place, estimate in enumerate(each.estimates)
-    ]
+    rows = []
+    for each in found:
+        told = [[estimate.what, estimate_text(estimate), estimate.region] for estimate in each.estimates]
+        for place, cells in enumerate(told or [[each.note, "", ""]]):
+            rows.append([*(("", "") if place else (each.name, each.word)), *cells])
     return ScreenTable("predictions", ["", "verdict", "estimate", "value and 95 % interval", "predicted"], rows, False)
