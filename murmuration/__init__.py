@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from murmuration.errors import Failure, Misuse
     from murmuration.evaluation import EvalSet, Evaluation, ShiftSuite
     from murmuration.fitting import fit, load
-    from murmuration.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
+    from murmuration.likelihoods import (
+        Categorical,
+        Focal,
+        Gaussian,
+        HeteroscedasticGaussian,
+        Likelihood,
+        MultiLabel,
+        Quantiles,
+    )
     from murmuration.memory import keep_freed_memory
     from murmuration.metrics import ExampleScores, Measure, Score, add_measure, remove_measure, score, score_detection
     from murmuration.posthoc import PostHoc, PostHocConfig, fit_calibrator, fit_conformal, fit_conformal_by_group
@@ -45,14 +53,18 @@ __all__ = [
     "Evaluation",
     "ExampleScores",
     "Failure",
+    "Focal",
     "Gaussian",
     "HeteroscedasticGaussian",
+    "Likelihood",
     "Measure",
     "Misuse",
+    "MultiLabel",
     "Plan",
     "PostHoc",
     "PostHocConfig",
     "Predictive",
+    "Quantiles",
     "Recipe",
     "Repulsion",
     "Score",
@@ -92,7 +104,15 @@ _HOMES = {
     "errors": ("Failure", "Misuse"),
     "evaluation": ("EvalSet", "Evaluation", "ShiftSuite"),
     "fitting": ("fit", "load"),
-    "likelihoods": ("Categorical", "Gaussian", "HeteroscedasticGaussian"),
+    "likelihoods": (
+        "Categorical",
+        "Focal",
+        "Gaussian",
+        "HeteroscedasticGaussian",
+        "Likelihood",
+        "MultiLabel",
+        "Quantiles",
+    ),
     "memory": ("keep_freed_memory",),
     "metrics": ("ExampleScores", "Measure", "Score", "add_measure", "remove_measure", "score", "score_detection"),
     "posthoc": ("PostHoc", "PostHocConfig", "fit_calibrator", "fit_conformal", "fit_conformal_by_group"),

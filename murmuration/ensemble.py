@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.files import read_json, write_json
-from murmuration.likelihoods import Categorical, Gaussian, Likelihood
+from murmuration.likelihoods import CLASSIFICATION, REGRESSION, Categorical, Gaussian, Likelihood
 from murmuration.population import Population, populate
 from murmuration.posthoc import PostHocConfig
 from murmuration.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
 from murmuration.posthoc.serialization import to_json
-from murmuration.predictive import TASKS, Predictive
+from murmuration.predictive import Predictive
 from murmuration.recipe import Recipe
 from murmuration.runs import POSTHOC, create_run, save_members
 from murmuration.weights import KernelTrace, NetworkWeights, UnsupportedOp
@@ -71,8 +71,8 @@ class Ensemble:
         """
         if not models:
             raise Misuse("from_models got no models: give at least one nn.Module")
-        if task not in TASKS:
-            raise unknown("task", task, TASKS)
+        if task not in (CLASSIFICATION, REGRESSION):
+            raise unknown("task", task, (CLASSIFICATION, REGRESSION))
         same = all(_same_architecture(models[0], model) for model in models)
         parts = [list(models)] if same else [[model] for model in models]
         groups = tuple(MemberGroup(part[0], populate(part.__getitem__, len(part))) for part in parts)

@@ -23,7 +23,7 @@ from murmuration.engines import engine as engine_named
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc, save_posthoc
 from murmuration.errors import Failure, Misuse
 from murmuration.files import read_json, read_tensors, write_json, write_tensors
-from murmuration.likelihoods import Likelihood, likelihood_for, likelihood_from_json
+from murmuration.likelihoods import Likelihood, fit_likelihood, likelihood_for, likelihood_from_json, width_of
 from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.nets.narrow import narrowed
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
@@ -86,9 +86,9 @@ def fit(
     opened = open_data(data)
     if settings.augment and len(opened.input_shape) != 3:
         raise Misuse(f"augment={','.join(settings.augment)} is for images, and {opened.name} has none: leave it out")
-    if settings.posthoc is not None:
-        check_config(settings.posthoc, opened.task)
     whole, source = make_spec(net, opened, chosen, settings, noise_std=noise_std, link=link, likelihood=likelihood)
+    if settings.posthoc is not None:
+        check_config(settings.posthoc, whole.likelihood.task)
     spec = head_only_spec(whole)
     spec = replace(spec, gamma=spec.measure_gamma())
     progress = begin(spec)
@@ -125,8 +125,7 @@ def make_spec(
         likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std, link)
     elif noise_std is not None or link is not None:
         raise Misuse("likelihood= and noise_std= or link=: give the likelihood alone, with its own settings")
-    if likelihood.task != data.task:
-        raise Misuse(f"a likelihood of {likelihood.task} for data of {data.task}: give one that fits the targets")
+    likelihood = fit_likelihood(likelihood, data.task, data.train.y)
     source = net_source(net or default_net(data), data.input_shape, likelihood.width)
     _check_outputs(source, data, likelihood)
     backbone = next(trained_networks(recipe.sharing.frozen, "backbone:frozen", net, source), None)
@@ -141,20 +140,21 @@ def resume(
     data: Any = None,
     recipe: Recipe | None = None,
     optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+    likelihood: Likelihood | None = None,
     show: Show = show_nothing,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Ensemble:
     """Continue a killed run; the ensemble is the one the undisturbed run would have left, bit for bit.
 
-    A run on a network, data, recipe objects or an optimizer of the caller's own needs them again.
+    A run on a network, data, recipe objects, an optimizer or a likelihood of the caller's own needs them again.
     """
     path = Path(path)
     manifest = runs.read_run(path)
     if manifest["status"] == "complete":
-        return load(path, net=net, recipe=recipe)
+        return load(path, net=net, recipe=recipe, likelihood=likelihood)
     runs.remove_partial_files(path)
     opened = reopen(manifest, data)
-    likelihood, source = likelihood_from_json(manifest["likelihood"]), source_again(manifest, net)
+    likelihood, source = likelihood_from_json(manifest["likelihood"], likelihood), source_again(manifest, net)
     _check_outputs(source, opened, likelihood)
     chosen, plan = recipe_from_json(manifest["recipe"], recipe), plan_from_json(manifest["plan"], optimizer)
     stored = read_tensors(path / runs.BACKBONE) if chosen.sharing.frozen else None
@@ -170,14 +170,22 @@ def resume(
     return run_training(whole, spec, engine, progress or begin(spec), manifest, callback)
 
 
-def load(path: str | Path, *, net: Net | None = None, recipe: Recipe | None = None, posthoc: bool = True) -> Ensemble:
+def load(
+    path: str | Path,
+    *,
+    net: Net | None = None,
+    recipe: Recipe | None = None,
+    likelihood: Likelihood | None = None,
+    posthoc: bool = True,
+) -> Ensemble:
     """The ensemble of a finished run.
 
-    One with a network of the caller's own needs that `net`, for its structure, and one with recipe objects of the
-    caller's own that `recipe`. Without `posthoc` the calibrator, conformal sets and abstention rules are left out.
+    One with a network of the caller's own needs that `net`, for its structure, one with recipe objects of the caller's
+    own that `recipe`, and one with a likelihood of the caller's own that `likelihood`. Without `posthoc` the
+    calibrator, conformal sets and abstention rules are left out.
     """
     population, manifest = runs.load_members(Path(path))
-    likelihood = likelihood_from_json(manifest["likelihood"])
+    likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
     module = source_again(manifest, net).build()
     _require_same_tensors(module, population, Path(path))
     return Ensemble(
@@ -355,9 +363,10 @@ def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) ->
         "data": {
             "name": data.name,
             "source": data.source,
-            "task": data.task,
+            "task": spec.likelihood.task,
             "fingerprint": data.fingerprint,
             "classes": list(data.classes),
+            "targets": None if data.task == "classification" else data.train.y.shape[1],
             "features": list(data.feature_names),
             "examples": {part: len(getattr(data, part)) for part in ("train", "val", "test")},
             "preparation": data.preparation.to_json(),
@@ -411,7 +420,7 @@ def source_again(manifest: dict[str, Any], net: Net | None = None) -> NetSource:
     """The source of a run's networks, with the widths of its members; `net` is the caller's own, if it is one."""
     if net is None and "name" not in manifest["net"]:
         raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=")
-    width = likelihood_from_json(manifest["likelihood"]).width
+    width = width_of(manifest["likelihood"])
     source = net_source(net if net is not None else manifest["net"]["name"], tuple(manifest["input_shape"]), width)
     widths = manifest["net"].get("widths")
     return source if widths is None else narrow_source(source, widths)

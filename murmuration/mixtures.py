@@ -1,16 +1,20 @@
-"""Moments, entropies, cdf and quantiles of mixtures, as pure functions of tensors; `Predictive` is built on them.
+"""Moments, entropies, cdf and quantiles of mixtures and of their components; `Predictive` is built on them.
 
 Members come first in every argument, (S, ...), and are weighted by `weights` (S,), which sum to one.
 """
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from statistics import NormalDist
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from murmuration.errors import Misuse
 
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 HALVINGS = 40  # of the quantile's bracket: its width shrinks by 1e-12
 
 
@@ -81,23 +85,135 @@ def folded_mean(mean: Tensor, var: Tensor) -> Tensor:
     return 2 * std * density + mean * (2 * normal_cdf(z) - 1)
 
 
-def mixture_cdf(y: Tensor, mean: Tensor, std: Tensor, weights: Tensor) -> Tensor:
-    """P(Y <= y) (...) for y (...) under the mixture of Gaussians with means and standard deviations (S, ...)."""
-    return weighted_mean(normal_cdf((y - mean) / std), weights)
+class Components(Protocol):
+    """The distributions that a mixture is made of, one for each member, input and target: tensors (S, N, K).
+
+    `log_prob`, `cdf` and `quantile` take y (N, K) or a level, and return (S, N, K).
+    """
+
+    @property
+    def mean(self) -> Tensor: ...
+
+    @property
+    def var(self) -> Tensor: ...
+
+    def log_prob(self, y: Tensor) -> Tensor: ...
+
+    def cdf(self, y: Tensor) -> Tensor: ...
+
+    def quantile(self, level: float) -> Tensor: ...
 
 
-def mixture_quantile(level: float, mean: Tensor, std: Tensor, weights: Tensor) -> Tensor:
-    """The quantile (...) at `level` of a mixture of Gaussians (S, ...).
+@dataclass(frozen=True, eq=False)
+class Normals:
+    """Gaussians with means and variances (S, N, K)."""
+
+    mean: Tensor
+    var: Tensor
+
+    @cached_property
+    def std(self) -> Tensor:
+        return self.var.sqrt()
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        return -(0.5 * ((y - self.mean).square() / self.var) + 0.5 * self.var.log() + HALF_LOG_TWO_PI)
+
+    def cdf(self, y: Tensor) -> Tensor:
+        return normal_cdf((y - self.mean) / self.std)
+
+    def quantile(self, level: float) -> Tensor:
+        return self.mean + NormalDist().inv_cdf(level) * self.std
+
+
+@dataclass(frozen=True, eq=False)
+class QuantileCurves:
+    """Distributions known by their quantiles: `knots` (S, N, K, L), strictly increasing, at `levels` (L,) in (0, 1).
+
+    The cdf is linear between neighbouring knots. Below the first knot q the cdf is t exp((y - q) d / t), with its level
+    t and the density d of the first piece, and likewise above the last: the density is continuous there.
+    """
+
+    levels: Tensor
+    knots: Tensor
+
+    @cached_property
+    def densities(self) -> Tensor:
+        """The density (S, N, K, L - 1) between neighbouring knots."""
+        return self.levels.diff() / self.knots.diff(dim=-1)
+
+    @cached_property
+    def tails(self) -> tuple[Tensor, Tensor]:
+        """The mean distances (S, N, K) of the two tails from the outermost knots."""
+        return self.levels[0] / self.densities[..., 0], (1 - self.levels[-1]) / self.densities[..., -1]
+
+    def _moments(self, about: Tensor) -> tuple[Tensor, Tensor]:
+        """The first and the second moment (S, N, K) about a point (S, N, K)."""
+        low, high = self.tails
+        middles = (self.knots[..., 1:] + self.knots[..., :-1]) / 2
+        masses = torch.cat([self.levels[:1], self.levels.diff(), 1 - self.levels[-1:]])
+        centres = torch.cat(
+            [(self.knots[..., 0] - low)[..., None], middles, (self.knots[..., -1] + high)[..., None]], -1
+        )
+        inside = self.knots.diff(dim=-1).square() / 12
+        spreads = torch.cat([low.square()[..., None], inside, high.square()[..., None]], -1)
+        away = centres - about[..., None]
+        return (masses * away).sum(-1), (masses * (away.square() + spreads)).sum(-1)
+
+    @cached_property
+    def mean(self) -> Tensor:
+        return self.knots[..., 0] + self._moments(self.knots[..., 0])[0]
+
+    @cached_property
+    def var(self) -> Tensor:
+        return self._moments(self.mean)[1]
+
+    def _place(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The piece (S, N, K, 1) of each y (N, K), and its distances (S, N, K) below and above the outermost knots."""
+        y = y.expand(self.knots.shape[:-1])
+        piece = (y[..., None] >= self.knots).sum(-1, keepdim=True).sub(1).clamp(0, len(self.levels) - 2)
+        return piece, (self.knots[..., 0] - y).clamp_min(0), (y - self.knots[..., -1]).clamp_min(0)
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        piece, below, above = self._place(y)
+        return self.densities.gather(-1, piece).squeeze(-1).log() - below / self.tails[0] - above / self.tails[1]
+
+    def cdf(self, y: Tensor) -> Tensor:
+        piece, below, above = self._place(y)
+        start, density = (values.gather(-1, piece).squeeze(-1) for values in (self.knots, self.densities))
+        inside = self.levels[piece.squeeze(-1)] + (y - start) * density
+        low, high = (
+            self.levels[0] * (-below / self.tails[0]).exp(),
+            (1 - self.levels[-1]) * (-above / self.tails[1]).exp(),
+        )
+        return torch.where(below > 0, low, torch.where(above > 0, 1 - high, inside))
+
+    def quantile(self, level: float) -> Tensor:
+        first, last = float(self.levels[0]), float(self.levels[-1])
+        if level < first:
+            return self.knots[..., 0] + self.tails[0] * math.log(level / first)
+        if level > last:
+            return self.knots[..., -1] - self.tails[1] * math.log((1 - level) / (1 - last))
+        piece = min(int((self.levels <= level).sum()) - 1, len(self.levels) - 2)
+        return self.knots[..., piece] + (level - self.levels[piece]) / self.densities[..., piece]
+
+
+def mixture_cdf(y: Tensor, components: Components, weights: Tensor) -> Tensor:
+    """P(Y <= y) (...) for y (...) under the mixture of components (S, ...)."""
+    return weighted_mean(components.cdf(y), weights)
+
+
+def mixture_quantile(level: float, components: Components, weights: Tensor) -> Tensor:
+    """The quantile (...) at `level` of a mixture of components (S, ...).
 
     Bisection between the smallest and the largest member quantile, which enclose the mixture's: the error is at most
     1e-12 of that bracket, or rounding.
     """
     if not 0 < level < 1:
         raise Misuse(f"level {level} is outside (0, 1): write for example 0.9")
-    members = mean + NormalDist().inv_cdf(level) * std
+    members = components.quantile(level)
     low, high = members.amin(0), members.amax(0)
     for _ in range(HALVINGS if len(members) > 1 else 0):
         middle = (low + high) / 2
-        below = mixture_cdf(middle, mean, std, weights) < level
+        below = mixture_cdf(middle, components, weights) < level
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
     return (low + high) / 2

@@ -92,6 +92,8 @@ def ood_columns(pred: Predictive) -> dict[str, np.ndarray]:
     ['max_probability', 'entropy', 'expected_entropy']
     """
     check_no_nan(pred.outputs)
+    if pred.task not in (C, R):
+        raise Misuse(f"out-of-distribution scores of a {pred.task} task: there are none; compare pred.entropy instead")
     chosen = [score for score in OOD_SCORES.values() if score.task == pred.task and score.applies(pred)]
     parts: dict[str, list[np.ndarray]] = {score.name: [] for score in chosen}
     with torch.no_grad():
@@ -171,7 +173,7 @@ def distance_columns(fitted: FeatureDistance, ensemble: Ensemble, x: Any) -> dic
 
 def class_labels(ensemble: Ensemble, y: Any, count: int) -> Tensor:
     """The class (N,) of each training example; the same for all where there are none."""
-    if y is None or (ensemble.likelihood is not None and ensemble.likelihood.task == "regression"):
+    if y is None or (ensemble.likelihood is not None and ensemble.likelihood.task != "classification"):
         return torch.zeros(count, dtype=torch.long)
     labels = torch.as_tensor(y)
     if labels.shape != (count,):

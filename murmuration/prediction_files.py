@@ -15,6 +15,7 @@ import numpy as np
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
 from murmuration.files import write_whole
+from murmuration.likelihoods import MULTI_LABEL, REGRESSION
 from murmuration.posthoc import PostHoc
 from murmuration.predictive import Predictive
 from murmuration.uncertainty import uncertainties
@@ -57,7 +58,7 @@ def output_names(ensemble: Ensemble) -> tuple[str, ...]:
     """The names of the classes, or of the targets of a regression; their indices if they have no names."""
     data = ensemble.manifest["data"]
     names = data["classes"] or data["preparation"].get("targets")
-    return tuple(names or map(str, range(len(ensemble.manifest["likelihood"]["shift"]))))
+    return tuple(names or map(str, range(data["targets"])))
 
 
 def save_predictions(ensemble: Ensemble, x: Any, path: str | Path, *, per_member: bool = False) -> Predictions:
@@ -78,13 +79,22 @@ def save_predictions(ensemble: Ensemble, x: Any, path: str | Path, *, per_member
 
 def flat_columns(part: Predictive, names: tuple[str, ...]) -> Columns:
     """Columns (n,) of one predictive, for a table."""
+    probs = {f"prob_{name}": part.mean[:, k].numpy() for k, name in enumerate(names)}
+    if part.task == MULTI_LABEL:
+        said = {f"predicted_{name}": part.predicted[:, k].numpy() for k, name in enumerate(names)}
+        return {**said, **label_uncertainty(part), **probs}
     if part.task == "classification":
-        probs = {f"prob_{name}": part.mean[:, k].numpy() for k, name in enumerate(names)}
         return {"predicted": np.array(names)[part.predicted.numpy()], **uncertainty_columns(part), **probs}
     table = regression_arrays(part)
     if len(names) == 1:
         return {key: values[:, 0] for key, values in table.items()}
     return {f"{key}_{name}": values[:, k] for k, name in enumerate(names) for key, values in table.items()}
+
+
+def label_uncertainty(part: Predictive) -> Columns:
+    """The uncertainty decomposition of a multi-label task, in nats, summed over labels: columns (n,)."""
+    names = ("entropy", "expected_entropy", "mutual_information")
+    return {name: getattr(part, name).numpy() for name in names}
 
 
 def uncertainty_columns(part: Predictive) -> Columns:
@@ -138,9 +148,10 @@ def regression_arrays(part: Predictive) -> Columns:
 
 def arrays(part: Predictive, per_member: bool) -> Columns:
     """Arrays (n, ...) of one predictive, for an npz; those of members (S, n, K) are named member_..."""
-    if part.task == "classification":
+    if part.task != REGRESSION:
         members = {"member_probs": part.probs.numpy()} if per_member else {}
-        return {"predicted": part.predicted.numpy(), **uncertainty_columns(part), "probs": part.mean.numpy(), **members}
+        columns = label_uncertainty(part) if part.task == MULTI_LABEL else uncertainty_columns(part)
+        return {"predicted": part.predicted.numpy(), **columns, "probs": part.mean.numpy(), **members}
     members = {"member_mean": part.member_mean.numpy(), "member_std": part.member_var.sqrt().numpy()}
     return {**regression_arrays(part), **(members if per_member else {})}
 

@@ -17,10 +17,17 @@ from torch import Tensor
 
 import murmuration.mixtures as mixtures
 from murmuration.errors import Misuse
-from murmuration.likelihoods import HALF_LOG_TWO_PI, Categorical, Likelihood, MeanAndStd
+from murmuration.likelihoods import (
+    CLASSIFICATION,
+    MULTI_LABEL,
+    REGRESSION,
+    Categorical,
+    Likelihood,
+    MeanAndStd,
+    MultiLabel,
+)
 from murmuration.workers import parallel_map
 
-TASKS = ("classification", "regression")
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats
 SUM_TOLERANCE = 1e-3  # how far from one probabilities may sum: float16 and rounded files pass
 SMALLEST_STORED = 1e-300  # a given probability of zero is stored as this, so that every logit stays finite
@@ -63,16 +70,21 @@ class Predictive:
 
     @cached_property
     def mean(self) -> Tensor:
-        """The mean class probabilities, or the mean of y, (N, K)."""
-        return self.mean_probs if self.task == "classification" else self.average(self.member_mean)
+        """The mean probabilities of classes or labels, or the mean of y, (N, K)."""
+        return self.average(self.member_mean) if self.task == REGRESSION else self.mean_probs
 
     def member_log_prob(self, y: Any) -> Tensor:
-        """The log-likelihood (S, N) of each target under each member; probabilities are clipped at 1e-12."""
-        if self.task == "classification":
-            labels = self.labels(y).expand(len(self.outputs), -1)
-            return self.probs.gather(-1, labels[..., None]).squeeze(-1).clamp_min(SMALLEST_PROBABILITY).log()
-        squares = (self.targets(y) - self.member_mean).square() / self.member_var
-        return -(0.5 * squares + 0.5 * self.member_var.log() + HALF_LOG_TWO_PI).sum(-1)
+        """The log-likelihood (S, N) of each target under each member; probabilities are clipped at 1e-12.
+
+        Labels of a multi-label task are independent given a member: theirs is the sum over labels.
+        """
+        if self.task == REGRESSION:
+            return self.distribution.log_prob(self.targets(y)).sum(-1)
+        if self.task == MULTI_LABEL:
+            right = torch.where(self.targets(y) > 0.5, self.probs, 1 - self.probs)  # (S, N, K)
+            return right.clamp_min(SMALLEST_PROBABILITY).log().sum(-1)
+        labels = self.labels(y).expand(len(self.outputs), -1)
+        return self.probs.gather(-1, labels[..., None]).squeeze(-1).clamp_min(SMALLEST_PROBABILITY).log()
 
     def log_prob(self, y: Any) -> Tensor:
         """The log-likelihood (N,) of each target under the mixture of members: log-mean-exp of their log-likelihoods.
@@ -86,9 +98,10 @@ class Predictive:
     def logits(self) -> Tensor:
         """The logits (S, N, K) of each member: outputs passed through the likelihood's link, before the softmax.
 
-        For predictives made by `from_probs` they are the logarithms of the probabilities.
+        For predictives made by `from_probs` they are the logarithms of the probabilities. Those of a multi-label task
+        are before the sigmoid.
         """
-        if not isinstance(self.likelihood, Categorical):
+        if self.task == REGRESSION:
             raise Misuse(
                 "probabilities, entropies and confidence belong to classification, and this is a "
                 "regression: read mean, aleatoric_var, epistemic_var, total_var, quantile or interval"
@@ -97,50 +110,67 @@ class Predictive:
 
     @cached_property
     def probs(self) -> Tensor:
-        """The class probabilities (S, N, K) of each member."""
-        return self.logits.softmax(-1)
+        """The probabilities (S, N, K) of classes, or of labels, of each member."""
+        return self.logits.sigmoid() if self.task == MULTI_LABEL else self.logits.softmax(-1)
 
     @cached_property
     def mean_probs(self) -> Tensor:
-        """The mean class probabilities (N, K)."""
+        """The mean probabilities (N, K) of classes or labels."""
         return self.average(self.probs)
 
     @cached_property
     def votes(self) -> Tensor:
-        """The class (S, N) of each member's largest probability, the first of equals."""
+        """The class (S, N) of each member's largest probability, the first of equals; or its labels (S, N, K)."""
+        if self.task == MULTI_LABEL:
+            return (self.probs > 0.5).long()
         return self.probs.max(-1).indices  # argmax takes half as long again
 
     @property
     def predicted(self) -> Tensor:
-        """The class (N,) of the largest mean probability."""
-        return self.mean_probs.argmax(-1)
+        """The class (N,) of the largest mean probability; or the labels (N, K) whose mean probability is above 0.5."""
+        return (self.mean_probs > 0.5).long() if self.task == MULTI_LABEL else self.mean_probs.argmax(-1)
 
     @property
     def confidence(self) -> Tensor:
         """The largest mean probability (N,)."""
+        self._require_classes("confidence")
         return self.mean_probs.amax(-1)
+
+    def _require_classes(self, what: str) -> None:
+        if self.task == MULTI_LABEL:
+            raise Misuse(
+                f"{what} is for one class per input, and this is multi-label: read probs, entropy or total_var"
+            )
+
+    def _entropies(self, probs: Tensor) -> Tensor:
+        """Entropies (...) of probabilities (..., K); those of labels are summed."""
+        if self.task == MULTI_LABEL:
+            return mixtures.entropy_of(torch.stack([probs, 1 - probs], -1)).sum(-1)
+        return mixtures.entropy_of(probs)
 
     @cached_property
     def entropy(self) -> Tensor:
-        """Total uncertainty (N,): the entropy of the mean probabilities, in nats."""
-        return mixtures.entropy_of(self.mean_probs)
+        """Total uncertainty (N,): the entropy of the mean probabilities, in nats; summed over labels."""
+        return self._entropies(self.mean_probs)
 
     @cached_property
     def expected_entropy(self) -> Tensor:
-        """Aleatoric uncertainty (N,): the mean entropy of the members, in nats."""
-        return self.average(mixtures.entropy_of(self.probs))
+        """Aleatoric uncertainty (N,): the mean entropy of the members, in nats; summed over labels."""
+        return self.average(self._entropies(self.probs))
 
     @property
     def mutual_information(self) -> Tensor:
         """Epistemic uncertainty (N,): entropy minus expected entropy, the members' Jensen-Shannon divergence.
 
-        It lies between 0 and log(min(S, K)) and grows with S about as 1 - 1/S: compare equal S only.
+        It lies between 0 and log(min(S, K)) and grows with S about as 1 - 1/S: compare equal S only. That of a
+        multi-label task is the sum of the labels' own.
         """
         return (self.entropy - self.expected_entropy).clamp_min(0)
 
     @property
     def disagreement(self) -> Tensor:
         """The fraction (N,) of pairs of distinct members that predict different classes; 0 for a single member."""
+        self._require_classes("disagreement")
         return mixtures.disagreement_of(self.votes, self.member_weights, self.probs.shape[-1])
 
     @property
@@ -153,6 +183,7 @@ class Predictive:
         >>> round(Predictive(torch.zeros(1, 1, 4), Categorical(4)).energy.item(), 6)  # -log 4
         -1.386294
         """
+        self._require_classes("energy")
         return -self.average(self.logits.logsumexp(-1))
 
     @property
@@ -162,11 +193,13 @@ class Predictive:
         Each member's logits are centred over classes first, because the softmax is invariant to a shift. A given
         probability of zero counts as 1e-300, and makes the variance huge.
         """
+        self._require_classes("logit_variance")
         return mixtures.weighted_variance(mixtures.centred_logits(self.logits), self.member_weights).mean(-1)
 
     @property
     def aleatoric_covariance(self) -> Tensor:
         """E[diag(p) - p p^T] (N, K, K): the mean covariance of the label within members (Kwon et al. 2020)."""
+        self._require_classes("aleatoric_covariance")
         return torch.diag_embed(self.mean) - mixtures.second_moment(self.probs, self.member_weights)
 
     @property
@@ -177,37 +210,44 @@ class Predictive:
     @property
     def total_covariance(self) -> Tensor:
         """diag(mean) - mean mean^T (N, K, K): the covariance of a one-hot label; aleatoric plus epistemic."""
+        self._require_classes("total_covariance")
         mean = self.mean_probs
         return torch.diag_embed(mean) - mean[:, :, None] * mean[:, None, :]
 
     @cached_property
-    def _moments(self) -> tuple[Tensor, Tensor]:
-        if isinstance(self.likelihood, Categorical):
+    def distribution(self) -> mixtures.Components:
+        """The distribution of y of each member, in the target's units: Gaussians, or curves through quantiles."""
+        if self.task != REGRESSION:
             raise Misuse(
                 "quantiles, intervals and members' means of y belong to regression, and this is a classification: "
                 "read probs, entropy, mutual_information, aleatoric_var or aleatoric_covariance"
             )
-        return self.likelihood.mean_var(self.outputs.double())
+        return self.likelihood.distribution(self.outputs.double())
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether this is a regression whose members predict Gaussians."""
+        return self.task == REGRESSION and isinstance(self._first.distribution, mixtures.Normals)
 
     @property
     def member_mean(self) -> Tensor:
         """The latent mean f (S, N, K) of each member, in the target's units."""
-        return self._moments[0]
+        return self.distribution.mean
 
     @property
     def member_var(self) -> Tensor:
         """The noise variance (S, N, K) of each member around its mean."""
-        return self._moments[1]
+        return self.distribution.var
 
     @property
     def aleatoric_var(self) -> Tensor:
         """The mean noise variance (N, K) of the members; for classes, the diagonal of `aleatoric_covariance`."""
-        return self.average(self.probs * (1 - self.probs) if self.task == "classification" else self.member_var)
+        return self.average(self.member_var if self.task == REGRESSION else self.probs * (1 - self.probs))
 
     @property
     def epistemic_var(self) -> Tensor:
         """The variance (N, K) of members' means, or for classes of their probabilities, divided by S and not S - 1."""
-        means = self.probs if self.task == "classification" else self.member_mean
+        means = self.member_mean if self.task == REGRESSION else self.probs
         return mixtures.weighted_variance(means, self.member_weights)
 
     @property
@@ -219,12 +259,12 @@ class Predictive:
         return self.aleatoric_var + self.epistemic_var
 
     def cdf(self, y: Any) -> Tensor:
-        """P(Y <= y) (N, K) under the mixture of Gaussians, for each target separately."""
-        return mixtures.mixture_cdf(self.targets(y), self.member_mean, self.member_var.sqrt(), self.member_weights)
+        """P(Y <= y) (N, K) under the mixture of members, for each target separately."""
+        return mixtures.mixture_cdf(self.targets(y), self.distribution, self.member_weights)
 
     def quantile(self, level: float) -> Tensor:
         """The quantile (N, K) of y at `level`, exact to 1e-12 of the range of the members' quantiles."""
-        return mixtures.mixture_quantile(level, self.member_mean, self.member_var.sqrt(), self.member_weights)
+        return mixtures.mixture_quantile(level, self.distribution, self.member_weights)
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """The central interval (low, high), each (N, K), of predictive probability `level` in (0, 1)."""
@@ -237,13 +277,22 @@ class Predictive:
 
     def labels(self, y: Any) -> Tensor:
         """The labels y as checked class indices (N,)."""
+        self._require_classes("a class index")
         classes = self._first.probs.shape[-1]
         return checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
 
     def targets(self, y: Any) -> Tensor:
-        """The targets y as checked values (N, K); (N,) is taken for one target."""
-        width = self._first.member_mean.shape[-1]
-        return checked_targets(y, inputs=self.outputs.shape[1], width=width).to(self.outputs.device)
+        """The targets y as checked values (N, K), or zeros and ones of labels; (N,) is taken for one target."""
+        labels = self.task == MULTI_LABEL
+        width = self.outputs.shape[-1] if labels else self._first.member_mean.shape[-1]
+        targets = checked_targets(y, inputs=self.outputs.shape[1], width=width).to(self.outputs.device)
+        if labels and not ((targets == 0) | (targets == 1)).all():
+            raise Misuse("targets of a multi-label task other than 0 and 1: expected zeros and ones")
+        return targets
+
+    def checked(self, y: Any) -> Tensor:
+        """The targets y of this task: class indices (N,), or values or labels (N, K)."""
+        return self.labels(y) if self.task == CLASSIFICATION else self.targets(y)
 
     def at(self, inputs: Any) -> "Predictive":
         """The predictive of the chosen inputs: a slice, or indices or a mask (N,), in their order."""
@@ -252,7 +301,8 @@ class Predictive:
 
     def with_logits(self, logits: Tensor) -> "Predictive":
         """The same members with other logits (S, N, K), which are then their outputs."""
-        return replace(self, outputs=logits, likelihood=Categorical(logits.shape[-1]))
+        plain = MultiLabel if self.task == MULTI_LABEL else Categorical
+        return replace(self, outputs=logits, likelihood=plain(logits.shape[-1]))
 
     def select(self, members: Sequence[int] | Tensor) -> "Predictive":
         """The predictive of the chosen members, in that order; their weights are scaled to sum to one."""

@@ -12,7 +12,8 @@ import murmuration as mm
 from murmuration.coupling import OutputSpace, SpaceInputs
 from murmuration.data import Data
 from murmuration.errors import Misuse
-from murmuration.likelihoods import LOWEST, Categorical, Gaussian, likelihood_from_json, link_of, log_softplus
+from murmuration.likelihoods import Categorical, Gaussian, likelihood_from_json, link_of
+from murmuration.likelihoods.classes import LOWEST, log_softplus
 from murmuration.ood import has_logits
 from murmuration.posthoc.calibration import Temperature, VectorScaling, fit_calibrator
 from murmuration.predictive import Predictive

@@ -10,6 +10,7 @@ from scipy import integrate, stats
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical
 from murmuration.mixtures import (
+    Normals,
     centred_logits,
     disagreement_of,
     entropy_of,
@@ -68,22 +69,23 @@ def test_folded_mean_is_the_integral_of_the_absolute_value(mean: float, std: flo
 
 
 def test_the_cdf_of_a_mixture_undoes_its_quantile() -> None:
-    mean, std = drawn(3, 6, 2), 0.1 + drawn(3, 6, 2, seed=1).abs()
+    parts = Normals(drawn(3, 6, 2), (0.1 + drawn(3, 6, 2, seed=1).abs()).square())
     for level in (0.003, 0.5, 0.97):
-        reached = mixture_cdf(mixture_quantile(level, mean, std, WEIGHTS), mean, std, WEIGHTS)
+        reached = mixture_cdf(mixture_quantile(level, parts, WEIGHTS), parts, WEIGHTS)
         np.testing.assert_allclose(reached, level, atol=1e-10)
 
 
 def test_a_member_without_weight_does_not_move_the_quantile() -> None:
-    mean, std = drawn(2, 4, 1), 0.5 + drawn(2, 4, 1, seed=1).abs()
-    alone = mixture_quantile(0.9, mean[:1], std[:1], torch.ones(1).double())
-    np.testing.assert_allclose(mixture_quantile(0.9, mean, std, torch.tensor([1.0, 0.0]).double()), alone, atol=1e-10)
+    mean, var = drawn(2, 4, 1), (0.5 + drawn(2, 4, 1, seed=1).abs()).square()
+    alone = mixture_quantile(0.9, Normals(mean[:1], var[:1]), torch.ones(1).double())
+    both = mixture_quantile(0.9, Normals(mean, var), torch.tensor([1.0, 0.0]).double())
+    np.testing.assert_allclose(both, alone, atol=1e-10)
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 1.5, float("nan")])
 def test_a_level_outside_the_open_unit_interval_is_refused(level: float) -> None:
     with pytest.raises(Misuse, match=r"level .* is outside \(0, 1\): write for example 0.9"):
-        mixture_quantile(level, drawn(1, 1), drawn(1, 1).abs(), torch.ones(1).double())
+        mixture_quantile(level, Normals(drawn(1, 1), drawn(1, 1).abs()), torch.ones(1).double())
 
 
 def test_the_energy_of_zero_logits_is_minus_the_logarithm_of_their_number() -> None:

@@ -17,8 +17,10 @@ from murmuration.audit.outputs import Outputs, Rows
 from murmuration.audit.tables import Sheet, open_sheet, sheet_outputs, target_names
 from murmuration.audit.targets import NamedValues, Targets, checked_labels, checked_values, read_groups, read_targets
 from murmuration.errors import Failure, Misuse, unknown
-from murmuration.predictive import TASKS, Predictive
+from murmuration.likelihoods import CLASSIFICATION, REGRESSION
+from murmuration.predictive import Predictive
 
+TASKS = (CLASSIFICATION, REGRESSION)  # that files of predictions may have
 OPENERS: dict[str, Callable[[Path], Archive | Sheet]] = {
     ".npz": open_archive,
     ".npy": lambda path: open_array(path, "probs"),

@@ -106,7 +106,7 @@ class InputGradientSpace(Space):
     def gradients(self, outputs: Tensor, x: Tensor, y: Tensor, link: Callable[[Tensor], Tensor] = identity) -> Tensor:
         """Gradients (m, B, D) of one number per example by its input."""
         if y.is_floating_point():
-            chosen = predicted_means(outputs, y)
+            chosen = predicted_means(link(outputs), y)
         else:
             values = outputs if self.of == "logit" else F.log_softmax(link(outputs), dim=-1)
             chosen = values.gather(-1, y.unsqueeze(-1))

@@ -91,7 +91,7 @@ class OutputSpace(Space):
 
     def _values(self, outputs: Tensor, inputs: SpaceInputs) -> Tensor:
         if inputs.y.is_floating_point():
-            return predicted_means(outputs, inputs.y)
+            return predicted_means(inputs.link(outputs), inputs.y)
         return inputs.link(outputs).softmax(-1) if self.of == "probs" else outputs
 
     def repulsion(self, features: Tensor) -> Interaction:

@@ -39,7 +39,7 @@ class SpaceInputs:
     run: Callable[[dict[str, Tensor], Tensor], Tensor] | None = None  # weights, x -> outputs; buffers stay unchanged
     draw: Callable[[Tensor], Tensor] | None = None  # standard normal tensor like one (m, ...), one stream per member
     sub_batch: tuple[Tensor, Tensor] | None = None  # outputs (m, r, K) and inputs of a separate pass (SUB_BATCH)
-    link: Callable[[Tensor], Tensor] = identity  # outputs -> logits of the class probabilities
+    link: Callable[[Tensor], Tensor] = identity  # outputs -> logits; of a regression, its means first (see `link_of`)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ class Split:
     """Prepared inputs and their targets."""
 
     x: Tensor  # (N, ...) float32
-    y: Tensor  # (N,) int64 labels, or (N, K) float32 targets in their own units
+    y: Tensor  # (N,) int64 labels, or (N, K) float64 targets in their own units
+    weight: Tensor | None = None  # (N,) sample weights
 
     def __len__(self) -> int:
         return len(self.x)
@@ -203,11 +204,11 @@ def part_targets(raw: RawData, part: RawPart) -> np.ndarray:
 
 
 def encode_part(raw: RawData, part: RawPart, task: Task, classes: tuple[str, ...]) -> Tensor:
-    """The targets of one part: labels (N,) int64, or regression targets (N, K) float32."""
+    """The targets of one part: labels (N,) int64, or regression targets (N, K) float64."""
     targets = part_targets(raw, part)
     if task == "classification":
         return encode_labels(targets, raw.class_names, classes)
-    return torch.from_numpy(as_values(targets, target_name(raw)).astype(np.float32))
+    return torch.from_numpy(as_values(targets, target_name(raw)))
 
 
 def image_peak(raw: RawData) -> float | None:

@@ -35,6 +35,7 @@ from murmuration.evaluation.shift import (
 )
 from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
 from murmuration.files import json_numbers
+from murmuration.likelihoods import MULTI_LABEL
 from murmuration.metrics import ExampleScores, Score
 from murmuration.metrics.groups import GroupScores
 from murmuration.posthoc import FEWEST, PostHoc, to_json
@@ -211,6 +212,8 @@ def evaluate_ensemble(
     (True, 2)
     """
     eval_set = eval_set_of(data) if isinstance(data, Data) else data
+    if ensemble.likelihood is not None and ensemble.likelihood.task == MULTI_LABEL:
+        raise Misuse("a report on multi-label predictions: there is none; write mm.score(ensemble.predict(x), y)")
     suite, foreign = suite_of(shift, eval_set), ood_inputs(ood, eval_set)  # refused before anything is computed
     posthoc = ensemble.posthoc or posthoc_for(ensemble, eval_set)
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None

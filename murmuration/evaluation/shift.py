@@ -163,6 +163,7 @@ def evaluate_shift(
     """
     measures = measures_of(eval_set.task, posthoc)
     clean = score_predictions(predict_split(ensemble, first_of(eval_set.split, suite.examples)), posthoc)
+    measures = {name: each for name, each in measures.items() if each.exists(clean.uncalibrated.columns)}
     groups = np.empty(0, dtype=np.int64)
     cells, worst = [], []
     for turn, (name, severity) in enumerate(suite.cells):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import murmuration.metrics.intervals as intervals
 from murmuration.errors import Misuse
-from murmuration.likelihoods import Likelihood
+from murmuration.likelihoods import REGRESSION, Likelihood
 from murmuration.metrics.per_example import Columns, columns
 from murmuration.metrics.scores import MEASURES, Measure, Task
 from murmuration.predictive import Predictive, inputs_at_once
@@ -80,7 +80,7 @@ class ExampleScores:
         first, sizes = parts[0], [part.inputs for part in parts]
         columns = {name: np.concatenate([p.columns[name] for p in parts], axis=-1) for name in first.columns}
         agreement = np.average([part.agreement for part in parts], axis=0, weights=sizes)
-        known = first.task == "classification" or len(parts) == 1
+        known = first.task != REGRESSION or len(parts) == 1
         return ExampleScores(first.task, columns, agreement if known else np.full_like(agreement, np.nan))
 
     def select(self, rows: Any) -> "ExampleScores":
@@ -130,7 +130,7 @@ class ScoreAccumulator:
 
     def add(self, pred: Predictive, y: Any, more: Columns | None = None) -> None:
         """Add predictions for further inputs, and more columns (..., N) of them."""
-        targets, size, start = checked(pred, y), inputs_at_once(pred.outputs), self.inputs
+        targets, size, start = pred.checked(y), inputs_at_once(pred.outputs), self.inputs
         kind = len(pred.outputs), pred.likelihood
         if self._kind is None:
             self._kind, self._origin = kind, member_origin(pred.at(slice(size)))
@@ -205,12 +205,7 @@ def score_examples(pred: Predictive, y: Any) -> ExampleScores:
 def split(pred: Predictive, y: Any) -> Iterator[tuple[Predictive, Tensor]]:
     """Pairs (predictive, y) of as many inputs as are worth unfolding at once."""
     size = inputs_at_once(pred.outputs)
-    yield from zip(pred.batches(size), checked(pred, y).split(size), strict=True)
-
-
-def checked(pred: Predictive, y: Any) -> Tensor:
-    """The targets y of either task: labels (N,) or numbers (N, K)."""
-    return pred.labels(y) if pred.task == "classification" else pred.targets(y)
+    yield from zip(pred.batches(size), pred.checked(y).split(size), strict=True)
 
 
 def score(pred: Predictive, y: Any, *, seed: int = 0, resamples: int = 1000) -> dict[str, Score]:
@@ -224,20 +219,21 @@ def score(pred: Predictive, y: Any, *, seed: int = 0, resamples: int = 1000) -> 
 
 
 def member_origin(pred: Predictive) -> Tensor | None:
-    """A point (K,) near the members' means, to subtract before squares are summed; classes need none."""
-    return None if pred.task == "classification" else pred.mean.mean(0)
+    """A point (K,) near the members' means, to subtract before squares are summed; classes and labels need none."""
+    return pred.mean.mean(0) if pred.task == REGRESSION else None
 
 
 def agreement_sums(pred: Predictive, origin: Tensor | None) -> Tensor:
     """Sums over inputs, to be added chunk by chunk, from which the agreement of members follows.
 
-    Classification: the number (S, S) of inputs two members classify alike. Regression: for each target the
-    products (K, S + 1, S + 1) of members' means, with a last member that always says one.
+    Classification: the number (S, S) of inputs two members classify alike, mean over labels if there are several.
+    Regression: for each target the products (K, S + 1, S + 1) of members' means, with a last member that always says
+    one.
     """
     with torch.no_grad():
         if origin is None:
-            alike = [(pred.votes == own).sum(1) for own in pred.votes]
-            return torch.stack(alike).double()
+            votes = pred.votes if pred.votes.dim() > 2 else pred.votes[..., None]  # (S, N, 1 or K)
+            return torch.stack([(votes == own).sum(1).double().mean(-1) for own in votes])
         means = (pred.member_mean - origin).permute(2, 0, 1)  # (K, S, N)
         rows = torch.cat([means, torch.ones_like(means[:, :1])], dim=1)
         return rows @ rows.mT
@@ -246,7 +242,7 @@ def agreement_sums(pred: Predictive, origin: Tensor | None) -> Tensor:
 def agreement_of(sums: Tensor, inputs: int, task: str) -> np.ndarray:
     """The agreement (S, S) that summed products stand for; NaN where a regression member never varies."""
     products = sums.cpu().numpy() / inputs
-    if task == "classification":
+    if task != REGRESSION:
         return products
     mean = products[:, :-1, -1]  # (K, S)
     covariance = products[:, :-1, :-1] - mean[:, :, None] * mean[:, None, :]

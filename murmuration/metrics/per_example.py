@@ -1,6 +1,7 @@
 """What a predictive is worth on each example: columns of values, whose last axis is always the inputs."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import Failure
-from murmuration.mixtures import folded_mean
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, Quantiles
+from murmuration.mixtures import Normals, folded_mean
 from murmuration.predictive import Predictive
 from murmuration.uncertainty import uncertainties
 
@@ -24,11 +26,12 @@ def columns(pred: Predictive, y: Any) -> Columns:
     Columns named `expected_...` are means over members (by weight), those named `member_...` keep the
     members. With two classes, `positive_prob` is the probability of the second. With several regression targets,
     errors and widths are means over targets, and `target`, `predicted` and `pit` are (K, N). Columns named `..._fair`
-    estimate what infinitely many such members would get, and need two members at least.
+    estimate what infinitely many such members would get, and need two members at least. `crps` needs Gaussians, and
+    `pinball` exists for quantiles. Labels of a multi-label task and their probabilities are (K, N).
     """
     check_no_nan(pred.outputs)
     with torch.no_grad():
-        table = class_columns(pred, y) if pred.task == "classification" else number_columns(pred, y)
+        table = COLUMNS[pred.task](pred, y)
     return {name: values.cpu().numpy() for name, values in table.items()}
 
 
@@ -70,21 +73,22 @@ def number_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
     aleatoric, epistemic = pred.aleatoric_var.mean(-1), pred.epistemic_var.mean(-1)
     squared_error, member_squared_error = errors.square().mean(-1), member_errors.square().mean(-1)  # (N,), (S, N)
     member_log_prob = pred.member_log_prob(targets)
-    distance, apart, within = crps_terms(pred, targets)
-    noise, fair = mean_noise(pred), {}
-    if noise is not None:
-        fair = {
-            "squared_error_fair": squared_error - noise * epistemic,
-            "crps_fair": (distance - 0.5 * (1 + noise) * apart).mean(-1),
-        }
+    noise = mean_noise(pred)
+    more = {} if noise is None else {"squared_error_fair": squared_error - noise * epistemic}
+    if isinstance(pred.distribution, Normals):
+        distance, apart, within = crps_terms(pred, targets)
+        more["crps"] = (distance - 0.5 * (apart + within)).mean(-1)
+        if noise is not None:
+            more["crps_fair"] = (distance - 0.5 * (1 + noise) * apart).mean(-1)
+    if isinstance(pred.likelihood, Quantiles):
+        more["pinball"] = pinball(pred, targets, pred.likelihood.levels)
     return {
         "target": per_target(targets),
         "predicted": per_target(pred.mean),
         "log_prob": pred.log_prob(targets),
         "squared_error": squared_error,
         "absolute_error": errors.abs().mean(-1),
-        "crps": (distance - 0.5 * (apart + within)).mean(-1),
-        **fair,
+        **more,
         "pit": per_target(pit),
         **{name: covered(pit, level) for name, level in COVERAGE_LEVELS.items()},
         "interval_width": (high - low).mean(-1),
@@ -96,6 +100,37 @@ def number_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
         "expected_log_prob": pred.average(member_log_prob),
         "expected_squared_error": pred.average(member_squared_error),
     }
+
+
+def pinball(pred: Predictive, targets: Tensor, levels: Sequence[float]) -> Tensor:
+    """The pinball loss (N,) of the mixture's quantiles, mean over levels and targets (N, K)."""
+    errors = torch.stack([targets - pred.quantile(level) for level in levels], -1)  # (N, K, L)
+    at = errors.new_tensor(levels)
+    return torch.maximum(at * errors, (at - 1) * errors).mean((-2, -1))
+
+
+def label_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
+    """The columns of a multi-label task; `correct` and `brier` are means over labels."""
+    labels = pred.targets(y)  # (N, K)
+    member_log_prob, right = pred.member_log_prob(labels), pred.predicted == labels
+    return {
+        "label": labels.long().T,
+        "predicted": pred.predicted.T,
+        "prob": pred.mean.T,
+        "correct": right.double().mean(-1),
+        "exact": right.all(-1),
+        "log_prob": pred.log_prob(labels),
+        "brier": (pred.mean - labels).square().mean(-1),
+        "entropy": pred.entropy,
+        "expected_entropy": pred.expected_entropy,
+        "mutual_information": pred.mutual_information,
+        "member_log_prob": member_log_prob,
+        "expected_log_prob": pred.average(member_log_prob),
+        "expected_correct": pred.average((pred.votes == labels).double().mean(-1)),
+    }
+
+
+COLUMNS = {CLASSIFICATION: class_columns, MULTI_LABEL: label_columns, REGRESSION: number_columns}
 
 
 def mean_noise(pred: Predictive) -> float | None:

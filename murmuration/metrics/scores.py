@@ -14,12 +14,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 import murmuration.metrics.calibration_error as calibration_error
+import murmuration.metrics.label_scores as label_scores
 import murmuration.metrics.ranking as ranking
 from murmuration.errors import Misuse, unknown
 from murmuration.metrics.intervals import Feature
 from murmuration.metrics.per_example import Columns
 
-Task = Literal["classification", "regression"]
+Task = Literal["classification", "multi-label", "regression"]
 Better = Literal["lower", "higher", "neutral"]
 Place = Literal["summary", "table", "brief", "shift", "recalibration", "compared"]
 Bounds = tuple[float, float]
@@ -113,6 +114,7 @@ def fair(name: str, source: str, label: str, meaning: str, **fields: Any) -> Mea
 
 
 C: Task = "classification"
+L: Task = "multi-label"
 R: Task = "regression"
 
 CLASS_MEASURES = (
@@ -333,8 +335,17 @@ REGRESSION_MEASURES = (
         "CRPS",
         "Continuous ranked probability score: distance of the predictive distribution from the target, in its unit.",
         column("crps"),
+        exists=lambda columns: "crps" in columns,
         bounds=POSITIVE,
         shown=("summary", "table", "shift", "recalibration"),
+    ),
+    Measure(
+        "pinball",
+        "Pinball",
+        "Pinball loss of the predicted quantiles, mean over their levels, in the target's unit.",
+        column("pinball"),
+        bounds=POSITIVE,
+        exists=lambda columns: "pinball" in columns,
     ),
     interval_coverage(90, "summary", "table", "brief", "shift", "recalibration"),
     Measure("mae", "MAE", "Mean absolute error, in the target's unit.", column("absolute_error"), bounds=POSITIVE),
@@ -409,8 +420,83 @@ REGRESSION_MEASURES = (
     ),
 )
 
+LABEL_MEASURES = (
+    Measure(
+        "accuracy",
+        "Accuracy",
+        "Fraction of labels predicted right, mean over labels and examples.",
+        column("correct"),
+        better="higher",
+        bounds=UNIT,
+    ),
+    Measure(
+        "exact_match",
+        "Exact match",
+        "Fraction of examples all of whose labels are predicted right.",
+        column("exact"),
+        better="higher",
+        bounds=UNIT,
+        proportion=True,
+    ),
+    Measure(
+        "macro_f1",
+        "Macro F1",
+        "Harmonic mean of precision and recall of each label, averaged over labels; 0 for a label in neither.",
+        label_scores.label_frequencies,
+        better="higher",
+        bounds=UNIT,
+        combine=label_scores.macro_f1,
+    ),
+    Measure(
+        "nll",
+        "NLL",
+        "Negative log-likelihood of all labels of an example, in nats, under the mixture of members.",
+        column("log_prob", -1.0),
+        bounds=POSITIVE,
+    ),
+    Measure(
+        "ece",
+        "ECE",
+        "Expected calibration error of each label, probability against frequency over 15 bins, averaged over labels.",
+        label_scores.label_gaps,
+        bounds=UNIT,
+        combine=label_scores.mean_gap,
+    ),
+    Measure(
+        "brier",
+        "Brier",
+        "Squared difference of probability and label, mean over labels, 0 to 1.",
+        column("brier"),
+        bounds=UNIT,
+    ),
+    uncertainty(
+        "mutual_information",
+        "Mutual information",
+        "Epistemic uncertainty: entropy minus expected entropy of each label, in nats, summed over labels.",
+        POSITIVE,
+    ),
+    Measure(
+        "member_accuracy",
+        "Member accuracy",
+        "Accuracy of one member alone, on average.",
+        column("expected_correct"),
+        better="higher",
+        bounds=UNIT,
+        needs_members=True,
+    ),
+    Measure(
+        "member_nll",
+        "Member NLL",
+        "NLL of one member alone, on average.",
+        column("expected_log_prob", -1.0),
+        bounds=POSITIVE,
+        needs_members=True,
+    ),
+)
+
 MEASURES: dict[Task, dict[str, Measure]] = {
     C: {measure.name: measure for measure in CLASS_MEASURES},
+    L: {measure.name: replace(measure, task=L) for measure in LABEL_MEASURES},
     R: {measure.name: replace(measure, task=R) for measure in REGRESSION_MEASURES},
 }
 

@@ -2,7 +2,7 @@
 
 | method | classification | regression |
 |---|---|---|
-| `temperature` | logits divided by one temperature (Guo et al. 2017) | the distribution scaled around its mean |
+| `temperature` | logits divided by one temperature, or one per label (Guo et al. 2017) | the spread scaled |
 | `member_temperature` | a temperature for each member | a noise factor for each member |
 | `pool_temperature` | a temperature for the mean probabilities | |
 | `vector` | a factor and a shift for each class's logit (Guo et al. 2017) | |
@@ -21,8 +21,9 @@ from torch import Tensor
 
 import murmuration.posthoc.losses as losses
 from murmuration.errors import Misuse, unknown
+from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical, Quantiles
 from murmuration.posthoc.serialization import damaged
-from murmuration.predictive import SMALLEST_STORED, TASKS, Predictive, inputs_at_once
+from murmuration.predictive import SMALLEST_STORED, Predictive, inputs_at_once
 
 FEWEST = 2  # examples to fit on
 TEMPERATURES = 0.02, 50.0  # searched range: without mistakes among the examples the optimum is 0
@@ -63,7 +64,7 @@ def check_predictive(calibrator: Calibrator, pred: Predictive, **fitted: int) ->
             "fit another with fit_calibrator"
         )
     width = pred.outputs.shape[-1] if pred.task == "classification" else pred.mean.shape[-1]
-    got = {"members": len(pred.outputs), "classes": width, "targets": width}
+    got = {"members": len(pred.outputs), "classes": width, "labels": width, "targets": width}
     for what, count in fitted.items():
         if count != got[what]:
             raise Misuse(
@@ -158,6 +159,34 @@ def fit_member_temperature(pred: Predictive, y: Tensor) -> MemberTemperature:
     """
     alone = (replace(pred, outputs=outputs[None], weights=None) for outputs in pred.outputs)
     return MemberTemperature(tuple(fit_temperature(member, y).temperature for member in alone))
+
+
+@dataclass(frozen=True)
+class LabelTemperatures(Calibrator):
+    """The logits of each label of a multi-label task divided by a temperature of its own, shared by all members."""
+
+    temperatures: tuple[float, ...]  # (K,)
+    name: ClassVar[str] = "temperature"
+    task: ClassVar[str] = MULTI_LABEL
+
+    @property
+    def about(self) -> str:
+        return f"the logits of each label divided by a temperature of its own, {span(self.temperatures)}"
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred, labels=len(self.temperatures))
+        return pred.with_logits(pred.logits / pred.logits.new_tensor(self.temperatures))
+
+
+def fit_label_temperatures(pred: Predictive, y: Tensor) -> LabelTemperatures:
+    """The temperature of each label that minimises the loss of the mixture on this label alone, y (N, K).
+
+    A label with logit z is a classification of two classes with logits 0 and z.
+    """
+    pairs = (torch.stack([torch.zeros_like(z), z], -1) for z in pred.logits.unbind(-1))
+    alone = (Predictive(logits, Categorical(2), pred.weights) for logits in pairs)
+    found = [fit_temperature(each, labels.long()) for each, labels in zip(alone, y.unbind(-1), strict=True)]
+    return LabelTemperatures(tuple(each.temperature for each in found))
 
 
 # A factor and a shift for each class
@@ -370,6 +399,8 @@ class StdScaling(Calibrator):
     def __call__(self, pred: Predictive) -> Predictive:
         check_predictive(self, pred, targets=len(self.factors))
         factors = pred.mean.new_tensor(self.factors)
+        if isinstance(pred.likelihood, Quantiles):
+            return replace(pred, outputs=pred.likelihood.stretch(pred.outputs.double(), pred.mean, factors))
         means = pred.mean + factors * (pred.member_mean - pred.mean)
         return Predictive.from_moments(means, factors * pred.member_var.sqrt(), pred.weights)
 
@@ -403,11 +434,27 @@ def fit_std(pred: Predictive, y: Tensor) -> StdScaling:
 
     The search starts at factor^2 = mean of (y - mean)^2 / total_var, which is the solution for one member.
     """
+    if isinstance(pred.likelihood, Quantiles):
+        return fit_quantile_std(pred, y)
     ratios = [((target - part.mean).square() / part.total_var).sum(0) for part, target in losses.chunks(pred, y)]
     start = (torch.stack(ratios).sum(0) / len(y)).sqrt().clamp(*FACTORS).log()
     low, high = (math.log(end) for end in FACTORS)
     found = losses.minimise(lambda point: std_loss(pred, y, point), start, low=low, high=high)
     return losses.better_of(pred, y, StdScaling(tuple(found.exp().tolist())), StdScaling((1.0,) * len(start)))
+
+
+def fit_quantile_std(pred: Predictive, y: Tensor) -> StdScaling:
+    """The same for predicted quantiles: the factor of each target in turn, by a search along its logarithm."""
+    factors = [1.0] * y.shape[1]
+
+    def scaled(k: int, log_factor: float) -> StdScaling:
+        return StdScaling((*factors[:k], math.exp(log_factor), *factors[k + 1 :]))
+
+    low, high = (math.log(end) for end in FACTORS)
+    for k in range(len(factors)):
+        best = losses.minimise_scalar(lambda at, k=k: losses.reported_loss(pred, y, scaled(k, at)), low=low, high=high)  # type: ignore[misc]
+        factors[k] = losses.better_of(pred, y, scaled(k, best), StdScaling(tuple(factors))).factors[k]
+    return StdScaling(tuple(factors))
 
 
 def std_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, Tensor]:
@@ -454,7 +501,11 @@ class CalibrationMethod:
 CALIBRATORS: dict[str, CalibrationMethod] = {
     "temperature": CalibrationMethod(
         "one number for all members, fitted to their mixture: logits are divided by it, distributions stretched",
-        {"classification": (Temperature, fit_temperature), "regression": (StdScaling, fit_std)},
+        {
+            "classification": (Temperature, fit_temperature),
+            MULTI_LABEL: (LabelTemperatures, fit_label_temperatures),
+            "regression": (StdScaling, fit_std),
+        },
     ),
     "member_temperature": CalibrationMethod(
         "one number for each member, fitted to this member alone",
@@ -504,14 +555,17 @@ def fit_calibrator(method: str, pred: Predictive, y: Any) -> Calibrator:
     if pred.task not in CALIBRATORS[method].fits:
         raise Misuse(
             f"calibrator '{method}' belongs to classification, and this is a {pred.task}: "
-            "write 'temperature' instead, or take conformal intervals"
+            f"write 'temperature' instead{', or take conformal intervals' if pred.task == REGRESSION else ''}"
         )
+    stretches = isinstance(pred.likelihood, Quantiles) and method == "temperature"
+    if pred.task == REGRESSION and not (pred.is_gaussian or stretches):
+        name = type(pred.likelihood).__name__
+        raise Misuse(f"calibrator '{method}' needs Gaussians, and {name} predicts others: take conformal intervals")
     inputs = pred.outputs.shape[1]
     if inputs < FEWEST:
         raise Misuse(f"{inputs} example to fit calibrator '{method}' on: expected at least {FEWEST}, better hundreds")
     check_finite(pred)
-    targets = pred.labels(y) if pred.task == "classification" else pred.targets(y)
-    return CALIBRATORS[method].fits[pred.task][1](pred, targets)
+    return CALIBRATORS[method].fits[pred.task][1](pred, pred.checked(y))
 
 
 def check_finite(pred: Predictive) -> None:

@@ -198,7 +198,7 @@ def uniforms(seed: int, moment: int, first: int, count: int) -> np.ndarray:
 def mean_probs(pred: Predictive) -> np.ndarray:
     """The mean probabilities (N, K) of the members, checked to be finite."""
     if pred.task != "classification":
-        raise Misuse("sets of classes belong to classification, and this is a regression: ask for intervals")
+        raise Misuse(f"sets of classes belong to classification, and this is a {pred.task}: ask for intervals")
     with torch.no_grad():
         return check_finite(pred.mean.cpu().numpy(), "the mean probability")
 
@@ -253,7 +253,7 @@ class IntervalRule:
     def ends(self, pred: Predictive) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The uncorrected ends, low and high (N, K), and the scale (N, K) of the correction."""
         if pred.task != "regression":
-            raise Misuse("intervals belong to regression, and this is a classification: ask for sets of classes")
+            raise Misuse(f"intervals belong to regression, and this is a {pred.task}: ask for sets of classes")
         with torch.no_grad():
             low, high = pred.interval(self.coverage) if self.method == "quantile" else (pred.mean, pred.mean)
             scale = torch.ones_like(low) if self.scale == "none" else predicted_std(pred, self.scale)
@@ -326,6 +326,8 @@ def fit_conformal(
 
 def check_method(method: str, task: str, options: dict[str, Any]) -> None:
     """Refuse a method that the task does not have, and options that the method does not take."""
+    if task not in CONFORMAL_METHODS:
+        raise Misuse(f"conformal prediction for {task}: there is none; it is for classification and regression")
     if method not in CONFORMAL_METHODS[task]:
         raise unknown(f"{task} method", method, CONFORMAL_METHODS[task])
     for name, value in options.items():

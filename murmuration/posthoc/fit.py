@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
+from murmuration.likelihoods import MULTI_LABEL
 from murmuration.posthoc.abstention import ABSTAIN_COST, Abstention, by_cost, by_error_rate, by_risk_control
 from murmuration.posthoc.calibration import Calibrator, calibrator_kinds, calibrator_names, fit_calibrator
 from murmuration.posthoc.conformal import (
@@ -69,7 +70,7 @@ class PostHoc:
             raise Misuse(f"{counts} examples: expected two counts")
         tasks = {"classification" if isinstance(rule, SetRule) else "regression" for rule in self.conformal}
         tasks |= {self.calibrator.task} if self.calibrator is not None else set()
-        uncertainties = {UNCERTAINTY[task] for task in tasks} or set(UNCERTAINTY.values())
+        uncertainties = {UNCERTAINTY[task] for task in tasks if task in UNCERTAINTY} or set(UNCERTAINTY.values())
         methods, names = [rule.method for rule in self.conformal], [rule.name for rule in self.abstention]
         if len(tasks) > 1 or len({*methods, *names}) < len(methods) + len(names):
             raise Misuse(f"{', '.join([*sorted(tasks), *methods, *names])}: expected one of each")
@@ -108,6 +109,10 @@ def check_config(config: PostHocConfig, task: str) -> None:
     known = (*calibrator_names(task), NONE)
     if config.calibrate not in known:
         raise unknown(f"calibrator for {task}", config.calibrate, known)
+    if task == MULTI_LABEL:
+        if config.conformal is not None:
+            raise Misuse(f"conformal={config.conformal} for multi-label: there are no sets of labels; leave it out")
+        return
     conformal_methods(task, config.conformal)
 
 
@@ -115,13 +120,17 @@ def fit_posthoc(pred: Predictive, y: Any, config: PostHocConfig | None = None) -
     """The post-hoc steps fitted on predictions and targets of examples that were not trained on.
 
     The calibrator is fitted on one random half and the rules on the other: conformal coverage is guaranteed only if
-    calibration used other examples. Without a calibrator the rules have them all.
+    calibration used other examples. Without a calibrator the rules have them all. A multi-label task has a calibrator
+    alone, fitted on all.
     """
     config = config or PostHocConfig()
     check_config(config, pred.task)
-    targets = pred.labels(y) if pred.task == "classification" else pred.targets(y)
+    targets = pred.checked(y)
     if len(targets) < FEWEST:
         raise Misuse(f"{len(targets)} validation examples: expected at least {FEWEST} to fit post-hoc steps on")
+    if pred.task == MULTI_LABEL:
+        only = None if config.calibrate == NONE else fit_calibrator(config.calibrate, pred, targets)
+        return PostHoc(only, (), (), 0 if only is None else len(targets), 0)
     first, second = halves(len(targets), config)
     calibrator = None
     if config.calibrate != NONE:

@@ -49,7 +49,13 @@ def epoch_batches(split: Split, plan: Plan, epoch: int, schedule: str | None = N
             x, y = x.to(plan.device), y.to(plan.device)
             return x.expand(len(wanted), *x.shape[1:]), y.expand(len(wanted), *y.shape[1:])
 
-        return Batch(fetch, learning_rate(plan, schedule, time), time=time)
+        def weight(group: slice) -> Tensor | None:
+            wanted = range(*group.indices(plan.members))
+            if split.weight is None:
+                return None
+            return split.weight[rows[[0] if order == "same" else list(wanted)]].to(plan.device).expand(len(wanted), -1)
+
+        return Batch(fetch, learning_rate(plan, schedule, time), time=time, weight=weight)
 
     return batch
 

@@ -31,7 +31,7 @@ def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
         plan = replace(plan, engine="threads" if plan.engine == "auto" and plan.members > 1 else plan.engine)
     if draws_globally(module, spec.data.train.x[:2]):
         return Choice(engine("loop"), "the net draws random numbers outside dropout, so members run one after another")
-    config, batch = spec.step_config(), epoch_batches(spec.data.train, plan, 0, spec.schedule)(0)
+    config, batch = spec.step_config(), epoch_batches(spec.train_split, plan, 0, spec.schedule)(0)
 
     @contextmanager
     def trial(candidate: Engine, members: int) -> Iterator[Callable[[], object]]:

@@ -71,7 +71,8 @@ def _is_head_of_body(net: nn.Module, x: Tensor) -> bool:
 def with_features(body: nn.Module, split: Split) -> Split:
     """The split with the features of the body in the place of inputs."""
     part = body.eval().get_submodule("body")
-    return Split(torch.cat([part(x) for x in split.x.split(CHUNK)]) if len(split) else split.x, split.y)
+    features = torch.cat([part(x) for x in split.x.split(CHUNK)]) if len(split) else split.x
+    return Split(features, split.y, weight=split.weight)
 
 
 def with_backbone(heads: Population, body: nn.Module | None) -> Population:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from murmuration.coupling.space import FEATURES
+from murmuration.data import Split
 from murmuration.dynamics import Optimizer, TorchOptimizer, WeightPath
 from murmuration.engines import Engine, Team, assemble, member_outputs
 from murmuration.errors import Misuse
@@ -131,7 +132,7 @@ def run_epoch(team: Team, config: StepConfig, spec: TrainSpec, progress: Progres
     """The steps of one epoch that are still to be done."""
     state, dynamics, end = progress.state, spec.dynamics, spec.end
     epoch, first = divmod(state.step, end.steps_per_epoch)
-    batches = epoch_batches(spec.data.train, spec.plan, epoch, spec.schedule)
+    batches = epoch_batches(spec.train_split, spec.plan, epoch, spec.schedule)
     measured = config.coupling.repulsion.every if config.coupling is not None else 0  # contains the first interaction
     for index in range(first, end.steps_per_epoch):
         losses = step(team, config, state, replace(batches(index), measured=index < measured))
@@ -163,7 +164,7 @@ def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress
     """Score every member on the validation split, keep finite or best weights, and write the epoch's record."""
     state, plan, split, epoch = progress.state, spec.plan, spec.data.val, len(progress.history) + 1
     outputs = member_outputs(team, config.weights.deterministic(), state.population, split.x)  # (M, N, K)
-    scores = config.likelihood.validate(outputs, split.y.to(outputs.device))
+    scores = config.likelihood.validate(outputs, split.y.to(outputs.device), validation_weight(split, outputs.device))
     nll = torch.tensor(scores["val_nll"])
     bad = (~outputs.isfinite()).any(-1).sum(1).cpu()  # (M,) validation examples
     for member in (state.active & ((bad > 0) | nll.isnan())).nonzero().flatten().tolist():
@@ -183,6 +184,11 @@ def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress
         state.active &= progress.waited < plan.patience
     restore_diverged(progress)
     _write_record(spec, progress, scores, trained)
+
+
+def validation_weight(split: Split, device: torch.device) -> Tensor | None:
+    """The sample weights (N,) of a split, if it has any that are not all zero."""
+    return None if split.weight is None or not bool(split.weight.any()) else split.weight.to(device)
 
 
 def mean_of_active(nll: Tensor, active: Tensor) -> Tensor:

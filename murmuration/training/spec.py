@@ -2,16 +2,16 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from murmuration.coupling import Coupling
 from murmuration.coupling.space import OWN_WEIGHTS
-from murmuration.data import Data
+from murmuration.data import Data, Split
 from murmuration.dynamics import Dynamics, TrainTime
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
@@ -47,6 +47,12 @@ class TrainSpec:
         if chosen is None:
             return None
         return chosen.prepare(self.data.train.x, members=plan.members, batch=plan.batch_size, epochs=plan.epochs)
+
+    @cached_property
+    def train_split(self) -> Split:
+        """The training examples with targets as the loss takes them, and sample weights of mean 1."""
+        split = self.data.train
+        return replace(split, y=self.likelihood.encode(split.y), weight=mean_one(split.weight, len(split)))
 
     @cached_property
     def trace(self) -> KernelTrace:
@@ -145,6 +151,17 @@ def initial_members(spec: TrainSpec) -> Population:
         names = ", ".join([*population.own, *population.shared][:6])
         raise Misuse(f"lr_multipliers: '{unmatched[0]}' matches no tensor of the net; write a pattern of {names}, ...")
     return population
+
+
+def mean_one(weight: Tensor | None, examples: int) -> Tensor | None:
+    """Sample weights (N,) divided by their mean, in float64, then float32; refuses weights that are none."""
+    if weight is None:
+        return None
+    exact = weight.double()
+    if exact.shape != (examples,) or not bool((exact.isfinite() & (exact >= 0)).all()) or not bool(exact.any()):
+        got = f"sample weights of shape {tuple(exact.shape)}, smallest {exact.min().item():g}"
+        raise Misuse(f"{got}: expected ({examples},) finite numbers, none negative and not all zero")
+    return (exact / exact.mean()).float()
 
 
 def _matches(pattern: str, population: Population) -> bool:

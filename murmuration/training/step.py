@@ -27,7 +27,7 @@ from murmuration.dynamics import Dynamics, Optimizer, OptState, StepTime, TorchO
 from murmuration.dynamics.optimizer import Memory, shrink
 from murmuration.dynamics.sgmcmc import Langevin
 from murmuration.engines import Team
-from murmuration.likelihoods import Likelihood, link_of
+from murmuration.likelihoods import Likelihood, link_of, member_losses, weighted
 from murmuration.population import Named, Population, rows_of, zero_pruned
 from murmuration.sharing import is_factor
 from murmuration.streams import ALL_MEMBERS, Noise, global_stream, many_normals, normals
@@ -101,6 +101,7 @@ class Batch:
     lr: float
     measured: bool = False  # whether to measure the interaction
     time: TrainTime = START
+    weight: Callable[[slice], Tensor | None] = lambda members: None  # members -> sample weights (m, B), of mean 1
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,9 @@ def local(team: Team, config: StepConfig, state: State, members: slice, batch: B
     before = {name: tensor.clone() for name, tensor in group.buffers.items()}
     first = config.first_member + members.start
     noise = [Noise(config.seed, first + i, state.step) for i in range(group.members)]
-    x, y = batch.fetch(members)
+    (x, y), weight = batch.fetch(members), batch.weight(members)
+    several = config.objective.samples > 1  # draws of an example are combined before it is weighted
+    number = torch.arange(first, first + group.members, device=x.device)
     coupling = _coupling_now(config, state)
     if coupling is not None and INPUTS in coupling.needs:
         x = x.detach().requires_grad_()
@@ -178,12 +181,13 @@ def local(team: Team, config: StepConfig, state: State, members: slice, batch: B
 
     with global_stream(config.seed, "noise", first, state.step, redirect=team.engine.name == "loop"):
         passed = forward(team, coupling, structure, tensors, x, noise)
-        rows = [config.likelihood.loss(passed.outputs, y)]
+        rows = [member_losses(config.likelihood, passed.outputs, y, None if several else weight, number)]
         for _ in range(1, config.objective.samples):
             other = draw().with_buffers(group.buffers)
-            rows.append(config.likelihood.loss(run_members(structure, other, x, noise, team.engine.direct), y))
+            outputs = run_members(structure, other, x, noise, team.engine.direct)
+            rows.append(member_losses(config.likelihood, outputs, y, None, number))
         cost = config.weights.complexity(own, shared, before, noise, realised.stds) if config.objective.beta else None
-        losses = config.objective.combine(rows).mean(-1)
+        losses = weighted(config.objective.combine(rows), weight if several else None).mean(-1)
         losses = losses if cost is None else losses + config.objective.kl_weight(state.step) * cost
         here = Local(members, own, shared, losses, state.active[members], None, before)
         if coupling is not None and SUB_BATCH in coupling.needs and passed.sub_batch is None:

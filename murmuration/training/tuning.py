@@ -17,7 +17,7 @@ from murmuration.data.shift import corruptions_for, shift_inputs
 from murmuration.engines import Engine, Team, assemble, member_outputs
 from murmuration.errors import Misuse
 from murmuration.population import Population
-from murmuration.training.loop import Progress, begin, train
+from murmuration.training.loop import Progress, begin, train, validation_weight
 from murmuration.training.spec import TrainSpec
 
 FOR_VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # corruptions of images
@@ -88,7 +88,8 @@ def validation_nll(spec: TrainSpec, engine: Engine, population: Population, inpu
 
     def nll(team: Team, x: Tensor) -> float:
         outputs = member_outputs(team, spec.weights, population, x, spec.recipe.weights.draws)
-        scores = spec.likelihood.validate(outputs, spec.data.val.y.to(outputs.device))
+        y, weight = spec.data.val.y.to(outputs.device), validation_weight(spec.data.val, outputs.device)
+        scores = spec.likelihood.validate(outputs, y, weight)
         return float(scores["ensemble"]["val_nll"])
 
     with assemble(engine, spec.member(0)) as team:

@@ -131,7 +131,7 @@ def test_chunks_equal_the_whole_and_agreement_is_the_correlation() -> None:
 
 def test_every_number_lies_in_its_interval() -> None:
     scores = score(*mixture())
-    assert list(scores) == list(MEASURES["regression"])
+    assert list(scores) == [name for name in MEASURES["regression"] if name != "pinball"]  # which quantiles have
     for name, number in scores.items():
         lowest, highest = MEASURES["regression"][name].bounds
         assert lowest <= number.low <= number <= number.high <= highest, name

@@ -132,8 +132,8 @@ def _score_table(report: Report, evaluation: Evaluation) -> Markup:
     """Scores before and after the calibrator, on the test examples and under the strongest corruptions."""
     if evaluation.before is None or evaluation.after is None:
         return NOTHING
-    names = shown_in("recalibration", report.task)
     pairs = {"test": (evaluation.before.scores(), evaluation.after.scores())}
+    names = [name for name in shown_in("recalibration", report.task) if name in pairs["test"][0]]
     shift = evaluation.shift
     if shift is not None and shift.worst:
         where = f"all corruptions, severity {max(shift.suite.severities)}"

@@ -1,0 +1,141 @@
+"""Likelihoods: the distribution of the target given a network's outputs, and the loss that members are trained by.
+
+| likelihood | task | outputs | targets y |
+|---|---|---|---|
+| `Categorical` | classification | logits of K classes | label indices (N,) |
+| `Focal` | classification | the same, trained by the focal loss | label indices (N,) |
+| `MultiLabel` | multi-label | logits of K labels | zeros and ones (N, K) |
+| `Gaussian` | regression | K means, noise known | values (N, K) |
+| `HeteroscedasticGaussian` | regression | K means, then K noise levels | values (N, K) |
+| `Quantiles` | regression | L quantiles of each of K targets | values (N, K) |
+
+One of your own derives from `Likelihood` (`examples/own_likelihood.py`). Regression targets are standardised once, in
+float64, before training (`encode`); outputs are in standardised units, and predictions are converted to the target's
+units in float64.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from murmuration.errors import Misuse, unknown
+from murmuration.likelihoods.base import (
+    CLASSIFICATION,
+    MULTI_LABEL,
+    OWN,
+    REGRESSION,
+    TASKS,
+    Likelihood,
+    member_losses,
+    weighted,
+)
+from murmuration.likelihoods.classes import Categorical, Focal, MultiLabel, identity
+from murmuration.likelihoods.regression import (
+    Gaussian,
+    HeteroscedasticGaussian,
+    MeanAndStd,
+    Quantiles,
+    standardisation,
+    standardise,
+)
+
+__all__ = [
+    "CLASSIFICATION",
+    "MULTI_LABEL",
+    "REGRESSION",
+    "TASKS",
+    "Categorical",
+    "Focal",
+    "Gaussian",
+    "HeteroscedasticGaussian",
+    "Likelihood",
+    "MeanAndStd",
+    "MultiLabel",
+    "Quantiles",
+    "fit_likelihood",
+    "identity",
+    "likelihood_for",
+    "likelihood_from_json",
+    "link_of",
+    "member_losses",
+    "standardisation",
+    "standardise",
+    "weighted",
+    "width_of",
+]
+
+
+def link_of(likelihood: Likelihood) -> Callable[[Tensor], Tensor]:
+    """The map from outputs to logits; for regressions and labels, to the values that coupling spaces compare."""
+    return likelihood.logits if likelihood.task == CLASSIFICATION else likelihood.centre
+
+
+def likelihood_for(
+    task: str, y: Tensor, classes: int, noise_std: float | None = None, link: str | None = None
+) -> Likelihood:
+    """The likelihood of a task: `Categorical`, or Gaussian noise, known or learned, scaled to the targets y (N, K)."""
+    if link is not None and task != CLASSIFICATION:
+        raise Misuse(f"link={link} is for classification, and this data is a regression: leave it out")
+    if noise_std is not None and task == CLASSIFICATION:
+        raise Misuse(f"noise_std={noise_std:g} is for regression, and this data is a classification: leave it out")
+    if task == CLASSIFICATION:
+        return Categorical(classes, link or "softmax")
+    units = standardisation(y)
+    return HeteroscedasticGaussian(*units) if noise_std is None else Gaussian(noise_std, *units)
+
+
+def fit_likelihood(likelihood: Any, task: str, y: Tensor) -> Likelihood:
+    """A likelihood of the caller's choice with the settings that follow from training targets y; refuses a misfit.
+
+    Multi-label targets are the zeros and ones (N, K) that a data set takes for a regression.
+    """
+    name = type(likelihood).__name__
+    if not isinstance(likelihood, Likelihood):
+        raise Misuse(f"likelihood={likelihood!r:.60} is a {name}: derive its class from mm.Likelihood")
+    own_task, width = getattr(likelihood, "task", None), getattr(likelihood, "width", None)
+    if own_task not in TASKS:
+        raise Misuse(f"{name} has task {own_task!r}: write task = 'classification', 'multi-label' or 'regression'")
+    if not isinstance(width, int) or width < 1:
+        raise Misuse(f"{name} has width {width!r}: write width = the number of outputs a network needs")
+    if own_task != task and (own_task, task) != (MULTI_LABEL, REGRESSION):
+        raise Misuse(f"a likelihood of {own_task} for data of {task}: give one that fits the targets")
+    return likelihood.for_targets(y)
+
+
+BUILT_IN: tuple[type[Likelihood], ...] = (
+    Categorical,
+    Focal,
+    MultiLabel,
+    Gaussian,
+    HeteroscedasticGaussian,
+    MeanAndStd,
+    Quantiles,
+)
+
+
+def width_of(record: dict[str, Any]) -> int:
+    """The number of outputs of the likelihood that a record made by `to_json` describes."""
+    return int(record["width"]) if record["kind"] == OWN else likelihood_from_json(record).width
+
+
+def likelihood_from_json(record: dict[str, Any], given: Likelihood | None = None) -> Likelihood:
+    """The likelihood of a record made by `to_json`; one of the caller's own must be given again.
+
+    >>> likelihood_from_json(Categorical(10).to_json())
+    Categorical(classes=10, link='softmax', class_weight=None, label_smoothing=0.0)
+    """
+    kinds: dict[str, Callable[..., Likelihood]] = {maker.kind: maker for maker in BUILT_IN}
+    if record["kind"] not in (*kinds, OWN):
+        raise unknown("likelihood", record["kind"], kinds)
+    name = record["name"] if record["kind"] == OWN else kinds[record["kind"]].__name__
+    if given is None and record["kind"] == OWN:
+        raise Misuse(f"the run's likelihood is {name}, a class of your own: give it again as likelihood=")
+    if given is not None and type(given).__name__ != name:
+        raise Misuse(f"likelihood= is a {type(given).__name__}, and the run was trained with {name}: give that one")
+    settings = record["settings"] if record["kind"] == OWN else {k: v for k, v in record.items() if k != "kind"}
+    known = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    if record["kind"] == OWN:
+        return replace(given, **known) if known else given  # type: ignore
+    return kinds[record["kind"]](**known)

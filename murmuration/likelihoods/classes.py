@@ -1,0 +1,197 @@
+"""Likelihoods of classes and labels: cross-entropy, focal loss, and independent labels."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from murmuration.errors import Misuse, unknown
+from murmuration.likelihoods.base import CLASSIFICATION, MULTI_LABEL, Likelihood, weighted
+
+LOWEST = -37.0  # below it softplus(x) equals exp(x) in double precision
+BALANCED = "balanced"
+
+
+def identity(outputs: Tensor) -> Tensor:
+    """The outputs (...) themselves: the link of softmax."""
+    return outputs
+
+
+def log_softplus(outputs: Tensor) -> Tensor:
+    """log log(1 + exp(x)) of each output (...); equal to x for very low x, so that value and gradient are finite.
+
+    >>> log_softplus(torch.tensor([-1000.0, 0.0]))
+    tensor([-1.0000e+03, -3.6651e-01])
+    """
+    safe = outputs.clamp_min(LOWEST)  # the gradient of the branch not taken must be finite too
+    return torch.where(outputs < LOWEST, outputs, F.softplus(safe, threshold=40).log())
+
+
+LINKS: dict[str, Callable[[Tensor], Tensor]] = {  # outputs -> logits; class probabilities are their softmax
+    "softmax": identity,
+    "softplus": log_softplus,
+}
+
+ClassWeight = tuple[float, ...] | str | None  # one for each class, "balanced", or none
+
+
+@dataclass(frozen=True)
+class ClassOutputs(Likelihood):
+    """Classification: one output per class; targets are label indices. The link maps outputs f to probabilities.
+
+    | link | probability of class c | |
+    |---|---|---|
+    | `softmax` | exp(f_c) / sum of exp(f_j) | |
+    | `softplus` | softplus(f_c) / sum of softplus(f_j) | linear in large f, so less confident (Shridhar et al. 2018) |
+
+    Both are the softmax of logits, which are f or log softplus(f); use `logits` wherever probabilities are needed.
+    `class_weight` multiplies the loss of each example by the weight of its class, as torch's cross_entropy with
+    reduction "none" does: the mean over a batch is not divided by the sum of weights. "balanced" is
+    N / (K N_c), whose mean over the N training examples is 1.
+    """
+
+    classes: int
+    task: ClassVar[str] = CLASSIFICATION
+
+    if TYPE_CHECKING:
+
+        @property
+        def link(self) -> str: ...
+
+        @property
+        def class_weight(self) -> ClassWeight: ...
+
+    def __post_init__(self) -> None:
+        if self.link not in LINKS:
+            raise unknown("link", self.link, LINKS)
+        weights = self.class_weight
+        if isinstance(weights, str):
+            if weights != BALANCED:
+                raise unknown("class_weight", weights, (BALANCED,))
+        elif weights is not None:
+            object.__setattr__(self, "class_weight", tuple(float(each) for each in weights))
+            bad = len(weights) != self.classes or not all(0 <= each < math.inf for each in weights)
+            if bad or not any(weights):
+                expected = f"{self.classes}, one for each class, none negative"
+                raise Misuse(f"class_weight of {len(weights)} numbers: expected {expected}")
+
+    @property
+    def width(self) -> int:
+        return self.classes
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        return LINKS[self.link](outputs)
+
+    def for_targets(self, y: Tensor) -> "ClassOutputs":
+        if len(y) and int(y.max()) >= self.classes:
+            raise Misuse(f"{self} for label {int(y.max())}: expected labels 0 to {self.classes - 1}")
+        if self.class_weight != BALANCED:
+            return self
+        counts = y.bincount(minlength=self.classes).double()
+        if not counts.all():
+            missing = int((counts == 0).nonzero()[0])
+            raise Misuse(f"class_weight=balanced: class {missing} has no training example; give the weights as numbers")
+        weights: Any = {"class_weight": tuple((len(y) / (self.classes * counts)).tolist())}
+        return replace(self, **weights)
+
+    def _class_weight(self, like: Tensor) -> Tensor | None:
+        if self.class_weight == BALANCED:
+            raise Misuse("class_weight=balanced has no training targets yet: call for_targets(y) first, as fit does")
+        return None if self.class_weight is None else like.new_tensor(self.class_weight)
+
+
+@dataclass(frozen=True)
+class Categorical(ClassOutputs):
+    """Classification by cross-entropy; see `ClassOutputs` for link and class weights.
+
+    With `label_smoothing` e, the target of an example is 1 - e for its label plus e / K for every class.
+    """
+
+    link: str = "softmax"
+    class_weight: ClassWeight = None
+    label_smoothing: float = 0.0
+    kind: ClassVar[str] = "categorical"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.label_smoothing < 1:
+            raise Misuse(f"label_smoothing={self.label_smoothing:g}: expected a number from 0 to below 1, such as 0.1")
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
+        """Cross-entropy (..., N) of labels y (..., N) under outputs (..., N, K)."""
+        losses = F.cross_entropy(
+            self.logits(outputs).movedim(-1, 1),
+            y,
+            self._class_weight(outputs),
+            reduction="none",
+            label_smoothing=self.label_smoothing,
+        )
+        return weighted(losses, weight)
+
+
+@dataclass(frozen=True)
+class Focal(ClassOutputs):
+    """Classification by the focal loss -(1 - p)^gamma log p of the label's probability p (Lin et al. 2017).
+
+    Examples that are classified well count less; gamma = 0 is cross-entropy.
+    """
+
+    gamma: float = 2.0
+    link: str = "softmax"
+    class_weight: ClassWeight = None
+    kind: ClassVar[str] = "focal"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.gamma < math.inf:
+            raise Misuse(f"gamma={self.gamma:g}: expected a number that is not negative, such as 2")
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
+        """Focal loss (..., N) of labels y (..., N) under outputs (..., N, K)."""
+        losses = F.cross_entropy(self.logits(outputs).movedim(-1, 1), y, reduction="none")
+        rest = (-torch.expm1(-losses)).clamp_min(torch.finfo(losses.dtype).tiny)  # 1 - p
+        losses, classes = rest.pow(self.gamma) * losses, self._class_weight(outputs)
+        return weighted(losses if classes is None else losses * classes[y], weight)
+
+
+@dataclass(frozen=True)
+class MultiLabel(Likelihood):
+    """K labels of which any number may hold: independent Bernoullis given a member; targets are zeros and ones (N, K).
+
+    The loss is the sum over labels of binary cross-entropies. `positive_weight` multiplies the part of examples that
+    have a label, one number for each label, as `pos_weight` of torch's binary_cross_entropy_with_logits.
+    """
+
+    labels: int
+    positive_weight: tuple[float, ...] | None = None
+    kind: ClassVar[str] = "multi-label"
+    task: ClassVar[str] = MULTI_LABEL
+
+    def __post_init__(self) -> None:
+        weights = self.positive_weight
+        if weights is not None:
+            object.__setattr__(self, "positive_weight", tuple(float(each) for each in weights))
+            if len(weights) != self.labels or not all(0 < each < math.inf for each in weights):
+                raise Misuse(f"positive_weight of {len(weights)} numbers: expected {self.labels}, all positive")
+
+    @property
+    def width(self) -> int:
+        return self.labels
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
+        """Binary cross-entropy (..., N) of labels y (..., N, K), summed over K."""
+        positive = None if self.positive_weight is None else outputs.new_tensor(self.positive_weight)
+        losses = F.binary_cross_entropy_with_logits(outputs, y.to(outputs), reduction="none", pos_weight=positive)
+        return weighted(losses.sum(-1), weight)
+
+    def for_targets(self, y: Tensor) -> "MultiLabel":
+        if y.ndim != 2 or y.shape[1] != self.labels:
+            raise Misuse(f"{self} for targets of shape {tuple(y.shape)}: expected (examples, {self.labels})")
+        wrong = (y != 0) & (y != 1)
+        if wrong.any():
+            raise Misuse(f"{self} for a target of {y[wrong][0].item():g}: expected zeros and ones")
+        return self

@@ -1,0 +1,215 @@
+"""Likelihoods of regression: Gaussians with known or learned noise, and quantiles; targets are standardised."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from murmuration.errors import Misuse
+from murmuration.likelihoods.base import REGRESSION, Likelihood, weighted
+from murmuration.mixtures import HALF_LOG_TWO_PI, QuantileCurves
+
+SMALLEST_STD = 1e-3  # in standard deviations of the target: the density of a memorised example stays finite
+
+
+def standardisation(y: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation (K,) of targets y (N, K), in float64; a constant target has scale 1."""
+    shift, std = y.double().mean(0), y.double().std(0, correction=0)
+    return tuple(shift.tolist()), tuple(torch.where(std > 0, std, 1.0).tolist())
+
+
+def standardise(y: Tensor, shift: Sequence[float], scale: Sequence[float]) -> Tensor:
+    """Targets (y - shift) / scale (..., K), computed in float64, then float32.
+
+    A target of 1.7e9 with a standard deviation of 10 has no digits left after its mean in float32.
+    """
+    if not any(shift) and all(each == 1 for each in scale):
+        return y.float()
+    exact = y.double()
+    return ((exact - exact.new_tensor(shift)) / exact.new_tensor(scale)).float()
+
+
+def check_width(likelihood: Likelihood, y: Tensor, targets: int) -> None:
+    """Refuse targets y (N, K) of another K than the likelihood's."""
+    if y.ndim != 2 or y.shape[1] != targets:
+        expected = f"(examples, {targets})"
+        raise Misuse(f"{likelihood} for targets of shape {tuple(y.shape)}: expected {expected}; write its targets anew")
+
+
+@dataclass(frozen=True)
+class GaussianOutputs(Likelihood):
+    """Regression with independent Gaussians for each target: what the three likelihoods below share."""
+
+    task: ClassVar[str] = REGRESSION
+
+    if TYPE_CHECKING:
+
+        @property
+        def shift(self) -> tuple[float, ...]: ...
+
+        @property
+        def scale(self) -> tuple[float, ...]: ...
+
+    @abstractmethod
+    def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance (..., N, K) in standardised units, (target - shift) / scale."""
+
+    def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance (..., N, K) of the target, in the target's units."""
+        mean, var = self.standardised(outputs)
+        scale = outputs.new_tensor(self.scale)
+        return mean * scale + outputs.new_tensor(self.shift), var * scale.square()
+
+    def encode(self, y: Tensor) -> Tensor:
+        return standardise(y, self.shift, self.scale)
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
+        """Negative log density (..., N) of standardised targets y (..., N, K) in their own units, summed over K."""
+        mean, var = self.standardised(outputs)
+        losses = 0.5 * (y - mean).square() / var + 0.5 * var.log() + HALF_LOG_TWO_PI
+        return weighted((losses + outputs.new_tensor(self.scale).log()).sum(-1), weight)
+
+
+@dataclass(frozen=True)
+class Gaussian(GaussianOutputs):
+    """Regression with Gaussian noise of one known standard deviation; K outputs f are standardised means.
+
+    The target is N(shift + scale * f, noise_std^2), in the target's units.
+    """
+
+    noise_std: float
+    shift: tuple[float, ...] = (0.0,)
+    scale: tuple[float, ...] = (1.0,)
+    targets: int | None = None  # target dimensions K, if one shift and scale holds for all
+    kind: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.noise_std < math.inf:
+            raise Misuse(f"noise_std={self.noise_std:g}: expected a positive number such as 0.1, in the target's units")
+
+    @property
+    def width(self) -> int:
+        return len(self.shift) if self.targets is None else self.targets
+
+    def for_targets(self, y: Tensor) -> "Gaussian":
+        check_width(self, y, self.width)
+        return self
+
+    def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        scale = torch.tensor(self.scale, dtype=torch.float64, device=outputs.device)
+        return outputs, (self.noise_std**2 / scale.square()).to(outputs).expand_as(outputs)
+
+
+@dataclass(frozen=True)
+class HeteroscedasticGaussian(GaussianOutputs):
+    """Regression with Gaussian noise that depends on the input: K outputs f for means, then K outputs r for noise.
+
+    In the target's units, mean = shift + scale * f and std = scale * (softplus(r) + 1e-3).
+    """
+
+    shift: tuple[float, ...] = (0.0,)
+    scale: tuple[float, ...] = (1.0,)
+    kind: ClassVar[str] = "heteroscedastic"
+
+    @property
+    def width(self) -> int:
+        return 2 * len(self.shift)
+
+    def for_targets(self, y: Tensor) -> "HeteroscedasticGaussian":
+        check_width(self, y, len(self.shift))
+        return self
+
+    def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, raw = outputs.chunk(2, dim=-1)
+        return mean, (F.softplus(raw) + SMALLEST_STD).square()
+
+
+@dataclass(frozen=True)
+class MeanAndStd(GaussianOutputs):
+    """Regression predictions made elsewhere: K means, then K standard deviations, in the target's units."""
+
+    targets: int
+    kind: ClassVar[str] = "mean-and-std"
+    shift: ClassVar[tuple[float, ...]] = (0.0,)
+    scale: ClassVar[tuple[float, ...]] = (1.0,)
+
+    @property
+    def width(self) -> int:
+        return 2 * self.targets
+
+    def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, std = outputs.chunk(2, dim=-1)
+        return mean, std.square()
+
+
+@dataclass(frozen=True)
+class Quantiles(Likelihood):
+    """Quantile regression: L outputs for each of K targets, the quantiles at `levels`, trained by the pinball loss.
+
+    The loss is the mean over levels and the sum over targets of max(t u, (t - 1) u), with u = y - q and level t, in
+    standardised units (Koenker and Bassett 1978); it is no log-likelihood. Predicted quantiles are sorted
+    (Chernozhukov et al. 2010). The predictive distribution has a cdf that is linear between neighbouring quantiles,
+    and exponential tails beyond the outermost whose density continues that of the neighbouring piece: only the
+    quantiles are learned, the rest interpolates. Shift and scale are taken from the training targets unless given.
+    """
+
+    levels: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
+    shift: tuple[float, ...] | None = None
+    scale: tuple[float, ...] | None = None
+    kind: ClassVar[str] = "quantiles"
+    task: ClassVar[str] = REGRESSION
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "levels", tuple(float(level) for level in self.levels))
+        ends = (0.0, *self.levels, 1.0)
+        if len(self.levels) < 2 or not all(a < b for a, b in pairwise(ends)):
+            raise Misuse(f"levels {self.levels}: expected at least two, increasing, between 0 and 1, such as 0.1, 0.9")
+
+    @property
+    def targets(self) -> int:
+        return 1 if self.shift is None else len(self.shift)
+
+    @property
+    def width(self) -> int:
+        return self.targets * len(self.levels)
+
+    def for_targets(self, y: Tensor) -> "Quantiles":
+        if self.shift is not None and self.scale is not None:
+            check_width(self, y, self.targets)
+            return self
+        shift, scale = standardisation(y)
+        return replace(self, shift=self.shift or shift, scale=self.scale or scale)
+
+    def encode(self, y: Tensor) -> Tensor:
+        return standardise(y, self.shift or (0.0,), self.scale or (1.0,))
+
+    def quantiles(self, outputs: Tensor) -> Tensor:
+        """The outputs (..., N, K L) as (..., N, K, L): standardised quantiles, not sorted."""
+        return outputs.unflatten(-1, (self.targets, len(self.levels)))
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
+        """Pinball loss (..., N) of standardised targets y (..., N, K)."""
+        errors, levels = y.unsqueeze(-1) - self.quantiles(outputs), outputs.new_tensor(self.levels)
+        return weighted(torch.maximum(levels * errors, (levels - 1) * errors).mean(-1).sum(-1), weight)
+
+    def distribution(self, outputs: Tensor) -> QuantileCurves:
+        knots, levels = self.quantiles(outputs).sort(-1).values, outputs.new_tensor(self.levels)
+        gaps = knots.diff(dim=-1).maximum(SMALLEST_STD * levels.diff())
+        rising = torch.cat([knots[..., :1], knots[..., :1] + gaps.cumsum(-1)], -1)
+        shift, scale = (outputs.new_tensor(each)[:, None] for each in (self.shift or (0.0,), self.scale or (1.0,)))
+        return QuantileCurves(levels, rising * scale + shift)
+
+    def centre(self, outputs: Tensor) -> Tensor:
+        return self.quantiles(outputs)[..., len(self.levels) // 2]
+
+    def stretch(self, outputs: Tensor, centre: Tensor, factors: Tensor) -> Tensor:
+        """Outputs (S, N, K L) whose quantiles lie `factors` (K,) times as far from a centre (N, K) in target units."""
+        shift, scale = (outputs.new_tensor(each) for each in (self.shift or (0.0,), self.scale or (1.0,)))
+        middle = ((centre - shift) / scale)[..., None]
+        return (middle + factors[:, None] * (self.quantiles(outputs) - middle)).flatten(-2)
