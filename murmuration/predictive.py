@@ -219,8 +219,8 @@ class Predictive:
         """The distribution of y of each member, in the target's units: Gaussians, or curves through quantiles."""
         if self.task != REGRESSION:
             raise Misuse(
-                "quantiles, intervals and members' means of y belong to regression, and this is a classification: "
-                "read probs, entropy, mutual_information, aleatoric_var or aleatoric_covariance"
+                f"quantiles, intervals and members' means of y belong to regression, and this is a {self.task}: "
+                "read probs, entropy, mutual_information or aleatoric_var"
             )
         return self.likelihood.distribution(self.outputs.double())
 

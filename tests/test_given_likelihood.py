@@ -1,12 +1,16 @@
 """A likelihood given to `fit` by the caller: used as it is, kept with the run, resumed to the same bits."""
 
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import murmuration as mm
+from murmuration.likelihoods import standardisation, standardise
 
 GIVEN = mm.Gaussian(0.3, targets=2)
 
@@ -56,3 +60,131 @@ def test_what_does_not_fit_is_refused(settings: dict, told: str):
 def test_the_noise_is_positive(noise_std: float):
     with pytest.raises(mm.Misuse, match="expected a positive number"):
         mm.Gaussian(noise_std)
+
+
+@dataclass(frozen=True)
+class Tilted(mm.Likelihood):
+    """Expectile regression of one target: member i has the level `levels[i]`; targets are standardised."""
+
+    levels: tuple[float, ...] = (0.1, 0.5, 0.9)
+    shift: tuple[float, ...] | None = None
+    scale: tuple[float, ...] | None = None
+    table: object = None  # a run directory cannot hold it
+    task = "regression"
+    width = 1
+
+    def for_targets(self, y: Tensor) -> "Tilted":
+        shift, scale = standardisation(y)
+        return replace(self, shift=shift, scale=scale)
+
+    def encode(self, y: Tensor) -> Tensor:
+        return standardise(y, self.shift, self.scale)
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
+        error = (y - outputs).squeeze(-1)  # (m, N)
+        level = outputs.new_tensor(self.levels)[member][:, None]
+        losses = torch.where(error > 0, level, 1 - level) * error.square()
+        return losses if weight is None else losses * weight
+
+    def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        scale = outputs.new_tensor(self.scale)
+        return outputs * scale + outputs.new_tensor(self.shift), torch.ones_like(outputs) * scale.square()
+
+
+def constant_inputs() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return np.zeros((200, 1)) + 1e-3 * rng.normal(size=(200, 1)), 1e6 + rng.exponential(5.0, size=200)
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked", "threads"])
+def test_members_may_have_different_losses_on_every_engine(engine: str):
+    """At the minimum, the derivative by the bias vanishes: errors above and below balance by the member's level."""
+    opened = mm.open_data(constant_inputs())
+    plan = mm.Plan(members=3, epochs=100, batch_size=1000, lr=0.5, optimizer="sgd", momentum=0.0, engine=engine)
+    pred = mm.fit(torch.nn.Linear(1, 1), opened, likelihood=Tilted(), plan=plan).predict(opened.train.x)
+    for level, mean in zip((0.1, 0.5, 0.9), pred.member_mean, strict=True):
+        error = opened.train.y - mean
+        balance = level * error.clamp_min(0).mean() - (1 - level) * (-error).clamp_min(0).mean()
+        assert abs(balance.item()) < 1e-3 * opened.train.y.std().item(), level
+
+
+def test_the_index_of_a_member_is_that_of_its_streams():
+    opened = mm.open_data(constant_inputs())
+    plan = mm.Plan(members=3, epochs=1, engine="loop")
+    three = mm.fit("mlp", opened, likelihood=Tilted(), plan=plan).predict(opened.test.x)
+    last = mm.fit("mlp", opened, likelihood=Tilted(), plan=replace(plan, members=1, first_member=2))
+    assert torch.equal(last.predict(opened.test.x).outputs[0], three.outputs[2])
+
+
+def test_one_of_ones_own_is_given_again_to_load_and_resume(tmp_path: Path):
+    settings = {"members": 2, "plan": mm.Plan(epochs=2, batch_size=16, engine="loop")}
+    ensemble = mm.fit("mlp", constant_inputs(), likelihood=Tilted(table=object()), out=tmp_path / "run", **settings)
+    with pytest.raises(mm.Misuse, match="the run's likelihood is Tilted, a class of your own: give it again"):
+        mm.load(tmp_path / "run")
+    with pytest.raises(mm.Misuse, match="likelihood= is a Gaussian, and the run was trained with Tilted"):
+        mm.load(tmp_path / "run", likelihood=mm.Gaussian(1.0))
+    again = mm.load(tmp_path / "run", likelihood=Tilted())
+    assert again.likelihood == replace(ensemble.likelihood, table=None)  # shift and scale come from the run
+    x = torch.randn(4, 1)
+    assert torch.equal(again.predict(x).mean, ensemble.predict(x).mean)
+
+    def kill(text, done, total, record):
+        if done >= 1:
+            raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt):
+        mm.fit(
+            "mlp",
+            constant_inputs(),
+            likelihood=Tilted(),
+            out=tmp_path / "killed",
+            show=kill,
+            checkpoint_seconds=0,
+            **settings,
+        )
+    resumed = mm.resume(tmp_path / "killed", data=constant_inputs(), likelihood=Tilted())
+    assert torch.equal(resumed.predict(x).outputs, ensemble.predict(x).outputs)
+
+
+def test_one_of_ones_own_is_evaluated_and_written(tmp_path: Path):
+    opened = mm.open_data(constant_inputs())
+    plan = mm.Plan(members=2, epochs=2, engine="loop", posthoc=mm.PostHocConfig())
+    ensemble = mm.fit("mlp", opened, likelihood=Tilted(), plan=plan)
+    mm.save_predictions(ensemble, opened.test.x, tmp_path / "p.csv")
+    assert (tmp_path / "p.csv").read_text().startswith("mean,aleatoric_std")
+    mm.report(ensemble, opened, tmp_path / "r.html")
+
+
+class NoTask(Tilted):
+    task = "ranking"
+
+
+class NoWidth(Tilted):
+    width = None
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "told"),
+    [
+        ("focal", "is a str: derive its class from mm.Likelihood"),
+        (Tilted, "derive its class from mm.Likelihood"),
+        (NoTask(), "NoTask has task 'ranking': write task = 'classification'"),
+        (NoWidth(), "NoWidth has width None: write width ="),
+        (mm.MultiLabel(3), r"for targets of shape .*: expected \(examples, 3\)"),
+    ],
+)
+def test_what_is_no_likelihood_is_refused(likelihood, told: str):
+    with pytest.raises(mm.Misuse, match=told):
+        mm.fit("mlp", constant_inputs(), epochs=1, likelihood=likelihood)
+
+
+def test_a_regression_without_moments_trains_no_further_than_its_first_validation():
+    class Bare(mm.Likelihood):
+        task = "regression"
+        width = 1
+
+        def loss(self, outputs: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
+            return (outputs - y).abs().sum(-1)
+
+    with pytest.raises(mm.Misuse, match=r"Bare has no mean_var\(outputs\)"):
+        mm.fit("mlp", constant_inputs(), epochs=1, likelihood=Bare())

@@ -74,3 +74,9 @@ def test_a_space_of_one_s_own_makes_members_disagree_far_from_the_data(capsys):
 def test_a_dynamics_of_one_s_own_averages_weights(capsys):
     found = run("own_dynamics")
     assert found["moving average"] < found["last weights"]
+
+
+def test_experts_with_weights_of_their_own_shift_the_odds_of_the_rare_class(capsys):
+    first, second, third = run("own_likelihood")
+    assert first < second < third
+    assert capsys.readouterr().out.count("log odds") == 3
