@@ -117,6 +117,12 @@ def test_it_is_trained_calibrated_saved_and_written(tmp_path: Path) -> None:
         mm.report(ensemble, data, tmp_path / "r.html")
 
 
+def test_zeros_and_ones_are_not_taken_for_a_regression() -> None:
+    with pytest.raises(mm.Misuse, match=r"are zeros and ones: write likelihood=mm.MultiLabel\(3\) for labels"):
+        mm.fit("mlp", opened(), epochs=1)
+    assert mm.fit("mlp", opened(), members=1, epochs=1, noise_std=0.3).likelihood.task == "regression"
+
+
 @pytest.mark.parametrize("recipe", ["function-rde", "forde", "bayes"])
 def test_recipes_train_on_labels(recipe: str) -> None:
     plan = mm.Plan(members=2, epochs=2, engine="loop")

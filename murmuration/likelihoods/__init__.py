@@ -82,6 +82,9 @@ def likelihood_for(
         raise Misuse(f"noise_std={noise_std:g} is for regression, and this data is a classification: leave it out")
     if task == CLASSIFICATION:
         return Categorical(classes, link or "softmax")
+    if noise_std is None and y.shape[1] > 1 and bool(((y == 0) | (y == 1)).all()):
+        write = f"write likelihood=mm.MultiLabel({y.shape[1]}) for labels, or noise_std= for a regression"
+        raise Misuse(f"targets of shape {tuple(y.shape)} are zeros and ones: {write}")
     units = standardisation(y)
     return HeteroscedasticGaussian(*units) if noise_std is None else Gaussian(noise_std, *units)
 

@@ -2,7 +2,7 @@
 
 | method | classification | regression |
 |---|---|---|
-| `temperature` | logits divided by one temperature, or one per label (Guo et al. 2017) | the spread scaled |
+| `temperature` | logits divided by one temperature, or one per label (Guo et al. 2017) | the distribution scaled |
 | `member_temperature` | a temperature for each member | a noise factor for each member |
 | `pool_temperature` | a temperature for the mean probabilities | |
 | `vector` | a factor and a shift for each class's logit (Guo et al. 2017) | |

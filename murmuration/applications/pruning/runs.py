@@ -39,7 +39,7 @@ from murmuration.weights import KernelTrace, trace_kernels
 LEVELS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
 EXAMPLES = 2000  # at most, for the curve
 DRAWS = 10  # of a member whose predictions are random
-MAIN = {"classification": "accuracy", "regression": "rmse"}
+MAIN = {"classification": "accuracy", "multi-label": "accuracy", "regression": "rmse"}
 
 Show = Callable[[str, int, int], None]
 TOLERANCE = 0.01
