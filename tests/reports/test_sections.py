@@ -9,6 +9,7 @@ import report_factories as made
 from report_reading import figure, figures, tables
 from score_factories import exact
 
+from murmuration.data import ImagePreparation
 from murmuration.evaluation import SetCoverage, score_predictions
 from murmuration.evaluation.shift import Cell
 from murmuration.metrics import ExampleScores, Score, by_group, reliability
@@ -24,7 +25,7 @@ from murmuration.reports.sections.groups import MOST_ROWS, WORSE, groups
 from murmuration.reports.sections.ood import out_of_distribution
 from murmuration.reports.sections.regression import parity_figure, predictions
 from murmuration.reports.sections.scores import by_class, class_table, confusion
-from murmuration.reports.sections.shift import by_severity, quartiles, shift, shift_curves
+from murmuration.reports.sections.shift import _left_out, by_severity, quartiles, shift, shift_curves, unlike_cifar
 from murmuration.reports.sections.summary import summary, winners
 from murmuration.reports.sections.uncertainty import by_class_figure, histogram_of, uncertainty
 
@@ -330,3 +331,23 @@ def test_several_targets_have_no_parity() -> None:
     assert predictions(made.report(found)) == ""
     assert isinstance(score_predictions([(pred, y)]).uncalibrated, ExampleScores)
     assert isinstance(found.scores["rmse"], Score)
+
+
+@pytest.mark.parametrize(
+    ("shape", "official", "told"),
+    [
+        ((1, 28, 28), None, "on images of 28 x 28 pixels in grey they can be much weaker"),
+        ((3, 64, 48), None, "on images of 64 x 48 pixels they can be much weaker"),
+        ((3, 32, 32), None, ""),
+        ((1, 28, 28), "CIFAR-10-C", ""),
+    ],
+)
+def test_strengths_of_corruptions_are_said_to_be_those_for_cifar(shape, official, told: str) -> None:
+    found = made.shift_result("classification")
+    one = made.classification(shift=replace(found, suite=replace(found.suite, official=official)))
+    channels = (0.0,) * shape[0]
+    preparation = ImagePreparation(shape, 255.0, channels, tuple(1.0 for _ in channels))
+    report = made.report(replace(one, eval_set=replace(one.eval_set, preparation=preparation)))
+    assert unlike_cifar(report) == told.removeprefix("on images of ").removesuffix(" they can be much weaker")
+    notes = _left_out(report, [])
+    assert told in notes if told else "CIFAR-10-C" not in notes

@@ -23,9 +23,11 @@ def sheet(
     """An image (H, W, 3) uint8 with one row per corruption: the clean image, then each severity.
 
     Row i shows image i modulo N of images (N, H, W), (N, H, W, 1) or (N, H, W, 3). The rows are laid out in `blocks`
-    side by side. Small images are enlarged by whole multiples.
+    side by side. Small images are enlarged by whole multiples. Without names, all corruptions that change such images.
     """
-    chosen = [corruption_named(name).name for name in (CORRUPTIONS if names is None else names)]
+    grey = images.ndim == 3 or images.shape[-1] == 1
+    usual = [name for name, each in CORRUPTIONS.items() if not (grey and each.needs_colour)]
+    chosen = [corruption_named(name).name for name in (usual if names is None else names)]
     if not chosen or not len(images) or blocks < 1:
         raise Misuse(
             f"a sheet of {len(chosen)} corruptions of {len(images)} images in {blocks} blocks:"

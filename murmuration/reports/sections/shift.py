@@ -41,6 +41,10 @@ APPROXIMATE = (
     "Corruptions called approximate are our own stand-ins for those of that name in published benchmarks: "
     "compare their numbers with other reports of murmuration, not with papers."
 )
+CONSTANTS = (
+    "The strengths of the corruptions are those of CIFAR-10-C, chosen for colour photographs of 32 x 32 pixels; on "
+    "images of {0} they can be much weaker or stronger, so compare recipes here, not with numbers on CIFAR-10-C."
+)
 SHEET = 960, 1200  # small sheets are enlarged to fit into so many pixels, width and height
 
 
@@ -137,8 +141,19 @@ def _left_out(report: Report, names: list[str]) -> Markup:
     words = [
         f"{lost} of {len(values)} values are not finite: boxes, lines and means are without them." if lost else "",
         APPROXIMATE if any("approximate" in c.lower() for each in found for c in corruptions_of(each)) else "",
+        CONSTANTS.format(unlike_cifar(report)) if unlike_cifar(report) else "",
     ]
     return html.join(html.tag("p", each, "aside") for each in words if each)
+
+
+def unlike_cifar(report: Report) -> str:
+    """The kind of images that generated corruptions were not made for; empty for those of CIFAR, and for tables."""
+    preparation = report.eval_set.preparation
+    official = any(each.suite.official is not None for each in shifts_of(report).values())
+    if official or not isinstance(preparation, ImagePreparation) or preparation.shape == (3, 32, 32):
+        return ""
+    channels, height, width = preparation.shape
+    return f"{height} x {width} pixels{' in grey' if channels == 1 else ''}"
 
 
 def _by_corruption(report: Report, entry: str, names: list[str]) -> Markup:

@@ -232,8 +232,10 @@ def test_a_sheet_shows_every_corruption_at_every_severity() -> None:
     assert (page[16:84, :152] < 128).any()  # a name is written beside the row
     flat = sheet(x / 255, names=["contrast", "motion_blur"], severities=[1, 5], blocks=2)
     assert flat.shape[1] == 2 * page.shape[1]
-    with pytest.raises(Misuse, match="a sheet of 19 corruptions of 0 images"):
+    with pytest.raises(Misuse, match="a sheet of 18 corruptions of 0 images"):  # saturate does nothing to grey
         sheet(x[:0])
+    with pytest.raises(Misuse, match="a sheet of 19 corruptions of 0 images"):
+        sheet(images(2, 8, 8, 3)[:0])
 
 
 def test_nothing_heavy_is_imported_with_the_table() -> None:
