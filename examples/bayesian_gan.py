@@ -63,7 +63,7 @@ def options() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="random seed (0)")
     add("--examples", type=int, help="train on so many images at most")
     add("--every", type=int, default=10, help="epochs between sheets and scores (10)")
-    add("--foreign", help="out-of-distribution images, on which the discriminator should be less certain")
+    add("--foreign", help="images of another kind: what the discriminator says of them is printed too")
     parser.error = refuse
     return parser
 
@@ -125,14 +125,21 @@ def features(classifier: mm.Ensemble, images: Tensor) -> Tensor:
     return torch.cat(list(member_features(classifier, 0, images)))
 
 
+def show_epoch(text: str, done: int, total: int, record: dict[str, Any] | None) -> None:
+    """Print a line at the end of every epoch of the classifier."""
+    if record is not None:
+        print(f"classifier: epoch {record['epoch']}", flush=True)
+
+
 def feature_scores(data: Data, path: Path, seed: int) -> FeatureScores:
     """Scores by the features of a classifier of the real images, trained now or before."""
     if path.exists():
-        classifier = mm.resume(path, data=data)
+        classifier = mm.resume(path, data=data, show=show_epoch)
     else:
+        print("first trains a classifier of the real images, whose features score generated ones", flush=True)
         epochs = min(LESSONS, max(3, 60_000 // len(data.train)))
         plan = mm.Plan(members=1, epochs=epochs, lr=1e-3, batch_size=64, seed=seed, engine="loop")
-        classifier = mm.fit("lenet5", data, recipe="single", plan=plan, out=path)
+        classifier = mm.fit("lenet5", data, recipe="single", plan=plan, out=path, show=show_epoch)
     return FeatureScores(classifier, features(classifier, data.test.x[:SCORED]))
 
 

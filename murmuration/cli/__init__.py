@@ -77,7 +77,7 @@ for _name, _command, _help in (
     ("selftest", selftest.selftest, selftest.HELP),
 ):
     app.command(_name, help=_help, short_help=_command.__doc__, cls=PlainCommand)(_command)
-app.add_typer(superres.app, name="superres", short_help="Image super-resolution with an uncertainty map.")
+app.add_typer(superres.app, name="superres", short_help="Image super-resolution, with standard deviations over draws.")
 
 
 def main(arguments: list[str] | None = None) -> int:

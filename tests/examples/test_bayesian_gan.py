@@ -79,6 +79,13 @@ def test_a_run_that_stopped_after_an_epoch_ends_with_the_same_bits(example: Modu
     assert left(out) == left(whole)
 
 
+def test_the_classifier_shows_signs_of_life(example: ModuleType, tmp_path, capsys):
+    example.feature_scores(example.open_images("digits", 8, 96), tmp_path / "classifier", seed=0)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("first trains a classifier of the real images")
+    assert said[1:] == ["classifier: epoch 1", "classifier: epoch 2"]
+
+
 def test_a_run_killed_anywhere_ends_with_the_same_bits(example: ModuleType, whole: Path, tmp_path, monkeypatch):
     """In the middle of either epoch, and between the tensors of a state and the file that names them."""
     out, arguments = tmp_path / "killed", [*TINY, "--epochs", "2", "--out", str(tmp_path / "killed")]
