@@ -1,6 +1,6 @@
 """`murmur explore`: diagnose members before and after training."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +37,7 @@ HELP = help_text(
     "murmur explore runs/digits --inputs 64 --json",
     "murmur explore digits kernels --recipe batch-ensemble --net mlp --infinite-width",
 )
+KERNELS = "kernels"  # what can be explored
 WHERE_HELP = f"A run directory, or data: {DATA_HELP[0].lower()}{DATA_HELP[1:]}"
 
 
@@ -80,15 +81,6 @@ class Request:
         return (Path(self.where) / "run.json").exists()
 
 
-@dataclass(frozen=True)
-class Found:
-    """A diagnosis: its record, a function that prints it, and one that makes its page."""
-
-    record: dict[str, Any]
-    show: Callable[[], None]
-    page: Callable[[], str]
-
-
 @grouped
 def explore(
     *,
@@ -111,20 +103,23 @@ def explore(
     """Diagnose whether members that share weights behave as an ensemble."""
     from murmuration.files import write_bytes
 
-    if what not in EXPLORERS:
-        raise unknown("thing to explore", what, EXPLORERS)
+    if what != KERNELS:
+        raise unknown("thing to explore", what, [KERNELS])
     if inputs < 1:
         raise Misuse(f"--inputs {inputs}: expected at least 1")
     request = Request(where, inputs, on, infinite_width, start, answers, reading, as_json)
     (refuse_for_run if request.is_run else refuse_for_data)(request)
     usual = Path(where) / f"{what}.html" if request.is_run else None
     path = output_path(out, (".html",), force) if out else usual
-    found = EXPLORERS[what](request)
+    found = kernels_of_run(request) if request.is_run else kernels_of_start(request)
     if path is not None:
-        write_bytes(path, found.page().encode())
+        write_bytes(path, page_of(where, found).encode())
     if as_json:
-        return print_json(found.record)
-    found.show()
+        recipe = found[0].recipe
+        told = {"what": what, "recipe": recipe.name, "answers": recipe.answers()}
+        stages = {each.stage: each for each in found}
+        return print_json({"run" if request.is_run else "data": where, **told, **stages})
+    show_kernels(where, found)
     print(f"written: {path}" if path else "add --out FILE.html for a page with figures")
 
 
@@ -154,25 +149,13 @@ def opened(request: Request) -> "Data":
         raise Misuse(f"{request.where} is no run, for it holds no run.json, and as data: {error}") from None
 
 
-def explore_kernels(request: Request) -> Found:
-    """The diagnosis by tangent kernels, of a run or of untrained members."""
+def page_of(where: str, found: Sequence["KernelDiagnosis"]) -> str:
+    """The page on the diagnoses."""
     from murmuration.reports.kernels_page import kernels_page
 
-    found = kernels_of_run(request) if request.is_run else kernels_of_start(request)
-    recipe = found[0].recipe
-    record: dict[str, Any] = {
-        "run" if request.is_run else "data": request.where,
-        "what": "kernels",
-        "recipe": recipe.name,
-        "answers": recipe.answers(),
-        **{each.stage: each.to_json() for each in found},
-    }
-
-    def page() -> str:
-        title, about = f"Kernels of {recipe.name}", f"{request.where} · {found[0].members} members"
-        return kernels_page(found, title=title, subtitle=f"{about} · sharing {recipe.text('sharing')}")
-
-    return Found(record, lambda: show_kernels(request.where, found), page)
+    recipe, about = found[0].recipe, f"{where} · {found[0].members} members"
+    subtitle = f"{about} · sharing {recipe.text('sharing')}"
+    return kernels_page(found, title=f"Kernels of {recipe.name}", subtitle=subtitle)
 
 
 def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
@@ -220,6 +203,3 @@ def show_kernels(where: str, found: Sequence["KernelDiagnosis"]) -> None:
         print(told(each))
     for line in first.advice:
         print(f"- {line}")
-
-
-EXPLORERS: dict[str, Callable[[Request], Found]] = {"kernels": explore_kernels}

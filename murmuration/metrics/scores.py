@@ -117,6 +117,24 @@ C: Task = "classification"
 L: Task = "multi-label"
 R: Task = "regression"
 
+MEMBER_ACCURACY = Measure(
+    "member_accuracy",
+    "Member accuracy",
+    "Accuracy of one member alone, on average.",
+    column("expected_correct"),
+    better="higher",
+    bounds=UNIT,
+    needs_members=True,
+)
+MEMBER_NLL = Measure(
+    "member_nll",
+    "Member NLL",
+    "NLL of one member alone, on average.",
+    column("expected_log_prob", -1.0),
+    bounds=POSITIVE,
+    needs_members=True,
+)
+
 CLASS_MEASURES = (
     Measure(
         "accuracy",
@@ -267,23 +285,8 @@ CLASS_MEASURES = (
     ),
     uncertainty("epistemic", "Epistemic", "Variance of the members' probabilities, summed over classes."),
     uncertainty("disagreement", "Disagreement", "Fraction of pairs of members that predict different classes."),
-    Measure(
-        "member_accuracy",
-        "Member accuracy",
-        "Accuracy of one member alone, on average.",
-        column("expected_correct"),
-        better="higher",
-        bounds=UNIT,
-        needs_members=True,
-    ),
-    Measure(
-        "member_nll",
-        "Member NLL",
-        "NLL of one member alone, on average.",
-        column("expected_log_prob", -1.0),
-        bounds=POSITIVE,
-        needs_members=True,
-    ),
+    MEMBER_ACCURACY,
+    MEMBER_NLL,
     Measure(
         "member_brier",
         "Member Brier",
@@ -411,13 +414,7 @@ REGRESSION_MEASURES = (
         finish=root,
         needs_members=True,
     ),
-    Measure(
-        "member_nll",
-        "Member NLL",
-        "NLL of one member alone, on average.",
-        column("expected_log_prob", -1.0),
-        needs_members=True,
-    ),
+    replace(MEMBER_NLL, bounds=ANY),
 )
 
 LABEL_MEASURES = (
@@ -475,23 +472,8 @@ LABEL_MEASURES = (
         "Epistemic uncertainty: entropy minus expected entropy of each label, in nats, summed over labels.",
         POSITIVE,
     ),
-    Measure(
-        "member_accuracy",
-        "Member accuracy",
-        "Accuracy of one member alone, on average.",
-        column("expected_correct"),
-        better="higher",
-        bounds=UNIT,
-        needs_members=True,
-    ),
-    Measure(
-        "member_nll",
-        "Member NLL",
-        "NLL of one member alone, on average.",
-        column("expected_log_prob", -1.0),
-        bounds=POSITIVE,
-        needs_members=True,
-    ),
+    MEMBER_ACCURACY,
+    MEMBER_NLL,
 )
 
 MEASURES: dict[Task, dict[str, Measure]] = {

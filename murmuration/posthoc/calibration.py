@@ -39,7 +39,7 @@ class Calibrator(ABC):
     """A map from predictives to predictives, fitted on held-out examples; its fields are the fitted numbers."""
 
     name: ClassVar[str]  # the method that fitted it, a key of `CALIBRATORS`
-    task: ClassVar[str]  # it was fitted for
+    task: ClassVar[str] = "classification"  # it was fitted for
     valid: ClassVar[tuple[float, float]] = VALID
 
     def __post_init__(self) -> None:
@@ -107,7 +107,6 @@ class Temperature(Calibrator):
 
     temperature: float
     name: ClassVar[str] = "temperature"
-    task: ClassVar[str] = "classification"
 
     @property
     def about(self) -> str:
@@ -124,7 +123,6 @@ class MemberTemperature(Calibrator):
 
     temperatures: tuple[float, ...]  # (S,)
     name: ClassVar[str] = "member_temperature"
-    task: ClassVar[str] = "classification"
 
     @property
     def about(self) -> str:
@@ -199,7 +197,6 @@ class VectorScaling(Calibrator):
     factors: tuple[float, ...]  # (K,)
     shifts: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "vector"
-    task: ClassVar[str] = "classification"
     valid: ClassVar[tuple[float, float]] = (-VALID[1], VALID[1])
 
     def __post_init__(self) -> None:
@@ -296,7 +293,6 @@ class PoolTemperature(Calibrator):
 
     temperature: float
     name: ClassVar[str] = "pool_temperature"
-    task: ClassVar[str] = "classification"
 
     @property
     def about(self) -> str:
@@ -328,7 +324,6 @@ class Isotonic(Calibrator):
 
     knots: tuple[Knots, ...]  # (K,)
     name: ClassVar[str] = "isotonic"
-    task: ClassVar[str] = "classification"
     valid: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
