@@ -142,11 +142,13 @@ class Ensemble:
         direct = (engine("stacked", direct=True),) if dense else ()
         mapped = (engine("stacked"),) if len(x) <= FEW else ()
         candidates = () if draws == 1 else (*direct, *mapped)
+        plan = self.manifest.get("plan", {})
+        streams = {"seed": plan.get("seed", 0), "first_member": plan.get("first_member", 0)}
         for candidate in candidates:
             with suppress(UnsupportedOp, RuntimeError), assemble(candidate, group.module) as team:
-                return member_outputs(team, self.family, group.population, x, draws)
+                return member_outputs(team, self.family, group.population, x, draws, **streams)
         with assemble(self.engine if draws == 1 else engine("threads"), group.module) as team:
-            return member_outputs(team, self.family, group.population, x, draws)
+            return member_outputs(team, self.family, group.population, x, draws, **streams)
 
     def save(self, path: str | Path) -> None:
         """Write a run directory that `murmuration.load` reads back."""

@@ -35,7 +35,6 @@ from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.loop import start_from
 from murmuration.training.tuning import best_candidate, score_candidates
 
-SWEEP = "sweep.json"  # scores of the candidates of a coupling space, in the run directory
 CHECKPOINT_SECONDS = 30.0  # a killed run loses at most about this much
 
 Show = Callable[[str, int, int, dict[str, Any] | None], None]  # message, steps done, steps in all, last epoch's record
@@ -295,7 +294,7 @@ def tune_coupling(spec: TrainSpec, engine: Engine, callback: ProgressCallback) -
     candidates = {} if chosen is None or spec.plan.members == 1 else chosen.space.candidates()
     if chosen is None or not candidates:
         return spec, {}
-    file = Path(callback.out) / SWEEP if callback.out is not None else None
+    file = Path(callback.out) / runs.SWEEP if callback.out is not None else None
     done = read_json(file) if file is not None and file.exists() else {}
 
     def save(scores: dict[str, float]) -> None:

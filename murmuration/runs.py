@@ -13,7 +13,6 @@ Every file is replaced whole or not at all (`files.py`).
 import contextlib
 import json
 import os
-import shutil
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -32,7 +31,9 @@ from murmuration.training.step import Divergence, State
 FORMAT = 1
 MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
 BACKBONE = "backbone.safetensors"  # the body of a run on a frozen backbone, for resume
-CHECKPOINTS, LATEST = "checkpoints", "latest.json"
+SWEEP = "sweep.json"  # scores of the candidates of a coupling space
+WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, SWEEP)  # by a run until it is complete
+CHECKPOINTS, LATEST, STEPS = "checkpoints", "latest.json", "step-*.safetensors"
 
 
 def create_run(path: Path, manifest: dict[str, Any]) -> Path:
@@ -43,12 +44,12 @@ def create_run(path: Path, manifest: dict[str, Any]) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for stale in path.parent.glob(f".{path.name}.*.partial"):
-            shutil.rmtree(stale, ignore_errors=True)
+            remove_files(stale)
         temporary.mkdir()
         files.write_json(temporary / MANIFEST, {"format": FORMAT, "status": "training", **manifest})
         os.rename(temporary, path)
     except (OSError, Failure) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove_files(temporary)
         remove_empty(missing)
         raise files.cannot_write(path, error) from error
     return missing[-1] if missing else path
@@ -63,10 +64,28 @@ def require_free(path: Path) -> None:
 
 
 def discard_run(path: Path, made: Path) -> None:
-    """Remove a run without a checkpoint, and the directories that were created for it and are empty now."""
+    """Remove the files of a run without a checkpoint, and the directories made for it that are empty now."""
     if not (path / CHECKPOINTS / LATEST).exists():
-        shutil.rmtree(path, ignore_errors=True)
+        remove_files(path)
         remove_empty(parent for parent in path.parents if parent.is_relative_to(made))
+
+
+def remove_files(path: Path) -> None:
+    """Remove the files that a run writes until it is complete, by name, and its directory if nothing else is there."""
+    remove_partial_files(path)
+    remove_checkpoints(path)
+    for name in WRITTEN:
+        with contextlib.suppress(OSError):
+            (path / name).unlink()
+    remove_empty([path])
+
+
+def remove_checkpoints(path: Path) -> None:
+    """Remove the checkpoints of a run, and their directory if nothing else is in it."""
+    folder = path / CHECKPOINTS
+    for file in [*folder.glob(STEPS), folder / LATEST]:
+        file.unlink(missing_ok=True)
+    remove_empty([folder])
 
 
 def remove_empty(directories: Iterable[Path]) -> None:
@@ -102,7 +121,7 @@ def save_members(path: Path, population: Population, manifest: dict[str, Any], h
     complete = {**manifest, "format": FORMAT, "status": "complete", "members_sha256": files.digest_of(path / MEMBERS)}
     complete["tensors"] = list(population.to_tensors())  # the file has another order; draws may depend on it
     files.write_json(path / MANIFEST, complete)
-    shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+    remove_checkpoints(path)
 
 
 def load_members(path: Path) -> tuple[Population, dict[str, Any]]:
@@ -149,8 +168,8 @@ def save_checkpoint(path: Path, progress: Progress) -> None:
     }
     files.write_json(folder / LATEST, latest)
     write_history(path, progress.history)
-    for old in folder.iterdir():
-        if old.name not in (file.name, LATEST):
+    for old in folder.glob(STEPS):
+        if old != file:
             old.unlink()
 
 

@@ -14,7 +14,18 @@ from typing import Literal
 import numpy as np
 import torch
 
-Stream = Literal["initialisation", "batches", "augmentation", "noise", "bits", "factors", "langevin", "draws"]
+Stream = Literal[
+    "initialisation",
+    "batches",
+    "augmentation",
+    "noise",
+    "bits",
+    "factors",
+    "langevin",
+    "draws",
+    "prediction",
+    "prediction-masks",
+]
 ORDER: dict[Stream, int] = {
     "initialisation": 0,
     "batches": 1,
@@ -24,6 +35,8 @@ ORDER: dict[Stream, int] = {
     "factors": 5,
     "langevin": 6,
     "draws": 7,
+    "prediction": 8,
+    "prediction-masks": 9,
 }
 ALL_MEMBERS = -1  # as the member of a stream that all members use
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one
@@ -65,9 +78,16 @@ def global_stream(seed: int, stream: Stream, member: int, time: int = 0, redirec
 
 
 class Noise:
-    """The noise of a member at one time of training or prediction; generators are made at the first draw."""
+    """The noise of a member at one time of training, or of one draw of it in prediction.
 
-    def __init__(self, seed: int, member: int, time: int = 0, stream: Stream | None = None) -> None:
+    Generators are made at the first draw. In training every example has a dropout mask of its own; without
+    `per_example` one mask serves all, so that the pass is one function of its inputs.
+    """
+
+    def __init__(
+        self, seed: int, member: int, time: int = 0, stream: Stream | None = None, *, per_example: bool = True
+    ) -> None:
+        self.per_example = per_example
         self._address = (seed, member, time)
         self._stream = stream  # None: "noise", and "bits" for random bits on a CPU
         self._words: np.random.BitGenerator | None = None

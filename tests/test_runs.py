@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import murmuration as mm
+from murmuration import runs
 from murmuration.data import Data
 from murmuration.files import read_tensors, write_bytes, write_tensors
 from murmuration.recipe import Plan
@@ -195,3 +196,48 @@ def test_a_run_that_cannot_be_saved_leaves_its_siblings_alone(tmp_path: Path, mo
             mm.fit("mlp", moons, members=1, epochs=1, out=tmp_path / "runs" / "deep" / "mine", show=show)
         assert not (tmp_path / "runs" / "deep").exists()
         assert (tmp_path / "runs").exists() == left
+
+
+def test_discarding_a_run_removes_only_what_it_wrote(tmp_path: Path):
+    """Files by name and empty directories: a sibling run and files of others stay."""
+    mine, sibling = tmp_path / "runs" / "mine" / "first", tmp_path / "runs" / "theirs"
+    made = runs.create_run(mine, {})
+    assert made == tmp_path / "runs"
+    runs.create_run(sibling, {})
+    for name in (*runs.WRITTEN, f".{runs.MEMBERS}.7.partial"):
+        (mine / name).touch()
+    (mine / runs.CHECKPOINTS).mkdir()
+    (mine / runs.CHECKPOINTS / "step-000000001.safetensors").touch()
+    runs.discard_run(mine, made)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["theirs"]
+    assert (sibling / runs.MANIFEST).exists()
+    for foreign in ("notes.txt", f"{runs.CHECKPOINTS}/notes.txt"):
+        made = runs.create_run(mine, {})
+        (mine / foreign).parent.mkdir(exist_ok=True)
+        (mine / foreign).touch()
+        runs.discard_run(mine, made)
+        assert [path for path in mine.rglob("*") if path.is_file()] == [mine / foreign]
+        (mine / foreign).unlink()
+        shutil.rmtree(mine)
+
+
+def test_a_run_leaves_files_of_others_in_its_directories(digits: Data, tmp_path: Path):
+    folder = tmp_path / "run" / runs.CHECKPOINTS
+
+    def leave_notes(message: str, done: int, total: int, record: dict | None) -> None:
+        if folder.exists():
+            (folder / "notes.txt").touch()
+
+    mm.fit("mlp", digits, recipe="single", epochs=2, out=tmp_path / "run", show=leave_notes, checkpoint_seconds=0)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_a_half_made_directory_of_a_killed_run_is_removed_by_name(tmp_path: Path):
+    stale, foreign = tmp_path / ".run.7.partial", tmp_path / ".run.8.partial"
+    stale.mkdir()
+    (stale / runs.MANIFEST).touch()
+    foreign.mkdir()
+    (foreign / "notes.txt").touch()
+    runs.create_run(tmp_path / "run", {})
+    assert not stale.exists()
+    assert (foreign / "notes.txt").exists()

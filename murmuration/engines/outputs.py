@@ -5,31 +5,49 @@ from torch import Tensor
 
 from murmuration.engines.team import Team
 from murmuration.population import Population
-from murmuration.streams import Noise
+from murmuration.streams import Noise, Stream
 from murmuration.weights import NetworkWeights, run_members
 
 CHUNK = 512  # inputs per forward pass: bounds memory, keeps operators large
 
 
-def member_outputs(team: Team, weights: NetworkWeights, population: Population, x: Tensor, draws: int = 1) -> Tensor:
+def member_outputs(
+    team: Team,
+    weights: NetworkWeights,
+    population: Population,
+    x: Tensor,
+    draws: int = 1,
+    *,
+    seed: int = 0,
+    first_member: int = 0,
+) -> Tensor:
     """Outputs (M draws, N, K) on inputs (N, ...), in evaluation mode; the draws of a member are adjacent.
 
-    The noise of random weights depends on the index of the draw alone, so the same inputs get the same outputs.
+    A draw is one function: its weights and dropout masks depend on the seed, the member and the index of the draw, and
+    are the same for all inputs. So an input has the same outputs, up to rounding, whatever is predicted beside it.
     """
-    noise = [Noise(0, draw) for draw in range(population.members * draws)]
+    addresses = [(seed, first_member + member, draw) for member in range(population.members) for draw in range(draws)]
     if draws > 1:
         weights, population = weights.for_draws(population)
 
+    def noise(group: slice, stream: Stream) -> list[Noise]:
+        return [Noise(*address, stream, per_example=False) for address in addresses[group]]
+
     @torch.no_grad()
     def run(group: slice) -> Tensor:
-        mine, some = noise[group], members_of_draws(population, group, draws)
-        tensors = weights.realise(some.own, some.shared, mine, buffers=some.buffers).with_buffers(some.buffers)
+        some = members_of_draws(population, group, draws)
+        drawn = weights.realise(some.own, some.shared, noise(group, "prediction"), buffers=some.buffers)
+        tensors = drawn.with_buffers(some.buffers)
         device = next(iter({**tensors.own, **tensors.shared}.values())).device
         structure, direct = team.structure(training=False), team.engine.direct
-        parts = (part.to(device).expand(some.members, *part.shape) for part in x.split(CHUNK))
-        return torch.cat([run_members(structure, tensors, part, mine, direct) for part in parts], dim=1)
 
-    return torch.cat(team.map(run, team.engine.groups(len(noise))))
+        def outputs(part: Tensor) -> Tensor:  # masks from the start of their streams for every part
+            inputs = part.to(device).expand(some.members, *part.shape)
+            return run_members(structure, tensors, inputs, noise(group, "prediction-masks"), direct)
+
+        return torch.cat([outputs(part) for part in x.split(CHUNK)], dim=1)
+
+    return torch.cat(team.map(run, team.engine.groups(len(addresses))))
 
 
 def members_of_draws(population: Population, group: slice, draws: int) -> Population:

@@ -105,7 +105,10 @@ def train(spec: TrainSpec, engine: Engine, progress: Progress, watcher: Watcher)
 
 
 def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
-    """The members that the dynamics makes of the collected weights, without those of members that never were finite."""
+    """The members that the dynamics makes of the collected weights, without those that are not finite.
+
+    These are the members of rows that never were, and weights collected before validation found them diverged.
+    """
     plan, state = spec.plan, progress.state
 
     def streams(member: int, draw: int) -> Noise:
@@ -116,9 +119,11 @@ def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
         name = type(spec.dynamics).__name__
         raise Misuse(f"{name}.finish must return (population, rows): the members, and for each the row it comes from")
     members, origins = found
-    lost = [member for member, found in state.diverged.items() if found.restored == 0]
-    if lost:
-        rows = (~torch.isin(origins, torch.tensor(lost))).nonzero().flatten()
+    if state.diverged:
+        lost = [member for member, found in state.diverged.items() if found.restored == 0]
+        outputs = member_outputs(team, spec.weights.deterministic(), members, spec.data.val.x)
+        sound = outputs.flatten(1).isfinite().all(1).cpu() & ~torch.isin(origins, torch.tensor(lost))
+        rows = sound.nonzero().flatten()
         members, origins = members.take(rows), origins[rows]
     if spec.dynamics.refreshes_statistics and members.members:
         numbers = [plan.first_member + int(origin) for origin in origins]
@@ -197,12 +202,14 @@ def mean_of_active(nll: Tensor, active: Tensor) -> Tensor:
 
 
 def restore_diverged(progress: Progress) -> None:
-    """Members that have diverged return to their last kept weights."""
+    """Members that have diverged return to their last kept weights, the shared ones with the last of them."""
     diverged = progress.state.diverged
     new = [member for member, found in diverged.items() if found.restored is None]
     if not new:
         return
     progress.state.population.copy_members(progress.kept, torch.tensor(new))
+    if not bool(progress.state.active.any()):
+        progress.state.population.copy_shared(progress.kept)
     for member in new:
         diverged[member] = replace(diverged[member], restored=int(progress.kept_epoch[member]))
 

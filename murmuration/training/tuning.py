@@ -87,7 +87,8 @@ def validation_nll(spec: TrainSpec, engine: Engine, population: Population, inpu
         return math.inf
 
     def nll(team: Team, x: Tensor) -> float:
-        outputs = member_outputs(team, spec.weights, population, x, spec.recipe.weights.draws)
+        draws, seed = spec.recipe.weights.draws, spec.plan.seed
+        outputs = member_outputs(team, spec.weights, population, x, draws, seed=seed)
         y, weight = spec.data.val.y.to(outputs.device), validation_weight(spec.data.val, outputs.device)
         scores = spec.likelihood.validate(outputs, y, weight)
         return float(scores["ensemble"]["val_nll"])

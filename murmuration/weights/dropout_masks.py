@@ -28,12 +28,14 @@ def apply_dropout(func: Callable, noise: Sequence[Noise], arguments: dict[str, A
     """The input with each element (or channel) zeroed with probability p and the rest scaled up.
 
     `arguments` are those of the dropout function; with `stacked` the input has a leading member axis, one entry per
-    stream of `noise`.
+    stream of `noise`. The next axis is that of the examples, which have a mask each or, in prediction, one for all.
     """
     x, rate = arguments["input"], arguments.get("p", 0.5)
     if not arguments.get("training", True) or rate == 0:
         return x
     shape = list(x.shape[1:] if stacked else x.shape)
+    if not noise[0].per_example:
+        shape[0] = 1
     covered = COVERED[func]
     if covered:
         shape[-covered:] = [1] * covered

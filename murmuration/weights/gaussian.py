@@ -94,6 +94,11 @@ class Gaussian(WeightFamily):
             )
         if self.samples < 1 or self.draws < 1:
             raise Misuse(f"samples={self.samples}, draws={self.draws}: need at least 1 each")
+        if not isinstance(self.prior, Prior):
+            raise Misuse(f"prior={self.prior!r}: need a Prior, such as HePrior() or GaussianPrior(0.1)")
+        if type(self.prior).cost is Prior.cost:
+            name = type(self.prior).__name__
+            raise Misuse(f"prior={name}: it has no cost; define {name}.cost(weights, std, draw), the KL of each weight")
 
     def check_dynamics(self, dynamics: MovesStd) -> None:
         """Refuse standard deviations that nothing keeps positive, and a prior that would count twice or not at all."""

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,9 +16,9 @@ from cli_fixtures import SMALL
 
 import murmuration as mm
 from murmuration import cli
-from murmuration.cli import compare, lists, options
+from murmuration.cli import compare, lists, options, training
 from murmuration.cli.selftest_checks import CHECKS
-from murmuration.recipe import ENGINES, Plan
+from murmuration.recipe import ENGINES, Plan, make_recipe
 from murmuration.reports import report_check
 
 pytest_plugins = ["cli_fixtures"]
@@ -378,3 +379,14 @@ def test_the_link_is_a_setting_of_a_run(murmur, tmp_path):
         ended = murmur("train", *arguments, *SMALL, "--out", tmp_path / "no")
         assert (ended.code, said in ended.err) == (2, True)
         assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(("recipe", "trained", "said"), [("single", 0, True), ("bayes", 3, False), ("swag", 3, False)])
+def test_compare_gives_members_to_every_recipe_that_takes_them(monkeypatch, capsys, tmp_path, recipe, trained, said):
+    found = []
+    monkeypatch.setattr(training, "train_run", lambda request, recipe, path, *, quiet: found.append(request.plan))
+    request = training.TrainingRequest(SimpleNamespace(), Plan(members=3))
+    compare.train_or_resume(request, make_recipe(recipe), tmp_path / recipe, quiet=False)
+    assert [plan.members for plan in found] == [trained]
+    line = "single: members 1; --members 3 is for the other recipes\n"
+    assert capsys.readouterr().out == (line if said else "")

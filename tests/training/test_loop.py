@@ -1,10 +1,20 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 import murmuration as mm
 from murmuration.data import Data
-from murmuration.recipe import Plan
+from murmuration.engines import assemble, engine
+from murmuration.likelihoods import Categorical
+from murmuration.nets import build_net
+from murmuration.recipe import Plan, make_recipe
+from murmuration.training import TrainSpec, begin
+from murmuration.training.loop import finish
+from murmuration.training.step import Divergence
 
 
 def tensors(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:
@@ -71,6 +81,61 @@ def test_a_member_that_diverges_late_goes_back_to_its_last_sound_epoch(digits: D
     assert all("has its weights of epoch 3" in text for text in ensemble.manifest["diverged"].values())
     assert len(ensemble.manifest["diverged"]) == 2
     assert all(torch.equal(tensors(sound)[name], tensor) for name, tensor in tensors(ensemble).items())
+
+
+@pytest.mark.parametrize("patience", [None, 3])
+@pytest.mark.parametrize("recipe", ["single", "batch-ensemble"])
+def test_members_found_diverged_by_validation_are_restored_with_what_they_share(digits: Data, recipe: str, patience):
+    """One step an epoch: validation always sees it first. From the fourth epoch on the learning rate is absurd."""
+    few = replace(digits, train=mm.Split(digits.train.x[:40], digits.train.y[:40]))
+    plan = Plan(engine="loop", optimizer="sgd", lr=0.05, schedule="steps:3=1e30", patience=patience)
+    ensemble = mm.fit("mlp", few, recipe=recipe, epochs=5, plan=plan)
+    sound = mm.fit("mlp", few, recipe=recipe, epochs=3, plan=replace(plan, schedule="constant"))
+    assert ensemble.members == sound.members > 0
+    assert all("after step 4; has its weights of epoch 3" in text for text in ensemble.manifest["diverged"].values())
+    assert len(ensemble.manifest["diverged"]) == sound.members
+    assert torch.equal(ensemble.predict(few.test.x).outputs, sound.predict(few.test.x).outputs)
+
+
+def test_weights_collected_before_validation_finds_them_diverged_are_left_out(digits: Data):
+    """Two snapshots: the second is finite, but its outputs are not."""
+    recipe = make_recipe("snapshot")
+    spec = TrainSpec(lambda: build_net("mlp", (1, 8, 8), 10), digits, Categorical(10), recipe, Plan(members=1))
+    progress = begin(spec)
+    state, path = progress.state, progress.path
+    spec.dynamics.collect(path, state.population, torch.tensor([0]))
+    spec.dynamics.collect(path, state.population.map(lambda tensor: tensor * 1e30), torch.tensor([0]))
+    with assemble(engine("loop"), spec.member(0)) as team:
+        assert finish(team, spec, progress).members == 2
+        state.diverged[0] = Divergence("outputs not finite", restored=1)
+        found = finish(team, spec, progress)
+    assert found.members == 1
+    assert all(torch.equal(found.own[name], tensor) for name, tensor in state.population.own.items())
+
+
+def test_the_training_loss_of_a_stopped_member_is_absent(digits: Data, tmp_path: Path):
+    """Member 1 diverges in its first epoch: no loss of it is recorded, not even zero, and the history is JSON."""
+    count = iter(range(100))
+
+    def build() -> nn.Module:
+        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        if next(count) == 3:  # the check of outputs, then members 0, 1, 2: the third built is member 1
+            nn.init.constant_(net[1].weight, 3e38)
+        return net
+
+    plan = Plan(engine="loop", batch_size=64, lr=0.01)
+    ensemble = mm.fit(build, digits, members=2, epochs=2, plan=plan, out=tmp_path / "run")
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    lines = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    records = [json.loads(line, parse_constant=refuse) for line in lines]
+    assert records == ensemble.history
+    stopped = records[-1]["active"].index(False)
+    for record in records:
+        assert record["train_loss"][stopped] is None
+        assert record["train_loss"][1 - stopped] > 0
 
 
 def test_a_run_in_which_nobody_learns_is_a_failure(digits: Data):

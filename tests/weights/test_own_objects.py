@@ -103,5 +103,13 @@ def test_a_prior_without_a_cost_says_what_is_missing():
 
     with pytest.raises(NotImplementedError, match="Empty must define cost"):
         Empty().cost(WeightTensor(torch.zeros(1)), torch.ones(1), torch.zeros_like)
+    with pytest.raises(Misuse, match=r"prior=Empty: it has no cost; define Empty.cost\(weights, std, draw\)"):
+        Gaussian(prior=Empty())
     with pytest.raises(Misuse, match="unknown prior 'laplace'"):
         Prior.parse("laplace_0.5")
+
+
+@pytest.mark.parametrize("prior", [object(), "he", None, Prior])
+def test_a_prior_that_is_none_is_refused(prior):
+    with pytest.raises(Misuse, match=r"prior=.*: need a Prior, such as HePrior\(\) or GaussianPrior\(0.1\)$"):
+        Gaussian(prior=prior)

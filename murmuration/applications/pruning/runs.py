@@ -15,8 +15,8 @@ from murmuration.data import Data, Split
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
 from murmuration.files import json_numbers, write_json
+from murmuration.fitting import Show as Watch
 from murmuration.fitting import (
-    SWEEP,
     describe,
     load,
     narrow_source,
@@ -26,13 +26,12 @@ from murmuration.fitting import (
     train_members,
     with_posthoc,
 )
-from murmuration.fitting import Show as Watch
 from murmuration.fitting import resume as resume_training
 from murmuration.metrics import MEASURES, Score, score_examples
 from murmuration.nets.source import Net, NetSource
 from murmuration.population import Population
 from murmuration.recipe import plan_from_json
-from murmuration.runs import MANIFEST, read_run, require_free
+from murmuration.runs import MANIFEST, SWEEP, read_run, require_free
 from murmuration.training import TrainSpec
 from murmuration.weights import KernelTrace, trace_kernels
 
