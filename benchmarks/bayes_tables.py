@@ -1,5 +1,7 @@
 """Tables of networks whose weights are distributions."""
 
+import math
+from statistics import fmean, stdev
 from typing import Any
 
 from tables import SCORES, head, score
@@ -53,3 +55,28 @@ def bayes_cost_table(record: dict[str, Any]) -> str:
         count = {"pictures": "1,000 images", "picture": "one image"}[name]
         lines.append(f"| {count} | {record['milliseconds'][f'predict_{name}']:.1f} | {ratio:.2f} |")
     return "\n".join(lines)
+
+
+def bayes_ood_table(record: dict[str, Any]) -> str:
+    """Means over seeds, with the standard error where there are several; a row a network and method."""
+    heads = ["net", "recipe", "seeds", "accuracy", "nll", "AUROC of mutual information", "AUROC of entropy"]
+    lines = head([*heads, "mutual information, upright and rotated"])
+    for net, method in dict.fromkeys((run["net"], run["method"]) for run in by_net(record["runs"])):
+        runs = [run for run in record["runs"] if (run["net"], run["method"]) == (net, method)]
+        names = ("accuracy", "nll", "auroc_mutual_information", "auroc_entropy")
+        cells = [with_error([run[name] for run in runs]) for name in names]
+        spread = [fmean(run[name] for run in runs) for name in ("mutual_information", "mutual_information_foreign")]
+        cells.append(", ".join(f"{value:.3f}" for value in spread))
+        lines.append(f"| {net} | {method} | {len(runs)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def by_net(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Runs of one network after another, methods in the order of the record."""
+    return [run for net in dict.fromkeys(run["net"] for run in runs) for run in runs if run["net"] == net]
+
+
+def with_error(values: list[float]) -> str:
+    """The mean, and its standard error where there are several values."""
+    error = f" ± {stdev(values) / math.sqrt(len(values)):.3f}" if len(values) > 1 else ""
+    return f"{fmean(values):.3f}{error}"

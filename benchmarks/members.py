@@ -102,7 +102,7 @@ def plain_process(net: str) -> Iterator[Callable[[], float]]:
         assert process.stdin
         assert process.stdout
 
-        process.stdout.readline()  # its imports must not disturb the race behind `auto`
+        process.stdout.readline()  # its imports must not disturb the measurement
 
         def ask() -> float:
             process.stdin.write("go\n")

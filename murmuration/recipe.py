@@ -27,7 +27,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "dynamics": DYNAMICS,
 }
 BATCH_ORDERS = ("own", "same", "split")
-ENGINES = ("auto", "loop", "stacked", "threads", "threads-stacked")
+ENGINES = ("auto", "fastest", "loop", "stacked", "threads", "threads-stacked")
 MEMBERS = 5  # of an ensemble, where neither the caller nor the recipe says how many
 
 OWN, POINT = SHARING["own"].value, WEIGHTS["point"].value

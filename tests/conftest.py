@@ -22,7 +22,7 @@ def _one_core():
 
 @pytest.fixture(autouse=True, scope="session")
 def _same_engine_on_every_machine() -> Iterator[None]:
-    """`engine="auto"` measures all candidates as equally fast and takes the first: tests do not depend on the clock."""
+    """`engine="fastest"` measures all candidates as equally fast and takes the first: no test depends on the clock."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choice, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
         yield

@@ -25,7 +25,8 @@ SHEET_IMAGES = "digits"
 Entries = dict[str, dict[str, str]]  # name -> column -> text
 
 ENGINES = {
-    "auto": "times the others for a few steps and keeps the fastest",
+    "auto": "stacked for dense networks, threads for others: the same every time",
+    "fastest": "times the others for a few steps; the choice, and with it the rounding, may differ the next time",
     "loop": "one member after the other",
     "stacked": "all members in one batched operator",
     "threads": "members in parallel, one core each",

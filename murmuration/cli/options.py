@@ -196,7 +196,7 @@ class TrainingOptions:
         int | None,
         option("Early stopping: epochs a member goes on without a better validation NLL.", "Training", "N"),
     ] = None
-    engine: Annotated[str, option("auto keeps the fastest; see `murmur list engines`.", "Hardware", "NAME")] = "auto"
+    engine: Annotated[str, option("auto, fastest or a name; see `murmur list engines`.", "Hardware", "NAME")] = "auto"
     device: Annotated[str, option("cpu, cuda, cuda:1, mps.", "Hardware", "NAME")] = "cpu"
 
     def plan(self, posthoc: "PostHocConfig | None" = None) -> "Plan":

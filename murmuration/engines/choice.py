@@ -1,9 +1,15 @@
-"""The choice of an engine by measurement: none is fastest for every network, batch and machine."""
+"""The choice of an engine: by a rule (`auto`) or by measurement (`fastest`).
+
+No engine is fastest for every network, batch and machine, and engines round differently. The rule depends on the
+network and the number of cores alone, so that the same seed gives the same bits; a measurement may come out differently
+the next time. Where both were measured on two cores, they agreed: dense networks are stacked, convolutional ones run in
+threads.
+"""
 
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 
 from murmuration.engines.team import Engine, engine
@@ -27,20 +33,33 @@ Trial = Callable[[Engine], AbstractContextManager[Step]]  # engine -> a function
 
 
 def choose(requested: str, trial: Trial, members: int) -> Choice:
-    """The requested engine if the network can run on it, or for `auto` the fastest one; else `loop`."""
-    if requested == "loop" or (requested == "auto" and members == 1):
+    """The engine of the rule (`auto`), the fastest, or the requested one if the network can run on it; else `loop`."""
+    if requested == "loop" or (requested in ("auto", "fastest") and members == 1):
         return Choice(engine("loop"), "as requested" if requested == "loop" else "there is one member")
-    candidates = ["threads", "loop", "stacked", "threads-stacked"] if requested == "auto" else [requested]
+    if requested == "auto":
+        return by_rule(trial)
+    candidates = ["threads", "loop", "stacked", "threads-stacked"] if requested == "fastest" else [requested]
     with ExitStack() as stack:
         steps, refused = _runnable(candidates, trial, stack)
         if not steps:
             return Choice(engine("loop"), f"{refused[0]}; members take turns instead")
-        if requested != "auto":
+        if requested != "fastest":
             return Choice(next(iter(steps)), "as requested")
         seconds = _measure(steps)
     best = min(seconds, key=lambda candidate: seconds[candidate])
     measured = ", ".join(f"{e.name} {1e3 * s:.1f}" for e, s in sorted(seconds.items(), key=lambda pair: pair[1]))
     return Choice(best, "; ".join([f"fastest of (ms a step) {measured}", *refused]))
+
+
+def by_rule(trial: Trial) -> Choice:
+    """Stacked members if every operator takes a member axis, else members in threads if there are several cores."""
+    stacked, threads = engine("stacked", direct=True), engine("threads")
+    with suppress(Exception), trial(stacked) as step:  # UnsupportedOp, or any error of the network on a member axis
+        step()
+        return Choice(stacked, "all operators take a member axis")
+    if threads.workers > 1:
+        return Choice(threads, "one core per member")
+    return Choice(engine("loop"), "there is one core")
 
 
 def _runnable(candidates: list[str], trial: Trial, stack: ExitStack) -> tuple[dict[Engine, Step], list[str]]:

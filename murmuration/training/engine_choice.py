@@ -1,4 +1,4 @@
-"""Choosing the engine for one network, batch and machine by trial steps on copies of the members."""
+"""Choosing the engine for one network, by trial steps on copies of the members."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,12 +23,13 @@ HEAVY = 0.5  # seconds: when one step of all members takes longer, a few members
 
 
 def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
-    """The engine that the plan asks for, or the fastest; trial steps are made on copies of the members."""
+    """The engine that the plan asks for; trial steps are made on copies of the members."""
     plan, module = spec.plan, spec.member(0)
     if callable(plan.optimizer):
-        if engine(plan.engine if plan.engine != "auto" else "threads").stacked:
+        chosen = "threads" if plan.engine in ("auto", "fastest") else plan.engine
+        if engine(chosen).stacked:
             raise Misuse(f"engine={plan.engine} with an optimizer of your own, which moves single members: write loop")
-        plan = replace(plan, engine="threads" if plan.engine == "auto" and plan.members > 1 else plan.engine)
+        plan = replace(plan, engine=chosen if plan.members > 1 else plan.engine)
     if draws_globally(module, spec.data.train.x[:2]):
         return Choice(engine("loop"), "the net draws random numbers outside dropout, so members run one after another")
     config, batch = spec.step_config(), epoch_batches(spec.train_split, plan, 0, spec.schedule)(0)
@@ -39,7 +40,7 @@ def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
         with assemble(candidate, module) as team:
             yield lambda: step(team, config, state, batch)
 
-    some = _members_in_trial(plan, trial) if plan.engine == "auto" else plan.members
+    some = _members_in_trial(plan, trial) if plan.engine == "fastest" else plan.members
     return choose(plan.engine, lambda candidate: trial(candidate, some), plan.members)
 
 

@@ -11,11 +11,11 @@ from murmuration.likelihoods import Categorical
 from murmuration.nets import build_net
 from murmuration.population import populate
 from murmuration.recipe import Plan, make_recipe
-from murmuration.training import TrainSpec, begin, choose_engine
+from murmuration.training import TrainSpec, begin, choose_engine, engine_choice
 from murmuration.training.batches import epoch_batches
 from murmuration.training.engine_choice import draws_globally
 from murmuration.training.step import step
-from murmuration.weights import POINT
+from murmuration.weights import POINT, UnsupportedOp
 
 STEPS = 20
 
@@ -106,7 +106,9 @@ def test_a_net_with_noise_of_its_own_runs_member_by_member(digits: Data):
 
 
 def test_the_choice_moves_nothing(digits: Data):
-    spec = TrainSpec(NETS["mlp"], digits, Categorical(10), make_recipe("deep-ensemble"), Plan(members=2, engine="auto"))
+    spec = TrainSpec(
+        NETS["mlp"], digits, Categorical(10), make_recipe("deep-ensemble"), Plan(members=2, engine="fastest")
+    )
     progress = begin(spec)
     before = progress.state.population.clone()
     choice = choose_engine(spec, progress)
@@ -114,7 +116,33 @@ def test_the_choice_moves_nothing(digits: Data):
     assert all(torch.equal(before.own[name], t) for name, t in progress.state.population.own.items())
 
 
-def test_auto_takes_the_fastest_and_skips_what_fails(monkeypatch):
+@pytest.mark.parametrize(("net", "name"), [("mlp", "stacked"), ("cnn", "threads")])
+def test_auto_is_a_rule_that_no_clock_enters(digits: Data, monkeypatch, net: str, name: str):
+    def read_clock() -> float:
+        raise AssertionError("auto looked at the clock")
+
+    for module in (choice, engine_choice):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=read_clock))
+    monkeypatch.setattr(choice, "engine", lambda name, direct=False: Engine(name, 2, name == "stacked", direct))
+    for recipe in ("deep-ensemble", "batch-ensemble", "bayes"):
+        spec = TrainSpec(NETS[net], digits, Categorical(10), make_recipe(recipe), Plan(members=3))
+        found = choose_engine(spec, begin(spec))
+        assert (found.engine.name, found.engine.direct) == (name, net == "mlp")
+        assert found.reason in ("all operators take a member axis", "one core per member")
+
+
+def test_auto_on_one_core_is_the_loop(monkeypatch):
+    monkeypatch.setattr(choice, "engine", lambda name, direct=False: Engine(name, int(name == "threads")))
+
+    @contextmanager
+    def trial(candidate: Engine):
+        raise UnsupportedOp("conv2d")
+        yield
+
+    assert choose("auto", trial, members=4).engine.name == "loop"
+
+
+def test_fastest_is_the_fastest_and_skips_what_fails(monkeypatch):
     """On a clock that only steps advance, each by the seconds of its engine."""
     now = 0.0
     seconds = {"threads": 0.004, "loop": 0.008, "threads-stacked": 0.001}
@@ -131,7 +159,7 @@ def test_auto_takes_the_fastest_and_skips_what_fails(monkeypatch):
         yield step
 
     monkeypatch.setattr(choice, "time", SimpleNamespace(perf_counter=lambda: now))
-    chosen = choose("auto", trial, members=4)
+    chosen = choose("fastest", trial, members=4)
     assert chosen.engine.name == "threads-stacked"
     assert "fastest of (ms a step) threads-stacked 1.0, threads 4.0, loop 8.0" in chosen.reason
     assert "stacked cannot run this net (no batching rule)" in chosen.reason
