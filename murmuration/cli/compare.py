@@ -160,12 +160,10 @@ def train_or_resume(request: "TrainingRequest", recipe: "Recipe", path: Path, *,
 
     if (path / "run.json").exists():
         return resume_run(path, request.data, quiet=quiet)
-    asked = request.plan.members
-    if recipe.fixed_members and asked not in (0, recipe.members):
-        request = replace(request, plan=replace(request.plan, members=0))
-        if not quiet:
-            print(f"{recipe.name}: members {recipe.members}; --members {asked} is for the other recipes")
-    return train_run(request, recipe, path, quiet=quiet)
+    asked, members = request.plan.members, recipe.members or request.plan.members
+    if asked not in (0, members) and not quiet:
+        print(f"{recipe.name} has members={members}: --members {asked} is for recipes without a number of their own")
+    return train_run(replace(request, plan=replace(request.plan, members=members)), recipe, path, quiet=quiet)
 
 
 def evaluated(

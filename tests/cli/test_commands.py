@@ -18,7 +18,7 @@ import murmuration as mm
 from murmuration import cli
 from murmuration.cli import compare, lists, options, training
 from murmuration.cli.selftest_checks import CHECKS
-from murmuration.recipe import ENGINES, Plan, make_recipe
+from murmuration.recipe import ENGINES, Plan
 from murmuration.reports import report_check
 
 pytest_plugins = ["cli_fixtures"]
@@ -230,7 +230,7 @@ def test_list(murmur, what):
 def test_lists_are_complete():
     assert set(lists.ENGINES) == set(ENGINES)
     assert lists.recipes()["single"]["sharing"] == "own"
-    assert {"cosine", "halve"} <= set(lists.schedules())
+    assert {"cosine", "halve"} <= set(lists.LISTS["schedules"]())
 
 
 def test_help_lists_every_answer_to_the_four_questions():
@@ -381,12 +381,12 @@ def test_the_link_is_a_setting_of_a_run(murmur, tmp_path):
         assert not (tmp_path / "no").exists()
 
 
-@pytest.mark.parametrize(("recipe", "trained", "said"), [("single", 0, True), ("bayes", 3, False), ("swag", 3, False)])
-def test_compare_gives_members_to_every_recipe_that_takes_them(monkeypatch, capsys, tmp_path, recipe, trained, said):
+@pytest.mark.parametrize(("recipe", "trained"), [("single", 1), ("bayes", 1), ("bayes:members=2", 2), ("forde", 3)])
+def test_compare_says_where_members_does_not_apply(monkeypatch, capsys, tmp_path, recipe, trained):
     found = []
     monkeypatch.setattr(training, "train_run", lambda request, recipe, path, *, quiet: found.append(request.plan))
     request = training.TrainingRequest(SimpleNamespace(), Plan(members=3))
-    compare.train_or_resume(request, make_recipe(recipe), tmp_path / recipe, quiet=False)
+    compare.train_or_resume(request, options.parse_recipe(recipe), tmp_path / "run", quiet=False)
     assert [plan.members for plan in found] == [trained]
-    line = "single: members 1; --members 3 is for the other recipes\n"
-    assert capsys.readouterr().out == (line if said else "")
+    line = f"{recipe} has members={trained}: --members 3 is for recipes without a number of their own\n"
+    assert capsys.readouterr().out == (line if trained != 3 else "")
