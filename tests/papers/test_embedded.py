@@ -254,7 +254,7 @@ def test_arms_that_were_not_run_are_named():
     found = {each.name: each for each in verdicts({**record, "cells": some})}
     assert [name for name, each in found.items() if each.word == "not run"] == ["P4", "P5", "P6", "P7"]
     assert found["P6"].missing == ("steps-mean",)
-    assert found["P7"].note == "needs the arms interpolation"
+    assert found["P7"].note == "needs the arm interpolation"
     text = page({**record, "cells": some})
     assert "Of 7 predictions: 3 hold; 4 were not run." in text
     assert "no switch was seen" not in text

@@ -10,23 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import murmuration.applications.pruning.masks as masks
+from murmuration import fitting
 from murmuration.applications.pruning.compact import compact_population, require_same_outputs
 from murmuration.data import Data, Split
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
 from murmuration.files import json_numbers, write_json
-from murmuration.fitting import Show as Watch
-from murmuration.fitting import (
-    describe,
-    load,
-    narrow_source,
-    reopen,
-    show_nothing,
-    source_again,
-    train_members,
-    with_posthoc,
-)
-from murmuration.fitting import resume as resume_training
 from murmuration.metrics import MEASURES, Score, score_examples
 from murmuration.nets.source import Net, NetSource
 from murmuration.population import Population
@@ -136,8 +125,8 @@ def plan_pruning(
     `tolerance`, or RMSE grows by no more than that fraction; the rule log-alpha has a default threshold. A run on a
     network or tensors of the caller's own needs them again as `net` and `data`.
     """
-    ensemble, asked = load(run, net=net, posthoc=False), pruning or masks.Pruning()
-    opened, module = reopen(ensemble.manifest, data), ensemble.groups[0].module
+    ensemble, asked = fitting.load(run, net=net, posthoc=False), pruning or masks.Pruning()
+    opened, module = fitting.reopen(ensemble.manifest, data), ensemble.groups[0].module
     trace = trace_kernels(module, opened.train.x[:2])
     curve = sparsity_curve(ensemble, trace, opened.val, asked, show) if len(opened.val) else []
     if asked.sparsity is None and asked.threshold is None and not asked.structured:
@@ -152,7 +141,9 @@ def plan_pruning(
                 f"tolerance={tolerance}: more is lost on validation examples at sparsity {curve[1].asked:g} already;"
                 " give a larger tolerance, or a sparsity and fine-tune"
             )
-    return PruningPlan(Path(run), ensemble, opened, source_again(ensemble.manifest, net), trace, asked, curve, chosen)
+    return PruningPlan(
+        Path(run), ensemble, opened, fitting.source_again(ensemble.manifest, net), trace, asked, curve, chosen
+    )
 
 
 def prune(
@@ -162,7 +153,7 @@ def prune(
     finetune: int = 0,
     lr: float | None = None,
     compact: bool = False,
-    show: Watch = show_nothing,
+    show: fitting.Show = fitting.show_nothing,
 ) -> Ensemble:
     """The pruned ensemble, written as a new run, after `finetune` epochs of training by the run's own recipe.
 
@@ -182,16 +173,18 @@ def prune(
         record |= {"compact": True, "counts": {**asdict(masks.count_parameters(population)), "numbers_before": before}}
     spec = spec_of(found, source, population, finetune, lr)
     if not finetune:
-        described = describe(spec, source, ensemble.engine, "as before")
+        described = fitting.describe(spec, source, ensemble.engine, "as before")
         manifest = {**ensemble.manifest, **described, "gamma": spec.gamma, "pruning": record}
         groups = (MemberGroup(spec.member(0), population),)
-        made = with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), spec, show)
+        made = fitting.with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), spec, show)
         made.save(out)
         return made
     sweep = ensemble.manifest.get("sweep")
     files = {SWEEP: sweep} if sweep is not None else {}  # a coupling chosen on validation data is not chosen again
     extra = {"pruning": record}
-    done = train_members(spec, source, ensemble.engine, population, Path(out), extra=extra, files=files, show=show)
+    done = fitting.train_members(
+        spec, source, ensemble.engine, population, Path(out), extra=extra, files=files, show=show
+    )
     return with_finetuned_scores(Path(out), done, found.data)
 
 
@@ -199,7 +192,7 @@ def compact_source(found: PruningPlan, population: Population) -> tuple[NetSourc
     """The source of compact networks, and the members in them; outputs are compared on some inputs."""
     ensemble = found.ensemble
     widths, fewer = compact_population(ensemble.groups[0].module, population, found.trace)
-    source = narrow_source(found.source, widths)
+    source = fitting.narrow_source(found.source, widths)
     small = replace(ensemble, groups=(MemberGroup(source.build(), fewer),))
     require_same_outputs(with_population(ensemble, population).member(0), small.member(0), found.data.train.x[:TRIED])
     return source, fewer
@@ -231,8 +224,8 @@ def spec_of(
 
 def resume(run: str | Path, *, data: Any = None, **settings: Any) -> Ensemble:
     """Continue a killed fine-tuning as `fitting.resume` does, with the scores after it in the run's record."""
-    opened = reopen(read_run(Path(run)), data)
-    return with_finetuned_scores(Path(run), resume_training(run, data=opened, **settings), opened)
+    opened = fitting.reopen(read_run(Path(run)), data)
+    return with_finetuned_scores(Path(run), fitting.resume(run, data=opened, **settings), opened)
 
 
 def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble:

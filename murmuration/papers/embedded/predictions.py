@@ -336,7 +336,7 @@ def verdicts(record: Record) -> list[Verdict]:
     for predict, arms in PREDICTIONS.items():
         missing = tuple(arm.removesuffix("-0") for arm in arms if arm not in there)
         verdict = predict(found)
-        note = f"needs the arms {', '.join(missing)}"
+        note = f"needs the arm{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
         made.append(replace(verdict, estimates=(), note=note, missing=missing) if missing else verdict)
     return made
 
