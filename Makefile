@@ -1,6 +1,7 @@
 # make demo    set up, then train one network and an ensemble of five on handwritten digits and corrupt the test images;
 #              ends with what the ensemble gains, and a report one can open. 20 epochs: of 10, 20 and 40 the best for
 #              the single network on corrupted validation images
+# make picture take docs/report.png from the report of the demo (needs chromium)
 # make test    set up, then style, types, doctests and tests
 # Needs Python 3.11 or newer with pip and venv, nothing else. TORCH_INDEX is a package index to look for torch in too: the
 # wheel on the default index brings several GB of CUDA, that of PyTorch's CPU index does not:
@@ -13,7 +14,7 @@ DEMO := runs/demo
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: demo test bench report-check docs clean
+.PHONY: demo test bench report-check picture docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/murmur compare digits --net small-cnn --recipes single,deep-ensemble --members 5 --epochs 20 --seed 0 \
@@ -30,6 +31,10 @@ bench: $(VENV)/installed
 
 report-check: demo
 	$(BIN)/python -m murmuration.reports $(DEMO)/report.html
+
+picture: demo
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=15000 \
+		--window-size=1000,1500 --screenshot=docs/report.png "file://$(CURDIR)/$(DEMO)/report.html#light"
 
 docs: $(VENV)/installed-dev
 	$(BIN)/python docs/make_cli_page.py

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_tables import bayes_cost_table, bayes_runs_table, superres_table
+from recipe_table import recipes_table
 from tables import SCORES, head, score
 
 from murmuration.papers.embedded.page import estimate_text, interval_text, mean_ratio
@@ -271,6 +272,7 @@ def tables() -> dict[str, str]:
     runs, bayes, larger = (_records(prefix) for prefix in ("run-", "bayes-run-", "superres-"))
     records = {name: RESULTS / f"{file}.json" for name, (file, _) in MAKERS.items()}
     made = {name: MAKERS[name][1](json.loads(path.read_text())) for name, path in records.items() if path.exists()}
+    made["recipes"] = recipes_table()
     return {**made, "runs": runs_table(runs), "bayes-runs": bayes_runs_table(bayes), "superres": superres_table(larger)}
 
 

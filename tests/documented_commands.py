@@ -1,5 +1,6 @@
 """Commands that help texts and pages show, a folder with all files they name, and a way to run them in little time."""
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -13,22 +14,29 @@ import typer
 from murmuration.cli import app, main
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "cli.md")]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "cli.md"),  # which holds the help texts
+    *sorted((ROOT / "murmuration").rglob("*.md")),
+]
+PROGRAMS = sorted(path for folder in ("examples", "benchmarks", "docs") for path in (ROOT / folder).glob("*.py"))
 RUNS = {
     "digits": ("digits", "--net", "mlp"),
     "prices": ("prices.csv", "--target", "price"),
     "photos": ("photos",),
+    "cifar10": ("cifar-10-batches-bin", "--net", "small-cnn"),
     "bayes": ("digits", "--net", "mlp", "--recipe", "bayes"),
     "embedded": ("digits", "--net", "mlp", "--recipe", "batch-ensemble-independent"),
 }
 FAST = {  # options that make a command quick; they replace those of the command
-    "train": ("--members", "2", "--epochs", "1", "--engine", "loop", "--batch-size", "8"),
+    "train": ("--members", "2", "--epochs", "1", "--engine", "loop"),
     "compare": ("--members", "2", "--epochs", "1", "--engine", "loop"),
     "prune": ("--finetune", "1"),
     "explore": ("--inputs", "4"),
     "reproduce": ("--epochs", "1", "--widths", "0.5", "--models", "1,2", "--arms", "independent", "--seeds", "0"),
     "superres train": ("--members", "2", "--epochs", "1", "--patches", "24", "--size", "6"),
 }
+SMALL_DATA = {"prices.csv", "patients.csv", "energy.csv", "photos", "mnist", "cifar-10-batches-bin"}  # else digits
 FAST_SHIFT = ("--severities", "1", "--shift-examples", "8")
 
 
@@ -56,9 +64,20 @@ def page_commands(page: Path) -> list[str]:
     return [re.sub(r"\s+#.*", "", line.strip()) for line in lines if line.strip().startswith("murmur ")]
 
 
+def docstring_commands(program: Path) -> list[str]:
+    """The commands in the docstring of a program."""
+    text = ast.get_docstring(ast.parse(program.read_text())) or ""
+    return [line.strip() for line in text.splitlines() if line.strip().startswith("murmur ")]
+
+
 def inline_commands(page: Path) -> list[str]:
     """The commands in the running text of a page."""
     return [" ".join(text.split()) for text in re.findall(r"`(murmur [^`]*)`", page.read_text())]
+
+
+def is_complete(command: str) -> bool:
+    """Whether a command of the running text has arguments, no placeholders (RUN, DIR, ...) and no parts left out."""
+    return len(command.split()) > 2 and "..." not in command and not re.search(r"\b[A-Z]{2,}\b", command)
 
 
 def parse(text: str) -> None:
@@ -73,7 +92,7 @@ def parse(text: str) -> None:
 def check_options(text: str) -> None:
     """Refuse a command line, complete or not, whose command or options do not exist."""
     words, command = shlex.split(text.replace("...", ""))[1:], program()
-    while words and getattr(command, "commands", None) and not words[0].isupper():
+    while words and getattr(command, "commands", None) and not words[0].isupper() and not words[0].startswith("-"):
         command = command.commands[words.pop(0)]
     known = {name for parameter in command.params for name in parameter.opts} | {"--help", "--version"}
     unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
@@ -83,6 +102,9 @@ def check_options(text: str) -> None:
 def fast_options(name: str, words: list[str]) -> list[str]:
     """The options that make a command quick, as far as they fit to it."""
     faster = [*FAST.get(name, ()), *(FAST_SHIFT if {"--corruptions", "--only"} & set(words) else ())]
+    if name in ("train", "compare"):
+        few = SMALL_DATA & {word.strip("/") for word in words}
+        faster += ["--batch-size", "8" if few else "32" if "csgmcmc" in words else "64"]  # its cycles need steps
     if name == "prune" and "--finetune" not in words:
         return []
     if "--recipe" in words and "--members" not in words and "--members" in faster:
@@ -165,13 +187,16 @@ def write_images(folder: Path, rng: np.random.Generator) -> None:
 
 
 def write_binaries(folder: Path, rng: np.random.Generator) -> None:
-    """Folders in the formats of CIFAR-10 and MNIST."""
+    """Folders in the formats of CIFAR-10, CIFAR-10-C and MNIST."""
     for place, names in (("cifar-10-batches-bin", [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]),):
         (folder / place).mkdir()
         for name in names:
             records = rng.integers(0, 256, (20, 3073), dtype=np.uint8)
             records[:, 0] = np.arange(20) % 10
             (folder / place / name).write_bytes(records.tobytes())
+    (folder / "CIFAR-10-C").mkdir()
+    np.save(folder / "CIFAR-10-C" / "fog.npy", rng.integers(0, 256, (50, 32, 32, 3), dtype=np.uint8))
+    np.save(folder / "CIFAR-10-C" / "labels.npy", np.arange(50, dtype=np.uint8) % 10)
     (folder / "mnist").mkdir()
     for part in ("train", "t10k"):
         images = bytes((0, 0, 8, 3)) + np.array([100, 28, 28], ">u4").tobytes()

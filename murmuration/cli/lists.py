@@ -21,7 +21,7 @@ HELP = help_text(
     "murmur list corruptions --sheet corruptions.png",
 )
 
-SHEET_IMAGES = "digits"
+SHEET_IMAGES, DEFAULT = "digits", "deep-ensemble"
 Entries = dict[str, dict[str, str]]  # name -> column -> text
 
 ENGINES = {
@@ -37,20 +37,19 @@ ENGINES = {
 def recipes() -> Entries:
     from murmuration.recipe import PRESETS
 
-    return {name: {**row.value.answers(), "description": row.about} for name, row in PRESETS.items()}
+    return {
+        name: {**row.value.answers(), "description": row.about, "good": row.good, "bad": row.bad}
+        for name, row in PRESETS.items()
+    }
 
 
 def in_short(entries: Entries) -> Entries:
-    """Recipes with the answers in which they differ from a deep ensemble: all four do not fit on a screen."""
-    usual = entries["deep-ensemble"]
+    """Recipes as a screen has room for them: what each is, what it is for (+), what speaks against it (-)."""
     return {
-        name: {
-            "description": texts["description"],
-            "answers": "; ".join(
-                f"{key} {text}" for key, text in texts.items() if key != "description" and text != usual[key]
-            ),
+        f"{name} (default)" if name == DEFAULT else name: {
+            "description": f"{row['description']}\n+ {row['good']}\n- {row['bad']}"
         }
-        for name, texts in entries.items()
+        for name, row in entries.items()
     }
 
 

@@ -95,42 +95,71 @@ def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> t
     if len(evaluations) == 1:
         return (quality(evaluations[0]), f"{first_upper(trust(evaluations[0], 'it'))}")
     leader = min(evaluations, key=lambda each: float(each.scores[DECIDING]))
-    against = {
-        test.b if test.a == leader.name else test.a: test
-        for test in tests
-        if leader.name in (test.a, test.b) and test.test.name == DECIDING
-    }
+    against = rivals(leader, tests)
     close = {name: test for name, test in against.items() if test.by_chance}
     label, examples = describe(DECIDING).label, f"{leader.examples.inputs:,} test examples"
+    shifted = lead_under_corruption(evaluations, tests)
     if not close:
         name, test = min(against.items(), key=lambda each: abs(float(each[1].test.difference)))
         lead = f"its {label} is {number(abs(float(test.test.difference)))} lower than that of {name}"
         first = f"Use {leader.name}: {lead}, more than noise on {examples} ({test.chance})."
-        return first, *under_corruption(evaluations, tests), quality(leader)
+        return first, *(each.sentence for each in shifted), quality(leader)
+    if shifted and shifted[0].clear and shifted[0].leader.name in (leader.name, *close):
+        use = recommended(evaluations, tests)
+        first = f"Use {use.name}: under corruption its {label} is {shifted[0].text}"
+        return f"{first}; on the clean {examples} no difference is measurable.", quality(use)
     name, test = max(close.items(), key=lambda each: abs(float(each[1].test.difference)))
     others = " and ".join(close)
     lead = f"{leader.name} has the lowest {label}, but its lead over {others} is within noise on {examples}"
     first = f"No measurable difference: {lead} ({test.chance})."
-    return first, *under_corruption(evaluations, tests), *told_more(leader, name, test, evaluations)
+    return first, *(each.sentence for each in shifted), *told_more(leader, name, test, evaluations)
 
 
-def under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> list[str]:
-    """The recipe with the lowest NLL under corruption, its lead over the next with the interval, and their noise."""
-    shifts = {each.name: float(each.shift.pooled[DECIDING]) for each in evaluations if each.shift is not None}
+def rivals(leader: Evaluation, tests: Sequence[Difference]) -> dict[str, Difference]:
+    """The tests of the deciding score between a recipe and every other, by the other's name."""
+    return {
+        test.b if test.a == leader.name else test.a: test
+        for test in tests
+        if leader.name in (test.a, test.b) and test.test.name == DECIDING
+    }
+
+
+def recommended(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> Evaluation:
+    """The recipe with the lowest NLL; of those within noise of it, the one that clearly leads under corruption."""
+    leader = min(evaluations, key=lambda each: float(each.scores[DECIDING]))
+    close = [name for name, test in rivals(leader, tests).items() if test.by_chance]
+    shifted = [each.leader for each in lead_under_corruption(evaluations, tests) if each.clear]
+    return shifted[0] if shifted and shifted[0].name in close else leader
+
+
+@dataclass(frozen=True)
+class ShiftLead:
+    """The recipe with the lowest NLL under corruption, and its lead over the next in words."""
+
+    leader: Evaluation
+    text: str
+    clear: bool  # whether the lead is more than noise
+
+    @property
+    def sentence(self) -> str:
+        return f"Under corruption the {describe(DECIDING).label} of {self.leader.name} is {self.text}."
+
+
+def lead_under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> list[ShiftLead]:
+    """The lead under corruption with its interval; nothing where no two recipes were corrupted."""
     found = [test for test in tests if test.test.name == f"corrupted_{DECIDING}"]
+    corrupted = [(float(each.shift.pooled[DECIDING]), each) for each in evaluations if each.shift is not None]
     if not found:
         return []
-    leader = min(shifts, key=lambda name: shifts[name])
-    test = min(
-        (each for each in found if leader in (each.a, each.b)), key=lambda each: abs(float(each.test.difference))
-    )
-    other, low, high = test.b, -test.test.difference.high, -test.test.difference.low
-    if leader == test.b:
-        other, low, high = test.a, test.test.difference.low, test.test.difference.high
-    size = f"{number(abs(float(test.test.difference)))} lower than that of {other} (95 % interval {number(low)} to"
+    _, leader = min(corrupted, key=lambda each: each[0])
+    against = [test for test in found if leader.name in (test.a, test.b)]
+    test = min(against, key=lambda each: abs(float(each.test.difference)))
+    ends = test.test.difference.low, test.test.difference.high
+    other, (low, high) = (test.a, ends) if leader.name == test.b else (test.b, (-ends[1], -ends[0]))
+    size = f"{number(abs(float(test.test.difference)))} lower than that of {other}"
     noise = "within noise" if test.by_chance else "more than noise"
-    label = describe(DECIDING).label
-    return [f"Under corruption the {label} of {leader} is {size} {number(high)}), {noise} ({test.chance})."]
+    text = f"{size} (95 % interval {number(low)} to {number(high)}), {noise} ({test.chance})"
+    return [ShiftLead(leader, text, not test.by_chance)]
 
 
 def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequence[Evaluation]) -> list[str]:

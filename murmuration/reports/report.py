@@ -18,7 +18,7 @@ from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble
 from murmuration.evaluation.record import Ood, Shift
 from murmuration.evaluation.shift import Progress, no_progress
 from murmuration.files import write_bytes, write_json
-from murmuration.reports.findings import Difference, differences, findings, verdict
+from murmuration.reports.findings import Difference, differences, findings, recommended, verdict
 
 METRICS, REPORT = "metrics.json", "report.html"
 
@@ -66,8 +66,8 @@ class Report:
 
     @cached_property
     def leader(self) -> Evaluation:
-        """The evaluation with the lowest NLL."""
-        return min(self.evaluations, key=lambda each: float(each.scores["nll"]))
+        """The evaluation of the recipe that the verdict recommends, or that with the lowest NLL."""
+        return recommended(self.evaluations, self.differences)
 
     @cached_property
     def verdict(self) -> tuple[str, ...]:

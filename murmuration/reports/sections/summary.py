@@ -35,7 +35,7 @@ def _about(report: Report) -> str:
     if recipes == 1:
         return f"{data} Brackets hold 95 % intervals."
     chosen = "It was chosen on these same test examples, so its scores are slightly optimistic."
-    return f"{data} Scores of {report.leader.name}, the lowest NLL of {recipes} recipes, with 95 % intervals. {chosen}"
+    return f"{data} Scores of {report.leader.name}, one of {recipes} recipes, with 95 % intervals. {chosen}"
 
 
 def _card(report: Report, name: str, score: Score) -> Markup:
