@@ -94,7 +94,7 @@ def open_some(source: str, setting: Setting) -> mm.Data:
     data = mm.open_data(source)
 
     def some(split: Split, count: int | None) -> Split:
-        return Split(split.x[:count], split.y[:count])
+        return Split(split.prepared[:count], split.y[:count])
 
     splits = {name: some(getattr(data, name), getattr(setting, name)) for name in ("train", "val", "test")}
     return replace(data, **splits)
@@ -115,12 +115,12 @@ def train(method: str, choice: Choice, seed: int, data: mm.Data, setting: Settin
         lr=choice["lr"],
         engine="loop",
     )
-    return mm.fit(setting.net, data, recipe=recipe, seed=seed, plan=plan)
+    return mm.fit(setting.net, data, recipe=recipe, seed=seed, plan=plan, posthoc=None)
 
 
 def scores(ensemble: mm.Ensemble, x: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
     """Accuracy, NLL and ECE on some examples."""
-    found = score_examples(ensemble.predict(x, calibrated=False), y).scores(measures=SCORES, resamples=2)
+    found = score_examples(ensemble.predict(x, calibrated=False, prepared=True), y).scores(measures=SCORES, resamples=2)
     return {name: float(value) for name, value in found.items()}
 
 
@@ -132,7 +132,7 @@ def choose(record: dict[str, Any], path: Path, grid: dict[str, list[Choice]], da
             if any(run["method"] == method and run["settings"] == choice for run in runs):
                 continue
             ensemble = train(method, choice, CHOICE_SEED, data, setting)
-            validation = scores(ensemble, data.val.x, data.val.y)
+            validation = scores(ensemble, data.val.prepared, data.val.y)
             found = {"method": method, "settings": choice, "train": len(data.train), "validation": validation}
             runs.append(found)
             write_json(path, record)
@@ -155,7 +155,7 @@ def measure(
         "seed": seed,
         "settings": choice,
         "members": ensemble.members,
-        "clean": scores(ensemble, data.test.x, data.test.y),
+        "clean": scores(ensemble, data.test.prepared, data.test.y),
         "corrupted": {name: fmean(cell[name] for cell in cells.values()) for name in SCORES},
         "by_severity": {
             str(wanted): fmean(cell["accuracy"] for (_, severity), cell in cells.items() if severity == wanted)
@@ -168,7 +168,7 @@ def measure(
 
 def corrupt(data: mm.Data, setting: Setting) -> Corrupted:
     """The first test examples under every corruption and severity."""
-    x, preparation = data.test.x[: setting.corrupted], data.preparation
+    x, preparation = data.test.prepared[: setting.corrupted], data.preparation
     cells = product(corruptions_for(preparation), setting.severities)
     return {(name, severity): shift_inputs(x, preparation, name, severity, seed=0) for name, severity in cells}
 

@@ -54,7 +54,7 @@ def opened(source: str, setting: Setting) -> mm.Data:
     data = mm.open_data(source)
 
     def some(split: Split, count: int) -> Split:
-        return Split(split.x[:count], split.y[:count])
+        return Split(split.prepared[:count], split.y[:count])
 
     return replace(data, train=some(data.train, setting.train), test=some(data.test, setting.test))
 
@@ -65,7 +65,7 @@ def measured(name: str, seed: int, data: mm.Data, setting: Setting) -> dict[str,
         members=setting.members, epochs=setting.epochs, batch_size=setting.batch_size, lr=setting.lr, optimizer="sgd"
     )
     start = time.perf_counter()
-    ensemble = mm.fit(setting.net, data, recipe=name, seed=seed, plan=plan)
+    ensemble = mm.fit(setting.net, data, recipe=name, seed=seed, plan=plan, posthoc=None)
     seconds = time.perf_counter() - start
     pred = ensemble.predict(data.test.x)
     scores = mm.score(pred, data.test.y)

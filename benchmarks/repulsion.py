@@ -56,7 +56,7 @@ def spec_for(net: str, chosen: Recipe, engine: str) -> TrainSpec:
 @contextmanager
 def ready(spec: TrainSpec, engine: Engine) -> Iterator[tuple[State, Callable[[], object]]]:
     """One step of a recipe on an engine, and the state it changes."""
-    x, y = spec.data.train.x[:BATCH], spec.data.train.y[:BATCH]
+    x, y = spec.data.train.prepared[:BATCH], spec.data.train.y[:BATCH]
     progress, method = begin(spec), spec.step_config()
     batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, *y.shape)), 1e-3)
     with assemble(engine, spec.member(0)) as team:

@@ -65,7 +65,7 @@ SETTINGS = {
 
 
 def some(split: Split, count: int) -> Split:
-    return Split(split.x[:count], split.y[:count])
+    return Split(split.prepared[:count], split.y[:count])
 
 
 def opened(folder: str, setting: Setting) -> mm.Data:
@@ -79,7 +79,7 @@ def measured(method: str, seed: int, data: mm.Data, setting: Setting, foreign: A
     """All numbers of one method and seed."""
     start = time.perf_counter()
     plan = mm.Plan(members=10, epochs=setting.epochs, batch_size=setting.batch_size, lr=setting.lr, batch_order="same")
-    ensemble = mm.fit(setting.net, data, recipe=METHODS[method], seed=seed, plan=plan)
+    ensemble = mm.fit(setting.net, data, recipe=METHODS[method], seed=seed, plan=plan, posthoc=None)
     trained, eval_set = time.perf_counter() - start, eval_set_of(data)
     suite = ShiftSuite(tuple(corruptions_for(data.preparation)), setting.severities)
     shift = evaluate_shift(ensemble, eval_set, suite)

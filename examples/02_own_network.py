@@ -26,7 +26,7 @@ def own_net() -> nn.Module:
 def main(quick: bool = False) -> dict[str, float]:
     data = mm.open_data(own_data())
     ensemble = mm.fit(own_net, data, members=3 if quick else 8, epochs=60 if quick else 200)
-    near, far = (data.preparation.apply(torch.linspace(a, b, 50).unsqueeze(1).numpy()) for a, b in ((-2, 2), (4, 6)))
+    near, far = (torch.linspace(a, b, 50).unsqueeze(1) for a, b in ((-2, 2), (4, 6)))
     inside, outside = ensemble.predict(near), ensemble.predict(far)
 
     noise = inside.aleatoric_var.sqrt().mean().item()

@@ -67,7 +67,7 @@ def plane() -> Toy:
     """Five clusters of points on a circle."""
     along = np.linspace(-12, 12, 61)
     grid = np.stack(np.meshgrid(along, along[::-1]), axis=-1).reshape(-1, 2)  # rows from the top
-    train = mm.open_data("five-gaussians").train.x.numpy()
+    train = mm.open_data("five-gaussians").train.prepared.numpy()
     nearest = np.linalg.norm(grid[:, None] - train, axis=-1).min(1)
     places = {"near": nearest < 0.5, "middle": np.linalg.norm(grid, axis=1) < 1.5, "far": nearest > 4}
     return Toy("five-gaussians", 100, grid, torch.from_numpy(grid).float(), places)
@@ -78,7 +78,7 @@ def look(toy: Toy, name: str, members: int, epochs: int, seed: int = 0) -> tuple
     data = mm.open_data(toy.name)
     decay = PLAN.weight_decay / (members if name == "svgd" else 1)  # SVGD divides the loss by M, so the prior must be
     plan = replace(PLAN, members=members, epochs=epochs, weight_decay=decay, seed=seed)
-    ensemble = mm.fit(toy.net, data, recipe=name, plan=plan, noise_std=toy.noise)
+    ensemble = mm.fit(toy.net, data, recipe=name, plan=plan, noise_std=toy.noise, posthoc=None)
     predictive = ensemble.predict(toy.inputs)
     doubt = (predictive.epistemic_var[:, 0].sqrt() if toy.noise else predictive.entropy).numpy()
     return predictive, {place: float(doubt[there].mean()) for place, there in toy.places.items()}
@@ -95,7 +95,7 @@ def line_panel(toy: Toy, predictive: mm.Predictive) -> Image.Image:
 
     for reach, fill in zip((2, 1), BANDS, strict=True):
         pen.polygon(at(toy.grid, mean + reach * std) + at(toy.grid, mean - reach * std)[::-1], fill=fill)
-    for x, y in at(2 * train.x[:, 0].numpy(), train.y[:, 0].numpy()):
+    for x, y in at(2 * train.prepared[:, 0].numpy(), train.y[:, 0].numpy()):
         dot(pen, x, y, POINT)
     pen.line(at(toy.grid, mean), fill=LINE, width=2 * SHARP)
     return image
@@ -108,7 +108,7 @@ def plane_panel(toy: Toy, predictive: mm.Predictive) -> Image.Image:
     image = heat(predictive.entropy.numpy().reshape(side, side) / np.log(5))
     image = image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
     pen = ImageDraw.Draw(image)
-    for (x, y), label in zip(train.x.tolist(), train.y.tolist(), strict=True):
+    for (x, y), label in zip(train.prepared.tolist(), train.y.tolist(), strict=True):
         dot(pen, (x + 12) / 24 * SIDE, (12 - y) / 24 * SIDE, CLASSES[label])
     return image
 

@@ -76,14 +76,14 @@ def open_images(source: str, size: int, most: int | None) -> Data:
     """Labelled images (N, C, size, size) with values from -1 to 1."""
     if most is not None and most < 2:
         raise Misuse(f"--examples {most}: need at least 2")
-    data = mm.open_data(source, pixels="unit")
+    data = mm.open_data(source, prepare="unit")
     if not isinstance(data.preparation, ImagePreparation) or data.task != "classification":
         raise Misuse(f"{source} holds no labelled images: choose digits, or a folder with one folder for each class")
     half = (0.5,) * data.input_shape[0]
     preparation = ImagePreparation((data.input_shape[0], size, size), 1.0, half, half)
 
     def prepared(split: Split, most: int | None = None) -> Split:
-        return Split(adapt_images(split.x[:most].numpy(), 1.0, preparation), split.y[:most])
+        return Split(adapt_images(split.prepared[:most].numpy(), 1.0, preparation), split.y[:most])
 
     train, val, test = prepared(data.train, most), prepared(data.val), prepared(data.test)
     return replace(data, train=train, val=val, test=test, preparation=preparation, source=None)
@@ -96,7 +96,7 @@ def begin(chosen: argparse.Namespace, data: Data) -> tuple[Gan, dict[str, Any]]:
     gan = gan_training.init_gan(
         partial(generator, channels, chosen.size, latent=chosen.latent, width=chosen.width),
         partial(discriminator, channels, chosen.size, width=chosen.width),
-        data.train.x,
+        data.train.prepared,
         weights=weights,
         config=config,
     )
@@ -140,7 +140,7 @@ def feature_scores(data: Data, path: Path, seed: int) -> FeatureScores:
         epochs = min(LESSONS, max(3, 60_000 // len(data.train)))
         plan = mm.Plan(members=1, epochs=epochs, lr=1e-3, batch_size=64, seed=seed, engine="loop")
         classifier = mm.fit("lenet5", data, recipe="single", plan=plan, out=path, show=show_epoch)
-    return FeatureScores(classifier, features(classifier, data.test.x[:SCORED]))
+    return FeatureScores(classifier, features(classifier, data.test.prepared[:SCORED]))
 
 
 def write_sheet(path: Path, images: Tensor, preparation: ImagePreparation) -> None:
@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     if chosen.every < 1:
         raise Misuse(f"--every {chosen.every}: need at least 1")
     data = open_images(chosen.data, chosen.size, chosen.examples)
-    real, unseen, out = data.train.x, data.test.x, chosen.out
+    real, unseen, out = data.train.prepared, data.test.prepared, chosen.out
     foreign = {}
     if chosen.foreign is not None:
         foreign["foreign"] = open_inputs(chosen.foreign, preparation=data.preparation, adapt=True)

@@ -46,7 +46,7 @@ def main(quick: bool = False) -> dict[str, float]:
     for name, recipe in recipes.items():
         ensemble = mm.fit("mlp", data, recipe=recipe, members=3 if quick else 5, epochs=20, seed=0)
         found[name] = float(ensemble.predict(far).mutual_information.mean())
-        accuracy = mm.score(ensemble.predict(data.test.x), data.test.y)["accuracy"]
+        accuracy = mm.score(ensemble.predict(data.test), data.test.y)["accuracy"]
         print(f"{name:14} accuracy {accuracy:.3f}, mutual information far from the data {found[name]:.3f}")
     return found
 

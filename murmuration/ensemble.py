@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from murmuration.data import Data, Preparation, Split, open_inputs, open_split
+from murmuration.data.preparation import wrong_shape
 from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.files import read_json, write_json
@@ -48,6 +49,7 @@ class Ensemble:
     manifest: dict[str, Any] = field(default_factory=dict)  # provenance, as run.json holds it
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per epoch
     posthoc: PostHoc | None = None  # calibrator, conformal rules and abstention rules
+    preparation: Preparation | None = None  # inputs as given to `fit` -> inputs of the networks; None: none is needed
 
     def __repr__(self) -> str:
         """
@@ -101,35 +103,86 @@ class Ensemble:
         """The weight family of this network."""
         return self.recipe.weights.in_network(self.kernel_trace, bias_inside=self.recipe.sharing.bias_inside)
 
-    def predict(self, x: Tensor | np.ndarray, *, draws: int | None = None, calibrated: bool = True) -> Predictive:
-        """The predictive distribution for inputs (N, ...): outputs (S, N, K).
+    def prepare(self, x: Any) -> Tensor:
+        """Inputs (N, ...) as the networks take them, from inputs as `fit` took them.
 
-        Members with random weights are drawn `draws` times each, by default as often as the recipe says: S is members
-        times draws. The calibrator, if there is one, is applied unless `calibrated` is False.
+        `x` is an array, a tensor, a pandas table (columns by name, in any order), a path, a split of a `Data`, or a
+        `Data`, which stands for its test split.
         """
-        inputs = torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x).float()
+        source = x.test if isinstance(x, Data) else x
+        if isinstance(source, Split):
+            if source.x is None:
+                raise Misuse("the split holds prepared inputs only: write predict(split.prepared, prepared=True)")
+            source = source.x
+        if self.preparation is None:
+            return self._checked(source)
+        return open_inputs(source, preparation=self.preparation)
+
+    def _checked(self, x: Any) -> Tensor:
+        """Prepared inputs (N, ...), floats in single precision; refuses another shape than training's, and NaN."""
+        inputs = torch.as_tensor(x)
+        if inputs.is_floating_point() and not inputs.isfinite().all():
+            raise Misuse("the inputs hold NaN or infinite values: expected finite numbers")
+        expected = tuple(self.manifest.get("input_shape", inputs.shape[1:]))
+        if tuple(inputs.shape[1:]) != expected:
+            raise wrong_shape(inputs, expected)
+        return inputs.float() if self.preparation is None or inputs.is_floating_point() else inputs
+
+    def predict(
+        self, x: Any, *, draws: int | None = None, calibrated: bool = True, prepared: bool = False
+    ) -> Predictive:
+        """The predictive distribution for N inputs: outputs (S, N, K).
+
+        `x` is what `fit` took: an array, a tensor, a pandas table, a path or a split (see `prepare`). With `prepared`,
+        it is a tensor (N, ...) of inputs that were prepared before, such as `data.test.prepared`. Members with random
+        weights are drawn `draws` times each, by default as often as the recipe says: S is members times draws. The
+        calibrator, if there is one, is applied unless `calibrated` is False.
+        """
+        inputs = self._checked(x) if prepared else self.prepare(x)
         times = self.recipe.weights.resolve_draws(draws)
         outputs = torch.cat([self._outputs(group, inputs, times) for group in self.groups]).cpu()
         made = Predictive(outputs, self.likelihood or Categorical(outputs.shape[-1]))
         return self.posthoc.calibrated(made) if self.posthoc is not None and calibrated else made
 
-    def stream(self, x: Tensor, size: int = STREAM, *, calibrated: bool = True) -> Iterator[Predictive]:
+    def stream(
+        self, x: Any, size: int = STREAM, *, calibrated: bool = True, prepared: bool = False
+    ) -> Iterator[Predictive]:
         """Predictions for `size` inputs at a time, so that outputs (S, N, K) of all inputs are never in memory."""
-        return (self.predict(part, calibrated=calibrated) for part in x.split(size))
+        inputs = self._checked(x) if prepared else self.prepare(x)
+        return (self.predict(part, calibrated=calibrated, prepared=True) for part in inputs.split(size))
 
-    def fit_posthoc(self, x: Tensor, y: Tensor, config: PostHocConfig | None = None) -> "Ensemble":
-        """The ensemble with a calibrator, conformal rules and abstention rules fitted on examples x, y.
+    def labelled(self, source: Any, *, target: str | tuple[str, ...] | None = None) -> Split:
+        """Labelled examples as a split with this ensemble's preparation and classes.
 
-        The examples must not have been trained on; validation examples will do.
+        `source` is a split, a pair (x, y) with labels as `fit` took them, a table with its target, a path or a `Data`
+        (its test split).
+        """
+        if isinstance(source, Data):
+            source = source.test
+        if isinstance(source, Split):
+            return replace(source, prepared=self.prepare(source))
+        if self.preparation is None:
+            x, y = source
+            return Split(self._checked(x), torch.as_tensor(y))
+        record = self.manifest["data"]
+        known: dict[str, Any] = {"task": record["task"], "classes": tuple(record["classes"])}
+        return open_split(source, preparation=self.preparation, target=target, **known)
+
+    def fit_posthoc(self, x: Any, y: Any = None, config: PostHocConfig | None = None) -> "Ensemble":
+        """The ensemble with a calibrator, conformal rules and abstention rules fitted on labelled examples.
+
+        `x` is a split, a path or a table with its target; or inputs, with labels or targets `y` as `fit` took them. The
+        examples must not have been trained on; validation examples will do.
 
         >>> import murmuration as mm
         >>> data = mm.open_data("two-moons")
-        >>> ensemble = mm.fit("mlp", data, members=2, epochs=1).fit_posthoc(data.val.x, data.val.y)
+        >>> ensemble = mm.fit("mlp", data, members=2, epochs=1).fit_posthoc(data.val)
         >>> ensemble.posthoc.calibrator.name
         'temperature'
         """
-        pred = Predictive.concatenate(list(self.stream(x, calibrated=False)))
-        return replace(self, posthoc=fit_posthoc(pred, y, config))
+        split = self.labelled(x if y is None else (x, y))
+        parts = list(self.stream(split.prepared, calibrated=False, prepared=True))
+        return replace(self, posthoc=fit_posthoc(Predictive.concatenate(parts), split.y, config))
 
     def _outputs(self, group: MemberGroup, x: Tensor, draws: int) -> Tensor:
         """Outputs (S, N, K) of one group, on the engine it was trained on; draws are stacked where it is faster.

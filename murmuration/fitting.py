@@ -4,12 +4,13 @@
 trains, writes checkpoints, fits the post-hoc steps and completes the run. `resume` enters there with a checkpoint.
 """
 
+import inspect
 import platform
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ import torch
 from torch import nn
 
 from murmuration import runs
-from murmuration.data import Data, open_data
+from murmuration.data import Data, open_data, open_training_data, preparation_from_json
 from murmuration.engines import Engine
 from murmuration.engines import engine as engine_named
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc, save_posthoc
-from murmuration.errors import Failure, Misuse
+from murmuration.errors import Failure, Misuse, unknown
 from murmuration.files import read_json, read_tensors, write_json, write_tensors
 from murmuration.likelihoods import Likelihood, fit_likelihood, likelihood_for, likelihood_from_json, width_of
 from murmuration.memory import suggest_keeping_freed_memory
@@ -29,6 +30,7 @@ from murmuration.nets.narrow import narrowed
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
 from murmuration.population import Population, is_auxiliary
 from murmuration.posthoc.fit import FEWEST, check_config
+from murmuration.progress import Show, is_watched, training_bar
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
 from murmuration.training import Progress, TrainSpec, begin, choose_engine, train
 from murmuration.training.head_only import head_only_spec, with_backbone
@@ -36,8 +38,6 @@ from murmuration.training.loop import start_from
 from murmuration.training.tuning import best_candidate, score_candidates
 
 CHECKPOINT_SECONDS = 30.0  # a killed run loses at most about this much
-
-Show = Callable[[str, int, int, dict[str, Any] | None], None]  # message, steps done, steps in all, last epoch's record
 
 
 def show_nothing(message: str, done: int, total: int, record: dict[str, Any] | None) -> None:
@@ -49,40 +49,72 @@ def fit(
     data: Any = "digits",
     *,
     recipe: str | Recipe = "deep-ensemble",
-    members: int | None = None,
-    epochs: int | None = None,
-    seed: int | None = None,
     plan: Plan | None = None,
     noise_std: float | None = None,
     link: str | None = None,
     likelihood: Likelihood | None = None,
     out: str | Path | None = None,
-    show: Show = show_nothing,
+    progress: bool | None = None,
+    show: Show | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **settings: Any,
 ) -> Ensemble:
-    """Train an ensemble of `net` on `data` by a recipe.
+    """Train an ensemble of `net` on `data` by a recipe, and calibrate it on validation examples.
 
     `net` is a name, an `nn.Module` (an architecture: members get fresh weights) or a function that builds one; without
-    it, images get a small convolutional net and all other inputs a multilayer perceptron. `data` is anything
-    `open_data` takes. `recipe` is the name of a preset or a `Recipe`. `plan` holds the other settings; `members`,
-    `epochs` and `seed` take precedence over it. `noise_std` fixes the noise of a regression, `link` is softmax or
-    softplus for a classification, `likelihood` replaces both. With `out`, the run is written there, survives being
-    killed and can be resumed.
+    it, images get a small convolutional net and all other inputs a multilayer perceptron. `data` is a pair (x, y), a
+    pandas table with `target=`, a torch Dataset, of which 15 % validate (`val=`) and the rest is trained on; or a path,
+    a name or a `Data`, which keep their three splits (see `open_data`). `recipe` is the name of a preset or a `Recipe`.
+
+    Further keywords are the fields of `Plan`, such as `members`, `epochs`, `seed`, `lr`, `batch_size`, `device`,
+    `patience`, `optimizer`, `posthoc` (None: no calibration), which take precedence over those of `plan`; and the
+    keywords of `open_data`, such as `target`, `task`, `val`, `groups`, `time`, `drop`. `noise_std` fixes the noise of a
+    regression, `link` is softmax or softplus for a classification, `likelihood` replaces both. With `out`, the run is
+    written there, survives being killed and can be resumed. A progress bar is shown on a terminal and in a notebook
+    unless `progress` is False.
 
     >>> ensemble = fit("mlp", "two-moons", members=2, epochs=1)
     >>> ensemble.members
     2
     """
     chosen = make_recipe(recipe)
-    given: dict[str, Any] = {"members": members, "epochs": epochs, "seed": seed}
-    if members is not None and members < 1:
-        raise Misuse(f"members={members}: need a whole number, at least 1")
-    settings = replace(
-        plan or Plan(), **{name: value for name, value in given.items() if value is not None}
-    ).for_recipe(chosen)
+    planned, reading = sort_settings(settings)
+    if planned.get("members", 1) < 1:
+        raise Misuse(f"members={planned['members']}: need a whole number, at least 1")
+    filled = replace(plan or Plan(), **planned).for_recipe(chosen)
     if out is not None:
         runs.require_free(Path(out))
-    opened = open_data(data)
+    opened = open_training_data(data, **reading)
+    if show is not None:
+        return _fit(net, opened, chosen, filled, (noise_std, link, likelihood), out, show, checkpoint_seconds)
+    quiet = progress is False or (progress is None and not is_watched())
+    with training_bar(filled.epochs, quiet, chosen.name) as bar:
+        return _fit(net, opened, chosen, filled, (noise_std, link, likelihood), out, bar, checkpoint_seconds)
+
+
+def sort_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keywords of `fit` that are fields of `Plan`, and those that are keywords of `open_data`."""
+    planned = {field.name for field in fields(Plan)}
+    reading = set(inspect.signature(open_data).parameters) - {"source", "seed"}
+    for name in settings:
+        if name not in planned | reading:
+            raise unknown("keyword of fit", name, sorted(planned | reading))
+    chosen = {name: value for name, value in settings.items() if name in planned}
+    return chosen, {name: value for name, value in settings.items() if name in reading}
+
+
+def _fit(
+    net: Net | None,
+    opened: Data,
+    chosen: Recipe,
+    settings: Plan,
+    given: tuple[float | None, str | None, Likelihood | None],
+    out: str | Path | None,
+    show: Show,
+    checkpoint_seconds: float,
+) -> Ensemble:
+    """The ensemble of a new run, in `out` if that is given."""
+    noise_std, link, likelihood = given
     if settings.augment and len(opened.input_shape) != 3:
         raise Misuse(f"augment={','.join(settings.augment)} is for images, and {opened.name} has none: leave it out")
     whole, source = make_spec(net, opened, chosen, settings, noise_std=noise_std, link=link, likelihood=likelihood)
@@ -195,6 +227,7 @@ def load(
         {key: value for key, value in manifest.items() if key not in ("format", "status")},
         runs.read_history(Path(path)),
         load_posthoc(Path(path)) if posthoc else None,
+        preparation_from_json(manifest["data"]["preparation"]),
     )
 
 
@@ -247,7 +280,9 @@ def run_training(
         engine = engine_named("threads")
         complete["engine"] = {**manifest["engine"], **asdict(engine)}
     group = MemberGroup(whole.member(0), population)
-    plain = Ensemble((group,), whole.likelihood, engine, whole.recipe, complete, progress.history)
+    plain = Ensemble(
+        (group,), whole.likelihood, engine, whole.recipe, complete, progress.history, preparation=whole.data.preparation
+    )
     ensemble = with_posthoc(plain, whole, callback.show)
     if callback.out is not None:
         try:
@@ -317,7 +352,7 @@ def with_posthoc(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
         show(f"no post-hoc steps: {len(val)} validation examples, and they take {FEWEST}", 0, 0, None)
         return ensemble
     try:
-        return ensemble.fit_posthoc(val.x, val.y, config)
+        return ensemble.fit_posthoc(val, config=config)
     except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
         show(f"no post-hoc steps: {error}", 0, 0, None)
         return ensemble
@@ -402,9 +437,12 @@ def versions() -> dict[str, str]:
 def reopen(manifest: dict[str, Any], data: Any = None) -> Data:
     """The data of a run, refused if it is not what the run was trained on."""
     record = manifest["data"]
-    if data is None and record["source"] is None:
+    known = record["source"]
+    if data is None and "source" not in (known or {}):
         raise Misuse(f"the run was trained on {record['name']} of the caller's own: give them again as data=")
-    opened = open_data(data) if data is not None else open_data(**record["source"])
+    if known is None and not isinstance(data, Data):
+        raise Misuse("the run's data was split by an object of the caller's own: give data=mm.open_data(...) as before")
+    opened = data if isinstance(data, Data) else open_data(**(known if data is None else {**known, "source": data}))
     if opened.fingerprint != record["fingerprint"]:
         raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")
     return opened
@@ -432,7 +470,7 @@ def narrow_source(source: NetSource, widths: dict[str, Any]) -> NetSource:
 
 def _check_outputs(source: NetSource, data: Data, likelihood: Likelihood) -> None:
     with torch.random.fork_rng(devices=[]):
-        check_outputs(source.build(), data.train.x[:2], likelihood.width)
+        check_outputs(source.build(), data.train.prepared[:2], likelihood.width)
 
 
 def _require_same_tensors(module: nn.Module, population: Population, path: Path) -> None:

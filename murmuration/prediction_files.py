@@ -49,9 +49,11 @@ class Predictions:
 
 
 def predictions_of(ensemble: Ensemble, x: Any, *, per_member: bool = False) -> Predictions:
-    """The predictions of an ensemble for prepared inputs x (N, ...), computed batch by batch as they are consumed."""
-    names = output_names(ensemble)
-    return Predictions(ensemble.stream(x), len(x), names, ensemble.members, per_member, ensemble.posthoc)
+    """The predictions of an ensemble for inputs x as `predict` takes them, computed batch by batch when consumed."""
+    names, inputs = output_names(ensemble), ensemble.prepare(x)
+    return Predictions(
+        ensemble.stream(inputs, prepared=True), len(inputs), names, ensemble.members, per_member, ensemble.posthoc
+    )
 
 
 def output_names(ensemble: Ensemble) -> tuple[str, ...]:
@@ -64,8 +66,8 @@ def output_names(ensemble: Ensemble) -> tuple[str, ...]:
 def save_predictions(ensemble: Ensemble, x: Any, path: str | Path, *, per_member: bool = False) -> Predictions:
     """Write the predictions of an ensemble and their uncertainty to a .csv, .parquet or .npz file.
 
-    `x` (N, ...) are prepared inputs, such as `data.test.x`. With `per_member`, a .npz holds the predictions of every
-    member (S, N, K). A file that exists is replaced.
+    `x` are inputs as `predict` takes them: an array, a table, a path, a split. With `per_member`, a .npz holds the
+    predictions of every member (S, N, K). A file that exists is replaced.
     """
     path = Path(path)
     if path.suffix.lower() not in WRITERS:

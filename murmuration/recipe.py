@@ -343,7 +343,7 @@ class Plan:
     engine: str = "auto"
     device: str = "cpu"
     first_member: int = 0  # members draw the streams of first_member, first_member + 1, ...
-    posthoc: PostHocConfig | None = None  # what to fit on the validation examples when the members are trained
+    posthoc: PostHocConfig | None = field(default_factory=PostHocConfig)  # fitted on validation examples; None: nothing
 
     def __post_init__(self) -> None:
         for name, least in (("members", 0), ("epochs", 1), ("batch_size", 1), ("seed", 0), ("first_member", 0)):

@@ -32,7 +32,7 @@ FAST = {  # options that make a command quick; they replace those of the command
     "train": ("--members", "2", "--epochs", "1", "--engine", "loop"),
     "compare": ("--members", "2", "--epochs", "1", "--engine", "loop"),
     "prune": ("--finetune", "1"),
-    "explore": ("--inputs", "4"),
+    "explore": ("--examples", "4"),
     "reproduce": ("--epochs", "1", "--widths", "0.5", "--models", "1,2", "--arms", "independent", "--seeds", "0"),
     "superres train": ("--members", "2", "--epochs", "1", "--patches", "24", "--size", "6"),
 }

@@ -27,7 +27,7 @@ def live(path: Path) -> None:
     if (path / "run.json").exists():
         mm.resume(path, checkpoint_seconds=0)
     else:
-        mm.fit("small-cnn", "digits", plan=PLAN, out=path, checkpoint_seconds=0)
+        mm.fit("small-cnn", "digits", plan=PLAN, out=path, checkpoint_seconds=0, posthoc=None)
 
 
 def fork(path: Path) -> int:

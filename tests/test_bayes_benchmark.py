@@ -16,7 +16,7 @@ def test_the_timed_steps_train(weights: str):
 def test_draws_by_hand_have_the_law_of_predictions():
     """Means over 30 draws of each, on two pictures, within five standard errors of their difference."""
     ensemble, x = bayes.trained(), bayes.examples(2)[0]
-    ours, theirs = ensemble.predict(x, draws=bayes.DRAWS).outputs, bayes.drawn_by_hand(ensemble, x)()
+    ours, theirs = ensemble.predict(x, draws=bayes.DRAWS, prepared=True).outputs, bayes.drawn_by_hand(ensemble, x)()
     error = ((ours.var(0) + theirs.var(0)) / bayes.DRAWS).sqrt()
     assert ours.shape == theirs.shape
     assert ((ours.mean(0) - theirs.mean(0)).abs() < 5 * error).all()

@@ -21,12 +21,12 @@ def data() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_it_is_used_and_comes_back_from_the_run(tmp_path: Path):
-    ensemble = mm.fit("mlp", data(), members=2, epochs=1, likelihood=GIVEN, out=tmp_path / "run")
+    ensemble = mm.fit("mlp", data(), members=2, epochs=1, likelihood=GIVEN, out=tmp_path / "run", posthoc=None)
     assert ensemble.likelihood == GIVEN
     again = mm.load(tmp_path / "run")
     assert again.likelihood == GIVEN
     x = torch.randn(4, 3)
-    assert torch.equal(again.predict(x).outputs, ensemble.predict(x).outputs)
+    assert torch.equal(again.predict(x, prepared=True).outputs, ensemble.predict(x, prepared=True).outputs)
 
 
 def test_a_killed_run_goes_on_with_it(tmp_path: Path):
@@ -36,12 +36,12 @@ def test_a_killed_run_goes_on_with_it(tmp_path: Path):
 
     settings = {"members": 2, "likelihood": GIVEN, "plan": mm.Plan(epochs=2, batch_size=16, engine="loop")}
     with suppress(KeyboardInterrupt):
-        mm.fit("mlp", data(), out=tmp_path / "killed", show=kill, checkpoint_seconds=0, **settings)
+        mm.fit("mlp", data(), out=tmp_path / "killed", show=kill, checkpoint_seconds=0, **settings, posthoc=None)
     assert not (tmp_path / "killed" / "members.safetensors").exists()
-    resumed, undisturbed = mm.resume(tmp_path / "killed", data=data()), mm.fit("mlp", data(), **settings)
+    resumed, undisturbed = mm.resume(tmp_path / "killed", data=data()), mm.fit("mlp", data(), **settings, posthoc=None)
     assert resumed.likelihood == GIVEN
     x = torch.randn(4, 3)
-    assert torch.equal(resumed.predict(x).outputs, undisturbed.predict(x).outputs)
+    assert torch.equal(resumed.predict(x, prepared=True).outputs, undisturbed.predict(x, prepared=True).outputs)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_killed_run_goes_on_with_it(tmp_path: Path):
 )
 def test_what_does_not_fit_is_refused(settings: dict, told: str):
     with pytest.raises(mm.Misuse, match=told):
-        mm.fit("mlp", data(), epochs=1, **settings)
+        mm.fit("mlp", data(), epochs=1, **settings, posthoc=None)
 
 
 @pytest.mark.parametrize("noise_std", [0.0, -1.0, float("nan"), float("inf")])

@@ -17,6 +17,7 @@ ORDER = [
     "streams",
     "recipe_text",
     "workers",
+    "progress",
     "data",
     "nets",
     "mixtures",
@@ -189,14 +190,14 @@ def test_what_the_map_says_of_forde_swag_and_ece_is_what_happens(monkeypatch, tm
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, real=real, name=name, **k: (calls.append(name), real(*a, **k))[1])
     plan = mm.Plan(members=2, epochs=1, batch_size=128, engine="loop")
-    mm.fit("mlp", "two-moons", recipe="forde", plan=plan)
+    mm.fit("mlp", "two-moons", recipe="forde", plan=plan, posthoc=None)
     assert set(calls) == {"kernel_and_slopes"}
     calls.clear()
-    mm.fit("mlp", "two-moons", recipe=mm.make_recipe("swag", dynamics="swag:draws=3"), plan=plan)
+    mm.fit("mlp", "two-moons", recipe=mm.make_recipe("swag", dynamics="swag:draws=3"), plan=plan, posthoc=None)
     assert calls == ["draw_member"] * 6
     monkeypatch.setitem(
         MEASURES["classification"], "ece", replace(MEASURES["classification"]["ece"], label="Calibration gap (ECE)")
     )
-    ensemble = mm.fit("mlp", "two-moons", plan=plan)
+    ensemble = mm.fit("mlp", "two-moons", plan=plan, posthoc=None)
     mm.evaluate(ensemble, mm.open_data("two-moons"), out=tmp_path)
     assert "Calibration gap (ECE)" in (tmp_path / "report.html").read_text()

@@ -84,7 +84,7 @@ def test_it_is_written_down_and_old_records_mean_softmax() -> None:
     with pytest.raises(Misuse, match=r"link 'softpuls'.*softplus"):
         Categorical(3, "softpuls")
     with pytest.raises(Misuse, match="link=softplus is for classification"):
-        mm.fit("mlp", "x-sin-x", epochs=1, members=1, link="softplus")
+        mm.fit("mlp", "x-sin-x", epochs=1, members=1, link="softplus", posthoc=None)
     x = torch.randn(2, 3)
     assert link_of(Gaussian(1.0))(x) is x
 

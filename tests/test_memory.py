@@ -120,5 +120,5 @@ def test_fit_suggests_it_for_threads(
 ):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     for _ in range(2):
-        fit("mlp", "two-moons", members=2, epochs=1, plan=Plan(engine=engine))
+        fit("mlp", "two-moons", members=2, epochs=1, plan=Plan(engine=engine), posthoc=None)
     assert len(caplog.records) == mentions

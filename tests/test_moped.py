@@ -22,14 +22,14 @@ PLAN = Plan(members=2, epochs=2, batch_size=32, engine="loop", lr=1e-2)
 
 @pytest.fixture(scope="module")
 def little(digits: Data) -> Data:
-    return open_data((digits.train.x[:160], digits.train.y[:160]))
+    return open_data((digits.train.prepared[:160], digits.train.y[:160]))
 
 
 @pytest.fixture(scope="module")
 def run(little: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three trained networks."""
     path = tmp_path_factory.mktemp("runs") / "trained"
-    mm.fit("mlp", little, plan=replace(PLAN, members=3), out=path)
+    mm.fit("mlp", little, plan=replace(PLAN, members=3), out=path, posthoc=None)
     return path
 
 
@@ -42,7 +42,7 @@ def begun(net, little: Data, answers: Recipe) -> tuple[Progress, Tensor]:
     spec, _ = make_spec(net, little, answers, PLAN)
     progress, method = begin(spec), spec.step_config()
     with assemble(engine("loop"), spec.member(0)) as team:
-        outputs = member_outputs(team, method.weights.deterministic(), progress.state.population, little.test.x)
+        outputs = member_outputs(team, method.weights.deterministic(), progress.state.population, little.test.prepared)
     return progress, outputs
 
 
@@ -78,11 +78,11 @@ def test_the_means_say_what_the_trained_networks_say(sharing: str, run: Path, li
     trained = mm.load(run)
     first = trained.member(0)
     with torch.no_grad():
-        assert torch.equal(outputs[0], first(little.test.x))
+        assert torch.equal(outputs[0], first(little.test.prepared))
         second = trained.member(1)
         if sharing == "backbone":
             second.get_submodule("body").load_state_dict(first.get_submodule("body").state_dict())
-        assert torch.equal(outputs[1], second(little.test.x))
+        assert torch.equal(outputs[1], second(little.test.prepared))
 
 
 class Normalised(nn.Module):
@@ -101,7 +101,7 @@ def net(little: Data) -> nn.Module:
     torch.manual_seed(5)
     made = Normalised()
     with torch.no_grad():
-        made.train()(3 * little.train.x[:50] + 1)
+        made.train()(3 * little.train.prepared[:50] + 1)
     return made
 
 
@@ -109,11 +109,11 @@ def test_a_net_of_one_s_own_is_taken_as_it_is(net: nn.Module, little: Data):
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     progress, outputs = begun(net, little, moped("yes"))
     with torch.no_grad():
-        expected = net.eval()(little.test.x)
+        expected = net.eval()(little.test.prepared)
     for each in outputs:
         torch.testing.assert_close(each, expected)  # images lie otherwise in memory, and sums round otherwise
     assert "body.1.weight:centre" not in progress.state.population.buffers  # a number, not a distribution
-    ensemble = mm.fit(net, little, recipe=moped("yes"), plan=PLAN)
+    ensemble = mm.fit(net, little, recipe=moped("yes"), plan=PLAN, posthoc=None)
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     assert ensemble.predict(little.test.x[:3], draws=2).outputs.isfinite().all()
 
@@ -121,7 +121,7 @@ def test_a_net_of_one_s_own_is_taken_as_it_is(net: nn.Module, little: Data):
 def test_a_trained_start_is_kept_and_made_better_use_of(run: Path, little: Data):
     """Two epochs from the networks of a run: still as good as they were, and far from two epochs from scratch."""
     trained = mm.score(mm.load(run).predict(little.train.x), little.train.y)["nll"]
-    ensemble = mm.fit("mlp", little, recipe=moped(run), plan=PLAN)
+    ensemble = mm.fit("mlp", little, recipe=moped(run), plan=PLAN, posthoc=None)
     assert mm.score(ensemble.predict(little.train.x), little.train.y)["nll"] < trained
     assert len(ensemble.predict(little.test.x[:2]).outputs) == 60
 
@@ -129,7 +129,7 @@ def test_a_trained_start_is_kept_and_made_better_use_of(run: Path, little: Data)
 def test_saving_and_stopping_keep_every_bit(run: Path, little: Data, tmp_path: Path):
     """The trained run may be gone by then: what it gave is in the checkpoint."""
     answers = moped(run)
-    whole = mm.fit("mlp", little, recipe=answers, plan=PLAN, out=tmp_path / "whole")
+    whole = mm.fit("mlp", little, recipe=answers, plan=PLAN, out=tmp_path / "whole", posthoc=None)
     expected = whole.groups[0].population.to_tensors()
     assert any(name.endswith(":centre") for name in expected)
     found = mm.load(tmp_path / "whole")
@@ -145,7 +145,7 @@ def test_saving_and_stopping_keep_every_bit(run: Path, little: Data, tmp_path: P
     for name, seconds in (("early", 1e9), ("late", 0)):
         desk = {"out": tmp_path / name, "show": stop, "checkpoint_seconds": seconds}
         with pytest.raises(InterruptedError):
-            mm.fit("mlp", little, recipe=moved, plan=PLAN, **desk)
+            mm.fit("mlp", little, recipe=moved, plan=PLAN, **desk, posthoc=None)
     nowhere.rename(run)
     for name in ("early", "late"):
         resumed = mm.resume(tmp_path / name, data=little).groups[0].population.to_tensors()
@@ -158,7 +158,7 @@ def test_a_start_that_was_never_written_is_not_made_up(run: Path, little: Data, 
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        mm.fit("mlp", little, recipe=moped(run), plan=PLAN, out=tmp_path / "run", show=stop)
+        mm.fit("mlp", little, recipe=moped(run), plan=PLAN, out=tmp_path / "run", show=stop, posthoc=None)
     (tmp_path / "run" / "checkpoints" / "latest.json").unlink()
     with pytest.raises(mm.Failure, match="was killed before its first weights were written: remove it and"):
         mm.resume(tmp_path / "run", data=little)
@@ -180,7 +180,7 @@ def test_a_start_that_was_never_written_is_not_made_up(run: Path, little: Data, 
 def test_every_wrong_request_is_one_line(given: str, init_from: str, message: str, run: Path, little: Data):
     made = (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10))) if given == "other" else given
     with pytest.raises(mm.Misuse) as caught:
-        mm.fit(made, little, recipe=moped(str(run) if init_from == "RUN" else init_from), plan=PLAN)
+        mm.fit(made, little, recipe=moped(str(run) if init_from == "RUN" else init_from), plan=PLAN, posthoc=None)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -215,10 +215,10 @@ def test_a_last_convolution_gives_its_map_flattened() -> None:
 
 def test_a_far_cluster_is_foreign_to_two_moons() -> None:
     data = mm.open_data("two-moons")
-    ensemble = mm.fit("mlp", data, members=2, epochs=5, seed=0)
-    fitted = fit_feature_distance(ensemble, data.train.x, data.train.y)
+    ensemble = mm.fit("mlp", data, members=2, epochs=5, seed=0, posthoc=None)
+    fitted = fit_feature_distance(ensemble, data.train.prepared, data.train.y)
     cluster = torch.tensor([6.0, 6.0]) + 0.1 * torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
-    familiar, foreign = (distance_columns(fitted, ensemble, x) for x in (data.test.x, cluster))
+    familiar, foreign = (distance_columns(fitted, ensemble, x) for x in (data.test.prepared, cluster))
     for name, values in familiar.items():
         assert score_detection(values, foreign[name]).auroc.low > 0.9, name
         assert 0.5 < np.median(values) < 2  # in units of the training examples' median

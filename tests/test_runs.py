@@ -39,7 +39,7 @@ def same(a: mm.Ensemble, b: mm.Ensemble) -> bool:
 
 
 def test_what_was_saved_is_loaded(tmp_path: Path, digits: Data):
-    ensemble = mm.fit("small-cnn", digits, plan=PLAN, out=tmp_path / "run", epochs=1)
+    ensemble = mm.fit("small-cnn", digits, plan=PLAN, out=tmp_path / "run", epochs=1, posthoc=None)
     again = mm.load(tmp_path / "run")
     assert same(ensemble, again)
     assert torch.equal(again.predict(digits.test.x).outputs, ensemble.predict(digits.test.x).outputs)
@@ -55,9 +55,17 @@ def test_what_was_saved_is_loaded(tmp_path: Path, digits: Data):
 )
 def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path, digits: Data, steps, engine, normalised_net):
     plan = Plan(**{**PLAN.to_json(), "engine": engine, "patience": 2, "epochs": 3})
-    undisturbed = mm.fit(normalised_net, digits, plan=plan)
+    undisturbed = mm.fit(normalised_net, digits, plan=plan, posthoc=None)
     with pytest.raises(Killed):
-        mm.fit(normalised_net, digits, plan=plan, out=tmp_path / "run", show=killed_after(steps), checkpoint_seconds=0)
+        mm.fit(
+            normalised_net,
+            digits,
+            plan=plan,
+            out=tmp_path / "run",
+            show=killed_after(steps),
+            checkpoint_seconds=0,
+            posthoc=None,
+        )
     resumed = mm.resume(tmp_path / "run", net=normalised_net, checkpoint_seconds=0)
     assert same(undisturbed, resumed)
     assert resumed.history == undisturbed.history
@@ -65,7 +73,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path, digits: Da
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path: Path, moons: Data):
-    ensemble = mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "run", epochs=1)
+    ensemble = mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "run", epochs=1, posthoc=None)
     before = (tmp_path / "run" / "members.safetensors").stat().st_mtime_ns
     assert same(ensemble, mm.resume(tmp_path / "run"))
     assert (tmp_path / "run" / "members.safetensors").stat().st_mtime_ns == before
@@ -75,7 +83,7 @@ def test_changed_data_is_noticed(tmp_path: Path):
     x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
     y = (x[:, 0] > 0).long()
     with pytest.raises(Killed):
-        mm.fit("mlp", (x, y), plan=PLAN, out=tmp_path / "run", show=killed_after(1))
+        mm.fit("mlp", (x, y), plan=PLAN, out=tmp_path / "run", show=killed_after(1), posthoc=None)
     with pytest.raises(mm.Misuse, match="give them again as data="):
         mm.resume(tmp_path / "run")
     with pytest.raises(mm.Failure, match="has changed since the run was trained"):
@@ -85,14 +93,14 @@ def test_changed_data_is_noticed(tmp_path: Path):
 
 @pytest.fixture
 def run(tmp_path: Path, moons: Data) -> Path:
-    mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "run", epochs=1)
+    mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "run", epochs=1, posthoc=None)
     return tmp_path / "run"
 
 
 def test_a_directory_that_holds_a_run_is_left_alone(run: Path, moons: Data):
     before = sorted((file.name, file.stat().st_mtime_ns) for file in run.iterdir())
     with pytest.raises(mm.Misuse, match="already holds a run: choose another --out"):
-        mm.fit("mlp", moons, plan=PLAN, out=run)
+        mm.fit("mlp", moons, plan=PLAN, out=run, posthoc=None)
     assert sorted((file.name, file.stat().st_mtime_ns) for file in run.iterdir()) == before
 
 
@@ -149,7 +157,7 @@ def test_a_full_disk_leaves_no_run_behind(tmp_path: Path, moons: Data, monkeypat
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(mm.Failure, match="the disk is full"):
-        mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "deep" / "run")
+        mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "deep" / "run", posthoc=None)
     assert not list(tmp_path.iterdir())
 
 
@@ -165,10 +173,10 @@ def test_a_disk_that_fills_at_the_end_leaves_what_can_be_continued_or_nothing(tm
 
     monkeypatch.setattr(runs.files, "write_tensors", full)
     with pytest.raises(mm.Failure, match="the disk is full"):
-        mm.fit("mlp", moons, plan=PLAN, epochs=1, out=tmp_path / "deep" / "run")
+        mm.fit("mlp", moons, plan=PLAN, epochs=1, out=tmp_path / "deep" / "run", posthoc=None)
     assert not (tmp_path / "deep").exists()
     with pytest.raises(mm.Failure, match="the disk is full"):
-        mm.fit("mlp", moons, plan=PLAN, epochs=1, out=tmp_path / "run", checkpoint_seconds=0)
+        mm.fit("mlp", moons, plan=PLAN, epochs=1, out=tmp_path / "run", checkpoint_seconds=0, posthoc=None)
     monkeypatch.setattr(runs.files, "write_tensors", write)
     assert mm.resume(tmp_path / "run").members == 2
 
@@ -193,7 +201,7 @@ def test_a_run_that_cannot_be_saved_leaves_its_siblings_alone(tmp_path: Path, mo
     monkeypatch.setattr(fitting.runs, "save_members", full)
     for show, left in ((fitting.show_nothing, False), (neighbour, True)):
         with pytest.raises(mm.Failure, match="the disk is full"):
-            mm.fit("mlp", moons, members=1, epochs=1, out=tmp_path / "runs" / "deep" / "mine", show=show)
+            mm.fit("mlp", moons, members=1, epochs=1, out=tmp_path / "runs" / "deep" / "mine", show=show, posthoc=None)
         assert not (tmp_path / "runs" / "deep").exists()
         assert (tmp_path / "runs").exists() == left
 

@@ -29,7 +29,7 @@ PLAN = Plan(members=3, epochs=1, batch_size=32, engine="loop", lr=5e-3)
 
 @pytest.fixture(scope="module")
 def little(digits: Data) -> Data:
-    return open_data((digits.train.x[:200], digits.train.y[:200]))
+    return open_data((digits.train.prepared[:200], digits.train.y[:200]))
 
 
 # texts
@@ -120,7 +120,13 @@ def test_each_answer_splits_the_parameters():
 
 def test_a_pattern_that_nothing_matches_is_refused(little: Data):
     with pytest.raises(Misuse, match=r"unknown names of parameters 'boddy\.\*'"):
-        mm.fit("mlp", little, recipe=make_recipe("deep-ensemble", sharing="names:shared=head.*;boddy.*"), plan=PLAN)
+        mm.fit(
+            "mlp",
+            little,
+            recipe=make_recipe("deep-ensemble", sharing="names:shared=head.*;boddy.*"),
+            plan=PLAN,
+            posthoc=None,
+        )
 
 
 def test_rank_one_shares_kernels_and_what_it_is_told(normalised_net):
@@ -140,13 +146,14 @@ def test_nothing_of_their_own_is_refused(little: Data):
     with pytest.raises(Misuse, match="sharing all with weights point: members would stay equal; write weights masks"):
         make_recipe(Recipe("made"), sharing="all")
     with pytest.raises(Misuse, match=r"sharing names leaves members nothing of their own"):
-        mm.fit("mlp", little, recipe=make_recipe("deep-ensemble", sharing="names:shared=*"), plan=PLAN)
+        mm.fit("mlp", little, recipe=make_recipe("deep-ensemble", sharing="names:shared=*"), plan=PLAN, posthoc=None)
     with pytest.raises(Misuse, match="has no parts body and head"):
         mm.fit(
             lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
             little,
             recipe=make_recipe("deep-ensemble", sharing="backbone"),
             plan=PLAN,
+            posthoc=None,
         )
 
 
@@ -245,9 +252,9 @@ def test_networks_need_no_edits(net: str, text: str, little: Data, normalised_ne
     """Kernels are stored once, members differ, learn, and are plain networks (float32 rounding of products)."""
     make = NETS.get(net, normalised_net)
     small = net != "resnet"
-    data = little if small else open_data((little.train.x[:64], little.train.y[:64]))
+    data = little if small else open_data((little.train.prepared[:64], little.train.y[:64]))
     plan = replace(PLAN, members=3 if small else 2, epochs=2 if small else 1)
-    ensemble = mm.fit(make, data, recipe=make_recipe("batch-ensemble", sharing=text), plan=plan)
+    ensemble = mm.fit(make, data, recipe=make_recipe("batch-ensemble", sharing=text), plan=plan, posthoc=None)
     population, plain = ensemble.groups[0].population, make()
     kernels = [name for name, p in plain.named_parameters() if p.dim() > 1]
     assert set(kernels) <= set(population.shared)
@@ -255,8 +262,8 @@ def test_networks_need_no_edits(net: str, text: str, little: Data, normalised_ne
     if small:
         losses = [sum(record["train_loss"]) for record in ensemble.history]
         assert losses[-1] < losses[0]
-    x = data.test.x[:8]
-    outputs = ensemble.predict(x).outputs
+    x = data.test.prepared[:8]
+    outputs = ensemble.predict(x, prepared=True).outputs
     assert (outputs[0] - outputs[1]).abs().max() > 1e-3
     for i in range(ensemble.members):
         with torch.no_grad():
@@ -267,13 +274,13 @@ def test_networks_need_no_edits(net: str, text: str, little: Data, normalised_ne
 def test_recurrent_members_use_and_move_their_own_tensors(kind: type[nn.RNNBase], little: Data):
     """Torch's recurrent layers keep a second list of their tensors; it must not be the one that is used."""
     starts, ends = (
-        mm.fit(lambda: Recurrent(kind), little, plan=replace(PLAN, members=2, epochs=epochs, lr=lr))
+        mm.fit(lambda: Recurrent(kind), little, plan=replace(PLAN, members=2, epochs=epochs, lr=lr), posthoc=None)
         for epochs, lr in ((1, 1e-12), (2, 1e-2))
     )
     before, after = (each.groups[0].population.own["part.weight_ih_l0"] for each in (starts, ends))
     assert ((after - before).abs().amax((1, 2)) > 1e-3).all()
-    x = little.test.x[:8]
-    outputs = ends.predict(x).outputs
+    x = little.test.prepared[:8]
+    outputs = ends.predict(x, prepared=True).outputs
     for i in range(2):
         alone = Recurrent(kind)
         alone.load_state_dict({name: tensor[i] for name, tensor in ends.groups[0].population.own.items()})
@@ -291,10 +298,10 @@ def test_recurrent_members_use_and_move_their_own_tensors(kind: type[nn.RNNBase]
 def test_what_rank_one_cannot_act_on_is_refused_and_trains_otherwise(net, message: str, little: Data):
     for preset in ("batch-ensemble", "mask-ensemble"):
         with pytest.raises(Misuse) as caught:
-            mm.fit(net, little, recipe=preset, plan=PLAN)
+            mm.fit(net, little, recipe=preset, plan=PLAN, posthoc=None)
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
-    ensemble = mm.fit(net, little, plan=replace(PLAN, epochs=2))
+    ensemble = mm.fit(net, little, plan=replace(PLAN, epochs=2), posthoc=None)
     assert sum(ensemble.history[-1]["train_loss"]) < sum(ensemble.history[0]["train_loss"])
 
 
@@ -314,6 +321,7 @@ def test_whole_runs_of_equal_members_keep_them_equal(text: str, little: Data):
         little,
         recipe=make_recipe("batch-ensemble", sharing=text),
         plan=replace(PLAN, batch_order="same", epochs=2),
+        posthoc=None,
     )
     for name, tensor in ensemble.groups[0].population.own.items():
         assert torch.equal(tensor[0], tensor[1]), name
@@ -325,14 +333,14 @@ def test_members_who_share_stop_together_and_go_back_together(little: Data):
     """A rate so high that validation gets worse at some epoch; all is as it was after the best one."""
     plan = replace(PLAN, epochs=12, patience=2, lr=0.05, schedule="constant")
     chosen = make_recipe("batch-ensemble")
-    ensemble = mm.fit("mlp", little, recipe=chosen, plan=plan)
+    ensemble = mm.fit("mlp", little, recipe=chosen, plan=plan, posthoc=None)
     means = [sum(record["val_nll"]) / 3 for record in ensemble.history]
     best = means.index(min(means))
     assert best < len(means) - 1  # else nothing is tested
     assert len(means) == best + 1 + 2
     assert all(record["active"] == [True] * 3 for record in ensemble.history[:-1])
     assert ensemble.history[-1]["active"] == [False] * 3
-    shorter = mm.fit("mlp", little, recipe=chosen, plan=replace(plan, epochs=best + 1, patience=None))
+    shorter = mm.fit("mlp", little, recipe=chosen, plan=replace(plan, epochs=best + 1, patience=None), posthoc=None)
     mine, theirs = (each.groups[0].population.to_tensors() for each in (ensemble, shorter))
     assert all(torch.equal(theirs[name], tensor) for name, tensor in mine.items())
 
@@ -375,32 +383,43 @@ def test_saving_and_killing_change_nothing(text: str, little: Data, tmp_path: Pa
         if done == 6:
             raise InterruptedError
 
-    data = (little.train.x, little.train.y)
+    data = (little.train.prepared, little.train.y)
     plan = replace(PLAN, epochs=3, weight_decay=1e-2, decay="decoupled")
     chosen = make_recipe("batch-ensemble", sharing=text)
-    whole = mm.fit(normalised_net, data, recipe=chosen, plan=plan)
+    whole = mm.fit(normalised_net, data, recipe=chosen, plan=plan, posthoc=None)
     with pytest.raises(InterruptedError):
-        mm.fit(normalised_net, data, recipe=chosen, plan=plan, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
+        mm.fit(
+            normalised_net,
+            data,
+            recipe=chosen,
+            plan=plan,
+            out=tmp_path / "run",
+            show=stop,
+            checkpoint_seconds=0,
+            posthoc=None,
+        )
     mm.resume(tmp_path / "run", net=normalised_net, data=data)
     again = mm.load(tmp_path / "run", net=normalised_net)
     mine, theirs = (each.groups[0].population.to_tensors() for each in (whole, again))
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(theirs[name], tensor) for name, tensor in mine.items())
-    x = little.test.x[:9]
-    assert torch.equal(again.predict(x).outputs, whole.predict(x).outputs)
+    x = little.test.prepared[:9]
+    assert torch.equal(again.predict(x, prepared=True).outputs, whole.predict(x, prepared=True).outputs)
 
 
 @pytest.mark.parametrize("how", ["loop", "stacked", "threads"])
 def test_a_repulsive_batch_ensemble_is_two_answers(how: str, little: Data):
     chosen = make_recipe("batch-ensemble", coupling="input-gradients")
-    ensemble = mm.fit("mlp", little, recipe=chosen, plan=replace(PLAN, epochs=2, engine=how))
+    ensemble = mm.fit("mlp", little, recipe=chosen, plan=replace(PLAN, epochs=2, engine=how), posthoc=None)
     for record in ensemble.history:
         assert 0 < record["coupling"]["mean_kernel"] < 1
         assert record["coupling"]["push_to_loss"] > 0
     assert set(ensemble.groups[0].population.shared) == {
         *("body.1.weight", "body.1.bias", "body.3.weight", "body.3.bias", "head.weight")
     }
-    alone = mm.fit("mlp", little, recipe="batch-ensemble", plan=replace(PLAN, epochs=2, batch_order="same"))
+    alone = mm.fit(
+        "mlp", little, recipe="batch-ensemble", plan=replace(PLAN, epochs=2, batch_order="same"), posthoc=None
+    )
     assert not torch.equal(
         alone.groups[0].population.shared["head.weight"], ensemble.groups[0].population.shared["head.weight"]
     )
@@ -426,11 +445,11 @@ class OwnNames(nn.Module):
     ],
 )
 def test_names_of_parameters_do_not_matter(text: str, little: Data):
-    ensemble = mm.fit(OwnNames, little, recipe=make_recipe("batch-ensemble", sharing=text), plan=PLAN)
-    population, x = ensemble.groups[0].population, little.test.x[:8]
+    ensemble = mm.fit(OwnNames, little, recipe=make_recipe("batch-ensemble", sharing=text), plan=PLAN, posthoc=None)
+    population, x = ensemble.groups[0].population, little.test.prepared[:8]
     assert "kernel" in population.shared
     assert ("head.bias" in population.own) == (text == "rank-one")
-    for i, outputs in enumerate(ensemble.predict(x).outputs):
+    for i, outputs in enumerate(ensemble.predict(x, prepared=True).outputs):
         with torch.no_grad():
             torch.testing.assert_close(ensemble.member(i)(x), outputs, rtol=1e-4, atol=1e-5)
 
@@ -445,15 +464,15 @@ class Tokens(nn.Module):
 
 
 def test_layers_on_several_batch_axes_can_be_stacked(little: Data):
-    data = open_data((little.train.x[:, 0], little.train.y))
-    ensemble = mm.fit(Tokens, data, recipe="batch-ensemble", plan=replace(PLAN, engine="stacked"))
+    data = open_data((little.train.prepared[:, 0], little.train.y))
+    ensemble = mm.fit(Tokens, data, recipe="batch-ensemble", plan=replace(PLAN, engine="stacked"), posthoc=None)
     assert ensemble.engine.name == "stacked"
 
 
 def test_repulsion_of_weights_that_all_share_is_refused(little: Data):
     chosen = make_recipe("mask-ensemble", coupling="weights")
     with pytest.raises(Misuse, match="coupling weights"):
-        mm.fit("mlp", little, recipe=chosen, plan=PLAN)
+        mm.fit("mlp", little, recipe=chosen, plan=PLAN, posthoc=None)
 
 
 def test_the_smooth_gamma_is_measured_kept_and_obeyed(little: Data, tmp_path: Path):
@@ -462,14 +481,14 @@ def test_the_smooth_gamma_is_measured_kept_and_obeyed(little: Data, tmp_path: Pa
     for init in ("rademacher", "normal_1_0.1"):
         chosen = make_recipe("batch-ensemble", sharing=f"rank-one:init={init},gamma=smooth")
         plan = replace(PLAN, members=4, optimizer="sgd")
-        ensemble = mm.fit("mlp", little, recipe=chosen, plan=plan, out=tmp_path / init)
+        ensemble = mm.fit("mlp", little, recipe=chosen, plan=plan, out=tmp_path / init, posthoc=None)
         found[init] = ensemble.manifest["gamma"]
         assert mm.load(tmp_path / init).manifest["gamma"] == found[init]
         plain = make_recipe("batch-ensemble", sharing=f"rank-one:init={init},gamma={found[init]!r}")
-        same = mm.fit("mlp", little, recipe=plain, plan=plan)
+        same = mm.fit("mlp", little, recipe=plain, plan=plan, posthoc=None)
         for name, tensor in ensemble.groups[0].population.shared.items():
             assert torch.equal(same.groups[0].population.shared[name], tensor)
     assert 3 < found["rademacher"] <= 4
     assert 1 <= found["normal_1_0.1"] < 1.3
     alone = make_recipe("batch-ensemble", sharing="rank-one:gamma=smooth")
-    assert mm.fit("mlp", little, recipe=alone, plan=replace(PLAN, members=1)).manifest["gamma"] is None
+    assert mm.fit("mlp", little, recipe=alone, plan=replace(PLAN, members=1), posthoc=None).manifest["gamma"] is None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from murmuration.analysis.infinite_width import Kernels, architecture_of, limit_kernels
-from murmuration.data import Data, Split, open_data
+from murmuration.data import Data, open_data
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Failure, Misuse
@@ -228,7 +228,7 @@ def kernels_before(
     'collective'
     """
     spec = planned_spec(net, data, **settings)
-    return start_diagnosis(spec, spec.data.test.x, inputs=inputs)
+    return start_diagnosis(spec, spec.data.test.prepared, inputs=inputs)
 
 
 def kernels_at_infinite_width(
@@ -242,7 +242,7 @@ def kernels_at_infinite_width(
     'collective'
     """
     spec = planned_spec(net, data, **settings)
-    return limit_diagnosis(spec, spec.data.test.x, inputs=inputs)
+    return limit_diagnosis(spec, spec.data.test.prepared, inputs=inputs)
 
 
 def planned_spec(
@@ -358,7 +358,7 @@ def initial_ensemble(spec: TrainSpec) -> Ensemble:
     if spec.recipe.sharing.needs_parts:
         Structure(spec.member(0)).require_parts()
     data = spec.data
-    two = Split(data.train.x[:2], data.train.y[:2])  # enough to trace the network
+    two = data.train[:2]  # enough to trace the network
     heads = head_only_spec(replace(spec, data=replace(data, train=two, val=two, test=two)))
     group = MemberGroup(spec.member(0), with_backbone(initial_members(heads), spec.backbone))
     manifest = {"plan": spec.plan.to_json()}

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from murmuration.cli.console import counting_bar, help_text, print_json, print_table
+from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import Force, Json, Names, PostHocOptions, grouped, listed, output_path
 from murmuration.errors import Misuse
+from murmuration.progress import counting_bar
 
 if TYPE_CHECKING:
     from murmuration.audit import Predictions

@@ -31,7 +31,7 @@ def calibrate(*, run: RunPath, trust: PostHocOptions, as_json: Json = False) -> 
     if len(data.val) < FEWEST:
         found = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
         raise Misuse(f"{found}; train it again on more examples")
-    ensemble = ensemble.fit_posthoc(data.val.x, data.val.y, config)
+    ensemble = ensemble.fit_posthoc(data.val, config=config)
     evaluation = evaluate_ensemble(ensemble, data)
     save_posthoc(path, ensemble.posthoc)  # when all is known: interrupted before, the run is as it was
     leave_results(path, evaluation, as_json=as_json)

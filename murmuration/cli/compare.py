@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted, counting_bar, help_text
+from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted, help_text
 from murmuration.cli.evaluate import shift_request
 from murmuration.cli.options import (
     DataOptions,
@@ -24,6 +24,7 @@ from murmuration.cli.options import (
 from murmuration.cli.results import show_results
 from murmuration.cli.train import Link, NetName, NoiseStd
 from murmuration.errors import Misuse
+from murmuration.progress import counting_bar
 
 if TYPE_CHECKING:
     from murmuration.cli.training import TrainingRequest

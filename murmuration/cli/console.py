@@ -1,9 +1,7 @@
-"""Output of commands: help texts, tables, progress bars and JSON."""
+"""Output of commands: help texts, tables and JSON."""
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -15,8 +13,6 @@ NOTHING_WRITTEN = "nothing was written"
 CONTINUES = "the same command continues from here"
 WIDTH = 100  # of tables that do not go to a terminal
 NAME = 32  # characters of the first column of a table that are never folded
-
-Show = Callable[[str, int, int, dict[str, Any] | None], None]
 
 
 class Interrupted(Exception):  # noqa: N818 - the user asked for it
@@ -81,46 +77,3 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     for row in rows:
         table.add_row(*map(Text, row))  # Text: names of classes and files may hold brackets
     console().print(table)
-
-
-@contextmanager
-def training_bar(epochs: int, quiet: bool, name: str = "") -> Iterator[Show]:
-    """A `show` for training: on a terminal a bar with epoch, steps, time left and the last validation NLL."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda text, done, total, record: print(text) if text and not quiet else None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    words = TextColumn("{task.description}"), TextColumn("steps,"), TextColumn("{task.fields[note]}")
-    columns = words[0], BarColumn(), MofNCompleteColumn(), words[1], TimeRemainingColumn(), words[2]
-    screen = Console(stderr=True, highlight=False)
-    with Progress(*columns, console=screen, redirect_stdout=sys.stdout.isatty()) as bar:
-        task = bar.add_task(f"{name} getting ready".strip(), total=None, note="")
-
-        def show(text: str, done: int, total: int, record: dict[str, Any] | None) -> None:
-            if text:
-                return print(text)
-            epoch = min(done * epochs // total + 1, epochs)
-            bar.update(task, completed=done, total=total, description=f"{name} epoch {epoch}/{epochs}".strip())
-            if record is not None:
-                bar.update(task, note=f"left, val NLL {record['ensemble']['val_nll']:.4g}")
-
-        yield show
-
-
-@contextmanager
-def counting_bar(what: str, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A `show` for work in countable pieces: on a terminal a bar with the piece at hand and the time left."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda text, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda text, done, total: bar.update(
-            task, completed=done, total=total, description=f"{what}: {text}" if text else what
-        )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from murmuration.cli.console import counting_bar, help_text
+from murmuration.cli.console import help_text
 from murmuration.cli.options import (
     Force,
     Json,
@@ -20,6 +20,7 @@ from murmuration.cli.options import (
     output_path,
 )
 from murmuration.errors import Misuse
+from murmuration.progress import counting_bar
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from murmuration.cli.console import counting_bar, help_text, print_json, print_table
+from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import (
     DATA_HELP,
     DataOptions,
@@ -21,6 +21,7 @@ from murmuration.cli.options import (
     switch,
 )
 from murmuration.errors import Misuse, unknown
+from murmuration.progress import counting_bar
 
 if TYPE_CHECKING:
     from murmuration.analysis.kernels import KernelDiagnosis
@@ -34,7 +35,7 @@ HELP = help_text(
     "murmur explore runs/digits kernels",
     "murmur explore digits kernels --recipe batch-ensemble --net mlp --members 8",
     "murmur explore digits kernels --recipe batch-ensemble --sharing rank-one:init=rademacher,gamma=M --out k.html",
-    "murmur explore runs/digits --inputs 64 --json",
+    "murmur explore runs/digits --examples 64 --json",
     "murmur explore digits kernels --recipe batch-ensemble --net mlp --infinite-width",
 )
 KERNELS = "kernels"  # what can be explored
@@ -68,7 +69,7 @@ class Request:
     """The arguments of one call."""
 
     where: str
-    inputs: int
+    examples: int
     on: str | None
     infinite_width: bool
     start: StartOptions
@@ -86,7 +87,7 @@ def explore(
     *,
     where: Annotated[str, typer.Argument(help=WHERE_HELP, metavar="RUN|DATA")],
     what: Annotated[str, typer.Argument(help="kernels.", metavar="WHAT")] = "kernels",
-    inputs: Annotated[int, typer.Option(help="Number of test inputs.", metavar="N")] = 32,
+    examples: Annotated[int, typer.Option(help="Number of test inputs.", metavar="N")] = 32,
     on: Annotated[str | None, typer.Option(help="Other inputs than the run's test split.", metavar="DATA")] = None,
     infinite_width: Annotated[
         bool, switch("--infinite-width", "Also the infinite-width limit, of fully connected networks.")
@@ -105,9 +106,9 @@ def explore(
 
     if what != KERNELS:
         raise unknown("thing to explore", what, [KERNELS])
-    if inputs < 1:
-        raise Misuse(f"--inputs {inputs}: expected at least 1")
-    request = Request(where, inputs, on, infinite_width, start, answers, reading, as_json)
+    if examples < 1:
+        raise Misuse(f"--examples {examples}: expected at least 1")
+    request = Request(where, examples, on, infinite_width, start, answers, reading, as_json)
     (refuse_for_run if request.is_run else refuse_for_data)(request)
     usual = Path(where) / f"{what}.html" if request.is_run else None
     path = output_path(out, (".html",), force) if out else usual
@@ -164,10 +165,10 @@ def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
     from murmuration.cli.training import load_run, read_manifest, reopen_data
     from murmuration.evaluation import open_eval_set
 
-    path, on, inputs = Path(request.where), request.on, request.inputs
+    path, on, inputs = Path(request.where), request.on, request.examples
     ensemble, data = load_run(path, posthoc=False), reopen_data(path)
     target = named_targets(request.reading.target)
-    x = data.test.x if on is None else open_eval_set(on, read_manifest(path), target).split.x
+    x = data.test.prepared if on is None else open_eval_set(on, read_manifest(path), target).split.prepared
     limit = [limit_diagnosis(spec_of(ensemble, data), x, inputs=inputs)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:
         show("before training", 0, 2)
@@ -183,10 +184,10 @@ def kernels_of_start(request: Request) -> list["KernelDiagnosis"]:
     recipe, plan = request.answers.recipe(request.start.recipe or "deep-ensemble"), request.start.plan()
     data = opened(request)
     spec = planned_spec(request.start.net, data, recipe=recipe, plan=plan)
-    limit = [limit_diagnosis(spec, data.test.x, inputs=request.inputs)] if request.infinite_width else []
+    limit = [limit_diagnosis(spec, data.test.prepared, inputs=request.examples)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:
         show("before training", 0, 1)
-        return [start_diagnosis(spec, data.test.x, inputs=request.inputs), *limit]
+        return [start_diagnosis(spec, data.test.prepared, inputs=request.examples), *limit]
 
 
 def show_kernels(where: str, found: Sequence["KernelDiagnosis"]) -> None:

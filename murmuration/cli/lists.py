@@ -212,6 +212,6 @@ def draw_sheet(out: str, source: str, force: bool) -> None:
     if not isinstance(data.preparation, ImagePreparation):
         raise Misuse(f"--of {source} holds no images: name data that does, such as digits")
     held = io.BytesIO()
-    images = data.preparation.pixels_of(data.test.x[:19])
+    images = data.preparation.pixels_of(data.test.prepared[:19])
     Image.fromarray(sheet(images, blocks=2)).save(held, format="PNG")
     write_bytes(path, held.getvalue())

@@ -46,16 +46,52 @@ class DataOptions:
 
     target: Annotated[Names, option("Target column of a table; a list for several.", "Data", "NAME")] = None
     task: Annotated[str | None, option("classification or regression; inferred if left out.", "Data", "TASK")] = None
-    pixels: Annotated[str, option("Scaling of images: standardise, unit (0 to 1) or raw.", "Data", "WAY")] = (
+    inputs: Annotated[
+        str | None, option("What an array holds: numbers, images, or tokens (for an embedding).", "Data", "KIND")
+    ] = None
+    prepare: Annotated[str, option("Scaling of inputs: standardise, unit (images 0 to 1) or none.", "Data", "WAY")] = (
         "standardise"
     )
+    size: Annotated[str | None, option("Resize and crop image files to N or HxW pixels.", "Data", "N")] = None
+    val: Annotated[str | None, option("Validation data: a share such as 0.2, or a file.", "Data", "WHAT")] = None
+    test: Annotated[str | None, option("Test data: a share such as 0.2, or a file.", "Data", "WHAT")] = None
+    groups: Annotated[str | None, option("Column whose values never stand in two splits.", "Data", "NAME")] = None
+    time: Annotated[str | None, option("Column of times: the latest rows test.", "Data", "NAME")] = None
+    weight: Annotated[str | None, option("Column of sample weights.", "Data", "NAME")] = None
+    drop: Annotated[Names, option("Columns to leave out; a list for several.", "Data", "NAME")] = None
 
     def open(self, source: str) -> "Data":
         """The data of the source, split and prepared."""
         from murmuration.data import open_data
 
-        chosen: Any = {"task": self.task, "pixels": self.pixels}
-        return open_data(source, target=named_targets(self.target), **chosen)
+        chosen: Any = {"task": self.task, "prepare": self.prepare, "inputs": self.inputs}
+        chosen |= {"groups": self.groups, "time": self.time, "weight": self.weight, "drop": tuple(listed(self.drop))}
+        return open_data(
+            source,
+            target=named_targets(self.target),
+            size=image_size(self.size),
+            val=share_or_source(self.val),
+            test=share_or_source(self.test),
+            **chosen,
+        )
+
+
+def image_size(text: str | None) -> tuple[int, int] | None:
+    """The size (H, W) that `--size` states: one number for both, or HxW."""
+    if text is None:
+        return None
+    sides = text.lower().split("x")
+    if not 1 <= len(sides) <= 2 or not all(side.isdigit() and int(side) for side in sides):
+        raise Misuse(f"--size {text}: expected a number of pixels such as 64, or 48x64")
+    return int(sides[0]), int(sides[-1])
+
+
+def share_or_source(text: str | None) -> float | str | None:
+    """A share of the rows if the text is a number, else the source it names."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def named_targets(names: Names) -> str | tuple[str, ...] | None:

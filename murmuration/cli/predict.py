@@ -35,17 +35,15 @@ def predict(
 ) -> None:
     """Write predictions and their uncertainty to a file."""
     from murmuration.cli.training import load_run, read_manifest
-    from murmuration.data import open_inputs, preparation_from_json
     from murmuration.prediction_files import WRITERS, save_predictions
     from murmuration.reports.formatting import plural
 
     path = output_path(out, tuple(WRITERS), force)
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"--per-member with {path.name}: a table has one row per input; write --out {path.stem}.npz")
-    manifest = read_manifest(Path(run))
+    read_manifest(Path(run))
     ensemble = load_run(Path(run), posthoc=not uncalibrated)
-    x = open_inputs(data, preparation=preparation_from_json(manifest["data"]["preparation"]))
-    found = save_predictions(ensemble, x, path, per_member=per_member)
+    found = save_predictions(ensemble, data, path, per_member=per_member)
     if as_json:
         return print_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})
     print(f"{found.rows:,} predictions of {plural(found.members, 'member')}: {path}")

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from murmuration.cli.console import counting_bar, help_text, print_table, training_bar
+from murmuration.cli.console import help_text, print_table
 from murmuration.cli.options import Json, RunPath, grouped, option, switch
+from murmuration.progress import counting_bar, training_bar
 
 if TYPE_CHECKING:
     from murmuration.applications.pruning import Pruning

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from murmuration.cli.console import CONTINUES, Interrupted, counting_bar, help_text, print_json, print_table
+from murmuration.cli.console import CONTINUES, Interrupted, help_text, print_json, print_table
 from murmuration.cli.options import Json, Names, listed, option
+from murmuration.progress import counting_bar
 
 HELP = help_text(
     "Reproduce a published experiment: DIR/record.json holds all results, DIR/report.html the figure, the predictions "

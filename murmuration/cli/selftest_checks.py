@@ -65,7 +65,7 @@ def trained(**settings: Any) -> Ensemble:
 
 
 def outputs(ensemble: Ensemble) -> Tensor:
-    return ensemble.predict(mm.open_data("two-moons").test.x).outputs
+    return ensemble.predict(mm.open_data("two-moons").test).outputs
 
 
 def same_bits(a: Tensor, b: Tensor, names: str) -> str:

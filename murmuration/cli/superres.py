@@ -6,17 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from murmuration.cli.console import (
-    Interrupted,
-    PlainCommand,
-    PlainGroup,
-    counting_bar,
-    help_text,
-    print_json,
-    print_table,
-    training_bar,
-)
+from murmuration.cli.console import Interrupted, PlainCommand, PlainGroup, help_text, print_json, print_table
 from murmuration.cli.options import Json, RunPath, grouped, option
+from murmuration.progress import counting_bar, training_bar
 
 if TYPE_CHECKING:
     from murmuration.ensemble import Ensemble

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, training_bar
+from murmuration.cli.console import NOTHING_WRITTEN, Interrupted
 from murmuration.errors import Failure
+from murmuration.progress import training_bar
 
 if TYPE_CHECKING:
     from murmuration.data import Data
@@ -87,7 +88,7 @@ def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
         return None
     try:
         predictive = steps.calibrated(
-            ensemble.predict(torch.zeros(1, *ensemble.manifest["input_shape"]), calibrated=False)
+            ensemble.predict(torch.zeros(1, *ensemble.manifest["input_shape"]), calibrated=False, prepared=True)
         )
         for rule in steps.conformal:
             rule.regions(predictive)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from murmuration.data.augmentation import AUGMENTATIONS, augment
     from murmuration.data.builtin import builtin_names
-    from murmuration.data.dataset import Data, Split, open_data, open_inputs, open_split
+    from murmuration.data.dataset import Data, Split, open_data, open_inputs, open_split, open_training_data
     from murmuration.data.formats import FORMATS
     from murmuration.data.preparation import (
         ArrayPreparation,
@@ -34,6 +34,7 @@ __all__ = [
     "open_data",
     "open_inputs",
     "open_split",
+    "open_training_data",
     "preparation_from_json",
 ]
 

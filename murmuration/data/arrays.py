@@ -2,6 +2,7 @@
 
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import torch
 
 from murmuration.data.preparation import checked_array
-from murmuration.data.raw import LoadOptions, RawData, RawPart, as_array
+from murmuration.data.raw import LoadOptions, RawData, RawPart, as_array, is_table
+from murmuration.data.tables import load_frame
 from murmuration.errors import Failure, Misuse, first_line, listed
 
 
@@ -94,8 +96,18 @@ def is_dataset(source: Any) -> bool:
 
 
 def load_pair(source: Any, options: LoadOptions) -> RawData:
-    """A pair (x, y) of tensors or arrays."""
-    return RawData({"all": checked_part(source[0], source[1] if options.labelled else None, "x")})
+    """A pair (x, y) of tensors, arrays, or a pandas table and its targets."""
+    if options.drop and not is_table(source[0]):
+        raise Misuse(f"drop={options.drop[0]!r} names a column, and x is not a table: leave it out")
+    x, y = source[0], source[1] if options.labelled else None
+    if not is_table(x):
+        return RawData({"all": checked_part(x, y, "x")})
+    named = "".join(map(str, [getattr(y, "name", None) or "y"]))
+    if y is None:
+        return load_frame(x, options)
+    if named in x.columns:
+        raise Misuse(f"the targets are named '{named}' like a column of x: give the table alone with target={named!r}")
+    return load_frame(x.assign(**{named: as_array(y)}), replace(options, target=named))
 
 
 def load_array(source: Any, options: LoadOptions) -> RawData:

@@ -1,6 +1,7 @@
 """Data sets: opening a source as three prepared splits, or another source with the preparation of an earlier run."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -8,18 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.data.arrays import is_pair
 from murmuration.data.formats import format_of, load_source, resolve
 from murmuration.data.images import adapt_images
 from murmuration.data.preparation import (
     ImagePreparation,
-    Pixels,
+    Inputs,
     Preparation,
+    Prepare,
     TablePreparation,
+    TokenPreparation,
     fit_array,
     fit_images,
     fit_table,
     image_shape,
-    known_peak,
     pixel_peak,
 )
 from murmuration.data.raw import LoadOptions, RawData, RawPart, fingerprint, is_table, take
@@ -34,19 +37,42 @@ from murmuration.data.targets import (
     refuse_free_text,
     refuse_missing,
 )
-from murmuration.errors import Misuse, unknown
+from murmuration.errors import Misuse, listed, unknown
+
+VAL_SHARE = 0.15  # of the examples given to `fit`, to choose and calibrate by
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Split:
-    """Prepared inputs and their targets."""
+    """Examples: inputs as they were given, their targets, and the inputs as a network takes them.
 
-    x: Tensor  # (N, ...) float32
+    Without `prepared`, x is a tensor that needs no preparation. Rows are selected by `split[:100]` or `split[indices]`.
+    """
+
+    x: Any  # (N, ...) array or pandas table as given; None where only prepared inputs exist
     y: Tensor  # (N,) int64 labels, or (N, K) float64 targets in their own units
+    prepared: Tensor = None  # type: ignore[assignment]  # (N, ...); x itself unless given
     weight: Tensor | None = None  # (N,) sample weights
 
+    def __post_init__(self) -> None:
+        if self.prepared is None:
+            if not isinstance(self.x, Tensor):
+                raise Misuse(f"Split with x of type {type(self.x).__name__}: give prepared= too, or x as a tensor")
+            object.__setattr__(self, "prepared", self.x)
+
     def __len__(self) -> int:
-        return len(self.x)
+        return len(self.prepared)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> "Split":
+        def some(values: Any) -> Any:
+            if values is None:
+                return None
+            return values.iloc[rows] if is_table(values) else values[rows]
+
+        return Split(some(self.x), self.y[rows], self.prepared[rows], some(self.weight))
+
+    def __repr__(self) -> str:
+        return f"Split({len(self):,} examples of shape {tuple(self.prepared.shape[1:])})"
 
 
 @dataclass(frozen=True)
@@ -59,14 +85,14 @@ class Data:
     val: Split
     test: Split
     classes: tuple[str, ...]  # names in the order of the labels; empty for regression
-    preparation: Preparation  # raw inputs -> x, stored with a run and applied by `predict`
+    preparation: Preparation  # x -> prepared, stored with a run and applied by `predict`
     fingerprint: str  # sha256 of the raw data, by which a run notices that its data changed
     feature_names: tuple[str, ...] = ()  # of the prepared inputs, if they have names
-    source: dict[str, Any] | None = None  # arguments of `open_data` that open it again; None for objects in memory
+    source: dict[str, Any] | None = None  # arguments of `open_data` that open it again, see `reopen_arguments`
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        return tuple(self.train.x.shape[1:])
+        return tuple(self.train.prepared.shape[1:])
 
 
 def open_data(
@@ -75,14 +101,31 @@ def open_data(
     target: str | tuple[str, ...] | None = None,
     task: Task | None = None,
     seed: int = 0,
-    pixels: Pixels = "standardise",
+    inputs: Inputs | None = None,
+    prepare: Prepare = "standardise",
+    val: Any = None,
+    test: Any = None,
+    groups: Any = None,
+    time: Any = None,
+    weight: Any = None,
+    drop: str | Sequence[str] = (),
+    size: int | tuple[int, int] | None = None,
 ) -> Data:
     """A source split into train, validation and test, prepared by statistics of the training split.
 
     `source` is a built-in name, a file, a folder, `hf:NAME`, a pair (x, y), a torch Dataset, a pandas table or a Data,
     which is returned unchanged (the table `FORMATS` has all formats). `target` names the column(s) of a table to
-    predict. If the source has a test part, it is kept and 10 % of the rest validate; otherwise the split is 70/10/20 %
-    by `seed`. `task` is inferred from the targets (see `infer_task`) unless given. `pixels` is for images only.
+    predict. `task` is inferred from the targets (see `infer_task`) unless given.
+
+    `inputs="tokens"` takes whole numbers as indices for an embedding, `inputs="images"` takes an array (N, H, W) as
+    images; otherwise numbers are numbers. `prepare` is `standardise`, `unit` (images from 0 to 1) or `none`. Image
+    files are resized and cropped to `size`, (H, W) or one number for both.
+
+    If the source has a test part, it is kept and 10 % of the rest validate; otherwise the split is 70/10/20 % by
+    `seed`. `val` and `test` choose otherwise: a share of the rows, other data (a path, a pair, a table), indices or a
+    mask of rows, or a scikit-learn splitter. `groups` and `time` are a column's name or an array (N,): no group stands
+    in two splits; the latest rows test, those before them validate. `weight` are sample weights, a column's name or an
+    array (N,). These columns, and those named by `drop`, are not inputs.
 
     >>> data = open_data("five-gaussians")
     >>> len(data.train), len(data.val), len(data.test), data.classes
@@ -90,21 +133,32 @@ def open_data(
     """
     if isinstance(source, Data):
         return source
-    if pixels not in get_args(Pixels):
-        raise unknown("pixels", pixels, get_args(Pixels))
-    if task is not None and task not in get_args(Task):
-        raise unknown("task", task, get_args(Task))
-    name, raw = load_source(source, LoadOptions(target, seed))
+    for name, value, known in (("prepare", prepare, Prepare), ("task", task, Task), ("inputs", inputs, Inputs)):
+        if value is not None and value not in get_args(known):
+            raise unknown(name, value, get_args(known))
+    dropped = tuple(name.strip() for name in drop.split(",")) if isinstance(drop, str) else tuple(drop)
+    roles = {"groups": groups, "time": time, "weight": weight}
+    sizes = (size, size) if isinstance(size, int) else size
+    options = LoadOptions(target, seed, size=sizes, drop=tuple(filter(None, dropped)), roles=roles)
+    name, raw = load_source(source, options)
+    held: dict[str, Any] = {"val": val, "test": test}
+    for part in [part for part, value in held.items() if is_other_data(value)]:
+        raw = with_part(raw, part, load_source(held.pop(part), replace(options, roles={}))[1])
     chosen, classes, targets = encode_targets(raw, task)
     strata = {part: y.numpy() if chosen == "classification" else np.zeros(len(y)) for part, y in targets.items()}
-    rows = split_rows(strata, seed)
+    extra = raw.parts["all" if "all" in raw.parts else "train"].extra if set(raw.parts) & {"all", "train"} else {}
+    rows = split_rows(strata, seed, **held, groups=extra.get("groups"), time=extra.get("time"))
     train_part, train_rows = rows["train"]
-    preparation = fit_preparation(raw, take(raw.parts[train_part].inputs, train_rows), pixels)
+    preparation = fit_preparation(raw, take(raw.parts[train_part].inputs, train_rows), prepare, inputs)
 
     def split(name: str) -> Split:
         part, kept = rows[name]
-        return Split(preparation.apply(take(raw.parts[part].inputs, kept)), targets[part][torch.from_numpy(kept)])
+        x, given = take(raw.parts[part].inputs, kept), raw.parts[part].extra.get("weight")
+        weights = None if given is None else torch.from_numpy(given[kept].astype(np.float32))
+        return Split(x, targets[part][torch.from_numpy(kept)], preparation.apply(x), weights)
 
+    again = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
+    again |= {"test": test, **roles, "drop": list(options.drop), "size": sizes}
     return Data(
         name=name,
         task=chosen,
@@ -115,16 +169,59 @@ def open_data(
         preparation=preparation,
         fingerprint=fingerprint(raw),
         feature_names=preparation.names,
-        source=reopen_arguments(source, {"target": target, "task": task, "seed": seed, "pixels": pixels}),
+        source=reopen_arguments(source, again),
     )
 
 
-def reopen_arguments(source: Any, options: dict[str, Any]) -> dict[str, Any] | None:
-    """Arguments of `open_data` that open a source again from any directory; None for an object in memory."""
+def open_training_data(source: Any, *, val: Any = None, test: Any = None, **options: Any) -> Data:
+    """The data that `fit` trains on: as `open_data`, but an object in memory is all for training and validation.
+
+    15 % of its rows validate unless `val` says otherwise, and none test unless `test` says so.
+    """
+    if isinstance(source, Data):
+        given = {name for name, value in {"val": val, "test": test, **options}.items() if value is not None}
+        if given:
+            raise Misuse(f"{listed(sorted(given))}= with a Data, which is split and prepared: give them to open_data")
+        return source
     if not isinstance(source, str | Path):
+        val, test = VAL_SHARE if val is None else val, 0.0 if test is None else test
+    return open_data(source, val=val, test=test, **options)
+
+
+def is_other_data(value: Any) -> bool:
+    """Whether `val` or `test` is a source of its own: a path or name, a pair (x, y), a table."""
+    return isinstance(value, str | Path) or is_pair(value) or is_table(value)
+
+
+def with_part(raw: RawData, name: str, other: RawData) -> RawData:
+    """The source with the test part of another, or all its rows if it has none, as its part `name`."""
+    found = other.parts.get("test") or other.parts.get("all")
+    if found is None:
+        raise Misuse(f"{name}= has only the parts {', '.join(other.parts)}: expected one with all rows or a test part")
+    parts = {("train" if part == "all" else part): value for part, value in raw.parts.items()}
+    if raw.class_names != other.class_names:
+        raise Misuse(f"{name}= has other class names than the data: expected the same")
+    return replace(raw, parts={**parts, name: found})
+
+
+def reopen_arguments(source: Any, options: dict[str, Any]) -> dict[str, Any] | None:
+    """Arguments of `open_data` that open a source again from any directory.
+
+    Without "source" for an object in memory, which has to be given again; None if an option is such an object.
+    """
+    plain = {name: value for name, value in options.items() if value is not None and value != []}
+    plain = {name: located(value) if name in ("val", "test") else value for name, value in plain.items()}
+    if not all(isinstance(value, str | int | float | list | tuple) for value in plain.values()):
         return None
+    return {"source": located(source), **plain} if isinstance(source, str | Path) else plain
+
+
+def located(source: Any) -> Any:
+    """A path as text that holds in any directory; all else as it is."""
+    if not isinstance(source, str | Path):
+        return source
     found = resolve(source)
-    return {"source": str(found.resolve() if isinstance(found, Path) else found), **options}
+    return str(found.resolve() if isinstance(found, Path) else found)
 
 
 def open_split(
@@ -141,14 +238,19 @@ def open_split(
     For a table, `target` defaults to the target columns of that run. `seed` only matters for toy data.
     """
     if isinstance(source, Data):
-        return require_same_preparation(source, preparation, classes).test
+        if source.classes != tuple(classes):
+            raise Misuse(f"Data '{source.name}' has the classes {listed(source.classes)}: expected {listed(classes)}")
+        if source.preparation == preparation:
+            return source.test
+        return replace(source.test, prepared=open_inputs(source, preparation=preparation))
     if target is None and isinstance(preparation, TablePreparation):
         usual = preparation.targets if format_of(resolve(source)).takes_target else ()
         target = usual or None
-    _, raw = load_source(source, LoadOptions(target, seed))
+    _, raw = load_source(source, LoadOptions(target, seed, **resized_for(preparation)))
     names = list(test_parts(raw))
-    ys = [encode_part(raw, raw.parts[name], task, classes) for name in names]
-    return Split(torch.cat([prepare_part(raw, name, preparation) for name in names]), torch.cat(ys))
+    ys = torch.cat([encode_part(raw, raw.parts[name], task, classes) for name in names])
+    x = join_inputs([raw.parts[name].inputs for name in names])
+    return Split(x, ys, torch.cat([prepare_part(raw, name, preparation) for name in names]))
 
 
 def open_inputs(source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False) -> Tensor:
@@ -160,14 +262,35 @@ def open_inputs(source: Any, *, preparation: Preparation, seed: int = 0, adapt: 
     """
     fit_to = preparation if adapt and isinstance(preparation, ImagePreparation) else None
     if isinstance(source, Data):
-        if fit_to and source.preparation != fit_to and isinstance(source.preparation, ImagePreparation):
-            pixels = source.preparation.pixels_of(source.test.x)
+        if fit_to and isinstance(source.preparation, ImagePreparation) and source.preparation.shape != fit_to.shape:
+            pixels = source.preparation.pixels_of(source.test.prepared)  # in 256 levels, as they will be rounded
             return adapt_images(pixels.transpose(0, 3, 1, 2), 255.0, fit_to)
-        return require_same_preparation(source, preparation, None).test.x
-    _, raw = load_source(source, LoadOptions(None, seed, labelled=False, size=fit_to.shape[1:] if fit_to else None))
+        if source.preparation == preparation:
+            return source.test.prepared
+        source = source.test.x
+    size = {"size": fit_to.shape[1:]} if fit_to else resized_for(preparation)
+    _, raw = load_source(source, LoadOptions(None, seed, labelled=False, **size))
     if fit_to:
         return torch.cat([adapt_images(raw.parts[name].inputs, raw.peak, fit_to) for name in test_parts(raw)])
     return torch.cat([prepare_part(raw, name, preparation) for name in test_parts(raw)])
+
+
+def resized_for(preparation: Preparation) -> dict[str, Any]:
+    """The options that resize image files as those of training were resized, or refuse other sizes."""
+    if isinstance(preparation, ImagePreparation) and preparation.resized:
+        return {"size": preparation.shape[1:]}
+    return {"mixed_sizes": False}
+
+
+def join_inputs(parts: list[Any]) -> Any:
+    """The rows of several arrays or tables, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if is_table(parts[0]):
+        import pandas as pd
+
+        return pd.concat(parts)
+    return np.concatenate(parts)
 
 
 def target_name(raw: RawData) -> str:
@@ -185,7 +308,7 @@ def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ..
     first = next(iter(found.values()))
     chosen: Task | None = task or raw.task
     if chosen is None:
-        chosen = infer_task(first, image_peak(raw) is not None)
+        chosen = infer_task(first, image_peak(raw) is not None, target_name(raw))
         if chosen == "classification":
             refuse_free_text(first, target_name(raw))
     classes = class_list(list(found.values()), raw.class_names) if chosen == "classification" else ()
@@ -211,27 +334,39 @@ def encode_part(raw: RawData, part: RawPart, task: Task, classes: tuple[str, ...
     return torch.from_numpy(as_values(targets, target_name(raw)))
 
 
-def image_peak(raw: RawData) -> float | None:
+def image_peak(raw: RawData, inputs: Inputs | None = None) -> float | None:
     """The value of a white pixel if the source holds images, else None."""
+    if inputs in ("tokens", "numbers"):
+        return None
     if raw.peak is not None or any(is_table(part.inputs) for part in raw.parts.values()):
         return raw.peak
-    peaks = [pixel_peak(part.inputs) for part in raw.parts.values() if len(part)]
+    peaks = [pixel_peak(part.inputs, asked=inputs == "images") for part in raw.parts.values() if len(part)]
     return None if None in peaks else max(peak for peak in peaks if peak is not None)
 
 
-def fit_preparation(raw: RawData, inputs: Any, pixels: Pixels) -> Preparation:
-    """The preparation of the training inputs: of a table, of images, or of an array."""
-    if is_table(inputs):
-        return fit_table(inputs, raw.target_names)
-    peak = image_peak(raw)
+def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | None) -> Preparation:
+    """The preparation of the training inputs: of a table, of images, of numbers, or of tokens."""
+    if is_table(x):
+        if inputs == "tokens" or prepare == "none":
+            raise Misuse("a table with inputs='tokens' or prepare='none': give the columns as an array instead")
+        return fit_table(x, raw.target_names, raw.ignored)
+    if inputs == "tokens" and x.dtype.kind not in "iu":
+        raise Misuse(f"inputs='tokens' with x of type {x.dtype}: expected whole numbers, such as int64")
+    if inputs == "tokens" or (prepare == "none" and x.dtype.kind in "iub" and image_peak(raw, inputs) is None):
+        return TokenPreparation(x.shape[1:])
+    peak = image_peak(raw, inputs)
     if peak is not None:
-        return fit_images(inputs, peak, pixels)
-    if inputs.ndim == 4 and image_shape(inputs) != inputs.shape[1:]:
+        return fit_images(x, peak, prepare, raw.resized)
+    if inputs == "images":
+        raise Misuse(f"inputs='images' with x of shape {x.shape}: expected pixels in 0..1 or 0..255, (N, H, W[, C])")
+    if prepare == "unit":
+        raise Misuse("prepare='unit' is for images: write 'standardise' or 'none'")
+    if x.ndim == 4 and image_shape(x) != x.shape[1:] and inputs is None:
         raise Misuse(
-            f"x of shape {inputs.shape} has colours last and values outside 0..255: expected pixels, or"
+            f"x of shape {x.shape} has colours last and values outside 0..255: expected pixels, or"
             " channels first (N, C, H, W)"
         )
-    return fit_array(inputs, raw.feature_names, raw.as_is or (inputs.ndim > 2 and pixels == "raw"))
+    return fit_array(x, raw.feature_names, raw.as_is or prepare == "none")
 
 
 def test_parts(raw: RawData) -> tuple[str, ...]:
@@ -249,11 +384,4 @@ def prepare_part(raw: RawData, name: str, preparation: Preparation) -> Tensor:
         return preparation.apply(inputs)
     if is_table(inputs):
         raise Misuse(f"a table for a run trained on images: expected images of shape {preparation.shape}")
-    return preparation.apply(inputs, peak=known_peak(inputs, raw.peak))
-
-
-def require_same_preparation(data: Data, preparation: Preparation, classes: tuple[str, ...] | None) -> Data:
-    """The Data, if it has the given preparation and classes; refuses others."""
-    if data.preparation != preparation or (classes is not None and data.classes != tuple(classes)):
-        raise Misuse(f"Data '{data.name}' was prepared by other statistics or classes: give its source instead")
-    return data
+    return preparation.apply(inputs, peak=preparation.white_of(inputs, raw.peak))

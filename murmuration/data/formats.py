@@ -6,7 +6,7 @@ does not load torch.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -160,6 +160,25 @@ def format_of(source: Any) -> Format:
     raise Misuse(f"a {type(source).__name__} is not data: expected {format_usage('name', 'path', 'object')}")
 
 
+def with_roles(raw: "RawData", options: "LoadOptions", name: str) -> "RawData":
+    """The raw data with groups, times and weights that were given as arrays (N,)."""
+    import numpy as np
+
+    arrays = {role: np.asarray(v) for role, v in options.roles.items() if v is not None and not isinstance(v, str)}
+    named = {role for role, v in options.roles.items() if isinstance(v, str)} if options.labelled else set()
+    for role in named - set(raw.parts.get("all", next(iter(raw.parts.values()))).extra):
+        raise Misuse(f"{role}='{options.roles[role]}' names a column, but {name} is not a table: give an array (N,)")
+    if not arrays:
+        return raw
+    if "all" not in raw.parts:
+        raise Misuse(f"{', '.join(arrays)}= with {name}, which comes in parts: leave it out")
+    part = raw.parts["all"]
+    for role, values in arrays.items():
+        if values.shape != (len(part),):
+            raise Misuse(f"{role}= has the shape {values.shape}: expected ({len(part)},), one value a row")
+    return replace(raw, parts={"all": replace(part, extra={**part.extra, **arrays})})
+
+
 def load_source(source: Any, options: "LoadOptions") -> tuple[str, "RawData"]:
     """The name of a source and its raw data."""
     found = resolve(source)
@@ -167,7 +186,7 @@ def load_source(source: Any, options: "LoadOptions") -> tuple[str, "RawData"]:
     name = chosen.name or str(source)
     if options.target is not None and not chosen.takes_target:
         raise Misuse(f"target='{options.target}' names the column of a table, but {name} is not one: leave it out")
-    raw = chosen.load(found, options)
+    raw = with_roles(chosen.load(found, options), options, name)
     if not sum(map(len, raw.parts.values())):
         raise Misuse(f"{name} has no rows: expected at least one")
     return name, raw

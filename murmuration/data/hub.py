@@ -27,8 +27,10 @@ def load_hub(source: str, options: LoadOptions) -> RawData:
         tables = {key: table_raw(part.to_pandas(), wanted, f"'{source}'") for key, part in parts.items()}
         raws = {key: raw.parts["all"] for key, raw in tables.items()}
         return RawData(raws, class_names=tuple(names) if names else None, target_names=(target,) if target else ())
-    read = {key: image_part(part, images[0], target, options.size) for key, part in parts.items()}
-    return RawData(read, "classification", tuple(names) if names else None, peak=255.0)
+    read = {key: image_part(part, images[0], target, options) for key, part in parts.items()}
+    resized = any(found for _, found in read.values())
+    given = {key: part for key, (part, _) in read.items()}
+    return RawData(given, "classification", tuple(names) if names else None, peak=255.0, resized=resized)
 
 
 def fetch(source: str) -> Any:
@@ -56,8 +58,8 @@ def label_column(features: Any, target: str | tuple[str, ...] | None) -> str:
     raise Misuse(f"no column {listed(wanted)}: write target=..., one of {listed(features)}")
 
 
-def image_part(rows: Any, image: str, target: str | None, size: tuple[int, int] | None) -> RawPart:
-    """Images (N, C, H, W) and labels of one part."""
+def image_part(rows: Any, image: str, target: str | None, options: LoadOptions) -> tuple[RawPart, bool]:
+    """Images (N, C, H, W) and labels of one part, and whether the images were resized."""
     names = [f"row {i}" for i in range(len(rows))]
-    planes = stack_images(names, lambda i: rows[i][image], size)
-    return RawPart(planes, None if target is None else np.asarray(rows[target]))
+    planes, resized = stack_images(names, lambda i: rows[i][image], options)
+    return RawPart(planes, None if target is None else np.asarray(rows[target])), resized

@@ -3,8 +3,10 @@
 import gzip
 import re
 import struct
+import warnings
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,9 @@ from murmuration.errors import Failure, Misuse, first_line, listed
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16L", "I;16B")
 PART_FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
+USUAL_SIDE = 64  # pixels, of images that have different sizes
+EXIF_ORIENTATION = 0x0112
 
 IDX_FILE = re.compile(r".*?(train|t10k|test).*?(images|labels)[-.]idx\d-ubyte(\.gz)?")
 IDX_BYTES = 0x08  # the idx code for unsigned bytes
@@ -58,7 +63,7 @@ def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
     paths = [path for found in files.values() for path, _ in found]
     if not paths:
         raise Misuse(f"no images in '{folder}': expected class folders of {listed(sorted(IMAGE_SUFFIXES))}")
-    planes = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options.size)
+    planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
     names = sort_names(label for found in files.values() for _, label in found)
     index = {name: i for i, name in enumerate(names)}
     parts, start = {}, 0
@@ -66,7 +71,14 @@ def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
         labels = np.array([index[label] for _, label in found], dtype=np.int64) if options.labelled else None
         parts[str(part)] = RawPart(planes[start : start + len(found)], labels)
         start += len(found)
-    return RawData(parts, "classification", names if options.labelled else None, peak=255.0)
+    names_known = names if options.labelled else None
+    return RawData(parts, "classification", names_known, peak=255.0, resized=resized)
+
+
+def load_listed_images(paths: Sequence[Path], part: RawPart, options: LoadOptions) -> RawData:
+    """Images (N, C, H, W) whose files a table lists, with the targets of that table."""
+    planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
+    return RawData({"all": replace(part, inputs=planes)}, peak=255.0, resized=resized)
 
 
 def labelled_files(folder: Path, labelled: bool) -> list[tuple[Path, str]]:
@@ -89,29 +101,57 @@ def open_image(path: Path) -> Any:
         raise Failure(f"cannot read the image '{path}': {first_line(error)}") from None
 
 
-def stack_images(names: Sequence[str], opened: Callable[[int], Any], size: tuple[int, int] | None = None) -> np.ndarray:
-    """Images (N, C, H, W) uint8, C = 1 if all are grey and 3 otherwise; `opened(i)` returns the PIL image i.
+def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: LoadOptions) -> tuple[np.ndarray, bool]:
+    """Images (N, C, H, W) uint8, C = 1 if all are grey and 3 otherwise, and whether they were resized.
 
-    Sizes and modes are read first, so that pixels are decoded into one array. All must have one size, or are resized
-    to `size` (H, W).
+    `opened(i)` returns the PIL image i. Sizes and modes are read first, so that pixels are decoded into one array.
+    Images are resized and cropped to the size (H, W) of the options. Without one they keep their size if all have the
+    same, and are made 64 x 64 otherwise, with a warning.
     """
-    grey, found = True, None
+    sizes, grey, size = dict[tuple[int, int], str](), True, options.size
     for i, name in enumerate(names):
         with opened(i) as image:
-            found = found or image.size
+            sizes.setdefault(upright_size(image), name)
             grey = grey and image.mode in GREY_MODES
-            if size is None and image.size != found:
-                raise Misuse(
-                    f"'{names[0]}' has {found[0]}x{found[1]} pixels but '{name}' has"
-                    f" {image.size[0]}x{image.size[1]}: expected one size for all"
-                )
-    width, height = found or (0, 0)
-    size = size or (height, width)
+    resized = size is not None or len(sizes) > 1
+    if size is None and len(sizes) > 1:
+        if not options.mixed_sizes:
+            (first, one), (second, other) = list(sizes.items())[:2]
+            raise Misuse(
+                f"'{one}' has {first[1]}x{first[0]} pixels but '{other}' has {second[1]}x{second[0]}: expected one size"
+                " for all, as in training"
+            )
+        size = (USUAL_SIDE, USUAL_SIDE)
+        warnings.warn(
+            f"the images have {len(sizes)} sizes: all are resized and cropped to {USUAL_SIDE}x{USUAL_SIDE};"
+            " write size= (--size) for another",
+            stacklevel=2,
+        )
+    size = size or next(iter(sizes), (0, 0))
     out = np.empty((len(names), 1 if grey else 3, *size), dtype=np.uint8)
     for i, name in enumerate(names):
         with opened(i) as image:
-            out[i] = resize(decode(image, grey, name)[None], size)[0]
-    return out
+            out[i] = resize_and_crop(decode(image, grey, name)[None], size)[0]
+    return out, resized
+
+
+def upright_size(image: Any) -> tuple[int, int]:
+    """Height and width of a PIL image as its EXIF orientation shows it."""
+    width, height = image.size
+    try:
+        turned = image.getexif().get(EXIF_ORIENTATION, 1) in (5, 6, 7, 8)
+    except (OSError, SyntaxError, ValueError):  # a damaged file, which is refused when its pixels are read
+        turned = False
+    return (width, height) if turned else (height, width)
+
+
+def resize_and_crop(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Images (N, C, *size) from (N, C, H, W): scaled until they cover the size, then cropped around the centre."""
+    height, width = planes.shape[2:]
+    factor = max(size[0] / height, size[1] / width)
+    scaled = resize(planes, (max(size[0], round(height * factor)), max(size[1], round(width * factor))))
+    top, left = ((have - want) // 2 for have, want in zip(scaled.shape[2:], size, strict=True))
+    return scaled[:, :, top : top + size[0], left : left + size[1]]
 
 
 def resize(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -129,9 +169,10 @@ def resize(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 def decode(image: Any, grey: bool, name: str) -> np.ndarray:
     """Pixels (C, H, W) uint8 of one PIL image; 16-bit greys keep their upper byte."""
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
+        image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I"):
             upper = np.clip(np.asarray(image).astype(np.int64) >> 8, 0, 255).astype(np.uint8)
             return upper[None] if grey else np.repeat(upper[None], 3, axis=0)
@@ -272,7 +313,7 @@ def adapted_peak(inputs: np.ndarray, peak: float | None, preparation: ImagePrepa
     low, high = inputs.min(), inputs.max()
     if white is not None or 0 <= low <= high <= preparation.peak:
         return white
-    guess = pixel_peak(inputs)
+    guess = pixel_peak(inputs, asked=True)
     if guess is None:
         raise Misuse(f"images with values from {low:g} to {high:g}: expected pixels in 0..1 or 0..255")
     return guess

@@ -4,6 +4,7 @@ Every preparation is a frozen record with `apply(raw) -> (N, ...) float32`, `nam
 have names, and `to_json`. Its statistics are those of the training split.
 """
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
@@ -12,14 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.columns import column_values, find_column, to_numbers, to_texts
+from murmuration.data.columns import column_values, find_column, is_numeric, to_numbers, to_texts
 from murmuration.data.raw import as_array, is_table, refuse_nonfinite
 from murmuration.data.targets import sort_names
 from murmuration.errors import Misuse, listed, unknown
 
-Pixels = Literal["standardise", "unit", "raw"]
+Prepare = Literal["standardise", "unit", "none"]
+Inputs = Literal["numbers", "images", "tokens"]
 COLOURS = (1, 3, 4)  # numbers of channels by which a last axis is recognised as colour
 MOST_CATEGORIES = 1000  # one column each: a text column with more is an identifier or free text
+FEWEST_IDENTIFIERS = 20  # rows below which a column of distinct values says nothing
 BLOCK = 1 << 18  # values held in float64 at once: 2 MB, about what a core caches
 
 
@@ -31,6 +34,8 @@ class ImagePreparation:
     peak: float  # the value of a white pixel
     mean: tuple[float, ...]  # (C,)
     std: tuple[float, ...]  # (C,)
+    integers: bool = True  # whether training's pixels were whole numbers
+    resized: bool = False  # whether image files were resized and cropped to the shape
     names: ClassVar[tuple[str, ...]] = ()  # pixels have none
 
     def apply(self, raw: Any, peak: float | None = None) -> Tensor:
@@ -43,6 +48,28 @@ class ImagePreparation:
         ratio = 1.0 if peak is None else peak / self.peak
         scaled = standardise(planes, np.array(self.mean) * ratio, np.array(self.std) * ratio)
         return torch.from_numpy(scaled)
+
+    def white_of(self, values: np.ndarray, stated: float | None) -> float | None:
+        """The value of a white pixel in later images, where it differs from training's; None: the same.
+
+        A file's format states it. Otherwise the type decides: bytes for a run trained on floats in 0..1 have white at
+        255, floats in 0..1 for a run trained on whole numbers have it at 1. What could be both is refused.
+        """
+        if values.dtype.kind not in "f" or not values.size:
+            return stated if stated is not None or self.integers or self.peak != 1 else 255.0
+        high = values.max()
+        if not self.integers:
+            if self.peak == 1 and high > 2:
+                raise Misuse(f"images with values up to {high:g}, and training's lie in 0..1: divide them by 255")
+            return None
+        if self.peak == 1 or high > 1 or high == 0:
+            return stated if high > 1 else None
+        if (values == np.round(values)).all():
+            raise Misuse(
+                f"images of zeros and ones for a run trained on pixels in 0..{self.peak:g}, which could mean either:"
+                " give them as uint8"
+            )
+        return 1.0
 
     def pixels_of(self, x: Tensor) -> np.ndarray:
         """Images (N, H, W, C) uint8, black 0 and white 255, of prepared ones (N, C, H, W)."""
@@ -84,6 +111,28 @@ class ArrayPreparation:
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "array", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class TokenPreparation:
+    """Whole numbers (N, ...) -> the same as int64: indices for an embedding, never scaled."""
+
+    shape: tuple[int, ...]  # of one example
+    names: ClassVar[tuple[str, ...]] = ()
+
+    def apply(self, raw: Any) -> Tensor:
+        """The indices (N, ...) int64."""
+        values = checked_array(raw, "x")
+        if values.dtype.kind not in "iu":
+            raise Misuse(
+                f"x has type {values.dtype} for a run trained on tokens: expected whole numbers, such as int64"
+            )
+        if values.shape[1:] != self.shape:
+            raise wrong_shape(values, self.shape)
+        return torch.from_numpy(values.astype(np.int64))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "tokens", **asdict(self)}
 
 
 @dataclass(frozen=True)
@@ -149,6 +198,7 @@ class TablePreparation:
 
     columns: tuple[Column, ...]
     targets: tuple[str, ...] = ()  # the target columns, looked for in a later table
+    ignored: tuple[str, ...] = ()  # columns that are not inputs: dropped ones, groups, times, weights
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -156,25 +206,49 @@ class TablePreparation:
         return tuple(name for column in self.columns for name in column.prepared_names)
 
     def apply(self, raw: Any) -> Tensor:
-        """Prepared inputs (N, D) float32 of a pandas table; other columns are ignored."""
+        """Prepared inputs (N, D) float32 of a pandas table, whose columns may stand in any order."""
         if not is_table(raw):
             raise Misuse(
                 f"inputs of shape {tuple(raw.shape)} for a run trained on a table: expected a table with the"
                 f" columns {listed(column.name for column in self.columns)}"
+            )
+        known = {*(column.name for column in self.columns), *self.targets, *self.ignored}
+        surplus = [str(name) for name in raw.columns if str(name) not in known]
+        if surplus:
+            raise Misuse(
+                f"the table has the columns {listed(surplus)} that training did not have: remove them, or train with"
+                f" drop={surplus[0]!r} to allow it"
             )
         parts = [column.apply(find_column(raw, column.name)).astype(np.float32) for column in self.columns]
         return torch.from_numpy(np.ascontiguousarray(np.concatenate(parts, axis=1)))
 
     def to_json(self) -> dict[str, Any]:
         columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
-        return {"kind": "table", "columns": columns, "targets": list(self.targets)}
+        return {"kind": "table", "columns": columns, "targets": list(self.targets), "ignored": list(self.ignored)}
 
 
-def fit_table(table: Any, targets: tuple[str, ...] = ()) -> TablePreparation:
+def fit_table(table: Any, targets: tuple[str, ...] = (), ignored: tuple[str, ...] = ()) -> TablePreparation:
     """The preparation of a training table; statistics and categories are those of its rows."""
     if not len(table.columns):
         raise Misuse("the table has no feature columns: expected at least one besides the target")
-    return TablePreparation(tuple(fit_column(table[name]) for name in table.columns), targets)
+    for name in table.columns:
+        if looks_like_identifier(table[name]):
+            warnings.warn(
+                f"column '{name}' has a value of its own in nearly every row and looks like an identifier:"
+                f" leave it out with drop={str(name)!r} (--drop {name})",
+                stacklevel=2,
+            )
+    return TablePreparation(tuple(fit_column(table[name]) for name in table.columns), targets, ignored)
+
+
+def looks_like_identifier(values: Any) -> bool:
+    """Whether a column of texts has more distinct values than half its rows, or whole numbers count the rows."""
+    if len(values) < FEWEST_IDENTIFIERS or values.isna().any():
+        return False
+    if values.dtype.kind in "iu":
+        steps = np.diff(values.to_numpy())
+        return bool(values.is_unique and (np.sign(steps) == np.sign(steps[0])).all())
+    return not is_numeric(values) and bool(values.nunique() > len(values) / 2)
 
 
 def fit_column(values: Any) -> Column:
@@ -196,7 +270,7 @@ def fit_column(values: Any) -> Column:
     return CategoricalColumn(name, categories, len(present) < len(found))
 
 
-Preparation = ImagePreparation | ArrayPreparation | TablePreparation
+Preparation = ImagePreparation | ArrayPreparation | TablePreparation | TokenPreparation
 
 
 def preparation_from_json(record: dict[str, Any]) -> Preparation:
@@ -206,6 +280,7 @@ def preparation_from_json(record: dict[str, Any]) -> Preparation:
     ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=())
     """
     kinds: dict[str, Any] = {"image": ImagePreparation, "array": ArrayPreparation, "table": TablePreparation}
+    kinds["tokens"] = TokenPreparation
     if record["kind"] not in kinds:
         raise unknown("preparation", record["kind"], kinds)
     if record["kind"] == "table":
@@ -227,6 +302,8 @@ def checked_array(raw: Any, name: str) -> np.ndarray:
 
 def wrong_shape(values: np.ndarray | Tensor, shape: tuple[int, ...]) -> Misuse:
     """The error for examples of another shape than training's."""
+    if tuple(values.shape) == shape:
+        return Misuse(f"one example of shape {shape} without an axis for examples: write x[None], shape {(1, *shape)}")
     return Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
 
 
@@ -256,15 +333,18 @@ def image_shape(values: np.ndarray) -> tuple[int, int, int]:
     return (last, first, second) if last in COLOURS and first not in COLOURS else (first, second, last)
 
 
-def pixel_peak(values: np.ndarray) -> float | None:
+def pixel_peak(values: np.ndarray, asked: bool = False) -> float | None:
     """The value of a white pixel if an array looks like images, else None.
 
-    Images are arrays of rank 3 or 4 that are bytes (white is 255), or lie in 0..1 or in 0..255.
+    Images are arrays of rank 3 or 4 of bytes (white is 255), and arrays of rank 4 that lie in 0..1 or in 0..255. Other
+    arrays of rank 3 may as well be series (N, C, L): they are images only where the caller `asked` for it.
     """
     if values.ndim not in (3, 4) or values.size == 0:
         return None
     if values.dtype == np.uint8:
         return 255.0
+    if values.ndim == 3 and not asked:
+        return None
     if values.min() < 0 or values.max() > 255:
         return None
     return 1.0 if values.max() <= 1 else 255.0
@@ -272,18 +352,19 @@ def pixel_peak(values: np.ndarray) -> float | None:
 
 def known_peak(values: np.ndarray, stated: float | None) -> float | None:
     """The value of a white pixel in an array of images: 1 for floats in 0..1, else the one stated by its source."""
-    return 1.0 if values.dtype.kind == "f" and pixel_peak(values) == 1.0 else stated
+    return 1.0 if values.dtype.kind == "f" and pixel_peak(values, asked=True) == 1.0 else stated
 
 
-def fit_images(values: np.ndarray, peak: float, pixels: Pixels) -> ImagePreparation:
-    """The preparation of training images: standardised, divided by white (`unit`), or unchanged (`raw`)."""
+def fit_images(values: np.ndarray, peak: float, prepare: Prepare, resized: bool = False) -> ImagePreparation:
+    """The preparation of training images: standardised, divided by white (`unit`), or unchanged (`none`)."""
     shape = image_shape(values)
     colours = shape[0]
-    if pixels == "standardise":
+    if prepare == "standardise":
         mean, std = mean_std(to_planes(values, shape), "x")
     else:
-        mean, std = np.zeros(colours), np.full(colours, peak if pixels == "unit" else 1.0)
-    return ImagePreparation(shape, float(peak), tuple(mean.tolist()), tuple(std.tolist()))
+        mean, std = np.zeros(colours), np.full(colours, peak if prepare == "unit" else 1.0)
+    whole = values.dtype.kind != "f"
+    return ImagePreparation(shape, float(peak), tuple(mean.tolist()), tuple(std.tolist()), whole, resized)
 
 
 def fit_array(values: np.ndarray, names: tuple[str, ...], as_is: bool) -> ArrayPreparation:

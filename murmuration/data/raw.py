@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ class RawPart:
 
     inputs: Any  # np.ndarray or pandas.DataFrame
     targets: np.ndarray | None = None  # (N,) labels or numbers, or (N, K) numbers
+    extra: Mapping[str, np.ndarray] = field(default_factory=dict)  # groups, time and weight (N,), where given
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -38,6 +39,8 @@ class RawData:
     target_names: tuple[str, ...] = ()  # of a table's target columns
     peak: float | None = None  # the value of a white pixel; None if the source does not state it
     as_is: bool = False  # inputs are not to be standardised
+    resized: bool = False  # image files were resized and cropped
+    ignored: tuple[str, ...] = ()  # columns of a table that are not inputs
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,10 @@ class LoadOptions:
     target: str | tuple[str, ...] | None = None  # column(s) of a table
     seed: int = 0  # of toy data
     labelled: bool = True  # False: inputs only, targets may be absent
-    size: tuple[int, int] | None = None  # (H, W) to which image files are resized; None: all must have one size
+    size: tuple[int, int] | None = None  # (H, W) to which image files are resized and cropped; None: their own
+    mixed_sizes: bool = True  # whether image files of different sizes may be resized to a usual one
+    drop: tuple[str, ...] = ()  # columns of a table to leave out
+    roles: Mapping[str, Any] = field(default_factory=dict)  # groups, time, weight: a column's name, or an array (N,)
 
 
 def is_table(inputs: Any) -> bool:

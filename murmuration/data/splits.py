@@ -1,4 +1,7 @@
-"""Splits: the rows that train, validate and test, by a seed and stratified by class."""
+"""Splits: the rows that train, validate and test, by a seed, stratified by class, or by groups, time or the caller."""
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -63,22 +66,102 @@ def three_way_split(labels: np.ndarray, rng: np.random.Generator) -> tuple[Rows,
     return train, np.sort(held[is_val]), np.sort(held[~is_val])
 
 
-def split_rows(parts: dict[str, np.ndarray], seed: int) -> dict[str, tuple[str, Rows]]:
+def split_rows(
+    parts: dict[str, np.ndarray],
+    seed: int,
+    *,
+    val: Any = None,
+    test: Any = None,
+    groups: np.ndarray | None = None,
+    time: np.ndarray | None = None,
+) -> dict[str, tuple[str, Rows]]:
     """The rows of each split: {"train" | "val" | "test": (name of the part, rows of that part)}.
 
     `parts` holds the labels (N,) of each part of the source. Parts of the source are kept whole; missing ones are held
-    out of its training part (10 % to validate, 20 % to test).
+    out of its training part. `val` and `test` say which rows: a share of them (0: none), their indices, a mask, or a
+    scikit-learn splitter, whose first fold is taken; by default 10 % validate and 20 % test. No value of `groups` (N,)
+    stands in two splits, and with `time` (N,) the latest rows test and those before them validate.
     """
     rng = np.random.default_rng(np.random.SeedSequence([seed, 0x5EED]))
-    if "all" in parts:
-        train, val, test = three_way_split(parts["all"], rng)
-        return {"train": ("all", train), "val": ("all", val), "test": ("all", test)}
-    if "train" not in parts:
+    usual = val is None and test is None and groups is None and time is None
+    if "all" in parts and usual:
+        train, validation, last = three_way_split(parts["all"], rng)
+        return {"train": ("all", train), "val": ("all", validation), "test": ("all", last)}
+    base = "all" if "all" in parts else "train"
+    if base not in parts:
         raise Misuse(f"the source has only the parts {', '.join(parts)}: expected a training part")
-    found = {name: (name, np.arange(len(labels))) for name, labels in parts.items()}
-    for name, fraction in (("test", TEST_FRACTION), ("val", VAL_FRACTION)):
-        if name not in parts:
-            rows = found["train"][1]
-            kept, held = hold_out(parts["train"][rows], fraction, rng)
-            found |= {"train": ("train", rows[kept]), name: ("train", rows[held])}
+    labels = parts[base]
+    found = {name: (name, np.arange(len(y))) for name, y in parts.items() if name != "all"}
+    found["train"] = (base, np.arange(len(labels)))
+    for name, fraction, wanted in (("test", TEST_FRACTION, test), ("val", VAL_FRACTION, val)):
+        if name in parts:
+            continue
+        rows = found["train"][1]
+        if usual:
+            kept, held = hold_out(labels[rows], fraction, rng)
+        else:
+            inside = Candidates(rows, labels, groups, time, seed)
+            kept, held = choose_rows(name, fraction if wanted is None else wanted, inside, rng)
+        found |= {"train": (base, rows[kept]), name: (base, rows[held])}
+    if not len(found["train"][1]):
+        raise Misuse("no rows are left to train on: hold out fewer")
     return found
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The rows that may be held out of a part, with labels, groups and times of the whole part."""
+
+    rows: Rows
+    labels: np.ndarray  # (N,)
+    groups: np.ndarray | None  # (N,)
+    time: np.ndarray | None  # (N,)
+    seed: int
+
+
+def choose_rows(name: str, wanted: Any, inside: Candidates, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Places of the rows kept and of those held out for a split, among the candidate rows."""
+    rows, groups = inside.rows, inside.groups
+    if callable(getattr(wanted, "split", None)) and not isinstance(wanted, np.ndarray):
+        by_group = None if groups is None else groups[rows]
+        kept, held = next(iter(wanted.split(np.zeros((len(rows), 1)), inside.labels[rows], by_group)))
+        return np.sort(kept), np.sort(held)
+    if isinstance(wanted, int | float) and not isinstance(wanted, bool):
+        return hold_out_share(name, float(wanted), inside, rng)
+    chosen = np.asarray(wanted)
+    if chosen.dtype == bool and chosen.shape == (len(inside.labels),):
+        chosen = np.flatnonzero(chosen)
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen):
+        raise Misuse(
+            f"{name}= of type {type(wanted).__name__}: expected a share such as 0.2, other data, indices or a mask of"
+            " rows, or a scikit-learn splitter"
+        )
+    if not np.isin(chosen, rows).all():
+        raise Misuse(f"{name}= names rows that do not exist or are held out already: expected some of {len(rows)} rows")
+    is_held = np.isin(rows, chosen)
+    return np.flatnonzero(~is_held), np.flatnonzero(is_held)
+
+
+def hold_out_share(name: str, share: float, inside: Candidates, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Places of the rows kept and of those held out: a share of the whole part, by groups or by time where given."""
+    rows = inside.rows
+    if not 0 <= share < 1:
+        raise Misuse(f"{name}={share:g}: expected a share of the rows, at least 0 and below 1")
+    places, wanted = np.arange(len(rows)), max(1, round(share * len(inside.labels)))
+    if share == 0:
+        return places, places[:0]
+    if wanted >= len(rows):
+        raise Misuse(f"{name}={share:g} of {len(inside.labels)} rows leaves none to train on: hold out fewer")
+    if inside.time is not None:
+        order = np.argsort(inside.time[rows], kind="stable")
+        return np.sort(order[:-wanted]), np.sort(order[-wanted:])
+    if inside.groups is not None:
+        from sklearn.model_selection import GroupShuffleSplit
+
+        splitter = GroupShuffleSplit(1, test_size=wanted / len(rows), random_state=inside.seed)
+        try:
+            kept, held = next(splitter.split(places, groups=inside.groups[rows]))
+        except ValueError as error:
+            raise Misuse(f"{name}={share:g}: {len(set(inside.groups[rows]))} groups are too few ({error})") from None
+        return np.sort(kept), np.sort(held)
+    return hold_out(inside.labels[rows], wanted / len(rows), rng)

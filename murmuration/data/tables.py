@@ -16,7 +16,31 @@ SEPARATORS = (",", ";", "\t")
 def load_table_file(path: Path, options: LoadOptions) -> RawData:
     """The rows of a CSV or parquet file."""
     readers = {".csv": read_csv, ".parquet": read_parquet}
-    return table_raw(readers[path.suffix.lower()](path), options, f"'{path}'")
+    raw = table_raw(readers[path.suffix.lower()](path), options, f"'{path}'")
+    table = raw.parts["all"].inputs
+    listing = next((name for name in table.columns if lists_images(table[name], path.parent)), None)
+    if listing is None:
+        return raw
+    from murmuration.data.images import load_listed_images
+
+    others = [name for name in table.columns if name != listing]
+    if others:
+        raise Misuse(f"'{path}' lists images in '{listing}' beside other columns: leave them out, drop={others[0]!r}")
+    paths = [path.parent / name for name in table[listing]]
+    missing = [each for each in paths if not each.is_file()]
+    if missing:
+        raise Misuse(f"'{path}' lists '{missing[0]}', which is no file: {len(missing)} of {len(paths)} are missing")
+    return load_listed_images(paths, raw.parts["all"], options)
+
+
+def lists_images(values: Any, folder: Path) -> bool:
+    """Whether a column holds the paths of image files, of which the first exists."""
+    if is_numeric(values) or values.isna().any():
+        return False
+    from murmuration.data.images import is_image_file
+
+    paths = [folder / text for text in to_texts(values)]
+    return all(map(is_image_file, paths)) and paths[0].is_file()
 
 
 def load_frame(source: Any, options: LoadOptions) -> RawData:
@@ -71,8 +95,32 @@ def table_raw(table: Any, options: LoadOptions, place: str) -> RawData:
     if not options.labelled:
         return RawData({"all": RawPart(table)})
     names = target_columns(table, options.target, place)
-    features = table.drop(columns=list(names))
-    return RawData({"all": RawPart(features, target_values(table, names))}, target_names=names)
+    roles = {role: str(column) for role, column in options.roles.items() if isinstance(column, str)}
+    ignored = tuple(dict.fromkeys([*options.drop, *roles.values()]))
+    for name in ignored:
+        require_column(table, name, place)
+        if name in names:
+            raise Misuse(f"'{name}' is the target: it cannot be dropped, group, order or weigh the rows")
+    extra = {role: role_values(table[name], role) for role, name in roles.items()}
+    part = RawPart(table.drop(columns=[*names, *ignored]), target_values(table, names), extra)
+    return RawData({"all": part}, target_names=names, ignored=ignored)
+
+
+def role_values(values: Any, role: str) -> np.ndarray:
+    """A column (N,) that groups the rows, as texts, or that orders or weighs them, as numbers."""
+    found = to_texts(values) if role == "groups" else to_numbers(values)
+    missing = values.isna().to_numpy()
+    if missing.any():
+        raise Misuse(f"column '{values.name}' is missing in row {int(missing.argmax()) + 1}: {role}= needs every row")
+    return np.array([str(text) for text in found]) if role == "groups" else found
+
+
+def require_column(table: Any, name: str, place: str) -> None:
+    """Refuse the name of a column that a table does not have."""
+    if name not in table.columns:
+        raise Misuse(
+            f"no column '{name}' in {place}: {did_you_mean(name, table.columns)}Columns: {listed(table.columns)}"
+        )
 
 
 def is_row_index(values: Any) -> bool:
@@ -90,9 +138,7 @@ def target_columns(table: Any, target: str | tuple[str, ...] | None, place: str)
         whole = target in table.columns
         target = (target,) if whole else tuple(name.strip() for name in target.split(","))
     for name in target:
-        if name not in table.columns:
-            hint = did_you_mean(name, table.columns)
-            raise Misuse(f"no column '{name}' in {place}: {hint}Columns: {listed(table.columns)}")
+        require_column(table, name, place)
     return tuple(dict.fromkeys(target))
 
 

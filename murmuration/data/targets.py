@@ -60,14 +60,19 @@ def refuse_missing(targets: np.ndarray, name: str) -> None:
         raise Misuse(f"{name} is missing in {len(rows)} of {len(targets)} rows (row {where}): remove them")
 
 
-def infer_task(targets: np.ndarray, images: bool) -> Task:
-    """The task that targets (N,) or (N, K) imply.
+def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
+    """The task that targets (N,) or (N, K) imply; those that could mean two tasks are refused.
 
     Classification: texts, booleans, and integers with few distinct values L among N rows, namely
     L <= min(20, max(N / 20, 10), N / 2); for images any integers. Everything else is regression. Floats mean regression
     even if all are whole numbers, so that a file can state the task by the type of its targets.
     """
     if targets.ndim == 2 and targets.shape[1] > 1:
+        if targets.dtype.kind in "iub" and np.isin(targets, (0, 1)).all():
+            raise Misuse(
+                f"{name} of shape {targets.shape} holds zeros and ones: write task='multilabel' for several labels an"
+                " example, give one column of class indices for one, or write task='regression'"
+            )
         return "regression"
     if targets.dtype.kind in "OUb":
         return "classification"
@@ -75,6 +80,11 @@ def infer_task(targets: np.ndarray, images: bool) -> Task:
         return "regression"
     rows, labels = len(targets), len(np.unique(targets))
     few = labels <= min(MOST_LABELS, max(rows / 20, 10), rows / 2)
+    if not few and not images and rows >= 5 * labels and targets.min() in (0, 1) and np.ptp(targets) == labels - 1:
+        raise Misuse(
+            f"{name} holds the {labels} whole numbers {targets.min()} to {targets.max()}: write task='classification'"
+            " if they are classes, task='regression' if they are quantities"
+        )
     return "classification" if few or images else "regression"
 
 

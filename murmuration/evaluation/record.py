@@ -43,7 +43,7 @@ from murmuration.posthoc import FEWEST, PostHoc, to_json
 INFINITE = Score(np.inf, np.nan, np.nan)  # the size of unbounded intervals
 
 Shift = bool | Sequence[str] | ShiftSuite | None
-Ood = Mapping[str, Tensor] | Sequence[Any] | None
+Ood = Mapping[str, Any] | Sequence[Any] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -228,7 +228,7 @@ def evaluate_ensemble(
         eval_set,
         examples,
         scores,
-        cost_of(ensemble, eval_set.split.x),
+        cost_of(ensemble, eval_set.split.prepared),
         ensemble,
         posthoc,
         calibrated,
@@ -237,7 +237,7 @@ def evaluate_ensemble(
         rows_by_class(found.uncalibrated, eval_set.classes) if posthoc is not None else {},
         shifted,
         tuple(evaluate_ood(ensemble, known, key, x) for key, x in foreign.items()) if known is not None else (),
-        weights=diagnose(ensemble, eval_set.split.x),
+        weights=diagnose(ensemble, eval_set.split.prepared),
     )
 
 
@@ -252,24 +252,22 @@ def suite_of(shift: Shift, eval_set: EvalSet) -> ShiftSuite | None:
 
 def ood_inputs(ood: Ood, eval_set: EvalSet) -> dict[str, Tensor]:
     """Prepared inputs of every out-of-distribution set by name."""
-    if ood is None or isinstance(ood, Mapping):
-        return dict(ood or {})
     if isinstance(ood, str):
-        raise Misuse(f"ood={ood!r}: expected a list of sources, or inputs by name")
-    found: dict[str, Tensor] = {}
-    for source in ood:
+        raise Misuse(f"ood={ood!r}: expected a list of sources, or sources by name")
+    named: dict[str, Any] = dict(ood) if isinstance(ood, Mapping) else {}
+    for source in () if ood is None or isinstance(ood, Mapping) else ood:
         name = source.name if isinstance(source, Data) else Path(str(source)).name or str(source)
-        if name in found:
+        if name in named:
             raise Misuse(f"ood names '{name}' twice: give each set once")
-        found[name] = open_inputs(source, preparation=eval_set.preparation, adapt=True)
-    return found
+        named[name] = source
+    return {name: open_inputs(x, preparation=eval_set.preparation, adapt=True) for name, x in named.items()}
 
 
 def posthoc_for(ensemble: Ensemble, eval_set: EvalSet) -> PostHoc | None:
     """Post-hoc steps fitted on the evaluation set's validation examples, if there are enough of them."""
     if eval_set.val is None or len(eval_set.val) < FEWEST:
         return None
-    return ensemble.fit_posthoc(eval_set.val.x, eval_set.val.y).posthoc
+    return ensemble.fit_posthoc(eval_set.val).posthoc
 
 
 def member_scores(examples: ExampleScores, draws: int = 1) -> list[dict[str, float]]:

@@ -66,9 +66,9 @@ class ShiftSuite:
         """The examples of an evaluation set under one corruption."""
         if self.official is not None:
             found = official_split(self.official, name, severity, eval_set.preparation, classes=eval_set.classes)
-            return Split(found.x[: self.examples], found.y[: self.examples])
-        x, y = eval_set.split.x[: self.examples], eval_set.split.y[: self.examples]
-        return Split(shift_inputs(x, eval_set.preparation, name, severity, seed=self.seed), y)
+            return found[: self.examples]
+        x, y = eval_set.split.prepared[: self.examples], eval_set.split.y[: self.examples]
+        return Split(None, y, shift_inputs(x, eval_set.preparation, name, severity, seed=self.seed))
 
 
 def shift_suite(
@@ -178,7 +178,7 @@ def evaluate_shift(
 
 
 def first_of(split: Split, count: int | None) -> Split:
-    return Split(split.x[:count], split.y[:count])
+    return split[:count]
 
 
 def measures_of(task: Task, posthoc: PostHoc | None) -> dict[str, Measure]:

@@ -195,10 +195,10 @@ def _distances(
     if len(stds) < len(layers):
         reason = f"the prior {layers[0].posterior.prior.word} is no Gaussian to draw weights from"
         return (None, None), [f"Predictions are not held against the prior's: {reason}."]
-    said = ensemble.predict(x[:INPUTS], calibrated=False)
+    said = ensemble.predict(x[:INPUTS], calibrated=False, prepared=True)
     if said.task != "classification":
         return (None, None), ["Predictions are not held against the prior's: that is done for classes only."]
-    before = from_prior(ensemble, layers, stds).predict(x[:INPUTS], calibrated=False)
+    before = from_prior(ensemble, layers, stds).predict(x[:INPUTS], calibrated=False, prepared=True)
     halves = [before.select(range(first, len(before.outputs), 2)) for first in range(min(2, len(before.outputs)))]
     pairs = ((said, before), (halves[0], halves[-1]))
     distance, noise = (float(jensen_shannon_distance(a.mean, b.mean).mean()) for a, b in pairs)

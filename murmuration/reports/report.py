@@ -115,8 +115,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate an ensemble on a data set's test split, under corruption and on out-of-distribution inputs if asked.
 
-    `shift`: True for all corruptions that fit the inputs, a list of their names, or a `ShiftSuite`. `ood`: prepared
-    inputs by name, or a list of data sources. `out`: a directory for `metrics.json` and `report.html`.
+    `shift`: True for all corruptions that fit the inputs, a list of their names, or a `ShiftSuite`. `ood`: a list
+    of data sources, or inputs by name. `out`: a directory for `metrics.json` and `report.html`.
     """
     found = evaluate_ensemble(ensemble, data, name, shift=shift, ood=ood, progress=progress)
     if out is not None:

@@ -61,5 +61,5 @@ def epoch_batches(split: Split, plan: Plan, epoch: int, schedule: str | None = N
 
 
 def _examples(split: Split, plan: Plan, rows: Tensor, member: int, step: int) -> Tensor:
-    x = split.x[rows]  # (B, ...)
+    x = split.prepared[rows]  # (B, ...)
     return augment(x, plan.augment, generator(plan.seed, "augmentation", member, step)) if plan.augment else x

@@ -30,7 +30,7 @@ def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
         if engine(chosen).stacked:
             raise Misuse(f"engine={plan.engine} with an optimizer of your own, which moves single members: write loop")
         plan = replace(plan, engine=chosen if plan.members > 1 else plan.engine)
-    if draws_globally(module, spec.data.train.x[:2]):
+    if draws_globally(module, spec.data.train.prepared[:2]):
         return Choice(engine("loop"), "the net draws random numbers outside dropout, so members run one after another")
     config, batch = spec.step_config(), epoch_batches(spec.train_split, plan, 0, spec.schedule)(0)
 

@@ -23,7 +23,7 @@ def head_only_spec(spec: TrainSpec) -> TrainSpec:
         return spec
     _refuse_unfit_settings(spec)
     Structure(body).require_parts()
-    if not _is_head_of_body(body.eval(), spec.data.train.x[:2]):
+    if not _is_head_of_body(body.eval(), spec.data.train.prepared[:2]):
         raise Misuse(
             f"{type(body).__name__} does more than head(body(x)), so heads cannot be trained on the features of its"
             " body: move all of it into body or head"
@@ -71,8 +71,9 @@ def _is_head_of_body(net: nn.Module, x: Tensor) -> bool:
 def with_features(body: nn.Module, split: Split) -> Split:
     """The split with the features of the body in the place of inputs."""
     part = body.eval().get_submodule("body")
-    features = torch.cat([part(x) for x in split.x.split(CHUNK)]) if len(split) else split.x
-    return Split(features, split.y, weight=split.weight)
+    if not len(split):
+        return split
+    return replace(split, prepared=torch.cat([part(x) for x in split.prepared.split(CHUNK)]))
 
 
 def with_backbone(heads: Population, body: nn.Module | None) -> Population:

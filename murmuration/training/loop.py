@@ -128,7 +128,7 @@ def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
     if spec.dynamics.refreshes_statistics and members.members:
         numbers = [plan.first_member + int(origin) for origin in origins]
         refresh_batch_norm(
-            team, spec.weights, members, spec.data.train.x, seed=plan.seed, numbers=numbers, step=state.step
+            team, spec.weights, members, spec.data.train.prepared, seed=plan.seed, numbers=numbers, step=state.step
         )
     return members
 
@@ -168,7 +168,7 @@ def collectable(state: State) -> Tensor:
 def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress) -> None:
     """Score every member on the validation split, keep finite or best weights, and write the epoch's record."""
     state, plan, split, epoch = progress.state, spec.plan, spec.data.val, len(progress.history) + 1
-    outputs = member_outputs(team, config.weights.deterministic(), state.population, split.x)  # (M, N, K)
+    outputs = member_outputs(team, config.weights.deterministic(), state.population, split.prepared)  # (M, N, K)
     scores = config.likelihood.validate(outputs, split.y.to(outputs.device), validation_weight(split, outputs.device))
     nll = torch.tensor(scores["val_nll"])
     bad = (~outputs.isfinite()).any(-1).sum(1).cpu()  # (M,) validation examples

@@ -46,7 +46,7 @@ class TrainSpec:
         plan, chosen = self.plan, self.recipe.coupling
         if chosen is None:
             return None
-        return chosen.prepare(self.data.train.x, members=plan.members, batch=plan.batch_size, epochs=plan.epochs)
+        return chosen.prepare(self.data.train.prepared, members=plan.members, batch=plan.batch_size, epochs=plan.epochs)
 
     @cached_property
     def train_split(self) -> Split:
@@ -59,7 +59,7 @@ class TrainSpec:
         """The kernels of the network, where the recipe acts on them."""
         if not self.recipe.needs_kernels and not self.plan.l1:
             return KernelTrace(())
-        return trace_kernels(self.member(0), self.data.train.x[:2]).require_supported()
+        return trace_kernels(self.member(0), self.data.train.prepared[:2]).require_supported()
 
     @cached_property
     def weights(self) -> NetworkWeights:
@@ -97,7 +97,7 @@ class TrainSpec:
         """gamma(M) between the mean and the sum of members' gradients, from their tangent kernels at the start."""
         if self.recipe.sharing.gamma != SMOOTH or self.plan.members == 1:
             return None
-        inputs = self.data.train.x[:MEASURED]
+        inputs = self.data.train.prepared[:MEASURED]
         return measured_gamma(self.member(0), initial_members(self), self.weights.deterministic(), inputs)
 
     def step_config(self) -> StepConfig:

@@ -74,11 +74,11 @@ def validation_inputs(data: Data) -> list[Tensor]:
     try:
         known = corruptions_for(data.preparation)
     except Misuse:  # no corruption fits these inputs: the clean ones decide
-        return [data.val.x]
+        return [data.val.prepared]
     images = isinstance(data.preparation, ImagePreparation)
     names = [name for name in FOR_VALIDATION if name in known] if images else list(known)
     cells = [(name, severity) for name in names for severity in SEVERITIES]
-    return [data.val.x, *(shift_inputs(data.val.x, data.preparation, *cell, seed=SEED) for cell in cells)]
+    return [data.val.prepared, *(shift_inputs(data.val.prepared, data.preparation, *cell, seed=SEED) for cell in cells)]
 
 
 def validation_nll(spec: TrainSpec, engine: Engine, population: Population, inputs: list[Tensor]) -> float:

@@ -83,8 +83,8 @@ def test_equal_members_stay_equal_on_the_same_batches_only(moons):
     regimes = {}
     for batches in ("same", "own"):
         plan = mm.Plan(members=2, epochs=1, engine="loop", batch_order=batches)
-        ensemble = mm.fit("mlp", moons, recipe=shared("rank-one:init=ones,bias=shared"), plan=plan)
-        regimes[batches] = kernel_diagnosis(ensemble, moons.test.x).regime.name
+        ensemble = mm.fit("mlp", moons, recipe=shared("rank-one:init=ones,bias=shared"), plan=plan, posthoc=None)
+        regimes[batches] = kernel_diagnosis(ensemble, moons.test.prepared).regime.name
     assert regimes["same"] == "degenerate"
     assert regimes["own"] != "degenerate"
 
@@ -107,14 +107,14 @@ def test_own_heads_on_a_shared_body(moons):
 
 
 def test_a_frozen_body_is_no_part_of_the_kernel(moons):
-    trained = mm.fit("mlp", moons, recipe="single", epochs=1).member(0)
+    trained = mm.fit("mlp", moons, recipe="single", epochs=1, posthoc=None).member(0)
     frozen = make_recipe("last-layer-ensemble", sharing="backbone:frozen=yes")
     plan = mm.Plan(members=3, epochs=1, engine="loop")
     found = kernels_before(trained, moons, recipe=frozen, plan=plan)
     assert (found.shares, found.regime.tangent_ratio) == (False, 0.0)
-    ensemble = mm.fit(trained, moons, recipe=frozen, plan=plan)
-    assert kernel_diagnosis(ensemble, moons.test.x).regime.tangent_ratio == 0.0
-    again = kernels_before_run(ensemble, moons, moons.test.x, net=trained)
+    ensemble = mm.fit(trained, moons, recipe=frozen, plan=plan, posthoc=None)
+    assert kernel_diagnosis(ensemble, moons.test.prepared).regime.tangent_ratio == 0.0
+    again = kernels_before_run(ensemble, moons, moons.test.prepared, net=trained)
     assert again.correlation == found.correlation
 
 
@@ -127,7 +127,7 @@ def test_ratio_and_alignment_from_whole_jacobians(moons):
     recipe = make_recipe("deep-ensemble", sharing="names:shared=0.*")
     net = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 2))
     spec, _ = make_spec(net, moons, recipe, mm.Plan(members=3))
-    x = moons.test.x[:6]
+    x = moons.test.prepared[:6]
     found = start_diagnosis(spec, x)
     population = initial_ensemble(spec).groups[0].population
     rows = []
@@ -145,11 +145,15 @@ def test_ratio_and_alignment_from_whole_jacobians(moons):
 def test_diversity_of_the_start_is_a_mean_over_initialisations(moons):
     recipe = shared("rank-one:init=normal_1_0.5")
     spec, _ = make_spec("mlp", moons, recipe, mm.Plan(members=3, seed=4))
-    x = moons.test.x[:5]
+    x = moons.test.prepared[:5]
     found = start_diagnosis(spec, x, further=2)
     same, other = [], []
     for seed in (4, 5, 6):
-        outputs = initial_ensemble(replace(spec, plan=mm.Plan(members=3, seed=seed))).predict(x).outputs.double()
+        outputs = (
+            initial_ensemble(replace(spec, plan=mm.Plan(members=3, seed=seed)))
+            .predict(x, prepared=True)
+            .outputs.double()
+        )
         same += [(outputs[a] ** 2).mean() for a in range(3)]
         other += [(outputs[a] * outputs[b]).mean() for a in range(3) for b in range(3) if a != b]
     assert found.initialisations == 3
@@ -160,13 +164,16 @@ def test_diversity_of_the_start_is_a_mean_over_initialisations(moons):
 def test_a_run_begins_again_bit_for_bit(moons, tmp_path, recipe):
     # A step so short that float32 cannot hold it leaves members as they began.
     plan = mm.Plan(members=3, epochs=1, lr=1e-30, seed=7, engine="loop")
-    mm.fit("mlp", moons, recipe=recipe, plan=plan, out=tmp_path / "run")
+    mm.fit("mlp", moons, recipe=recipe, plan=plan, out=tmp_path / "run", posthoc=None)
     ensemble = mm.load(tmp_path / "run")
     begun = initial_ensemble(spec_of(ensemble, moons)).groups[0].population.to_tensors()
     left = ensemble.groups[0].population.to_tensors()
     assert begun.keys() == left.keys()
     assert all(torch.equal(begun[name], left[name]) for name in left)
-    after, before = kernel_diagnosis(ensemble, moons.test.x), kernels_before_run(ensemble, moons, moons.test.x)
+    after, before = (
+        kernel_diagnosis(ensemble, moons.test.prepared),
+        kernels_before_run(ensemble, moons, moons.test.prepared),
+    )
     np.testing.assert_allclose(after.alignment, before.alignment, atol=1e-6)  # a file sums its tensors in another order
     assert (after.stage, before.stage, after.correlation) == ("after", "before", before.correlation)
     planned = kernels_before("mlp", moons, recipe=recipe, plan=plan)
@@ -175,27 +182,29 @@ def test_a_run_begins_again_bit_for_bit(moons, tmp_path, recipe):
 
 
 def test_a_run_that_began_otherwise_is_not_made_up(moons):
-    ensemble = mm.fit("mlp", moons, recipe="batch-ensemble", plan=mm.Plan(members=2, epochs=1, engine="loop"))
+    ensemble = mm.fit(
+        "mlp", moons, recipe="batch-ensemble", plan=mm.Plan(members=2, epochs=1, engine="loop"), posthoc=None
+    )
     other = replace(ensemble, recipe=shared("rank-one:bias=shared"))
     with pytest.raises(mm.Failure, match=r"of another version, with other initial members: 'head\.bias'"):
-        kernels_before_run(other, moons, moons.test.x)
+        kernels_before_run(other, moons, moons.test.prepared)
 
 
 def test_ensembles_trained_elsewhere_have_no_beginning(moons):
     ensemble = mm.Ensemble.from_models([nn.Linear(2, 2), wide()])
-    found = kernel_diagnosis(ensemble, moons.test.x)
+    found = kernel_diagnosis(ensemble, moons.test.prepared)
     assert (found.members, found.regime.tangent_ratio, found.shares) == (2, 0.0, False)
     with pytest.raises(
         mm.Misuse, match="the ensemble was not trained by this library: its initial members are unknown"
     ):
-        kernels_before_run(ensemble, moons, moons.test.x)
+        kernels_before_run(ensemble, moons, moons.test.prepared)
 
 
 def test_one_member_has_nobody_to_compare_with(moons):
     with pytest.raises(mm.Misuse, match="the ensemble has 1 member: kernels between members need at least 2"):
         kernels_before("mlp", moons, recipe="single")
     with pytest.raises(mm.Misuse, match="kernels between members need at least 2"):
-        kernel_diagnosis(mm.Ensemble.from_models([nn.Linear(2, 2)]), moons.test.x)
+        kernel_diagnosis(mm.Ensemble.from_models([nn.Linear(2, 2)]), moons.test.prepared)
 
 
 def test_inputs_are_drawn_by_the_seed():

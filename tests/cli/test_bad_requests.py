@@ -133,7 +133,7 @@ BAD = [  # what the data is, further words, the code, words of the message
     (lambda folder: "x-sin-x", ("--noise-std", "-1"), 2, ("--noise-std -1", "positive")),
     (moons, ("--target", "y"), 2, ("--target y", "leave it out")),
     (moons, ("--task", "regress"), 2, ("unknown task 'regress'", "regression")),
-    (moons, ("--pixels", "units"), 2, ("unknown pixels 'units'", "'unit'")),
+    (moons, ("--prepare", "units"), 2, ("unknown prepare 'units'", "'unit'")),
     (moons, ("--membrs", "3"), 2, ("unknown option --membrs", "--members")),
     (moons, ("extra",), 2, ("extra",)),
 ]
@@ -276,5 +276,5 @@ def test_full_disk_while_predicting(murmur, moons_run, tmp_path, full_disk, name
 
 def test_net_of_the_wrong_width(tmp_path):
     with pytest.raises(mm.Misuse, match=r"outputs \(2, 7\) for 2 inputs: the data needs \(2, 2\)"):
-        mm.fit(nn.Linear(2, 7), "two-moons", out=tmp_path / "run")
+        mm.fit(nn.Linear(2, 7), "two-moons", out=tmp_path / "run", posthoc=None)
     assert tree(tmp_path) == {}

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def predicted(path: Path) -> mm.Predictive:
-    return mm.load(path).predict(mm.open_data("two-moons").test.x)
+    return mm.load(path).predict(mm.open_data("two-moons").test)
 
 
 def test_train_leaves_what_the_library_computes(moons_run):
@@ -61,7 +61,7 @@ def test_default_directories_are_numbered(murmur, tmp_path, monkeypatch):
 
 def test_evaluate_on_the_same_examples_from_a_file(murmur, moons_run, tmp_path):
     test = mm.open_data("two-moons").test
-    np.savez(tmp_path / "same.npz", x=test.x.numpy(), y=test.y.numpy())
+    np.savez(tmp_path / "same.npz", x=test.prepared.numpy(), y=test.y.numpy())
     before = {file.name: file.stat().st_mtime_ns for file in moons_run.iterdir()}
     ended = murmur("evaluate", moons_run, "--on", tmp_path / "same.npz", "--json", "--out", tmp_path / "found.html")
     own = json.loads((moons_run / "metrics.json").read_text())
@@ -130,7 +130,7 @@ def test_numbers_come_with_their_spreads(murmur, tmp_path):
     assert murmur("train", "x-sin-x", *SMALL, "--out", tmp_path / "run").code == 0
     assert murmur("predict", tmp_path / "run", "x-sin-x", "--out", tmp_path / "p.csv").code == 0
     table = pd.read_csv(tmp_path / "p.csv")
-    pred = mm.load(tmp_path / "run").predict(mm.open_data("x-sin-x").test.x)
+    pred = mm.load(tmp_path / "run").predict(mm.open_data("x-sin-x").test)
     assert list(table)[:6] == ["mean", "aleatoric_std", "epistemic_std", "total_std", "low_90", "high_90"]
     assert list(table)[6:] == ["conformal_low_90", "conformal_high_90"]
     np.testing.assert_allclose(table["mean"], pred.mean[:, 0], rtol=1e-7)
@@ -209,11 +209,11 @@ def test_small_differences_are_called_noise(tmp_path):
     from murmuration.reports.findings import differences
 
     data = mm.open_data("two-moons")
-    ensemble = mm.fit("mlp", data, members=1, epochs=1)
+    ensemble = mm.fit("mlp", data, members=1, epochs=1, posthoc=None)
     accuracy, nll = differences([evaluate_ensemble(ensemble, data, "a"), evaluate_ensemble(ensemble, data, "b")])
     assert accuracy.sentence == "a and b differ in Accuracy by 0: within noise (p = 1)."
     assert nll.by_chance
-    far = mm.fit("mlp", data, members=1, epochs=12)
+    far = mm.fit("mlp", data, members=1, epochs=12, posthoc=None)
     better = differences([evaluate_ensemble(ensemble, data, "short"), evaluate_ensemble(far, data, "long")])[1]
     assert better.sentence.startswith("long has the better NLL: ")
     assert better.sentence.endswith("lower than short, more than noise (p < 0.001).")

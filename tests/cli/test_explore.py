@@ -37,12 +37,12 @@ def figure_data(page: str) -> dict[str, list]:
 
 
 def test_a_run_is_shown_before_and_after(murmur, collective_run, moons):
-    ended = murmur("explore", collective_run, "kernels", "--inputs", 16, "--json")
+    ended = murmur("explore", collective_run, "kernels", "--examples", 16, "--json")
     assert (ended.code, ended.err) == (0, "")
     found = json.loads(ended.out)
     assert found.keys() == {"run", "what", "recipe", "answers", "before", "after"}
     assert found["before"].keys() == found["after"].keys() == KEYS
-    after = kernel_diagnosis(mm.load(collective_run), moons.test.x, inputs=16)
+    after = kernel_diagnosis(mm.load(collective_run), moons.test.prepared, inputs=16)
     before = kernels_before("mlp", moons, recipe="batch-ensemble", members=6, inputs=16)
     assert found["after"] == json.loads(json.dumps(after.to_json()))
     assert found["before"] == json.loads(json.dumps(before.to_json()))
@@ -112,7 +112,7 @@ def test_who_shares_nothing_is_told_so(murmur, moons_run):
 
 def test_a_run_on_other_examples(murmur, collective_run, tmp_path):
     test = mm.open_data("two-moons").test
-    np.savez(tmp_path / "same.npz", x=test.x.numpy(), y=test.y.numpy())
+    np.savez(tmp_path / "same.npz", x=test.prepared.numpy(), y=test.y.numpy())
     other = murmur("explore", collective_run, "kernels", "--on", tmp_path / "same.npz", "--json")
     assert json.loads(other.out) == json.loads(murmur("explore", collective_run, "kernels", "--json").out)
 
@@ -129,7 +129,7 @@ def unfinished(run: Path, folder: Path) -> Path:
     [
         (("RUN", "kernel"), ("unknown thing to explore 'kernel': did you mean 'kernels'? Known: kernels",)),
         ((), ("RUN|DATA is missing",)),
-        (("RUN", "kernels", "--inputs", "0"), ("--inputs 0: expected at least 1",)),
+        (("RUN", "kernels", "--examples", "0"), ("--examples 0: expected at least 1",)),
         (("RUN", "kernels", "--recipe", "forde"), ("--recipe forde is for DATA: ", " is a run and has its own")),
         (("RUN", "kernels", "--target", "y"), ("--target y is for DATA",)),
         (("RUN", "kernels", "--out", "k.png"), ("--out k.png has the suffix '.png'", ".html")),

@@ -42,7 +42,7 @@ def test_train_keeps_posthoc_steps_and_scores_calibrated_predictions(moons_run):
     plain = mm.load(moons_run, posthoc=False)
     assert plain.posthoc is None
     assert stored(moons_run, "posthoc.json") == as_written(
-        to_json(plain.fit_posthoc(data.val.x, data.val.y, mm.PostHocConfig()).posthoc)
+        to_json(plain.fit_posthoc(data.val, config=mm.PostHocConfig()).posthoc)
     )
     found = stored(moons_run, "metrics.json")
     assert found["metrics"] == scores(ensemble.predict(data.test.x), data.test.y)
@@ -54,7 +54,7 @@ def test_predicted_classes_come_with_sets_and_abstention(murmur, moons_run, tmp_
     for name in ("p.csv", "p.npz", "p.parquet"):
         assert murmur("predict", moons_run, "two-moons", "--out", tmp_path / name).code == 0
     ensemble = mm.load(moons_run)
-    pred, posthoc = ensemble.predict(mm.open_data("two-moons").test.x), ensemble.posthoc
+    pred, posthoc = ensemble.predict(mm.open_data("two-moons").test), ensemble.posthoc
     sets, answered = posthoc.conformal[0].regions(pred), posthoc.answered(pred)["answered_cost"]
     table = pd.read_csv(tmp_path / "p.csv", dtype={"set_90": str}, keep_default_na=False)
     assert table["set_90"].tolist() == ["|".join(np.array(["0", "1"])[row]) for row in sets]
@@ -71,7 +71,7 @@ def test_predicted_classes_come_with_sets_and_abstention(murmur, moons_run, tmp_
 def test_regressions_come_with_intervals_and_abstention(murmur, sine_run, tmp_path):
     assert murmur("predict", sine_run, "x-sin-x", "--out", tmp_path / "p.csv").code == 0
     ensemble = mm.load(sine_run)
-    pred, posthoc = ensemble.predict(mm.open_data("x-sin-x").test.x), ensemble.posthoc
+    pred, posthoc = ensemble.predict(mm.open_data("x-sin-x").test), ensemble.posthoc
     low, high = posthoc.conformal[0].regions(pred)
     table = pd.read_csv(tmp_path / "p.csv")
     np.testing.assert_allclose(table["conformal_low_80"], low[:, 0], rtol=1e-8)  # nine digits
@@ -83,7 +83,7 @@ def test_regressions_come_with_intervals_and_abstention(murmur, sine_run, tmp_pa
 def test_uncalibrated_predictions_are_those_of_the_members(murmur, moons_run, tmp_path):
     words = ("--uncalibrated", "--per-member", "--out", tmp_path / "raw.npz")
     assert murmur("predict", moons_run, "two-moons", *words).code == 0
-    pred = mm.load(moons_run).predict(mm.open_data("two-moons").test.x, calibrated=False)
+    pred = mm.load(moons_run).predict(mm.open_data("two-moons").test, calibrated=False)
     with np.load(tmp_path / "raw.npz") as found:
         np.testing.assert_array_equal(found["probs"], pred.mean)
         np.testing.assert_array_equal(found["member_probs"], pred.probs)
@@ -93,9 +93,7 @@ def test_uncalibrated_predictions_are_those_of_the_members(murmur, moons_run, tm
 def test_calibrate_changes_posthoc_steps_and_scores(murmur, copied):
     data, plain = mm.open_data("two-moons"), mm.load(copied, posthoc=False)
     ended = murmur("calibrate", copied, "--calibrate", "vector", "--conformal", "raps", "--coverage", "0.8", "--json")
-    fitted = plain.fit_posthoc(
-        data.val.x, data.val.y, mm.PostHocConfig(calibrate="vector", conformal="raps", coverage=0.8)
-    )
+    fitted = plain.fit_posthoc(data.val, config=mm.PostHocConfig(calibrate="vector", conformal="raps", coverage=0.8))
     assert (ended.code, ended.err) == (0, "")
     assert stored(copied, "posthoc.json") == as_written(to_json(fitted.posthoc))
     assert stored(copied, "metrics.json")["metrics"] == scores(fitted.predict(data.test.x), data.test.y)
@@ -139,7 +137,7 @@ def test_shift_is_that_of_the_library(murmur, copied):
 
 def test_shift_of_another_file(murmur, moons_run, tmp_path):
     test, before = mm.open_data("two-moons").test, tree(moons_run)
-    np.savez(tmp_path / "same.npz", x=test.x.numpy(), y=test.y.numpy())
+    np.savez(tmp_path / "same.npz", x=test.prepared.numpy(), y=test.y.numpy())
     found = json.loads(murmur("evaluate", moons_run, "--on", tmp_path / "same.npz", *SHIFT, "--json").out)
     ensemble, eval_set = mm.load(moons_run), eval_set_of(mm.open_data("two-moons"))
     suite = ShiftSuite(("feature_noise", "scale_drift"), (2, 5), examples=120)

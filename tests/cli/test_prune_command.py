@@ -81,8 +81,10 @@ def test_training_with_an_l1_norm_leaves_zeros_to_prune(murmur, tmp_path: Path):
     ended = murmur("prune", tmp_path / "run", "--threshold", 0, "--out", tmp_path / "out", "--json")
     assert json.loads(ended.out)["pruning"]["reached"] > 0.01
     run, out = (mm.load(tmp_path / name, posthoc=False) for name in ("run", "out"))
-    x = mm.open_data("two-moons").test.x
-    assert run.predict(x, calibrated=False).outputs.equal(out.predict(x, calibrated=False).outputs)
+    x = mm.open_data("two-moons").test.prepared
+    assert run.predict(x, calibrated=False, prepared=True).outputs.equal(
+        out.predict(x, calibrated=False, prepared=True).outputs
+    )
 
 
 @pytest.mark.parametrize(

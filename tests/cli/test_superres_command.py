@@ -84,7 +84,9 @@ def test_a_killed_run_is_resumed_and_judged(photos: Path, run: Path, tmp_path: P
     assert record["mean"]["psnr"] > 0
     x = torch.rand(2, 1, 6, 6)
     undisturbed = train(data, recipe=bayes, plan=plan)
-    assert torch.equal(mm.load(tmp_path / "killed").predict(x).outputs, undisturbed.predict(x).outputs)
+    assert torch.equal(
+        mm.load(tmp_path / "killed").predict(x, prepared=True).outputs, undisturbed.predict(x, prepared=True).outputs
+    )
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_predictions_before_the_calibrator_are_those_without_posthoc(preset, moo
     changed = with_steps.predict(moons.test.x)
     assert not torch.equal(changed.outputs, raw.outputs)
     assert torch.equal(changed.outputs, with_steps.posthoc.calibrated(raw).outputs)
-    same_regions(with_steps, plain.fit_posthoc(moons.val.x, moons.val.y, PLAN.posthoc), moons)
+    same_regions(with_steps, plain.fit_posthoc(moons.val, config=PLAN.posthoc), moons)
     with_steps.save(tmp_path / "saved")
     same_regions(with_steps, mm.load(tmp_path / "saved"), moons)
 

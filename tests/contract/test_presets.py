@@ -140,9 +140,9 @@ def test_history_tells_what_members_feel_of_each_other(preset, usual):
 def test_inputs_are_not_modified(preset, digits: Data):
     before = {part: (getattr(digits, part).x.clone(), getattr(digits, part).y.clone()) for part in ("train", "val")}
     ensemble = fit(preset, digits)
-    x = digits.test.x.clone()
-    ensemble.predict(x)
-    assert torch.equal(x, digits.test.x)
+    x = digits.test.prepared.clone()
+    ensemble.predict(x, prepared=True)
+    assert torch.equal(x, digits.test.prepared)
     for part, (inputs, targets) in before.items():
         assert torch.equal(getattr(digits, part).x, inputs)
         assert torch.equal(getattr(digits, part).y, targets)
@@ -165,7 +165,7 @@ def test_members_are_plain_networks(preset, digits: Data, usual):
     outputs = deterministic.predict(digits.test.x[:20]).outputs
     for index in range(ensemble.members):
         with torch.no_grad():
-            alone = ensemble.member(index)(digits.test.x[:20])
+            alone = ensemble.member(index)(digits.test.prepared[:20])
         torch.testing.assert_close(alone, outputs[index], rtol=1e-5, atol=1e-5)
 
 

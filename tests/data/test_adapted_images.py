@@ -10,7 +10,7 @@ from PIL import Image
 from test_images import bytes_like, cifar_folder, idx_folder, write_classes, write_idx
 
 from murmuration.data import ImagePreparation, open_data, open_inputs
-from murmuration.data.images import resize
+from murmuration.data.images import resize, resize_and_crop
 from murmuration.data.preparation import fit_array, fit_images, fit_table
 from murmuration.errors import Misuse
 
@@ -107,7 +107,7 @@ def test_white_becomes_the_runs_white() -> None:
 
 def test_a_data_set_opened_before_gives_its_test_images() -> None:
     digits = open_data("digits")
-    pixels = digits.preparation.pixels_of(digits.test.x)  # type: ignore[union-attr]
+    pixels = digits.preparation.pixels_of(digits.test.prepared)  # type: ignore[union-attr]
     x = open_inputs(digits, preparation=COLOUR, adapt=True)
     assert torch.equal(x, open_inputs(pixels, preparation=COLOUR, adapt=True))
     assert torch.equal(x, COLOUR.apply(resize(pixels.transpose(0, 3, 1, 2), (32, 32))))
@@ -118,7 +118,7 @@ def test_folders_of_images_of_all_sizes(tmp_path: Path) -> None:
     large = bytes_like(50, 40, 3)
     Image.fromarray(large).save(tmp_path / "b.png")
     x = open_inputs(tmp_path, preparation=COLOUR, adapt=True)
-    each = [resize(p.transpose(2, 0, 1)[None], (32, 32)) for p in (small, large)]
+    each = [resize_and_crop(p.transpose(2, 0, 1)[None], (32, 32)) for p in (small, large)]
     assert torch.equal(x, COLOUR.apply(np.concatenate(each)))
     with pytest.raises(Misuse, match="expected one size for all"):
         open_inputs(tmp_path, preparation=COLOUR)
@@ -136,7 +136,10 @@ def test_tables_and_arrays_need_the_columns_of_training() -> None:
     table = pd.DataFrame({"a": [1.0, 2.0, 4.0], "b": ["u", "v", "u"]})
     columns = fit_table(table)
     wider = table.assign(c=0.0)
-    assert torch.equal(open_inputs(wider, preparation=columns, adapt=True), columns.apply(table))
+    turned = open_inputs(table[["b", "a"]], preparation=columns, adapt=True)
+    assert torch.equal(turned, columns.apply(table))  # columns are found by name
+    with pytest.raises(Misuse, match="the table has the columns c that training did not have: remove them"):
+        open_inputs(wider, preparation=columns)
     with pytest.raises(Misuse, match="no column 'b' in the table: expected it; found a"):
         open_inputs(table[["a"]], preparation=columns, adapt=True)
     array = fit_array(np.arange(12.0).reshape(6, 2), (), as_is=False)

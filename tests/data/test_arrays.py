@@ -24,7 +24,7 @@ def test_npz_pair_tensors_and_dataset_agree(tmp_path: Path) -> None:
     opened = [open_data(source) for source in sources]
     for data in opened:
         assert data.fingerprint == opened[0].fingerprint
-        assert torch.equal(data.train.x, opened[0].train.x)
+        assert torch.equal(data.train.prepared, opened[0].train.prepared)
         assert torch.equal(data.test.y, opened[0].test.y)
     assert [data.name for data in opened[1:]] == ["tensors", "tensors", "dataset"]
     assert opened[0].task == "classification"
@@ -34,7 +34,7 @@ def test_each_row_keeps_its_target() -> None:
     x, _ = example()
     data = open_data((x, x[:, :2] * 3.0))
     for split in (data.train, data.val, data.test):
-        raw = split.x * torch.tensor(data.preparation.std) + torch.tensor(data.preparation.mean)
+        raw = split.prepared * torch.tensor(data.preparation.std) + torch.tensor(data.preparation.mean)
         assert torch.allclose(split.y, raw[:, :2].double() * 3, atol=1e-5)
 
 
@@ -43,7 +43,7 @@ def test_parts_in_an_npz_are_kept(tmp_path: Path) -> None:
     np.savez(tmp_path / "k.npz", x_train=x, y_train=y, x_test=x[:6] + 1, y_test=y[:6])
     data = open_data(tmp_path / "k.npz")
     assert [len(split) for split in (data.train, data.val, data.test)] == [36, 4, 6]
-    assert torch.equal(data.test.x, data.preparation.apply(x[:6] + 1))
+    assert torch.equal(data.test.prepared, data.preparation.apply(x[:6] + 1))
     np.savez(tmp_path / "v.npz", x_train=x, y_train=y, x_val=x[:5], y_val=y[:5], x_test=x[:6], y_test=y[:6])
     data = open_data(tmp_path / "v.npz")
     assert [len(split) for split in (data.train, data.val, data.test)] == [40, 5, 6]
@@ -66,11 +66,11 @@ def test_evaluating_and_predicting_with_an_earlier_preparation(tmp_path: Path) -
     data = open_data((x, y))
     options = {"preparation": data.preparation, "task": data.task, "classes": data.classes}
     split = open_split((x[:7], y[:7]), **options)
-    assert torch.equal(split.x, data.preparation.apply(x[:7]))
+    assert torch.equal(split.prepared, data.preparation.apply(x[:7]))
     assert split.y.tolist() == y[:7].tolist()
     np.savez(tmp_path / "x.npz", x=x[:7])
     for source in (tmp_path / "x.npz", x[:7], torch.from_numpy(x[:7]), (x[:7], None)):
-        assert torch.equal(open_inputs(source, preparation=data.preparation), split.x)
+        assert torch.equal(open_inputs(source, preparation=data.preparation), split.prepared)
     with pytest.raises(Misuse, match="has no array y: found x"):
         open_split(tmp_path / "x.npz", **options)
 

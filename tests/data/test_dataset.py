@@ -79,15 +79,15 @@ def test_data_is_returned_as_it_is() -> None:
     assert open_data(data) is data
     options = {"preparation": data.preparation, "task": data.task, "classes": data.classes}
     assert open_split(data, **options) is data.test
-    assert open_inputs(data, preparation=data.preparation) is data.test.x
-    with pytest.raises(Misuse, match="Data 'wine' was prepared by other statistics or classes"):
+    assert open_inputs(data, preparation=data.preparation) is data.test.prepared
+    with pytest.raises(Misuse, match="Data 'wine' has the classes class_0, class_1, class_2: expected setosa"):
         open_split(open_data("wine"), **options)
 
 
 def test_seed_moves_rows_between_splits_and_nothing_else() -> None:
     first, again, other = (open_data("wine", seed=seed) for seed in (0, 0, 1))
-    assert torch.equal(first.train.x, again.train.x)
-    assert not torch.equal(first.test.y, other.test.y) or not torch.equal(first.test.x, other.test.x)
+    assert torch.equal(first.train.prepared, again.train.prepared)
+    assert not torch.equal(first.test.y, other.test.y) or not torch.equal(first.test.prepared, other.test.prepared)
     assert first.fingerprint == other.fingerprint
 
 
@@ -117,7 +117,7 @@ def test_inputs_are_not_modified() -> None:
     x, y = torch.arange(60.0).view(20, 3), torch.arange(20) % 2
     before = x.clone()
     data = open_data((x, y))
-    data.train.x.zero_()
+    data.train.prepared.zero_()
     assert torch.equal(x, before)
 
 
@@ -125,7 +125,7 @@ def test_a_built_in_opens_for_evaluation() -> None:
     data = open_data("five-gaussians", seed=3)
     options = {"preparation": data.preparation, "task": data.task, "classes": data.classes}
     split = open_split("five-gaussians", **options, seed=3)
-    assert torch.equal(split.x, data.test.x)
+    assert torch.equal(split.prepared, data.test.prepared)
     assert torch.equal(split.y, data.test.y)
 
 

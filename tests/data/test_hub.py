@@ -64,11 +64,11 @@ def images(count: int, seed: int) -> tuple[np.ndarray, Rows]:
 def test_images_with_their_own_test_part_and_names(monkeypatch: pytest.MonkeyPatch) -> None:
     pixels, test = images(6, seed=1)
     calls = stand_in(monkeypatch, {"train": images(20, seed=0)[1], "test": test, "extra": None})
-    data = open_data("hf:someone/animals:small", pixels="raw")
+    data = open_data("hf:someone/animals:small", prepare="none")
     assert calls == [(("someone/animals", "small"), {})]
     assert data.classes == ("zebra", "ant")
     assert [len(split) for split in (data.train, data.val, data.test)] == [18, 2, 6]
-    assert np.array_equal(data.test.x.permute(0, 2, 3, 1).numpy(), pixels)
+    assert np.array_equal(data.test.prepared.permute(0, 2, 3, 1).numpy(), pixels)
     assert data.test.y.tolist() == [0, 1] * 3
 
 

@@ -59,22 +59,22 @@ def cifar_folder(folder: Path, hundred: bool = False) -> dict[str, np.ndarray]:
 
 def test_colour_folders(tmp_path: Path) -> None:
     pixels = write_classes(tmp_path, 10, ("cat", "ant"), (6, 5, 3))
-    data = open_data(str(tmp_path), pixels="raw")
+    data = open_data(str(tmp_path), prepare="none")
     assert data.classes == ("ant", "cat")
     assert data.input_shape == (3, 6, 5)
     assert [len(split) for split in (data.train, data.val, data.test)] == [14, 2, 4]
     for split in (data.train, data.val, data.test):
-        for x, y in zip(split.x, split.y, strict=True):
+        for x, y in zip(split.prepared, split.y, strict=True):
             i = next(i for i, p in enumerate(pixels) if np.array_equal(p, x.permute(1, 2, 0).numpy()))
             assert data.classes[y] == ("cat" if i < 10 else "ant")
 
 
 def test_grey_folders_have_one_channel_and_numeric_classes_in_order(tmp_path: Path) -> None:
     pixels = write_classes(tmp_path, 4, ("10", "9"), (6, 5))
-    data = open_data(tmp_path, pixels="raw")
+    data = open_data(tmp_path, prepare="none")
     assert data.input_shape == (1, 6, 5)
     assert data.classes == ("9", "10")
-    assert data.train.x.sum() + data.val.x.sum() + data.test.x.sum() == pixels.sum()
+    assert data.train.prepared.sum() + data.val.prepared.sum() + data.test.prepared.sum() == pixels.sum()
 
 
 def test_one_colour_image_makes_all_colour(tmp_path: Path) -> None:
@@ -88,16 +88,16 @@ def test_sixteen_bit_greys_keep_their_upper_byte(tmp_path: Path) -> None:
     for i, image in enumerate(deep):
         (tmp_path / "ab"[i % 2]).mkdir(exist_ok=True)
         Image.fromarray(image).save(tmp_path / "ab"[i % 2] / f"{i}.png")
-    data = open_data(tmp_path, pixels="raw")
-    assert data.train.x.sum() + data.val.x.sum() + data.test.x.sum() == (deep >> 8).sum()
+    data = open_data(tmp_path, prepare="none")
+    assert data.train.prepared.sum() + data.val.prepared.sum() + data.test.prepared.sum() == (deep >> 8).sum()
 
 
 def test_train_and_test_folders_are_kept(tmp_path: Path) -> None:
     write_classes(tmp_path / "train", 10, ("a", "b"), (4, 4))
     test = write_classes(tmp_path / "test", 3, ("a", "b"), (4, 4), seed=1)
-    data = open_data(tmp_path, pixels="raw")
+    data = open_data(tmp_path, prepare="none")
     assert [len(split) for split in (data.train, data.val, data.test)] == [18, 2, 6]
-    assert np.array_equal(data.test.x[:, 0].numpy(), test)
+    assert np.array_equal(data.test.prepared[:, 0].numpy(), test)
     write_classes(tmp_path / "val", 2, ("a", "b"), (4, 4), seed=2)
     assert len(open_data(tmp_path).val) == 4
 
@@ -125,12 +125,12 @@ def test_labels_of_another_folder_are_mapped_by_name(tmp_path: Path) -> None:
 
 def test_bytes_for_a_run_with_another_white(tmp_path: Path) -> None:
     digits = open_data("digits")
-    pixels = digits.preparation.pixels_of(digits.test.x[:3])[..., 0]
+    pixels = digits.preparation.pixels_of(digits.test.prepared[:3])[..., 0]
     for i, image in enumerate(pixels):
         Image.fromarray(image).save(tmp_path / f"{i}.png")
     x = open_inputs(tmp_path, preparation=digits.preparation)
     # a byte rounds a grey of 0..16 by at most half of 16/255
-    assert (x - digits.test.x[:3]).abs().max() <= 0.51 * 16 / 255 / digits.preparation.std[0]
+    assert (x - digits.test.prepared[:3]).abs().max() <= 0.51 * 16 / 255 / digits.preparation.std[0]
 
 
 def test_bad_folders(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_bad_folders(tmp_path: Path) -> None:
         open_data(tmp_path)
     write_classes(tmp_path, 3, ("a", "b"), (4, 4))
     Image.fromarray(bytes_like(5, 6)).save(tmp_path / "b" / "odd.png")
-    with pytest.raises(Misuse, match=r"000.png' has 4x4 pixels but '.*odd.png' has 6x5: expected one size"):
-        open_data(tmp_path)
+    with pytest.warns(UserWarning, match="2 sizes: all are resized and cropped to 64x64; write size="):
+        assert open_data(tmp_path).input_shape == (1, 64, 64)
     (tmp_path / "b" / "odd.png").write_bytes(b"not an image")
     with pytest.raises(Failure, match=r"cannot read the image '.*odd.png'"):
         open_data(tmp_path)
@@ -152,15 +152,15 @@ def test_bad_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_idx_files(tmp_path: Path, packed: bool) -> None:
     made = idx_folder(tmp_path, packed)
-    data = open_data(tmp_path, pixels="raw")
-    assert np.array_equal(data.test.x[:, 0].numpy(), made["t10k"])
+    data = open_data(tmp_path, prepare="none")
+    assert np.array_equal(data.test.prepared[:, 0].numpy(), made["t10k"])
     assert data.test.y.tolist() == [i % 5 for i in range(20)]
     assert data.classes == tuple("01234")
     assert [len(split) for split in (data.train, data.val, data.test)] == [45, 5, 20]
     split = open_split(tmp_path, preparation=data.preparation, task=data.task, classes=data.classes)
-    assert torch.equal(split.x, data.test.x)
+    assert torch.equal(split.prepared, data.test.prepared)
     assert torch.equal(split.y, data.test.y)
-    assert torch.equal(open_inputs(tmp_path, preparation=data.preparation), data.test.x)
+    assert torch.equal(open_inputs(tmp_path, preparation=data.preparation), data.test.prepared)
 
 
 def test_damaged_idx_files(tmp_path: Path) -> None:
@@ -187,12 +187,12 @@ def test_damaged_idx_files(tmp_path: Path) -> None:
 
 def test_cifar_10(tmp_path: Path) -> None:
     made = cifar_folder(tmp_path)
-    data = open_data(tmp_path, pixels="raw")
+    data = open_data(tmp_path, prepare="none")
     assert data.classes == tuple("0123")
-    assert np.array_equal(data.test.x.numpy(), made["test_batch.bin"])
+    assert np.array_equal(data.test.prepared.numpy(), made["test_batch.bin"])
     assert data.test.y.tolist() == [i % 4 for i in range(12)]
     train = np.concatenate([made["data_batch_1.bin"], made["data_batch_2.bin"]])
-    assert data.train.x.sum() + data.val.x.sum() == train.sum(dtype=np.int64)
+    assert data.train.prepared.sum() + data.val.prepared.sum() == train.sum(dtype=np.int64)
     (tmp_path / "batches.meta.txt").write_text("plane\ncar\nbird\ncat\n\n")
     assert open_data(tmp_path).classes == ("plane", "car", "bird", "cat")
     (tmp_path / "batches.meta.txt").write_text("plane\ncar\n")
@@ -203,10 +203,10 @@ def test_cifar_10(tmp_path: Path) -> None:
 def test_cifar_100_takes_the_fine_label(tmp_path: Path) -> None:
     made = cifar_folder(tmp_path, hundred=True)
     (tmp_path / "fine_label_names.txt").write_text("apple\nbear\nbed\nbee\n")
-    data = open_data(tmp_path, pixels="raw")
+    data = open_data(tmp_path, prepare="none")
     assert data.classes == ("apple", "bear", "bed", "bee")
     assert data.test.y.tolist() == [i % 4 for i in range(12)]
-    assert np.array_equal(data.test.x.numpy(), made["test.bin"])
+    assert np.array_equal(data.test.prepared.numpy(), made["test.bin"])
 
 
 def test_damaged_cifar_file(tmp_path: Path) -> None:

@@ -82,7 +82,8 @@ def test_white_of_another_scale() -> None:
 
 def test_what_looks_like_images() -> None:
     assert pixel_peak(bytes_like(2, 4, 4)) == 255
-    assert pixel_peak(np.full((2, 4, 4), 0.5)) == 1
+    assert pixel_peak(np.full((2, 4, 4), 0.5)) is None  # may be a series (N, C, L)
+    assert pixel_peak(np.full((2, 4, 4), 0.5), asked=True) == 1
     assert pixel_peak(np.full((2, 3, 4, 4), 7.0)) == 255
     assert pixel_peak(np.full((2, 3, 4, 4), -0.1)) is None
     assert pixel_peak(np.full((2, 3), 0.5)) is None
@@ -93,9 +94,9 @@ def test_float_planes_outside_pixels_are_standardised_by_channel() -> None:
     x = torch.randn(60, 2, 4, 5, generator=torch.Generator().manual_seed(0)) * 5
     data = open_data((x, torch.arange(60) % 3))
     assert isinstance(data.preparation, ArrayPreparation)
-    assert data.train.x.mean((0, 2, 3)).abs().max() < 1e-5
-    raw = open_data((x, torch.arange(60) % 3), pixels="raw")
-    assert all(any(torch.equal(row, given) for given in x) for row in raw.test.x)
+    assert data.train.prepared.mean((0, 2, 3)).abs().max() < 1e-5
+    raw = open_data((x, torch.arange(60) % 3), prepare="none")
+    assert all(any(torch.equal(row, given) for given in x) for row in raw.test.prepared)
 
 
 def test_statistics_come_from_the_training_split_alone() -> None:
@@ -128,8 +129,8 @@ def test_misuse() -> None:
         features.apply(np.array([["a", "b", "c"]]))
     with pytest.raises(Misuse, match="unknown preparation 'imge': did you mean 'image'"):
         preparation_from_json({"kind": "imge"})
-    with pytest.raises(Misuse, match="unknown pixels 'units': did you mean 'unit'"):
-        open_data("digits", pixels="units")
+    with pytest.raises(Misuse, match="unknown prepare 'units': did you mean 'unit'"):
+        open_data("digits", prepare="units")
     with pytest.raises(Misuse, match=r"colours last and values outside 0..255"):
         open_data((np.full((9, 5, 5, 3), -1.0), np.arange(9) % 2))
     with pytest.raises(Misuse, match="too large to standardise"):

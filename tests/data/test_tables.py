@@ -41,7 +41,7 @@ def test_three_rows_by_hand() -> None:
     z = 1.5 / np.sqrt(1.5)
     expected = [[-z, 0, 1, 0, 0, 0], [0, 1, 0, 0, 1, 0], [z, 0, 0, 1, 0, 0]]
     assert torch.allclose(preparation.apply(table), torch.tensor(expected).float(), atol=1e-6)
-    later = pd.DataFrame({"b": ["z", "y"], "extra": [0, 0], "a": [2.5, np.nan]})
+    later = pd.DataFrame({"b": ["z", "y"], "a": [2.5, np.nan]})
     expected = [[0, 0, 0, 0, 0, 1], [0, 1, 0, 1, 0, 0]]
     assert torch.allclose(preparation.apply(later), torch.tensor(expected).float(), atol=1e-6)
 
@@ -90,10 +90,10 @@ def test_csv_and_parquet_give_the_same_data(tmp_path: Path) -> None:
     first, second = (open_data(tmp_path / name, target="kind") for name in ("t.csv", "t.parquet"))
     assert first.fingerprint == second.fingerprint
     assert first.preparation == second.preparation
-    assert torch.equal(first.test.x, second.test.x)
+    assert torch.equal(first.test.prepared, second.test.prepared)
     assert first.classes == ("maybe", "no", "yes")
     third = open_data(table, target="kind")
-    assert torch.equal(first.train.x, third.train.x)
+    assert torch.equal(first.train.prepared, third.train.prepared)
     changed = table.assign(count=table["count"] + (table.index == 3))
     assert open_data(changed, target="kind").fingerprint != first.fingerprint
 
@@ -101,10 +101,10 @@ def test_csv_and_parquet_give_the_same_data(tmp_path: Path) -> None:
 def test_statistics_and_categories_come_from_training_rows(tmp_path: Path) -> None:
     data = open_data(mixed(), target="cost")
     numbers = [i for i, name in enumerate(data.feature_names) if name in ("age", "count", "day")]
-    train = data.train.x[:, numbers].double()
+    train = data.train.prepared[:, numbers].double()
     assert train.mean(0).abs().max() < 1e-5
     assert (train.std(0, unbiased=False) - 1).abs().max() < 1e-5
-    assert data.val.x[:, numbers].mean(0).abs().max() > 1e-3
+    assert data.val.prepared[:, numbers].mean(0).abs().max() > 1e-3
 
 
 def test_a_later_file_is_prepared_by_the_runs_json(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_a_later_file_is_prepared_by_the_runs_json(tmp_path: Path) -> None:
     shuffled.to_csv(tmp_path / "later.csv", index=False)
     split = open_split(tmp_path / "later.csv", preparation=preparation, task="classification", classes=data.classes)
     assert split.y.tolist() == [data.classes.index(kind) for kind in table["kind"]]
-    assert torch.equal(split.x, preparation.apply(table))
+    assert torch.equal(split.prepared, preparation.apply(table))
     shuffled.drop(columns="kind").to_csv(tmp_path / "inputs.csv", index=False)
-    assert torch.equal(open_inputs(tmp_path / "inputs.csv", preparation=preparation), split.x)
+    assert torch.equal(open_inputs(tmp_path / "inputs.csv", preparation=preparation), split.prepared)
 
 
 def test_several_targets() -> None:

@@ -23,16 +23,24 @@ from murmuration.errors import Misuse
         (np.array([True, False] * 9), False, "classification"),
         (np.arange(30) % 2, False, "classification"),  # few integers, though more than 5 % of 30
         (np.arange(400) % 20, False, "classification"),  # 20 levels, 5 % of the rows
-        (np.arange(400) % 21, False, "regression"),  # a level too many
-        (np.arange(300) % 16, False, "regression"),  # more than 5 % of the rows and more than 10
+        (3 * (np.arange(400) % 21), False, "regression"),  # a level too many
+        (3 * (np.arange(300) % 16), False, "regression"),  # more than 5 % of the rows and more than 10
         (np.arange(12), False, "regression"),  # every row its own value
         (np.arange(3000) % 100, True, "classification"),  # integers beside images are labels
         (np.array([0.0, 1.0] * 9), False, "regression"),  # floats are numbers
-        (np.zeros((8, 2), dtype=np.int64), False, "regression"),
+        (np.full((8, 2), 2), False, "regression"),
     ],
 )
 def test_inferred_task(targets: np.ndarray, images: bool, task: str) -> None:
     assert infer_task(targets, images) == task
+
+
+def test_targets_that_could_mean_two_tasks_are_refused() -> None:
+    with pytest.raises(Misuse, match=r"shape \(8, 2\) holds zeros and ones: write task='multilabel' for several"):
+        infer_task(np.zeros((8, 2), dtype=np.int64), False)
+    with pytest.raises(Misuse, match="holds the 30 whole numbers 0 to 29: write task='classification' if they are"):
+        infer_task(np.arange(400) % 30, False)
+    assert infer_task(np.tile([0.0, 1.0], (8, 1)), False) == "regression"  # floats are numbers
 
 
 def test_classes_are_sorted_by_value_or_alphabet() -> None:

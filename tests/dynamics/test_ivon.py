@@ -166,7 +166,7 @@ class Normalised(nn.Module):
 
 @pytest.fixture(scope="module")
 def little(digits: Data) -> Data:
-    return open_data((digits.train.x[:160], digits.train.y[:160]))
+    return open_data((digits.train.prepared[:160], digits.train.y[:160]))
 
 
 def test_numbers_among_distributions_move_by_the_plan_s_optimizer(little: Data):
@@ -211,7 +211,7 @@ def test_shared_distributions_move_by_the_mean_of_what_members_saw(how: str, lit
 
 def test_a_last_layer_alone_can_move_so(little: Data):
     answers = make_recipe("ivon", weights=f"{WEIGHTS},where=last")
-    ensemble = mm.fit("mlp", little, recipe=answers, plan=Plan(epochs=8, engine="loop"))
+    ensemble = mm.fit("mlp", little, recipe=answers, plan=Plan(epochs=8, engine="loop"), posthoc=None)
     spreads = [name for name in ensemble.groups[0].population.own if name.endswith(":std_param")]
     assert spreads == ["head.weight:std_param", "head.bias:std_param"]
     assert ensemble.history[-1]["train_loss"][0] < 0.7 * ensemble.history[0]["train_loss"][0]
@@ -251,4 +251,4 @@ def test_every_wrong_request_is_one_line(answers: dict[str, str], message: str):
 def test_factors_that_would_be_pulled_to_zero_are_refused(little: Data):
     answers = make_recipe(Recipe("it"), sharing="rank-one", weights=f"{WEIGHTS},where=*", dynamics="ivon")
     with pytest.raises(Misuse, match=r"where=\* makes factors distributions, and ivon would pull them to 0: write all"):
-        mm.fit("mlp", little, recipe=answers, members=2, epochs=1)
+        mm.fit("mlp", little, recipe=answers, members=2, epochs=1, posthoc=None)

@@ -128,7 +128,7 @@ def test_an_optimizer_of_one_s_own_moves_each_member_as_it_would_alone(name):
 
 def test_an_optimizer_of_one_s_own_trains_and_resumes(tmp_path, moons, monkeypatch):
     plan = mm.Plan(members=2, epochs=3, optimizer=FACTORIES["rmsprop"], lr=3e-3)
-    whole = mm.fit("mlp", moons, plan=plan, out=tmp_path / "whole")
+    whole = mm.fit("mlp", moons, plan=plan, out=tmp_path / "whole", posthoc=None)
     assert whole.engine.name == "threads"
 
     class KilledError(Exception):
@@ -139,7 +139,7 @@ def test_an_optimizer_of_one_s_own_trains_and_resumes(tmp_path, moons, monkeypat
             raise KilledError
 
     with pytest.raises(KilledError):
-        mm.fit("mlp", moons, plan=plan, out=tmp_path / "killed", show=stop, checkpoint_seconds=0)
+        mm.fit("mlp", moons, plan=plan, out=tmp_path / "killed", show=stop, checkpoint_seconds=0, posthoc=None)
     with pytest.raises(Misuse, match="an optimizer of your own: give it again as optimizer="):
         mm.resume(tmp_path / "killed", data=moons)
     resumed = mm.resume(tmp_path / "killed", data=moons, optimizer=FACTORIES["rmsprop"])
@@ -150,7 +150,7 @@ def test_an_optimizer_of_one_s_own_trains_and_resumes(tmp_path, moons, monkeypat
 def test_an_optimizer_of_one_s_own_is_refused_where_members_are_stacked(moons):
     plan = mm.Plan(members=2, epochs=1, optimizer=torch.optim.SGD, engine="stacked")
     with pytest.raises(Misuse, match="engine=stacked with an optimizer of your own"):
-        mm.fit("mlp", moons, plan=plan)
+        mm.fit("mlp", moons, plan=plan, posthoc=None)
     with pytest.raises(Misuse, match="give them to the optimizer itself"):
         mm.Plan(optimizer=torch.optim.SGD, weight_decay=0.1, decay="coupled")
 
@@ -171,7 +171,9 @@ def test_an_optimizer_that_the_dynamics_would_replace_is_refused(moons):
     """IVON moves every weight of a network without other tensors; a rule of one's own takes an optimizer's place."""
     for optimizer in ("sgd", torch.optim.RMSprop):
         with pytest.raises(Misuse, match="an optimizer with dynamics ivon, which moves weights by a rule of its own"):
-            mm.fit("mlp", moons, recipe="ivon", epochs=1, plan=mm.Plan(optimizer=optimizer, engine="loop"))
+            mm.fit(
+                "mlp", moons, recipe="ivon", epochs=1, plan=mm.Plan(optimizer=optimizer, engine="loop"), posthoc=None
+            )
     with pytest.raises(Misuse, match="optimizer is a SGD made for other parameters: give the class"):
         mm.Plan(optimizer=torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
 
@@ -179,6 +181,6 @@ def test_an_optimizer_that_the_dynamics_would_replace_is_refused(moons):
 def test_an_optimizer_moves_the_deterministic_tensors_of_ivon(digits, normalised_net):
     """Batch-norm scales and shifts have no distribution: a named optimizer moves them, one of one's own is refused."""
     plan = mm.Plan(epochs=1, batch_size=128, engine="loop", optimizer="sgd")
-    assert mm.fit(normalised_net, digits, recipe="ivon", plan=plan).members == 1
+    assert mm.fit(normalised_net, digits, recipe="ivon", plan=plan, posthoc=None).members == 1
     with pytest.raises(Misuse, match="an optimizer with dynamics ivon"):
-        mm.fit(normalised_net, digits, recipe="ivon", plan=replace(plan, optimizer=torch.optim.SGD))
+        mm.fit(normalised_net, digits, recipe="ivon", plan=replace(plan, optimizer=torch.optim.SGD), posthoc=None)

@@ -102,7 +102,7 @@ def test_a_net_with_noise_of_its_own_runs_member_by_member(digits: Data):
     choice = choose_engine(spec, begin(spec))
     assert choice.engine.name == "loop"
     assert "outside dropout" in choice.reason
-    assert not draws_globally(build_net("small-cnn", (1, 8, 8), 10), digits.train.x[:2])
+    assert not draws_globally(build_net("small-cnn", (1, 8, 8), 10), digits.train.prepared[:2])
 
 
 def test_the_choice_moves_nothing(digits: Data):

@@ -20,7 +20,7 @@ from murmuration.uncertainty import uncertainties
 
 @pytest.fixture(scope="module")
 def little(digits: Data) -> Data:
-    return open_data((digits.train.x[:200], digits.train.y[:200]))
+    return open_data((digits.train.prepared[:200], digits.train.y[:200]))
 
 
 def predictive(members: int = 6) -> tuple[Predictive, torch.Tensor]:
@@ -79,7 +79,9 @@ def test_members_scores_are_means_over_their_draws() -> None:
 
 def test_a_record_tells_of_classes_and_weights(little: Data) -> None:
     plan = mm.Plan(members=2, epochs=2, engine="loop")
-    ensemble = mm.fit("mlp", little, recipe=make_recipe("deep-ensemble", weights="gaussian:draws=4"), plan=plan)
+    ensemble = mm.fit(
+        "mlp", little, recipe=make_recipe("deep-ensemble", weights="gaussian:draws=4"), plan=plan, posthoc=None
+    )
     found = evaluate_ensemble(ensemble, little)
     record = json.loads(json.dumps(found.to_json()))
     assert found.draws == 4
@@ -99,10 +101,10 @@ def test_a_record_tells_of_classes_and_weights(little: Data) -> None:
 
 
 def test_points_and_numbers_have_no_such_record(little: Data) -> None:
-    plain = evaluate_ensemble(mm.fit("mlp", little, members=1, epochs=1), little).to_json()
+    plain = evaluate_ensemble(mm.fit("mlp", little, members=1, epochs=1, posthoc=None), little).to_json()
     assert "weights" not in plain
     assert plain["metrics"]["epistemic"]["value"] == 0
     data = open_data("x-sin-x")
-    numbers = evaluate_ensemble(mm.fit("mlp", data, recipe="bayes", epochs=1), data).to_json()
+    numbers = evaluate_ensemble(mm.fit("mlp", data, recipe="bayes", epochs=1, posthoc=None), data).to_json()
     assert "uncertainty" not in numbers
     assert "that is done for classes only" in numbers["weights"]["untold"][0]

@@ -31,7 +31,7 @@ PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop")
 
 @pytest.fixture(scope="module")
 def ensemble(digits) -> Ensemble:
-    return mm.fit("mlp", digits, plan=PLAN)
+    return mm.fit("mlp", digits, plan=PLAN, posthoc=None)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def plain(ensemble, digits) -> Evaluation:
 
 @pytest.fixture(scope="module")
 def with_steps(ensemble, digits) -> Evaluation:
-    return evaluate_ensemble(ensemble.fit_posthoc(digits.val.x, digits.val.y), digits, "mine")
+    return evaluate_ensemble(ensemble.fit_posthoc(digits.val), digits, "mine")
 
 
 def triples(scores: dict) -> dict:
@@ -58,7 +58,7 @@ def test_without_posthoc_scores_are_those_of_the_members(plain, ensemble, digits
 def test_what_posthoc_would_do_is_found_out_all_the_same(plain, ensemble, digits):
     pred = ensemble.predict(digits.val.x)
     assert plain.posthoc == fit_posthoc(pred, digits.val.y)
-    helped = ensemble.fit_posthoc(digits.val.x, digits.val.y).predict(digits.test.x)
+    helped = ensemble.fit_posthoc(digits.val).predict(digits.test.x)
     assert triples(plain.after.scores()) == triples(mm.score(helped, digits.test.y))
     assert plain.to_json()["calibration"]["applied"] is False
 
@@ -75,9 +75,7 @@ def test_with_posthoc_scores_are_those_after_them(with_steps, plain, digits):
 
 
 def test_rules_without_a_calibrator_change_no_score(ensemble, plain, digits):
-    found = evaluate_ensemble(
-        ensemble.fit_posthoc(digits.val.x, digits.val.y, PostHocConfig("none", conformal="raps")), digits
-    )
+    found = evaluate_ensemble(ensemble.fit_posthoc(digits.val, config=PostHocConfig("none", conformal="raps")), digits)
     assert not found.calibrated
     assert found.after is None
     assert triples(found.scores) == triples(plain.scores)
@@ -90,7 +88,7 @@ def test_rules_without_a_calibrator_change_no_score(ensemble, plain, digits):
 @pytest.mark.parametrize("count", [None, 19])
 def test_without_validation_examples_there_are_scores_and_no_promises(ensemble, digits, count):
     eval_set = replace(
-        eval_set_of(digits), val=None if count is None else Split(digits.val.x[:count], digits.val.y[:count])
+        eval_set_of(digits), val=None if count is None else Split(digits.val.prepared[:count], digits.val.y[:count])
     )
     found = evaluate_ensemble(ensemble, eval_set)
     assert found.posthoc is None
@@ -128,7 +126,7 @@ def test_sets_are_listed_by_method_then_class_then_shift(with_steps, digits):
 
 def test_rules_are_judged_after_the_calibrator(ensemble, digits):
     """One that moves every class on its own also changes which one is predicted."""
-    with_steps = ensemble.fit_posthoc(digits.val.x, digits.val.y, PostHocConfig("vector"))
+    with_steps = ensemble.fit_posthoc(digits.val, config=PostHocConfig("vector"))
     found, pred = evaluate_ensemble(with_steps, digits), with_steps.predict(digits.test.x)
     wrong = (pred.predicted != digits.test.y).double().numpy()
     assert wrong.mean() != 1 - found.before.columns["correct"].mean()  # type: ignore[union-attr]
@@ -203,10 +201,10 @@ def test_costs_are_counted():
 def test_other_examples_are_prepared_as_the_runs_own_were():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((100, 3)) * 5 + 2, np.arange(100) % 2
-    run = mm.fit("mlp", (x, y), members=1, epochs=1, plan=Plan(engine="loop"))
+    run = mm.fit("mlp", (x, y), members=1, epochs=1, plan=Plan(engine="loop"), posthoc=None)
     eval_set = open_eval_set((x[:7] + 1, y[:7]), run.manifest)
-    data = mm.open_data((x, y))
-    np.testing.assert_allclose(eval_set.split.x, data.preparation.apply(x[:7] + 1), rtol=0, atol=0)
+    data = mm.open_data((x, y), val=0.15, test=0.0)
+    np.testing.assert_allclose(eval_set.split.prepared, data.preparation.apply(x[:7] + 1), rtol=0, atol=0)
     assert eval_set.split.y.tolist() == y[:7].tolist()
     assert (eval_set.preparation, eval_set.classes, eval_set.sizes) == (data.preparation, ("0", "1"), {"test": 7})
     assert (eval_set.train, eval_set.val) == (None, None)

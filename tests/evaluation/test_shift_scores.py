@@ -73,8 +73,8 @@ def test_with_a_calibrator_all_scores_are_those_after_it(with_steps, eval_set, f
     after = evaluate_shift(with_steps, eval_set, THREE, posthoc=whole.posthoc, calibrated=True)
     nearly(after.clean["nll"], whole.scores["nll"])
     assert after.clean["nll"] != found.clean["nll"]
-    x = shift_inputs(eval_set.split.x, eval_set.preparation, "contrast", 5, seed=3)
-    pred = with_steps.predict(x)
+    x = shift_inputs(eval_set.split.prepared, eval_set.preparation, "contrast", 5, seed=3)
+    pred = with_steps.predict(x, prepared=True)
     cell = next(cell for cell in after.cells if (cell.corruption, cell.severity) == ("contrast", 5))
     nearly(cell.scores["nll"], mm.score(pred, eval_set.split.y)["nll"])
     rule = with_steps.posthoc.conformal[0]  # type: ignore[union-attr]
@@ -89,8 +89,8 @@ def test_with_a_calibrator_all_scores_are_those_after_it(with_steps, eval_set, f
 def test_every_cell_is_scored_as_its_inputs_alone_would_be(found, plain, eval_set):
     assert [(cell.corruption, cell.severity) for cell in found.cells] == THREE.cells
     for cell in found.cells:
-        x = shift_inputs(eval_set.split.x, eval_set.preparation, cell.corruption, cell.severity, seed=3)
-        alone = mm.score(plain.predict(x), eval_set.split.y)
+        x = shift_inputs(eval_set.split.prepared, eval_set.preparation, cell.corruption, cell.severity, seed=3)
+        alone = mm.score(plain.predict(x, prepared=True), eval_set.split.y)
         assert list(cell.scores) == shown_in("shift", "classification")
         for name, score in cell.scores.items():
             nearly(score, alone[name])
@@ -104,12 +104,12 @@ def test_every_cell_is_scored_as_its_inputs_alone_would_be(found, plain, eval_se
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_tables_and_numbers_are_scored_alike(task):
     data = table_of(task)
-    ensemble = mm.fit("mlp", data, members=2, epochs=2, plan=Plan(engine="loop"))
+    ensemble = mm.fit("mlp", data, members=2, epochs=2, plan=Plan(engine="loop"), posthoc=None)
     posthoc = evaluate_ensemble(ensemble, data).posthoc
     found = evaluate_shift(ensemble, eval_set_of(data), TABLE, posthoc=posthoc)
     for cell in found.cells:
-        x = shift_inputs(data.test.x, data.preparation, cell.corruption, cell.severity)
-        alone = mm.score(ensemble.predict(x), data.test.y)
+        x = shift_inputs(data.test.prepared, data.preparation, cell.corruption, cell.severity)
+        alone = mm.score(ensemble.predict(x, prepared=True), data.test.y)
         for name in shown_in("shift", task):  # type: ignore[arg-type]
             nearly(cell.scores[name], alone[name])
     for name in shown_in("shift", task):  # type: ignore[arg-type]
@@ -161,11 +161,11 @@ def test_the_pooled_calibration_error_of_one_corruption_is_its_mean_over_severit
 
 def test_the_pooled_calibration_error_is_that_of_all_predictions_together(found, plain, eval_set):
     def inputs(name: str, severity: int) -> torch.Tensor:
-        return shift_inputs(eval_set.split.x, eval_set.preparation, name, severity, seed=3)
+        return shift_inputs(eval_set.split.prepared, eval_set.preparation, name, severity, seed=3)
 
     errors = []
     for severity in THREE.severities:
-        pred = plain.predict(torch.cat([inputs(name, severity) for name in THREE.names]))
+        pred = plain.predict(torch.cat([inputs(name, severity) for name in THREE.names]), prepared=True)
         correct = (pred.predicted == eval_set.split.y.repeat(3)).double().numpy()
         sure = pred.confidence.numpy()
         bins = np.ceil(sure * 15).astype(int)  # (lo, hi]
@@ -182,7 +182,9 @@ def test_examples_are_drawn_and_not_cells(found, plain, eval_set):
     """Of the mean over cells, whose examples come along in every cell. 1000 resamples know a spread to 3 %."""
     correct = [
         (
-            plain.predict(shift_inputs(eval_set.split.x, eval_set.preparation, name, v, seed=3)).predicted
+            plain.predict(
+                shift_inputs(eval_set.split.prepared, eval_set.preparation, name, v, seed=3), prepared=True
+            ).predicted
             == eval_set.split.y
         ).double()
         for name, v in THREE.cells
@@ -210,7 +212,9 @@ def test_more_examples_than_groups():
     eval_set = EvalSet("many", "classification", Split(x, (x[:, 0] > 0).long()), ("0", "1"), data.preparation)
     many = evaluate_shift(ensemble, eval_set, TABLE)
     correct = [
-        (ensemble.predict(shift_inputs(x, data.preparation, name, v)).predicted == eval_set.split.y).double()
+        (
+            ensemble.predict(shift_inputs(x, data.preparation, name, v), prepared=True).predicted == eval_set.split.y
+        ).double()
         for name, v in TABLE.cells
     ]
     each = torch.stack(correct).mean(0)
@@ -251,8 +255,8 @@ def test_only_the_same_corruptions_of_the_same_examples_are_compared(found, plai
 
 def test_fewer_examples_are_the_first_ones(plain, eval_set):
     limited = evaluate_shift(plain, eval_set, replace(THREE, names=("contrast",), severities=(5,), examples=40))
-    x = shift_inputs(eval_set.split.x[:40], eval_set.preparation, "contrast", 5, seed=3)
-    nearly(limited.pooled["nll"], mm.score(plain.predict(x), eval_set.split.y[:40])["nll"])
+    x = shift_inputs(eval_set.split.prepared[:40], eval_set.preparation, "contrast", 5, seed=3)
+    nearly(limited.pooled["nll"], mm.score(plain.predict(x, prepared=True), eval_set.split.y[:40])["nll"])
     nearly(limited.clean["nll"], mm.score(plain.predict(eval_set.split.x[:40]), eval_set.split.y[:40])["nll"])
     assert limited.examples == 40
     assert limited.description == "1 corruption, 1 severity, 40 examples"

@@ -30,14 +30,16 @@ def test_official_arrays_are_scored_as_they_are(tmp_path: Path, each):
     found = evaluate_shift(ensemble, eval_set, ShiftSuite(("frost", "fog"), (1, 4), official=str(tmp_path)))
     for cell in found.cells:
         rows = slice((cell.severity - 1) * each, cell.severity * each)
-        alone = mm.score(ensemble.predict(preparation.apply(pixels[cell.corruption][rows])), labels[rows])
+        alone = mm.score(
+            ensemble.predict(preparation.apply(pixels[cell.corruption][rows]), prepared=True), labels[rows]
+        )
         for name, score in cell.scores.items():
             assert float(score) == pytest.approx(float(alone[name]), rel=1e-9)
     assert found.examples == each
     assert found.to_json()["source"] == str(tmp_path)
     ten = evaluate_shift(ensemble, eval_set, ShiftSuite(("fog",), (2,), examples=10, official=str(tmp_path)))
     rows = slice(each, each + 10)
-    alone = mm.score(ensemble.predict(preparation.apply(pixels["fog"][rows])), labels[rows])
+    alone = mm.score(ensemble.predict(preparation.apply(pixels["fog"][rows]), prepared=True), labels[rows])
     assert float(ten.pooled["nll"]) == pytest.approx(float(alone["nll"]), rel=1e-9)
 
 

@@ -23,7 +23,7 @@ PLAN = mm.Plan(members=1, epochs=1, engine="loop")
 
 @pytest.fixture(scope="module")
 def little(digits: Data) -> Data:
-    return open_data((digits.train.x[:200], digits.train.y[:200]))
+    return open_data((digits.train.prepared[:200], digits.train.y[:200]))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def small() -> Ensemble:
 
 def fitted(weights: str, data: object, net: object = None, base: str = "bayes", **settings) -> Ensemble:
     build = net or (lambda: nn.Linear(2, 3))
-    return mm.fit(build, data, recipe=make_recipe(base, weights=weights), plan=replace(PLAN, **settings))
+    return mm.fit(build, data, recipe=make_recipe(base, weights=weights), plan=replace(PLAN, **settings), posthoc=None)
 
 
 def with_weights(ensemble: Ensemble, mean: list, std: list, bias: tuple[float, float]) -> Ensemble:
@@ -71,7 +71,7 @@ def test_six_weights_by_hand(small: Ensemble) -> None:
     assert counts.sum() == 6
     assert counts[0] == 2  # the zeros, at the end
     assert counts[np.searchsorted(SNR_EDGES, 1, side="right") - 1] == 1  # 1 / 0.1
-    assert (found.prior, found.beta, found.draws, found.examples) == ("gaussian_0.5", 0.1, 4, 42)
+    assert (found.prior, found.beta, found.draws, found.examples) == ("gaussian_0.5", 0.1, 4, 51)
 
 
 def test_the_total_is_the_cost_that_training_counts(little: Data) -> None:
@@ -113,7 +113,7 @@ def test_a_mixture_says_that_no_weight_can_collapse(small: Ensemble) -> None:
 
 
 def test_points_and_masks_have_nothing_to_diagnose(little: Data) -> None:
-    assert diagnose(mm.fit("mlp", little, recipe="single", plan=PLAN)) is None
+    assert diagnose(mm.fit("mlp", little, recipe="single", plan=PLAN, posthoc=None)) is None
     assert diagnose(Ensemble.from_models([nn.Linear(2, 3)])) is None
 
 
@@ -122,7 +122,7 @@ def test_the_prior_is_an_ensemble_to_draw_from(small: Ensemble) -> None:
     layers = list(_weights(small))
     before = from_prior(small, layers, {each.name: each.prior_std() for each in layers})
     x = torch.tensor([[1.0, -2.0], [0.0, 0.0]])
-    outputs = before.predict(x, draws=4000).outputs.double()
+    outputs = before.predict(x, draws=4000, prepared=True).outputs.double()
     expected = 0.25 * (x.square().sum(1) + 1)
     assert ((outputs.var(0) / expected[:, None] - 1).abs() < 5 * math.sqrt(2 / 4000)).all()
     assert (outputs.mean(0).abs() < 5 * (expected[:, None] / 4000).sqrt()).all()
@@ -151,7 +151,7 @@ def test_distance_of_probabilities() -> None:
 def run(little: Data, beta: float, lr: float) -> tuple[Diagnosis, float]:
     weights = f"gaussian:beta={beta},kl_warmup=0,draws=10"
     ensemble = fitted(weights, little, "mlp", epochs=30, lr=lr)
-    found = diagnose(ensemble, little.test.x)
+    found = diagnose(ensemble, little.test.prepared)
     assert found is not None
     return found, float(mm.score(ensemble.predict(little.test.x), little.test.y)["accuracy"])
 
@@ -190,7 +190,7 @@ def test_pruned_weights_do_not_count(small: Ensemble) -> None:
 
 
 def test_the_prior_of_ivon_is_its_decay(little: Data) -> None:
-    found = diagnose(mm.fit("mlp", little, recipe="ivon", plan=PLAN), little.test.x)
+    found = diagnose(mm.fit("mlp", little, recipe="ivon", plan=PLAN, posthoc=None), little.test.prepared)
     assert found is not None
     assert found.prior == f"gaussian_{1 / math.sqrt(140 * 1e-4):.6g}"
     assert found.beta == 1

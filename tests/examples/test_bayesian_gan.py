@@ -60,11 +60,11 @@ def test_a_run_leaves_sheets_history_summary_and_one_state(whole: Path):
 
 def test_a_sheet_shows_pictures_as_they_are(example: ModuleType, whole: Path):
     data = example.open_images("digits", 8, 96)
-    assert data.train.x.min() == -1
-    assert data.train.x.max() == 1
+    assert data.train.prepared.min() == -1
+    assert data.train.prepared.max() == 1
     sheet = np.asarray(Image.open(whole / "sheets" / "real.png"))
     assert sheet.shape == (82 * 8, 82 * 8, 3)  # eight pictures of eight pixels and nine gaps of two, eight times larger
-    pixels = ((data.train.x[9, 0] + 1) * 127.5).round().numpy()
+    pixels = ((data.train.prepared[9, 0] + 1) * 127.5).round().numpy()
     corner = slice(8 * 12, 8 * 20, 8)  # the second picture of the second row
     assert np.abs(sheet[corner, corner, 0].astype(float) - pixels).max() <= 1
     same = (whole / "sheets" / f"{name}.png" for name in ("epoch-0002", "last"))
@@ -140,7 +140,7 @@ def test_pictures_in_colour_and_foreign_ones(example: ModuleType, tmp_path):
         (["--every", "0"], "--every 0: need at least 1"),
         (["--examples", "1"], "--examples 1: need at least 2"),
         (["--weights", "gaussian:betta=1"], "'betta': did you mean 'beta'?"),
-        (["two-moons"], "two-moons holds no labelled images: choose digits"),
+        (["two-moons"], "prepare='unit' is for images"),
         (["nothing/here"], "no file or folder 'nothing/here'"),
     ],
 )

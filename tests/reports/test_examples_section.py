@@ -35,7 +35,7 @@ def test_rows_are_shown_as_they_were():
 @pytest.fixture(scope="module")
 def digits_evaluated():
     data = mm.open_data("digits")
-    return evaluate_ensemble(mm.fit("mlp", data, members=3, epochs=2), data)
+    return evaluate_ensemble(mm.fit("mlp", data, members=3, epochs=2, posthoc=None), data)
 
 
 def test_examples_are_the_least_certain(digits_evaluated):
@@ -48,7 +48,7 @@ def test_examples_are_the_least_certain(digits_evaluated):
         votes = predictive.probs[:, example.index].argmax(-1).tolist()
         assert example.votes == {str(digit): votes.count(digit) for digit in sorted(set(votes))}
         assert example.label == str(int(test.y[example.index]))
-        raw = digits_evaluated.eval_set.preparation.pixels_of(test.x[example.index][None])[0]
+        raw = digits_evaluated.eval_set.preparation.pixels_of(test.prepared[example.index][None])[0]
         np.testing.assert_array_equal(example.image, raw)
 
 
@@ -69,17 +69,21 @@ def test_members_average_to_the_score_of_members(digits_evaluated):
 
 def test_lines_and_planes():
     sine = mm.open_data("x-sin-x")
-    line = field_of(evaluate_ensemble(mm.fit("mlp", sine, members=2, epochs=1), sine))
+    line = field_of(evaluate_ensemble(mm.fit("mlp", sine, members=2, epochs=1, posthoc=None), sine))
     assert isinstance(line, LineField)
-    assert sorted(line.train_x) == pytest.approx(sorted(sine.train.x[:, 0].tolist()))
+    assert sorted(line.train_x) == pytest.approx(sorted(sine.train.prepared[:, 0].tolist()))
     moons = mm.open_data("two-moons")
-    ensemble = mm.fit("mlp", moons, members=2, epochs=1)
+    ensemble = mm.fit("mlp", moons, members=2, epochs=1, posthoc=None)
     plane = field_of(evaluate_ensemble(ensemble, moons))
     assert isinstance(plane, PlaneField)
     corner = torch.tensor([[plane.x[3], plane.y[7]]])
-    assert plane.values[7, 3] == pytest.approx(ensemble.predict(corner).entropy.item(), abs=1e-6)
+    assert plane.values[7, 3] == pytest.approx(ensemble.predict(corner, prepared=True).entropy.item(), abs=1e-6)
     assert (
-        field_of(evaluate_ensemble(mm.fit("mlp", mm.open_data("iris"), members=1, epochs=1), mm.open_data("iris")))
+        field_of(
+            evaluate_ensemble(
+                mm.fit("mlp", mm.open_data("iris"), members=1, epochs=1, posthoc=None), mm.open_data("iris")
+            )
+        )
         is None
     )
 
@@ -87,7 +91,7 @@ def test_lines_and_planes():
 def test_a_line_in_a_table_keeps_its_units():
     table = pd.DataFrame({"hours": np.arange(60.0), "score": 2 * np.arange(60.0)})
     data = mm.open_data(table, target="score")
-    line = field_of(evaluate_ensemble(mm.fit("mlp", data, members=1, epochs=1), data))
+    line = field_of(evaluate_ensemble(mm.fit("mlp", data, members=1, epochs=1, posthoc=None), data))
     assert isinstance(line, LineField)
     np.testing.assert_allclose(line.train_y, 2 * np.asarray(line.train_x), rtol=1e-4, atol=1e-4)
 

@@ -137,7 +137,7 @@ def test_the_section_has_time_and_sweep(plain) -> None:
 def test_a_real_run_fills_the_section() -> None:
     data = mm.open_data("five-gaussians")
     plan = Plan(members=3, epochs=2, engine="stacked")
-    found = evaluate_ensemble(mm.fit("mlp", data, recipe="forde-identity", plan=plan), data)
+    found = evaluate_ensemble(mm.fit("mlp", data, recipe="forde-identity", plan=plan, posthoc=None), data)
     report = made.report(found)
     for name, low, high in (("mean_kernel", 0, 1), ("cosine", -1, 1), ("push_to_loss", 0, math.inf)):
         drawn = coupling_figure(report, name, "x")
@@ -166,10 +166,12 @@ def test_weights_have_a_sentence_a_table_and_layers(plain) -> None:
 
 
 def test_the_whole_page_of_real_runs(digits: Data, tmp_path: Path) -> None:
-    little = open_data((digits.train.x[:200], digits.train.y[:200]))
+    little = open_data((digits.train.prepared[:200], digits.train.y[:200]))
     plan = mm.Plan(members=2, epochs=2, engine="loop")
-    bayes = mm.fit("mlp", little, recipe=make_recipe("deep-ensemble", weights="gaussian:draws=3"), plan=plan)
-    single = mm.fit("mlp", little, recipe="single", plan=replace(plan, members=1))
+    bayes = mm.fit(
+        "mlp", little, recipe=make_recipe("deep-ensemble", weights="gaussian:draws=3"), plan=plan, posthoc=None
+    )
+    single = mm.fit("mlp", little, recipe="single", plan=replace(plan, members=1), posthoc=None)
     report = report_of([evaluate_ensemble(bayes, little, "bayes"), evaluate_ensemble(single, little, "single")])
     assert any(note.startswith("bayes: ") and "collapsed to the prior" in note for note in report.notes)
     write_report(tmp_path / "report.html", report)

@@ -325,7 +325,7 @@ def test_every_epoch_measures_its_first_meeting(digits: Data):
     """Nineteen steps an epoch and a meeting at each fourth: epochs begin between meetings."""
     recipe = make_recipe("forde-identity", coupling="input-gradients:every=4")
     plan = Plan(members=2, epochs=3, batch_size=64, engine="loop")
-    history = mm.fit("mlp", digits, recipe=recipe, plan=plan).history
+    history = mm.fit("mlp", digits, recipe=recipe, plan=plan, posthoc=None).history
     told = [record["coupling"] for record in history]
     assert all(set(felt) == {"mean_kernel", "cosine", "push_to_loss"} for felt in told)
     assert len({felt["push_to_loss"] for felt in told}) == 3
@@ -336,7 +336,14 @@ def test_a_network_without_parts_is_refused_before_anything_is_written(digits: D
     for engine in ("loop", "stacked"):
         with pytest.raises(mm.Misuse, match="Sequential has no parts body and head"):
             mm.fit(
-                net, digits, recipe="feature-rde", members=2, epochs=1, plan=Plan(engine=engine), out=tmp_path / "run"
+                net,
+                digits,
+                recipe="feature-rde",
+                members=2,
+                epochs=1,
+                plan=Plan(engine=engine),
+                out=tmp_path / "run",
+                posthoc=None,
             )
         assert not (tmp_path / "run").exists()
 
@@ -353,7 +360,7 @@ def test_a_member_that_never_was_sound_does_not_disturb_the_others(digits: Data)
             return net
 
         plan = Plan(engine="loop", batch_size=64, lr=0.01)
-        ensemble = mm.fit(build, digits, recipe=recipe, members=3, epochs=2, plan=plan)
+        ensemble = mm.fit(build, digits, recipe=recipe, members=3, epochs=2, plan=plan, posthoc=None)
         assert ensemble.history[-1]["active"].count(False) == 1, recipe
         assert ensemble.members == 2, recipe
         assert ensemble.history[-1]["ensemble"]["val_nll"] < 0.9, recipe

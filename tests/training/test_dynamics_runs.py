@@ -37,7 +37,7 @@ DYNAMICS = {  # of 24 steps; the last one is always collected
 @pytest.fixture(scope="module")
 def little(digits: Data) -> Data:
     """140 examples to train on, so 4 steps of an epoch; six of these epochs are 24 steps."""
-    return open_data((digits.train.x[:200], digits.train.y[:200]))
+    return open_data((digits.train.prepared[:200], digits.train.y[:200]))
 
 
 def fit(data: Data, answers: dict[str, object] | str, net: object = "mlp", **settings) -> mm.Ensemble:
@@ -46,7 +46,7 @@ def fit(data: Data, answers: dict[str, object] | str, net: object = "mlp", **set
     chosen = {"dynamics": answers} if isinstance(answers, str) else dict(answers)
     recipe = make_recipe(chosen.pop("preset", "deep-ensemble"), **chosen)
     plan = replace(PLAN, **{"epochs": 6, **settings})
-    return mm.fit(net, data, recipe=recipe, plan=plan, checkpoint_seconds=0, **others)
+    return mm.fit(net, data, recipe=recipe, plan=plan, checkpoint_seconds=0, **others, posthoc=None)
 
 
 def tensors(ensemble: mm.Ensemble) -> dict[str, Tensor]:
@@ -69,7 +69,7 @@ def stop_after(steps: int) -> Callable[..., None]:
 def killed(path: Path, steps: int, data: Data, answers: dict[str, object] | str, net: object, **settings) -> Path:
     """A run that was stopped after so many steps, before their checkpoint was written."""
     with pytest.raises(InterruptedError):
-        fit(data, answers, net, out=path, show=stop_after(steps), **settings)
+        fit(data, answers, net, out=path, show=stop_after(steps), **settings, posthoc=None)
     return path
 
 
@@ -94,7 +94,7 @@ def test_the_steps_of_these_runs_and_their_collections(little: Data):
 @pytest.mark.parametrize("name", DYNAMICS)
 def test_a_killed_run_ends_with_the_same_bits(name, engine, little: Data, normalised_net, tmp_path: Path):
     """A network with batch norm and dropout, killed before, between and after collections."""
-    undisturbed = fit(little, DYNAMICS[name], normalised_net, engine=engine)
+    undisturbed = fit(little, DYNAMICS[name], normalised_net, engine=engine, posthoc=None)
     for steps in (5, 17, 23):
         path = killed(tmp_path / str(steps), steps, little, DYNAMICS[name], normalised_net, engine=engine)
         resumed = mm.resume(path, net=normalised_net, data=little)
@@ -127,7 +127,7 @@ class Largest(mm.Dynamics):
 
 def test_a_killed_run_of_one_s_own_dynamics_needs_it_again(little: Data, normalised_net, tmp_path: Path):
     answers = {"dynamics": Largest(every=2)}
-    undisturbed = fit(little, answers, normalised_net)
+    undisturbed = fit(little, answers, normalised_net, posthoc=None)
     for steps in (1, 7, 23):
         path = killed(tmp_path / str(steps), steps, little, answers, normalised_net)
         with pytest.raises(mm.Misuse, match="recipe="):
@@ -143,18 +143,18 @@ def test_a_killed_run_of_one_s_own_dynamics_needs_it_again(little: Data, normali
 @pytest.mark.parametrize("name", ["swa", "swag"])
 def test_averaged_members_have_statistics_of_their_own_weights(name, little: Data, normalised_net):
     """Reference: torch's own update on one batch, with dropout off, as it is before the norm layer of this network."""
-    ensemble = fit(little, DYNAMICS[name], normalised_net)
+    ensemble = fit(little, DYNAMICS[name], normalised_net, posthoc=None)
     for index in range(ensemble.members):
         member = ensemble.member(index)
         found = {key: t.clone() for key, t in member.state_dict().items() if key.startswith("norm.running")}
-        update_bn([little.train.x], member)
+        update_bn([little.train.prepared], member)
         for key, tensor in found.items():
             torch.testing.assert_close(tensor, member.state_dict()[key], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["snapshot", "csgmcmc"])
 def test_points_of_the_path_keep_the_statistics_they_had(name, little: Data, normalised_net):
-    ensemble = fit(little, DYNAMICS[name], normalised_net)
+    ensemble = fit(little, DYNAMICS[name], normalised_net, posthoc=None)
     counts = tensors(ensemble)["buffers/norm.num_batches_tracked"].tolist()
     times = keep_times(ensemble.recipe.dynamics, TrainTime(24, 4, 6))
     assert counts == [time for time in times for _ in range(2)]
@@ -166,11 +166,11 @@ def test_points_of_the_path_keep_the_statistics_they_had(name, little: Data, nor
 def test_every_engine_walks_the_same_chain(little: Data):
     """Up to rounding: 24 steps from the same weights with the same noise, in single precision."""
     noisy = "csgmcmc:cycles=1,samples=2,sampling=1,temperature=1,examples=100"
-    chains = {each: tensors(fit(little, noisy, engine=each)) for each in ("loop", "stacked", "threads")}
+    chains = {each: tensors(fit(little, noisy, engine=each, posthoc=None)) for each in ("loop", "stacked", "threads")}
     for name, tensor in chains["loop"].items():
         torch.testing.assert_close(chains["stacked"][name], tensor, rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(chains["threads"][name], tensor, rtol=1e-3, atol=1e-4)
-    other = tensors(fit(little, noisy, seed=1))
+    other = tensors(fit(little, noisy, seed=1, posthoc=None))
     assert not torch.allclose(next(iter(other.values())), next(iter(chains["loop"].values())), atol=1e-2)
 
 
@@ -186,7 +186,7 @@ def noise_of_updates(data: Data, monkeypatch, **settings) -> list[list[Tensor]]:
         update(self, parameters, gradients, state, replace(when, draw=draw))
 
     monkeypatch.setattr(Langevin, "update", recorded)
-    fit(data, "csgmcmc:cycles=1,samples=1,sampling=1", epochs=1, engine="stacked", **settings)
+    fit(data, "csgmcmc:cycles=1,samples=1,sampling=1", epochs=1, engine="stacked", **settings, posthoc=None)
     groups = len(drawn) // 5  # one step is a trial of the engine
     return drawn[groups:]
 
@@ -245,7 +245,7 @@ def test_the_noise_of_steps_is_not_that_of_dropout():
     ids=str,
 )
 def test_combinations_train_and_survive_their_files(answers, members, little: Data, tmp_path: Path):
-    ensemble = fit(little, answers, epochs=12, out=tmp_path / "run")
+    ensemble = fit(little, answers, epochs=12, out=tmp_path / "run", posthoc=None)
     assert ensemble.members == members
     again = mm.load(tmp_path / "run")
     assert_same_bits(ensemble, again)
@@ -263,7 +263,7 @@ def test_a_frozen_backbone_stays_and_its_heads_are_drawn(little: Data):
     net = build_net("mlp", little.input_shape, 10)
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     answers = {"preset": "last-layer-ensemble", "sharing": "backbone:frozen=yes", "dynamics": DYNAMICS["swag"]}
-    ensemble = fit(little, answers, net)
+    ensemble = fit(little, answers, net, posthoc=None)
     assert ensemble.members == 6
     states = [ensemble.member(index).state_dict() for index in range(6)]
     for name, tensor in before.items():
@@ -275,7 +275,7 @@ def test_a_frozen_backbone_stays_and_its_heads_are_drawn(little: Data):
 def test_weight_decay_reaches_mixed_langevin_gradients(little: Data):
     """SVGD mixes gradients and decay alike; a chain without noise must feel the decay as one without mixing does."""
     answers = {"preset": "svgd", "dynamics": "csgmcmc:cycles=1,samples=1,temperature=0"}
-    plain, decayed = (fit(little, answers, weight_decay=decay, decay="coupled") for decay in (0.0, 0.3))
+    plain, decayed = (fit(little, answers, weight_decay=decay, decay="coupled", posthoc=None) for decay in (0.0, 0.3))
     norms = [sum(float(t.square().sum()) for t in tensors(each).values()) for each in (plain, decayed)]
     assert norms[1] < 0.9 * norms[0]
 
@@ -314,7 +314,7 @@ def test_weight_decay_reaches_mixed_langevin_gradients(little: Data):
 )
 def test_settings_that_do_not_fit_are_refused_in_one_line(answers, settings, message, little: Data, tmp_path: Path):
     with pytest.raises(mm.Misuse, match=message) as refused:
-        fit(little, answers, out=tmp_path / "run", **settings)
+        fit(little, answers, out=tmp_path / "run", **settings, posthoc=None)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "run").exists()
 
@@ -322,7 +322,7 @@ def test_settings_that_do_not_fit_are_refused_in_one_line(answers, settings, mes
 def test_coupled_decay_of_csgmcmc_is_a_prior(little: Data):
     """Without noise the chain is gradient descent with weight decay, and ends with smaller weights."""
     chain = "csgmcmc:cycles=1,samples=1,temperature=0"
-    plain, decayed = (fit(little, chain, weight_decay=decay, decay="coupled") for decay in (0.0, 0.3))
+    plain, decayed = (fit(little, chain, weight_decay=decay, decay="coupled", posthoc=None) for decay in (0.0, 0.3))
     norms = [sum(float(t.square().sum()) for t in tensors(each).values()) for each in (plain, decayed)]
     assert norms[1] < 0.9 * norms[0]
 

@@ -38,7 +38,7 @@ class Normalised(nn.Module):
 
 @pytest.fixture(scope="module")
 def little(digits: Data) -> Data:
-    return open_data((digits.train.x[:200], digits.train.y[:200]))
+    return open_data((digits.train.prepared[:200], digits.train.y[:200]))
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def net(little: Data) -> nn.Module:
     torch.manual_seed(5)
     made = Normalised()
     with torch.no_grad():
-        made.train()(3 * little.train.x[:50] + 1)
+        made.train()(3 * little.train.prepared[:50] + 1)
     return made
 
 
@@ -63,7 +63,7 @@ def assert_same_bits(a: mm.Ensemble, b: mm.Ensemble) -> None:
 @pytest.mark.parametrize("how", ["loop", "stacked", "threads"])
 def test_the_body_stays_and_heads_differ(how: str, net: nn.Module, little: Data):
     given = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    ensemble = mm.fit(net, little, recipe=FROZEN, plan=replace(PLAN, engine=how))
+    ensemble = mm.fit(net, little, recipe=FROZEN, plan=replace(PLAN, engine=how), posthoc=None)
     population = ensemble.groups[0].population
     assert all(torch.equal(given[name], tensor) for name, tensor in net.state_dict().items())
     for name, tensor in given.items():
@@ -77,9 +77,9 @@ def test_the_body_stays_and_heads_differ(how: str, net: nn.Module, little: Data)
 
 def test_predictions_are_those_of_whole_networks(net: nn.Module, little: Data):
     """And the validation scores that heads got on cached features are those of whole networks on inputs."""
-    ensemble = mm.fit(net, little, recipe=FROZEN, plan=PLAN)
-    population, x = ensemble.groups[0].population, little.test.x
-    outputs = ensemble.predict(x).outputs
+    ensemble = mm.fit(net, little, recipe=FROZEN, plan=PLAN, posthoc=None)
+    population, x = ensemble.groups[0].population, little.test.prepared
+    outputs = ensemble.predict(x, prepared=True).outputs
     for i in range(3):
         plain = Normalised()
         own = {name: tensor[i] for name, tensor in {**population.own, **population.buffers}.items()}
@@ -116,7 +116,7 @@ def test_heads_learn_as_networks_whose_body_does_not_move(net: nn.Module, little
 
 
 def test_the_body_of_a_run_and_that_of_a_net_are_the_same(little: Data, tmp_path: Path):
-    mm.fit("small-cnn", little, recipe="single", plan=replace(PLAN, members=1), out=tmp_path / "base")
+    mm.fit("small-cnn", little, recipe="single", plan=replace(PLAN, members=1), out=tmp_path / "base", posthoc=None)
     base = mm.load(tmp_path / "base").member(0)
     of_run = mm.fit(
         "small-cnn",
@@ -124,8 +124,9 @@ def test_the_body_of_a_run_and_that_of_a_net_are_the_same(little: Data, tmp_path
         recipe=make_recipe("last-layer-ensemble", sharing=f"backbone:frozen={tmp_path / 'base'}"),
         plan=PLAN,
         out=tmp_path / "heads",
+        posthoc=None,
     )
-    of_net = mm.fit(base, little, recipe=FROZEN, plan=PLAN)
+    of_net = mm.fit(base, little, recipe=FROZEN, plan=PLAN, posthoc=None)
     for name, tensor in of_run.groups[0].population.shared.items():
         assert torch.equal(tensor, base.state_dict()[name])
         assert torch.equal(tensor, of_net.groups[0].population.shared[name])
@@ -140,10 +141,10 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(steps: int, net: nn.Module
         if done >= steps:
             raise InterruptedError
 
-    data = (little.train.x, little.train.y)
-    undisturbed = mm.fit(net, data, recipe=FROZEN, plan=PLAN)
+    data = (little.train.prepared, little.train.y)
+    undisturbed = mm.fit(net, data, recipe=FROZEN, plan=PLAN, posthoc=None)
     with pytest.raises(InterruptedError):
-        mm.fit(net, data, recipe=FROZEN, plan=PLAN, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
+        mm.fit(net, data, recipe=FROZEN, plan=PLAN, out=tmp_path / "run", show=stop, checkpoint_seconds=0, posthoc=None)
     resumed = mm.resume(tmp_path / "run", net=Normalised, data=data)  # the body is in the run
     assert_same_bits(undisturbed, resumed)
     assert resumed.history == undisturbed.history
@@ -152,8 +153,8 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(steps: int, net: nn.Module
 
 @pytest.mark.parametrize("coupling", ["outputs", "weights", "input-gradients"])
 def test_repulsive_heads_are_two_answers(coupling: str, net: nn.Module, little: Data):
-    ensemble = mm.fit(net, little, recipe=make_recipe(FROZEN, coupling=coupling), plan=PLAN)
-    alone = mm.fit(net, little, recipe=FROZEN, plan=replace(PLAN, batch_order="same"))
+    ensemble = mm.fit(net, little, recipe=make_recipe(FROZEN, coupling=coupling), plan=PLAN, posthoc=None)
+    alone = mm.fit(net, little, recipe=FROZEN, plan=replace(PLAN, batch_order="same"), posthoc=None)
     for record in ensemble.history:
         assert 0 < record["coupling"]["mean_kernel"] < 1
         assert record["coupling"]["push_to_loss"] > 0
@@ -218,26 +219,26 @@ class Flattening(nn.Module):
 )
 def test_every_wrong_request_is_one_line(given, changed: dict[str, str], message: str, little: Data):
     with pytest.raises(mm.Misuse, match=message) as caught:
-        mm.fit(given, little, recipe=make_recipe(FROZEN, **changed), plan=PLAN)
+        mm.fit(given, little, recipe=make_recipe(FROZEN, **changed), plan=PLAN, posthoc=None)
     assert "\n" not in str(caught.value)
 
 
 def test_pictures_that_change_have_no_features_to_keep(little: Data):
     with pytest.raises(mm.Misuse, match="augment with a frozen backbone: its features are computed once"):
-        mm.fit(Normalised(), little, recipe=FROZEN, plan=replace(PLAN, augment=("flip",)))
+        mm.fit(Normalised(), little, recipe=FROZEN, plan=replace(PLAN, augment=("flip",)), posthoc=None)
 
 
 def test_a_body_of_another_architecture_is_refused(little: Data, tmp_path: Path):
-    mm.fit("mlp", little, recipe="single", plan=replace(PLAN, members=1), out=tmp_path / "base")
+    mm.fit("mlp", little, recipe="single", plan=replace(PLAN, members=1), out=tmp_path / "base", posthoc=None)
     chosen = make_recipe("last-layer-ensemble", sharing=f"backbone:frozen={tmp_path / 'base'}")
     with pytest.raises(mm.Misuse, match="base is of another architecture: "):
-        mm.fit("small-cnn", little, recipe=chosen, plan=PLAN)
+        mm.fit("small-cnn", little, recipe=chosen, plan=PLAN, posthoc=None)
 
 
 def test_the_run_of_a_net_of_one_s_own_can_be_a_backbone(little: Data, tmp_path: Path):
-    mm.fit(Normalised, little, recipe="single", plan=replace(PLAN, members=1), out=tmp_path / "base")
+    mm.fit(Normalised, little, recipe="single", plan=replace(PLAN, members=1), out=tmp_path / "base", posthoc=None)
     chosen = make_recipe("last-layer-ensemble", sharing=f"backbone:frozen={tmp_path / 'base'}")
-    assert mm.fit(Normalised, little, recipe=chosen, plan=PLAN).members == 3
+    assert mm.fit(Normalised, little, recipe=chosen, plan=PLAN, posthoc=None).members == 3
 
 
 def test_built_in_nets_consist_of_body_and_head(little: Data):

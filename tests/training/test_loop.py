@@ -36,7 +36,7 @@ def test_changing_one_stream_leaves_the_others(digits: Data):
 
 def test_same_initialisation_and_batches_give_the_same_bits(digits: Data):
     plan = Plan(engine="loop", batch_size=128)
-    first, second = (mm.fit("mlp", digits, members=2, epochs=2, plan=plan) for _ in range(2))
+    first, second = (mm.fit("mlp", digits, members=2, epochs=2, plan=plan, posthoc=None) for _ in range(2))
     assert all(torch.equal(tensors(second)[name], tensor) for name, tensor in tensors(first).items())
 
 
@@ -62,7 +62,9 @@ def test_a_member_that_diverges_goes_back_to_its_last_sound_epoch(digits: Data):
             nn.init.constant_(net[1].weight, 3e38)
         return net
 
-    ensemble = mm.fit(build, digits, members=3, epochs=2, plan=Plan(engine="loop", batch_size=64, lr=0.01))
+    ensemble = mm.fit(
+        build, digits, members=3, epochs=2, plan=Plan(engine="loop", batch_size=64, lr=0.01), posthoc=None
+    )
     last = ensemble.history[-1]
     assert last["active"].count(False) == 1
     member = last["active"].index(False)
@@ -76,8 +78,10 @@ def test_a_member_that_diverges_goes_back_to_its_last_sound_epoch(digits: Data):
 def test_a_member_that_diverges_late_goes_back_to_its_last_sound_epoch(digits: Data):
     """From the fourth epoch on the learning rate is absurd."""
     plan = Plan(engine="loop", optimizer="sgd", lr=0.05, schedule="steps:3=1e30", batch_size=64)
-    ensemble = mm.fit("mlp", digits, members=2, epochs=5, plan=plan)
-    sound = mm.fit("mlp", digits, members=2, epochs=3, plan=Plan(**{**plan.to_json(), "schedule": "constant"}))
+    ensemble = mm.fit("mlp", digits, members=2, epochs=5, plan=plan, posthoc=None)
+    sound = mm.fit(
+        "mlp", digits, members=2, epochs=3, plan=Plan(**{**plan.to_json(), "schedule": "constant"}), posthoc=None
+    )
     assert all("has its weights of epoch 3" in text for text in ensemble.manifest["diverged"].values())
     assert len(ensemble.manifest["diverged"]) == 2
     assert all(torch.equal(tensors(sound)[name], tensor) for name, tensor in tensors(ensemble).items())
@@ -140,12 +144,12 @@ def test_the_training_loss_of_a_stopped_member_is_absent(digits: Data, tmp_path:
 
 def test_a_run_in_which_nobody_learns_is_a_failure(digits: Data):
     with pytest.raises(mm.Failure, match=r"no member could be trained .* lower the learning rate"):
-        mm.fit("mlp", digits, members=2, epochs=1, plan=Plan(optimizer="sgd", lr=1e12, engine="loop"))
+        mm.fit("mlp", digits, members=2, epochs=1, plan=Plan(optimizer="sgd", lr=1e12, engine="loop"), posthoc=None)
 
 
 def test_early_stopping_keeps_each_member_s_best_epoch(digits: Data):
     plan = Plan(engine="loop", lr=0.05, schedule="constant", patience=2, batch_size=32)
-    ensemble = mm.fit("mlp", digits, members=2, epochs=25, plan=plan)
+    ensemble = mm.fit("mlp", digits, members=2, epochs=25, plan=plan, posthoc=None)
     history = ensemble.history
     assert len(history) < 25
     outputs = ensemble.predict(digits.val.x)
@@ -156,7 +160,7 @@ def test_early_stopping_keeps_each_member_s_best_epoch(digits: Data):
 
 
 def test_history_tells_each_member_s_losses_and_scores(digits: Data):
-    ensemble = mm.fit("mlp", digits, members=2, epochs=3, plan=Plan(engine="loop", lr=3e-3))
+    ensemble = mm.fit("mlp", digits, members=2, epochs=3, plan=Plan(engine="loop", lr=3e-3), posthoc=None)
     assert [record["epoch"] for record in ensemble.history] == [1, 2, 3]
     first, last = ensemble.history[0], ensemble.history[-1]
     assert all(b < a for a, b in zip(first["train_loss"], last["train_loss"], strict=True))
@@ -168,14 +172,14 @@ def test_history_tells_each_member_s_losses_and_scores(digits: Data):
 
 def test_the_net_must_fit_the_data(digits: Data):
     with pytest.raises(mm.Misuse, match=r"gives outputs \(2, 7\) for 2 inputs: the data needs \(2, 10\)"):
-        mm.fit(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 7)), digits, members=1, epochs=1)
+        mm.fit(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 7)), digits, members=1, epochs=1, posthoc=None)
     with pytest.raises(mm.Misuse, match=r"cannot take inputs of shape \(1, 8, 8\)"):
-        mm.fit(nn.Linear(5, 10), digits, members=1, epochs=1)
+        mm.fit(nn.Linear(5, 10), digits, members=1, epochs=1, posthoc=None)
 
 
 def test_a_module_is_an_architecture_and_members_begin_apart(digits: Data):
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    ensemble = mm.fit(net, digits, members=3, epochs=1, plan=Plan(lr=1e-5))
+    ensemble = mm.fit(net, digits, members=3, epochs=1, plan=Plan(lr=1e-5), posthoc=None)
     weights = ensemble.groups[0].population.own["1.weight"]
     assert all((weights[i] - weights[j]).abs().max() > 0.05 for i in range(3) for j in range(i))
 
@@ -188,4 +192,4 @@ def test_a_module_is_an_architecture_and_members_begin_apart(digits: Data):
             return x.flatten(1) @ self.matrix
 
     with pytest.raises(mm.Misuse, match="Opaque has parameters but no reset_parameters"):
-        mm.fit(Opaque(), digits, members=2, epochs=1)
+        mm.fit(Opaque(), digits, members=2, epochs=1, posthoc=None)

@@ -51,7 +51,7 @@ def space(**settings) -> mm.Recipe:
 
 
 def test_a_run_with_objects_of_one_s_own_needs_the_same_settings_again(moons: Data, tmp_path: Path):
-    made = mm.fit("mlp", moons, recipe=space(), plan=PLAN, out=tmp_path / "run")
+    made = mm.fit("mlp", moons, recipe=space(), plan=PLAN, out=tmp_path / "run", posthoc=None)
     with pytest.raises(mm.Misuse, match=r"coupling Repulsion\(space=Margins\(.*in Python, give the recipe again"):
         mm.load(tmp_path / "run")
     with pytest.raises(mm.Misuse, match="the run was made by margins with other answers"):
@@ -62,7 +62,7 @@ def test_a_run_with_objects_of_one_s_own_needs_the_same_settings_again(moons: Da
 
 def test_tensors_keep_their_order_when_a_run_is_loaded(moons: Data, tmp_path: Path):
     """Files are sorted by name; a weight family that draws tensor by tensor depends on the order."""
-    made = mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "run")
+    made = mm.fit("mlp", moons, plan=PLAN, out=tmp_path / "run", posthoc=None)
     own = made.groups[0].population.own
     assert list(own) != sorted(own)
     assert list(mm.load(tmp_path / "run").groups[0].population.own) == list(own)
@@ -78,21 +78,23 @@ def test_tensors_keep_their_order_when_a_run_is_loaded(moons: Data, tmp_path: Pa
 )
 def test_features_that_cannot_repel_are_refused(way: str, message: str, moons: Data):
     with pytest.raises(mm.Misuse, match=message):
-        mm.fit("mlp", moons, recipe=space(way=way), plan=PLAN)
+        mm.fit("mlp", moons, recipe=space(way=way), plan=PLAN, posthoc=None)
 
 
 def test_points_without_counts_are_stored_and_resumed(moons: Data, tmp_path: Path):
     recipe = mm.Recipe("half", dynamics=LastHalf())
-    whole = mm.fit("mlp", moons, recipe=recipe, plan=PLAN)
+    whole = mm.fit("mlp", moons, recipe=recipe, plan=PLAN, posthoc=None)
     assert whole.members == 4
-    total = mm.open_data("two-moons").train.x.shape[0] // 128
+    total = mm.open_data("two-moons").train.prepared.shape[0] // 128
 
     def stop(message, done, all_steps, record):
         if done == total // 2 + 1:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        mm.fit("mlp", moons, recipe=recipe, plan=PLAN, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
+        mm.fit(
+            "mlp", moons, recipe=recipe, plan=PLAN, out=tmp_path / "run", show=stop, checkpoint_seconds=0, posthoc=None
+        )
     resumed = mm.resume(tmp_path / "run", recipe=recipe)
     for name, tensor in whole.groups[0].population.own.items():
         assert torch.equal(tensor, resumed.groups[0].population.own[name])
@@ -107,4 +109,4 @@ def test_points_without_counts_are_stored_and_resumed(moons: Data, tmp_path: Pat
 )
 def test_a_dynamics_that_breaks_the_interface_is_refused(way: str, message: str, moons: Data):
     with pytest.raises(mm.Misuse, match=message):
-        mm.fit("mlp", moons, recipe=mm.Recipe("half", dynamics=LastHalf(way)), plan=PLAN)
+        mm.fit("mlp", moons, recipe=mm.Recipe("half", dynamics=LastHalf(way)), plan=PLAN, posthoc=None)

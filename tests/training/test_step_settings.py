@@ -68,7 +68,7 @@ def test_shared_gradients_are_clipped_together_and_apart_from_own_ones(how):
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
 def test_a_bound_that_is_never_reached_changes_no_bit(engine, digits: Data):
     plan = Plan(members=2, epochs=1, batch_size=128, engine=engine)
-    plain, wide = (mm.fit("mlp", digits, plan=replace(plan, clip_norm=bound)) for bound in (None, 1e6))
+    plain, wide = (mm.fit("mlp", digits, plan=replace(plan, clip_norm=bound), posthoc=None) for bound in (None, 1e6))
     assert_same_bits(plain, wide)
 
 
@@ -89,7 +89,7 @@ def test_the_learning_rate_rises_linearly_and_then_follows_its_schedule():
 
 def test_the_history_has_the_learning_rate_of_the_last_step(digits: Data):
     plan = Plan(members=1, epochs=2, batch_size=256, engine="loop", lr=0.01, warmup=10.0, schedule="constant")
-    lrs = [record["lr"] for record in mm.fit("mlp", digits, plan=plan).history]
+    lrs = [record["lr"] for record in mm.fit("mlp", digits, plan=plan, posthoc=None).history]
     assert lrs == pytest.approx([0.001, 0.002])
 
 
@@ -109,8 +109,8 @@ def test_multipliers_scale_the_tensors_they_match_and_the_last_match_counts():
 @pytest.mark.parametrize("recipe", ["deep-ensemble", "csgmcmc"])
 def test_a_multiplier_of_zero_freezes(recipe, digits: Data):
     plan = Plan(members=2, epochs=3, batch_size=64, engine="loop", lr_multipliers=(("*.bias", 0.0),))
-    ensemble = mm.fit("mlp", digits, recipe=recipe, plan=plan)
-    initial = mm.fit("mlp", digits, plan=replace(plan, epochs=1, lr=1e-30, lr_multipliers=()))
+    ensemble = mm.fit("mlp", digits, recipe=recipe, plan=plan, posthoc=None)
+    initial = mm.fit("mlp", digits, plan=replace(plan, epochs=1, lr=1e-30, lr_multipliers=()), posthoc=None)
     population, before = ensemble.groups[0].population, initial.groups[0].population
     for name, tensor in population.own.items():
         times = len(tensor) // len(before.own[name])
@@ -122,7 +122,7 @@ def test_a_pattern_that_matches_nothing_is_refused(digits: Data):
     with pytest.raises(
         mm.Misuse, match=r"lr_multipliers: 'haed\.\*' matches no tensor of the net; write a pattern of "
     ):
-        mm.fit("mlp", digits, plan=plan)
+        mm.fit("mlp", digits, plan=plan, posthoc=None)
 
 
 @pytest.mark.parametrize(

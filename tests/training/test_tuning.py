@@ -54,7 +54,7 @@ def tried(monkeypatch) -> list[float | str]:
 
 
 def fit(data: Data, coupling: str = "input-gradients:lengthscales=tuned", **others) -> mm.Ensemble:
-    return mm.fit("mlp", data, recipe=make_recipe("forde-tuned", coupling=coupling), plan=PLAN, **others)
+    return mm.fit("mlp", data, recipe=make_recipe("forde-tuned", coupling=coupling), plan=PLAN, **others, posthoc=None)
 
 
 def bits(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:
@@ -69,25 +69,25 @@ def test_the_lowest_score_wins(digits: Data, monkeypatch, tried):
     """Scores are made up: the middle one is best, and the ensemble is the one trained with it."""
     made_up = {0.0: 0.5, 0.4: 0.3, 1.0: math.inf}
     monkeypatch.setattr(tuning, "validation_nll", lambda spec, *others: made_up[alpha_of(spec)])
-    ensemble = fit(digits)
+    ensemble = fit(digits, posthoc=None)
     assert tried == [*GRID, 0.4]
     assert ensemble.manifest["chosen"] == "0.4"
     assert ensemble.manifest["sweep"] == {"0": 0.5, "0.4": 0.3, "1": math.inf}
     tried.clear()
-    explicit = fit(digits, "input-gradients:lengthscales=tuned,alpha=0.4")
+    explicit = fit(digits, "input-gradients:lengthscales=tuned,alpha=0.4", posthoc=None)
     assert tried == [0.4]  # once, with the alpha of its settings
     assert "sweep" not in explicit.manifest
     assert same(explicit, ensemble)
 
 
 def test_scores_are_means_over_clean_and_corrupted_validation_examples(digits: Data):
-    ensemble = fit(digits)
+    ensemble = fit(digits, posthoc=None)
     found = ensemble.manifest["sweep"]
     assert list(found) == ["0", "0.4", "1"]
     assert ensemble.manifest["chosen"] == min(found, key=found.get)
     exams = tuning.validation_inputs(digits)
     assert len(exams) == 4  # clean, speckle noise, blur, spatter; grey pictures have no colour to saturate
-    assert torch.equal(exams[0], digits.val.x)
+    assert torch.equal(exams[0], digits.val.prepared)
     chosen = ensemble.groups[0]
     with assemble(engine("loop"), chosen.module) as team:
         losses = []
@@ -100,14 +100,14 @@ def test_scores_are_means_over_clean_and_corrupted_validation_examples(digits: D
 
 def test_the_test_split_is_never_looked_at(digits: Data):
     """With NaN in its place nothing changes."""
-    poison = mm.Split(torch.full_like(digits.test.x, torch.nan), torch.full_like(digits.test.y, -1))
-    clean, poisoned = fit(digits), fit(replace(digits, test=poison))
+    poison = mm.Split(torch.full_like(digits.test.prepared, torch.nan), torch.full_like(digits.test.y, -1))
+    clean, poisoned = fit(digits, posthoc=None), fit(replace(digits, test=poison), posthoc=None)
     assert clean.manifest["sweep"] == poisoned.manifest["sweep"]
     assert same(clean, poisoned)
 
 
 def test_a_killed_sweep_goes_on_where_it_was(digits: Data, tmp_path: Path, tried):
-    undisturbed = fit(digits)
+    undisturbed = fit(digits, posthoc=None)
     tried.clear()
 
     def stop(text, done, total, record):
@@ -115,7 +115,7 @@ def test_a_killed_sweep_goes_on_where_it_was(digits: Data, tmp_path: Path, tried
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        fit(digits, out=tmp_path / "run", show=stop)
+        fit(digits, out=tmp_path / "run", show=stop, posthoc=None)
     assert tried == [0.0, 0.4]
     stored = json.loads((tmp_path / "run" / "sweep.json").read_text())
     assert stored == {key: undisturbed.manifest["sweep"][key] for key in ("0", "0.4")}
@@ -137,16 +137,16 @@ def test_a_run_killed_after_its_sweep_does_not_repeat_it(digits: Data, tmp_path:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        fit(digits, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
+        fit(digits, out=tmp_path / "run", show=stop, checkpoint_seconds=0, posthoc=None)
     assert len(tried) == 4
     tried.clear()
     resumed = mm.resume(tmp_path / "run")
     assert tried == [float(resumed.manifest["chosen"])]
-    assert same(resumed, fit(digits))
+    assert same(resumed, fit(digits, posthoc=None))
 
 
 def test_one_member_has_nothing_to_choose(digits: Data, tried):
-    ensemble = mm.fit("mlp", digits, recipe="forde-tuned", plan=replace(PLAN, members=1))
+    ensemble = mm.fit("mlp", digits, recipe="forde-tuned", plan=replace(PLAN, members=1), posthoc=None)
     assert tried == ["auto"]
     assert "chosen" not in ensemble.manifest
 
@@ -160,7 +160,7 @@ def test_an_alpha_under_which_all_members_diverge_is_not_chosen(digits: Data, mo
         return population.take(torch.tensor([], dtype=torch.int64)) if alpha_of(spec) == 0.0 else population
 
     monkeypatch.setattr(tuning, "train", train)
-    ensemble = fit(digits)
+    ensemble = fit(digits, posthoc=None)
     assert ensemble.manifest["sweep"]["0"] == math.inf
     assert ensemble.manifest["chosen"] in ("0.4", "1")
 
@@ -170,4 +170,4 @@ def test_inputs_without_corruptions_are_judged_as_they_are():
     data = mm.open_data((x, (x.mean((1, 2, 3)) > 0).long()))
     exams = tuning.validation_inputs(data)
     assert len(exams) == 1
-    assert torch.equal(exams[0], data.val.x)
+    assert torch.equal(exams[0], data.val.prepared)

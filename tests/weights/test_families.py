@@ -25,7 +25,7 @@ ENGINES = ["loop", "stacked", "threads", "threads-stacked"]
 
 @pytest.fixture(scope="module")
 def little(digits: Data) -> Data:
-    return open_data((digits.train.x[:200], digits.train.y[:200]))
+    return open_data((digits.train.prepared[:200], digits.train.y[:200]))
 
 
 class WithDropout(nn.Module):
@@ -73,10 +73,10 @@ def identities(*between: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("net", [WithDropout, Pictures])
 def test_masked_members_are_plain_networks_with_columns_left_out(net, little: Data):
-    ensemble = mm.fit(net, little, recipe="mask-ensemble", plan=PLAN)
+    ensemble = mm.fit(net, little, recipe="mask-ensemble", plan=PLAN, posthoc=None)
     population = ensemble.groups[0].population
     assert not population.own
-    x, outputs = little.test.x[:20], ensemble.predict(little.test.x[:20]).outputs
+    x, outputs = little.test.prepared[:20], ensemble.predict(little.test.x[:20]).outputs
     for i in range(3):
         plain = net()
         plain.load_state_dict({**population.shared, **{k: v[i] for k, v in population.buffers.items()}}, strict=False)
@@ -95,12 +95,12 @@ def test_masked_members_are_plain_networks_with_columns_left_out(net, little: Da
 
 
 def test_masks_are_drawn_once_and_kept(little: Data, tmp_path: Path):
-    ensemble = mm.fit(WithDropout, little, recipe="mask-ensemble", plan=PLAN, out=tmp_path / "run")
+    ensemble = mm.fit(WithDropout, little, recipe="mask-ensemble", plan=PLAN, out=tmp_path / "run", posthoc=None)
     masks = ensemble.groups[0].population.buffers
     assert list(masks) == ["last.weight:in"]
     torch.manual_seed(0)
     population = populate(lambda i: WithDropout(), 3, lambda name: True)
-    trace = trace_kernels(WithDropout(), little.train.x[:2])
+    trace = trace_kernels(WithDropout(), little.train.prepared[:2])
     first = Masks().init(population, trace, lambda i: generator(0, "factors", i))
     assert torch.equal(masks["last.weight:in"], first.buffers["last.weight:in"])
     again = mm.load(tmp_path / "run", net=WithDropout)
@@ -112,7 +112,7 @@ def test_masks_are_drawn_once_and_kept(little: Data, tmp_path: Path):
 def test_masks_take_the_place_of_dropout_layers(little: Data):
     """With masks, a network with dropout layers trains to the same bits as one without."""
     with_layers, without = (
-        mm.fit(lambda drops=drops: WithDropout(drops), little, recipe="mask-ensemble", plan=PLAN)
+        mm.fit(lambda drops=drops: WithDropout(drops), little, recipe="mask-ensemble", plan=PLAN, posthoc=None)
         for drops in (True, False)
     )
     mine, theirs = (each.groups[0].population.to_tensors() for each in (with_layers, without))
@@ -137,11 +137,11 @@ def test_the_distribution_of_masks():
 def test_masks_and_factors_do_not_meet(little: Data):
     both = make_recipe("batch-ensemble", weights="masks")
     with pytest.raises(Misuse, match="weights masks with rank-one factors: both would scale"):
-        mm.fit("mlp", little, recipe=both, plan=PLAN)
+        mm.fit("mlp", little, recipe=both, plan=PLAN, posthoc=None)
 
 
 def test_one_member_that_shares_everything_is_read_back(little: Data, tmp_path: Path):
-    mm.fit("mlp", little, recipe="mask-ensemble", plan=replace(PLAN, members=1), out=tmp_path / "run")
+    mm.fit("mlp", little, recipe="mask-ensemble", plan=replace(PLAN, members=1), out=tmp_path / "run", posthoc=None)
     assert mm.load(tmp_path / "run").members == 1
 
 
@@ -153,7 +153,7 @@ def test_dropout_is_unbiased_and_has_its_variance(between, rate: float):
     """Each output is x / (1 - rate) or 0: mean x, variance x^2 rate / (1 - rate). Four standard errors."""
     net, x = identities(*between), torch.linspace(0.5, 2.0, 8).expand(5, 8).contiguous()
     ensemble = drawn(net, "dropout:rate=0.25,draws=400", x)
-    outputs = ensemble.predict(x).outputs.double()  # (400, 5, 8)
+    outputs = ensemble.predict(x, prepared=True).outputs.double()  # (400, 5, 8)
     assert outputs.shape == (400, 5, 8)
     error = x * (rate / (1 - rate) / 400) ** 0.5
     assert ((outputs.mean(0) - x).abs() < 4 * error).all()
@@ -165,7 +165,7 @@ def test_dropout_is_unbiased_and_has_its_variance(between, rate: float):
 def test_inputs_of_the_first_kernel_are_never_dropped():
     x = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
     single = nn.Sequential(nn.Linear(8, 3))
-    outputs = drawn(single, "dropout:rate=0.9,draws=5", x).predict(x).outputs
+    outputs = drawn(single, "dropout:rate=0.9,draws=5", x).predict(x, prepared=True).outputs
     assert all(torch.equal(outputs[0], each) for each in outputs)
     family = parse("dropout:rate=0.2", "weights", WEIGHTS).in_network(
         trace_kernels(nn.Sequential(*identities(), nn.Linear(8, 2)), x)
@@ -177,11 +177,11 @@ def test_inputs_of_the_first_kernel_are_never_dropped():
 def test_predictions_repeat_and_draws_differ(how: str):
     net, x = identities(nn.ReLU()), torch.rand(7, 8, generator=torch.Generator().manual_seed(0)) + 0.5
     ensemble = drawn(net, "dropout:rate=0.5,draws=4", x, members=2, how=how)
-    outputs = ensemble.predict(x).outputs
-    assert torch.equal(outputs, ensemble.predict(x).outputs)
+    outputs = ensemble.predict(x, prepared=True).outputs
+    assert torch.equal(outputs, ensemble.predict(x, prepared=True).outputs)
     assert len({tuple(each.flatten().tolist()) for each in outputs}) == 8
-    assert len(ensemble.predict(x, draws=3).outputs) == 6
-    assert torch.equal(outputs, drawn(net, "dropout:rate=0.5,draws=4", x, members=2).predict(x).outputs)
+    assert len(ensemble.predict(x, draws=3, prepared=True).outputs) == 6
+    assert torch.equal(outputs, drawn(net, "dropout:rate=0.5,draws=4", x, members=2).predict(x, prepared=True).outputs)
 
 
 def test_a_member_s_draws_are_neighbours():
@@ -190,7 +190,7 @@ def test_a_member_s_draws_are_neighbours():
     x = torch.ones(3, 8)
     ensemble = drawn(nets[0], "dropout:rate=0.1,draws=3", x)
     ensemble = replace(ensemble, groups=(MemberGroup(nets[0], populate(nets.__getitem__, 2)),))
-    sizes = ensemble.predict(x).outputs.abs().mean((1, 2))
+    sizes = ensemble.predict(x, prepared=True).outputs.abs().mean((1, 2))
     assert (sizes[:3] < 3).all()
     assert (sizes[3:] > 100).all()
 
@@ -200,14 +200,14 @@ def test_a_mask_before_a_convolution_covers_whole_channels():
     nn.init.constant_(net[1].weight, 1.0)
     nn.init.constant_(net[0].bias, 9.0)
     x = torch.rand(4, 3, 6, 6, generator=torch.Generator().manual_seed(0))
-    outputs = drawn(net, "dropout:rate=0.5,draws=20", x).predict(x).outputs.view(20, 4, 5, 36)
+    outputs = drawn(net, "dropout:rate=0.5,draws=20", x).predict(x, prepared=True).outputs.view(20, 4, 5, 36)
     dropped = outputs == 0
     assert torch.equal(dropped.all(-1), dropped.any(-1))
     assert 0.3 < dropped.double().mean() < 0.7
 
 
 def test_batch_normalisation_is_in_evaluation_mode_while_dropout_is_active(little: Data):
-    ensemble = mm.fit(Pictures, little, recipe="mc-dropout", plan=PLAN)
+    ensemble = mm.fit(Pictures, little, recipe="mc-dropout", plan=PLAN, posthoc=None)
     population = ensemble.groups[0].population
     before = {name: tensor.clone() for name, tensor in population.buffers.items()}
     with_others = ensemble.predict(little.test.x[:20], draws=2).outputs
@@ -215,14 +215,14 @@ def test_batch_normalisation_is_in_evaluation_mode_while_dropout_is_active(littl
     assert all(torch.equal(tensor, before[name]) for name, tensor in population.buffers.items())
     undropped = replace(ensemble, recipe=make_recipe(ensemble.recipe, weights="dropout:rate=0,draws=1"))
     with torch.no_grad():
-        plain = ensemble.member(0)(little.test.x[:20])
+        plain = ensemble.member(0)(little.test.prepared[:20])
     torch.testing.assert_close(undropped.predict(little.test.x[:20]).outputs[0], plain, rtol=1e-5, atol=1e-5)
 
 
 def test_the_network_s_own_rates_are_used_where_it_has_some(little: Data):
-    trace = trace_kernels(WithDropout(), little.train.x[:2])
+    trace = trace_kernels(WithDropout(), little.train.prepared[:2])
     assert parse("dropout:rate=0.3", "weights", WEIGHTS).in_network(trace).spec.rates == {}
-    bare = trace_kernels(WithDropout(False), little.train.x[:2])
+    bare = trace_kernels(WithDropout(False), little.train.prepared[:2])
     assert parse("dropout:rate=0.3", "weights", WEIGHTS).in_network(bare).spec.rates == {"last.weight": 0.3}
 
 
@@ -230,7 +230,7 @@ def test_the_network_s_own_rates_are_used_where_it_has_some(little: Data):
 def test_dropout_joins_other_answers(preset: str, little: Data):
     """Validation rests; predictions do not."""
     chosen = make_recipe(preset, weights="dropout:draws=5,rate=0.2")
-    ensemble = mm.fit("mlp", little, recipe=chosen, plan=PLAN)
+    ensemble = mm.fit("mlp", little, recipe=chosen, plan=PLAN, posthoc=None)
     outputs = ensemble.predict(little.val.x).outputs
     assert len(outputs) == 15
     assert not torch.equal(outputs[0], outputs[1])
@@ -249,7 +249,7 @@ def test_dropout_joins_other_answers(preset: str, little: Data):
     ],
 )
 def test_one_network_answers_many_times_on_every_engine(how: str, little: Data):
-    ensemble = mm.fit("small-cnn", little, recipe="mc-dropout", plan=replace(PLAN, engine=how, members=1))
+    ensemble = mm.fit("small-cnn", little, recipe="mc-dropout", plan=replace(PLAN, engine=how, members=1), posthoc=None)
     assert len(ensemble.predict(little.test.x[:4], draws=3).outputs) == 3
 
 
@@ -281,7 +281,7 @@ def test_every_mistake_is_one_line_that_names_it(text: str, message: str):
 
 
 def test_draws_of_weights_that_are_not_random_are_refused(little: Data):
-    ensemble = mm.fit("mlp", little, plan=PLAN)
+    ensemble = mm.fit("mlp", little, plan=PLAN, posthoc=None)
     with pytest.raises(Misuse, match="draws=4 of weights point: they are not random; leave draws out"):
         ensemble.predict(little.test.x, draws=4)
     assert len(ensemble.predict(little.test.x, draws=1).outputs) == 3

@@ -57,19 +57,19 @@ class ThreeValues(Distribution):
 
 @pytest.fixture(scope="module")
 def little(digits: Data) -> Data:
-    return open_data((digits.train.x[:200], digits.train.y[:200]))
+    return open_data((digits.train.prepared[:200], digits.train.y[:200]))
 
 
 def test_a_family_of_the_caller_s_own_trains_and_predicts(little: Data):
     recipe = Recipe("perturbed", weights=Perturbed())
-    ensemble = mm.fit("mlp", little, recipe=recipe, plan=PLAN)
+    ensemble = mm.fit("mlp", little, recipe=recipe, plan=PLAN, posthoc=None)
     outputs = ensemble.predict(little.test.x).outputs
     assert len(outputs) == 2 * 3
     assert not torch.equal(outputs[0], outputs[1])
     assert len(ensemble.predict(little.test.x, draws=1).outputs) == 2
     assert ensemble.history[-1]["train_loss"][0] < ensemble.history[0]["train_loss"][0]
     assert "weights object:" in str(recipe)
-    stacked = mm.fit("mlp", little, recipe=recipe, plan=replace(PLAN, engine="stacked"))
+    stacked = mm.fit("mlp", little, recipe=recipe, plan=replace(PLAN, engine="stacked"), posthoc=None)
     torch.testing.assert_close(stacked.predict(little.test.x).outputs, outputs, rtol=1e-3, atol=1e-3)
 
 
@@ -85,13 +85,17 @@ def test_a_prior_of_the_caller_s_own_has_the_divergence_of_its_density(little: D
     p = -grid.abs() / 0.5 - math.log(2 * 0.5)
     exact = torch.trapezoid(q.exp() * (q - p), grid).item()
     assert abs(drawn.mean().item() - exact) < 4 * drawn.std().item() / math.sqrt(len(drawn))
-    ensemble = mm.fit("mlp", little, recipe=Recipe("laplace", weights=Gaussian(prior=prior, draws=2)), plan=PLAN)
+    ensemble = mm.fit(
+        "mlp", little, recipe=Recipe("laplace", weights=Gaussian(prior=prior, draws=2)), plan=PLAN, posthoc=None
+    )
     assert len(ensemble.predict(little.test.x).outputs) == 4
 
 
 def test_factors_follow_a_distribution_of_the_caller_s_own(little: Data):
     sharing = Sharing("rank-one", init=ThreeValues())
-    ensemble = mm.fit("mlp", little, recipe=Recipe("three", sharing=sharing), plan=replace(PLAN, epochs=1, lr=1e-9))
+    ensemble = mm.fit(
+        "mlp", little, recipe=Recipe("three", sharing=sharing), plan=replace(PLAN, epochs=1, lr=1e-9), posthoc=None
+    )
     factors = ensemble.groups[0].population.own["head.weight:in"]
     assert {round(value, 3) for value in factors.flatten().tolist()} == {0.5, 1.0, 1.5}
     assert ThreeValues().second_moment == pytest.approx((0.25 + 1 + 2.25) / 3)

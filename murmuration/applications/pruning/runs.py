@@ -55,8 +55,8 @@ def with_population(ensemble: Ensemble, population: Population) -> Ensemble:
 def validation_scores(ensemble: Ensemble, split: Split) -> dict[str, Score]:
     """Accuracy or RMSE, and NLL, on the first examples of a split."""
     task = ensemble.manifest["data"]["task"]
-    x, y = split.x[:EXAMPLES], split.y[:EXAMPLES]
-    pred = ensemble.predict(x, draws=DRAWS if ensemble.family.stochastic else None, calibrated=False)
+    x, y = split.prepared[:EXAMPLES], split.y[:EXAMPLES]
+    pred = ensemble.predict(x, draws=DRAWS if ensemble.family.stochastic else None, calibrated=False, prepared=True)
     return score_examples(pred, y).scores(measures={name: MEASURES[task][name] for name in (MAIN[task], "nll")})
 
 
@@ -127,7 +127,7 @@ def plan_pruning(
     """
     ensemble, asked = fitting.load(run, net=net, posthoc=False), pruning or masks.Pruning()
     opened, module = fitting.reopen(ensemble.manifest, data), ensemble.groups[0].module
-    trace = trace_kernels(module, opened.train.x[:2])
+    trace = trace_kernels(module, opened.train.prepared[:2])
     curve = sparsity_curve(ensemble, trace, opened.val, asked, show) if len(opened.val) else []
     if asked.sparsity is None and asked.threshold is None and not asked.structured:
         asked = replace(asked, threshold=masks.RULES[asked.rule].usual)
@@ -194,7 +194,9 @@ def compact_source(found: PruningPlan, population: Population) -> tuple[NetSourc
     widths, fewer = compact_population(ensemble.groups[0].module, population, found.trace)
     source = fitting.narrow_source(found.source, widths)
     small = replace(ensemble, groups=(MemberGroup(source.build(), fewer),))
-    require_same_outputs(with_population(ensemble, population).member(0), small.member(0), found.data.train.x[:TRIED])
+    require_same_outputs(
+        with_population(ensemble, population).member(0), small.member(0), found.data.train.prepared[:TRIED]
+    )
     return source, fewer
 
 

@@ -86,7 +86,8 @@ def open_patches(patches: Patches) -> Data:
     preparation = fit_images(parts["train"].inputs, 1.0, "unit")
 
     splits: dict[str, Any] = {
-        name: Split(preparation.apply(part.inputs), torch.as_tensor(part.targets)) for name, part in parts.items()
+        name: Split(part.inputs, torch.as_tensor(part.targets), preparation.apply(part.inputs))
+        for name, part in parts.items()
     }
     whole = fingerprint(RawData(parts))
     return Data(patches.name, "regression", **splits, classes=(), preparation=preparation, fingerprint=whole)

@@ -120,7 +120,9 @@ def predict_image(ensemble: Ensemble, small: Tensor, draws: int | None = None) -
     """
     assert isinstance(ensemble.likelihood, Gaussian)
     fitting = replace(ensemble.likelihood, targets=small.numel() * scale_of(ensemble) ** 2)
-    return replace(ensemble, likelihood=fitting).predict(small[None, None], draws=draws, calibrated=False)
+    return replace(ensemble, likelihood=fitting).predict(
+        small[None, None], draws=draws, calibrated=False, prepared=True
+    )
 
 
 def upscale(ensemble: Ensemble, small: Tensor, *, draws: int | None = None, tile: int = TILE) -> PixelPrediction:

@@ -53,7 +53,9 @@ def official_split(
     if classes and not 0 <= low <= high < len(classes):
         wrong, path = high if high >= len(classes) else low, place / f"{LABELS}.npy"
         raise Misuse(f"label {wrong} in '{path}': expected 0 to {len(classes) - 1}, as in training")
-    return Split(preparation.apply(pixels[rows], peak=255.0), torch.from_numpy(labels[rows].astype(np.int64)))
+    return Split(
+        pixels[rows], torch.from_numpy(labels[rows].astype(np.int64)), preparation.apply(pixels[rows], peak=255.0)
+    )
 
 
 def load_array(path: Path) -> np.ndarray:

@@ -62,8 +62,8 @@ def uncertain_examples(evaluation: Evaluation, shown: int = SHOWN) -> tuple[Exam
     if evaluation.ensemble is None:
         return ()
     places = np.argsort(-columns[RANKED_BY[eval_set.task]], kind="stable")[:shown]
-    x = eval_set.split.x[places.copy()]
-    predictive = evaluation.ensemble.predict(x)
+    x = eval_set.split.prepared[places.copy()]
+    predictive = evaluation.ensemble.predict(x, prepared=True)
     names = MEASURES[eval_set.task][: 3 if len(predictive.outputs) > 1 else 2]
     return tuple(
         Example(

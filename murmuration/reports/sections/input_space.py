@@ -86,7 +86,7 @@ def field_of(evaluation: Evaluation) -> LineField | PlaneField | None:
         return None
     if eval_set.task == "regression" and eval_set.train.y.shape[1] > 1:
         return None
-    train = eval_set.train.x.double().numpy() * units[1] + units[0]  # (N, D) in the source's units
+    train = eval_set.train.prepared.double().numpy() * units[1] + units[0]  # (N, D) in the source's units
     if eval_set.preparation.names == CURVE:
         return line(evaluation, 2 * train[:, 0], gaps_features)
     if train.shape[1] == 1 and eval_set.task == "regression":
@@ -113,7 +113,7 @@ def line(evaluation: Evaluation, train_x: np.ndarray, prepare: Callable[[np.ndar
     assert evaluation.eval_set.train is not None
     assert evaluation.ensemble is not None
     x = np.linspace(*widened(train_x), LINE)
-    predictive = evaluation.ensemble.predict(as_input(prepare(x)), calibrated=False)
+    predictive = evaluation.ensemble.predict(as_input(prepare(x)), calibrated=False, prepared=True)
     kept = some(len(train_x))
     return LineField(
         x,
@@ -133,7 +133,7 @@ def plane(evaluation: Evaluation, train: np.ndarray, units: tuple[np.ndarray, np
     x, y = (np.linspace(*widened(train[:, axis]), PLANE) for axis in (0, 1))
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # (PLANE * PLANE, 2)
     inputs = as_input((grid - units[0]) / units[1])
-    name, values = uncertainty(evaluation.ensemble.predict(inputs, calibrated=False))
+    name, values = uncertainty(evaluation.ensemble.predict(inputs, calibrated=False, prepared=True))
     kept = some(len(train))
     labels = eval_set.train.y.numpy()[kept] if eval_set.task == "classification" else ()
     return PlaneField(x, y, values.numpy().reshape(PLANE, PLANE), name, train[kept], labels)

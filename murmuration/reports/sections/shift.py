@@ -197,7 +197,7 @@ def sheet_of(evaluation: Evaluation) -> np.ndarray | None:
         return None
     if eval_set.preparation.shape[0] not in (1, 3):
         return None
-    pixels = eval_set.preparation.pixels_of(eval_set.split.x[:1])
+    pixels = eval_set.preparation.pixels_of(eval_set.split.prepared[:1])
     return sheet(pixels, names=shift.suite.names, seed=shift.suite.seed)
 
 

@@ -17,7 +17,7 @@ PLAN = Plan(members=2, epochs=1, batch_size=32, engine="loop", lr=1e-2)
 
 def trained(data: Data, recipe: str | Recipe, net: str = "mlp", out: Path | None = None, **settings) -> mm.Ensemble:
     settings.setdefault("members", make_recipe(recipe).members or PLAN.members)
-    return mm.fit(net, data, recipe=recipe, plan=replace(PLAN, **settings), out=out)
+    return mm.fit(net, data, recipe=recipe, plan=replace(PLAN, **settings), out=out, posthoc=None)
 
 
 def population(ensemble: mm.Ensemble) -> Population:
@@ -27,7 +27,7 @@ def population(ensemble: mm.Ensemble) -> Population:
 def without(ensemble: mm.Ensemble, pruning: Pruning, data: Data) -> mm.Ensemble:
     """The ensemble pruned in memory."""
     group = ensemble.groups[0]
-    trace = trace_kernels(group.module, data.train.x[:2])
+    trace = trace_kernels(group.module, data.train.prepared[:2])
     left = prune_population(group.population, ensemble.recipe.weights, trace, pruning)
     return replace(ensemble, groups=(replace(group, population=left),))
 

@@ -30,7 +30,7 @@ def _few_levels(monkeypatch):
 
 @pytest.fixture(scope="module")
 def little(digits: Data) -> Data:
-    return open_data((digits.train.x[:160], digits.train.y[:160]))
+    return open_data((digits.train.prepared[:160], digits.train.y[:160]))
 
 
 def both(net: nn.Module, x: torch.Tensor, pruning: Pruning = HALF) -> tuple[nn.Module, nn.Module]:
@@ -95,15 +95,15 @@ def test_networks_in_which_silence_is_heard_are_refused(normalised_net):
 @pytest.mark.parametrize("weights", ["point", "gaussian:draws=2", "gaussian:std_param=alpha-channel,draws=2"])
 def test_a_compact_run_is_a_smaller_run(weights: str, tmp_path: Path, little: Data):
     """Noise is drawn in the shapes of the network, so distributions are compared at their means."""
-    data = (little.train.x, little.train.y)
+    data = (little.train.prepared, little.train.y)
     trained(open_data(data), make_recipe("single", weights=weights), "lenet5", tmp_path / "run")
     wide = pruned_run(tmp_path / "run", tmp_path / "wide", HALF, data=data)
     small = pruned_run(tmp_path / "run", tmp_path / "small", HALF, data=data, compact=True)
-    x = little.test.x
+    x = little.test.prepared
     with torch.no_grad():
         torch.testing.assert_close(small.member(0)(x), wide.member(0)(x), rtol=1e-4, atol=1e-5)
     again = mm.load(tmp_path / "small")
-    assert torch.equal(again.predict(x).outputs, small.predict(x).outputs)
+    assert torch.equal(again.predict(x, prepared=True).outputs, small.predict(x, prepared=True).outputs)
     counts, masked = small.manifest["pruning"]["counts"], wide.manifest["pruning"]["counts"]
     assert counts["numbers"] == population(small).parameters_stored() < 0.4 * masked["numbers_before"]
     assert counts["dense"] == parameters(small.member(0)) == masked["nonzero"] - heard_less(wide)
@@ -145,7 +145,7 @@ def test_a_net_that_only_looks_like_a_chain_is_noticed(tmp_path: Path):
 
     x = torch.randn(60, 1, 4, generator=torch.Generator().manual_seed(0))
     data = (x, (x.sum((1, 2)) > 0).long())
-    mm.fit(net, data, recipe="single", epochs=1, out=tmp_path / "run")
+    mm.fit(net, data, recipe="single", epochs=1, out=tmp_path / "run", posthoc=None)
     found = plan_pruning(tmp_path / "run", HALF, net=net, data=data)
     with pytest.raises(Misuse, match="would predict otherwise"):
         prune(found, tmp_path / "out", compact=True)
@@ -155,7 +155,7 @@ def test_a_net_that_only_looks_like_a_chain_is_noticed(tmp_path: Path):
 def test_members_of_one_run_must_agree(tmp_path: Path, little: Data):
     ensemble = trained(little, "deep-ensemble")
     left = without(ensemble, HALF, little)
-    trace = trace_kernels(left.groups[0].module, little.train.x[:2])
+    trace = trace_kernels(left.groups[0].module, little.train.prepared[:2])
     with pytest.raises(Misuse, match=r"members keep different channels of body\.1\.weight"):
         compact_population(left.groups[0].module, population(left), trace)
     scaled = without(trained(little, "batch-ensemble"), HALF, little)

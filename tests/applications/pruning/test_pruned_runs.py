@@ -57,7 +57,7 @@ def test_a_pruned_run_is_a_run_and_the_old_one_is_as_it_was(name, finetune, home
     assert same_bits(again, made)
     assert torch.equal(again.predict(moons.test.x).outputs, made.predict(moons.test.x).outputs)
     assert again.posthoc is not None
-    fresh = replace(again, posthoc=None).fit_posthoc(moons.val.x, moons.val.y, mm.PostHocConfig())
+    fresh = replace(again, posthoc=None).fit_posthoc(moons.val, config=mm.PostHocConfig())
     assert again.posthoc == fresh.posthoc  # fitted to what is left
     assert again.manifest["pruning"]["reached"] == pytest.approx(0.8, abs=1e-3)
     assert again.manifest["plan"]["epochs"] == (finetune or 2)
@@ -155,12 +155,12 @@ def test_validation_chooses_and_the_test_split_has_no_say(home: Path, monkeypatc
     found = plan_pruning(home / "deep-ensemble", tolerance=0.02)
     assert found.chosen
     assert found.pruning.sparsity == largest_sparsity(found.curve, 0.02)
-    poisoned = replace(moons, test=Split(torch.full_like(moons.test.x, torch.nan), moons.test.y[:0]))
+    poisoned = replace(moons, test=Split(torch.full_like(moons.test.prepared, torch.nan), moons.test.y[:0]))
     monkeypatch.setattr("murmuration.fitting.reopen", lambda manifest, data: poisoned)
     blind = plan_pruning(home / "deep-ensemble", tolerance=0.02)
     assert blind.pruning == found.pruning
     assert [point.to_json() for point in blind.curve] == [point.to_json() for point in found.curve]
-    deaf = replace(moons, val=Split(moons.val.x[:0], moons.val.y[:0]))
+    deaf = replace(moons, val=Split(moons.val.prepared[:0], moons.val.y[:0]))
     monkeypatch.setattr("murmuration.fitting.reopen", lambda manifest, data: deaf)
     with pytest.raises(mm.Misuse, match="no validation examples to choose"):
         plan_pruning(home / "deep-ensemble")
@@ -181,7 +181,7 @@ def test_numbers_are_pruned_too(tmp_path: Path):
 
 def test_nets_and_data_of_the_caller_s_own(tmp_path: Path, digits: Data, normalised_net):
     """Batch-norm statistics of the old run do not move with the new one."""
-    data = (digits.train.x[:160], digits.train.y[:160])
+    data = (digits.train.prepared[:160], digits.train.y[:160])
     mm.fit(normalised_net, data, plan=PLAN, out=tmp_path / "run")
     found = plan_pruning(tmp_path / "run", Pruning(sparsity=0.5), net=normalised_net, data=data)
     before = {name: tensor.clone() for name, tensor in found.population.to_tensors().items()}

@@ -23,7 +23,7 @@ RECIPES = ("deep-ensemble", "bayes", "batch-ensemble")
 
 @pytest.fixture(scope="module")
 def little(digits: Data) -> Data:
-    return open_data((digits.train.x[:160], digits.train.y[:160]))
+    return open_data((digits.train.prepared[:160], digits.train.y[:160]))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_masks_are_nested_in_the_threshold(name: str, rule: str, ensembles, litt
 @pytest.mark.parametrize("scope", ["global", "layer"])
 def test_a_sparsity_is_met_exactly_and_nested(name: str, scope: str, ensembles, little: Data):
     found = [without(ensembles[name], Pruning(sparsity=share, scope=scope), little) for share in (0.0, 0.3, 0.7, 0.95)]
-    trace = trace_kernels(found[0].groups[0].module, little.train.x[:2])
+    trace = trace_kernels(found[0].groups[0].module, little.train.prepared[:2])
     for share, each in zip((0.0, 0.3, 0.7, 0.95), found, strict=True):
         whole = sum(mask[0].numel() for mask in masks(each).values())
         for member in range(each.members):
@@ -161,7 +161,7 @@ def test_numbers_left_are_counted(ensembles, little: Data):
     assert counts.numbers_before == 2 * counts.dense
     points = count_parameters(population(without(ensembles["deep-ensemble"], Pruning(sparsity=0.5), little)))
     assert (points.dense, points.numbers) == (2 * counts.dense, 2 * counts.nonzero)
-    trace = trace_kernels(bayes.groups[0].module, little.train.x[:2])
+    trace = trace_kernels(bayes.groups[0].module, little.train.prepared[:2])
     layers = layer_densities(population(bayes), trace)
     assert [(each["name"], each["weights"]) for each in layers] == [
         ("body.1.weight", 8192),

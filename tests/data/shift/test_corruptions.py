@@ -253,8 +253,8 @@ def test_a_new_corruption_is_one_row(monkeypatch: pytest.MonkeyPatch, capsys) ->
     assert "inverted" not in corruptions_for(data.preparation)
     monkeypatch.setitem(CORRUPTIONS, row.name, row)
     assert select_corruptions(data.preparation)[-1] == "inverted"
-    pixels = data.preparation.pixels_of(shift_inputs(data.test.x[:3], data.preparation, "inverted", 2))
-    np.testing.assert_allclose(pixels, 255 - data.preparation.pixels_of(data.test.x[:3]).astype(int), atol=1)
+    pixels = data.preparation.pixels_of(shift_inputs(data.test.prepared[:3], data.preparation, "inverted", 2))
+    np.testing.assert_allclose(pixels, 255 - data.preparation.pixels_of(data.test.prepared[:3]).astype(int), atol=1)
     with pytest.raises(Misuse, match="unknown corruption 'invert': did you mean 'inverted'"):
         corrupt(images(1), "invert", 1)
     assert main(["list", "corruptions", "--json"]) == 0
@@ -269,6 +269,6 @@ def test_a_new_shift_of_tables_is_one_row(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setitem(TABLE_SHIFTS, "zeros", TableShift(zero, "numeric", (1, 2, 3, 4, 5), "all numbers 0"))
     data = open_data("iris")
     assert select_corruptions(data.preparation)[-1] == "zeros"
-    assert not shift_inputs(data.test.x, data.preparation, "zeros", 1).any()
+    assert not shift_inputs(data.test.prepared, data.preparation, "zeros", 1).any()
     assert main(["list", "corruptions", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["zeros"]["description"] == "all numbers 0"

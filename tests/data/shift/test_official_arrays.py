@@ -34,8 +34,8 @@ PREPARATION = fit_images(pixels_like(7), 255.0, "standardise")
 def test_each_severity_is_one_block_of_rows(folder: Path, severity: int) -> None:
     split = official_split(folder, "fog", severity, PREPARATION, classes=CLASSES)
     rows = pixels_like(0)[(severity - 1) * EACH : severity * EACH]
-    assert torch.equal(split.x, PREPARATION.apply(rows))
-    assert np.array_equal(PREPARATION.pixels_of(split.x), rows)
+    assert torch.equal(split.prepared, PREPARATION.apply(rows))
+    assert np.array_equal(PREPARATION.pixels_of(split.prepared), rows)
     assert split.y.dtype == torch.int64
     assert split.y.tolist() == [*range(10), *range(10)]
 
@@ -49,7 +49,7 @@ def test_labels_are_those_of_the_same_rows(folder: Path) -> None:
 def test_white_is_that_of_bytes_whatever_training_had(folder: Path) -> None:
     unit = fit_images(pixels_like(7) / 255.0, 1.0, "unit")
     split = official_split(folder, "fog", 1, unit)
-    assert torch.allclose(split.x, torch.from_numpy(pixels_like(0)[:EACH] / 255.0).permute(0, 3, 1, 2).float())
+    assert torch.allclose(split.prepared, torch.from_numpy(pixels_like(0)[:EACH] / 255.0).permute(0, 3, 1, 2).float())
 
 
 def test_the_names_are_those_of_the_files(folder: Path) -> None:
@@ -62,11 +62,13 @@ def test_the_names_are_those_of_the_files(folder: Path) -> None:
 
 def test_only_the_rows_asked_for_are_read(folder: Path) -> None:
     found = np.lib.format.open_memmap(folder / "fog.npy", mode="r+")
-    expected = official_split(folder, "fog", 2, PREPARATION).x
+    expected = official_split(folder, "fog", 2, PREPARATION).prepared
     found[:EACH] = 0  # another severity changes, this one does not
     found.flush()
-    assert torch.equal(official_split(folder, "fog", 2, PREPARATION).x, expected)
-    assert torch.equal(official_split(folder, "fog", 1, PREPARATION).x, PREPARATION.apply(np.zeros((EACH, 32, 32, 3))))
+    assert torch.equal(official_split(folder, "fog", 2, PREPARATION).prepared, expected)
+    assert torch.equal(
+        official_split(folder, "fog", 1, PREPARATION).prepared, PREPARATION.apply(np.zeros((EACH, 32, 32, 3)))
+    )
 
 
 def test_missing_files_are_refused(folder: Path) -> None:

@@ -244,7 +244,7 @@ def test_what_cannot_be_done_is_refused_in_one_line() -> None:
     with pytest.raises(
         Misuse, match=r"^category_swaps changes categorical columns and this table has none: expected one"
     ):
-        shift_inputs(numbers.apply(TABLE), numbers, "category_swaps", 1)
+        shift_inputs(numbers.apply(TABLE[["age"]]), numbers, "category_swaps", 1)
     with pytest.raises(Misuse, match=r"^examples have the shape \(3,\): expected \(12,\), as in training$"):
         shift_table(torch.zeros(2, 3), PREPARATION, "feature_noise", 1)
     with pytest.raises(Misuse, match=r"^inputs of shape \(2, 9\) are not a table: expected rows of D columns"):
