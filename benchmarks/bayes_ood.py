@@ -87,8 +87,8 @@ def rotated(x: Tensor) -> Tensor:
 
 def scores(ensemble: mm.Ensemble, x: Tensor, y: Tensor, foreign: list[Tensor]) -> dict[str, float]:
     """Accuracy and NLL of some examples, and the mean AUROC of both scores against each of some foreign inputs."""
-    known = ensemble.predict(x)
-    others = [ensemble.predict(each) for each in foreign]
+    known = ensemble.predict(x, prepared=True)
+    others = [ensemble.predict(each, prepared=True) for each in foreign]
 
     def auroc(score: str) -> float:
         pairs = [(getattr(known, score), getattr(other, score)) for other in others]
@@ -116,9 +116,9 @@ def measure(name: str, method: Method, net: str, seed: int, data: mm.Data, *, ch
     ensemble = train(method, net, seed, data)
     seconds = time.process_time() - start
     split = data.val if choosing else data.test
-    foreign = list(foreign_inputs(split.x).values()) if choosing else [rotated(split.x)]
+    foreign = list(foreign_inputs(split.prepared).values()) if choosing else [rotated(split.prepared)]
     about = {"method": name, "net": net, "seed": seed, "settings": settings_of(method), "members": ensemble.members}
-    return {**about, **scores(ensemble, split.x, split.y, foreign), "cpu_seconds": round(seconds, 1)}
+    return {**about, **scores(ensemble, split.prepared, split.y, foreign), "cpu_seconds": round(seconds, 1)}
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ def regression(shift: float = 0.0, count: int = 80) -> Data:
 
 
 def rows_of(split: mm.Split, rows: torch.Tensor, weight: torch.Tensor | None = None) -> mm.Split:
-    return mm.Split(split.x[rows], split.y[rows], weight=weight)
+    return replace(split[rows], weight=weight)
 
 
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
@@ -56,7 +56,7 @@ def test_examples_without_weight_do_not_count() -> None:
     likelihood = mm.Gaussian(1.0)
     clean, other = (
         mm.fit(
-            "mlp", replace(data, train=mm.Split(data.train.x, y, weight=weight)), plan=plan, likelihood=likelihood
+            "mlp", replace(data, train=replace(data.train, y=y, weight=weight)), plan=plan, likelihood=likelihood
         ).predict(data.test.x)
         for y in (data.train.y, poisoned)
     )

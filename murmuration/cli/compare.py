@@ -171,12 +171,12 @@ def evaluated(
     eval_set: "EvalSet", ensembles: dict[str, "Ensemble"], settings: tuple[Any, Any], *, quiet: bool
 ) -> list["Evaluation"]:
     """The evaluations of all recipes on the one test split, under the same corruptions and on the same OOD inputs."""
-    from murmuration.evaluation import evaluate_ensemble
+    from murmuration.evaluation import evaluate_on
 
     (suite, foreign), found = settings, []
     for name, ensemble in ensembles.items():
         with counting_bar(f"{name} under shift", quiet or suite is None) as progress:
-            found.append(evaluate_ensemble(ensemble, eval_set, name, shift=suite, ood=foreign, progress=progress))
+            found.append(evaluate_on(ensemble, eval_set, name, suite, foreign, progress))
     return found
 
 

@@ -55,7 +55,7 @@ def evaluate(
     from murmuration.cli.results import show_results
     from murmuration.cli.superres import close_superres
     from murmuration.cli.training import load_run, read_manifest, reopen_data
-    from murmuration.evaluation import eval_set_of, evaluate_ensemble, open_eval_set
+    from murmuration.evaluation import eval_set_of, evaluate_on, open_eval_set
     from murmuration.reports.report import METRICS, REPORT, report_of, results_json, write_results
 
     path = Path(run)
@@ -73,7 +73,7 @@ def evaluate(
     eval_set = eval_set_of(reopen_data(path)) if on is None else open_eval_set(on, manifest, named_targets(target))
     suite, foreign = shift_request(shift, eval_set)
     with counting_bar(f"{path.name} under shift", as_json or suite is None) as progress:
-        evaluation = evaluate_ensemble(ensemble, eval_set, shift=suite, ood=foreign, progress=progress)
+        evaluation = evaluate_on(ensemble, eval_set, None, suite, foreign, progress)
     report = report_of([evaluation])
     record = results_json(report, run=path)
     own = [path / METRICS, path / REPORT] if on is None else []

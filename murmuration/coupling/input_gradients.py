@@ -69,6 +69,10 @@ class InputGradientSpace(Space):
         return count_rows(batch, self.batch_fraction)
 
     def prepare(self, x: Tensor) -> "InputGradientSpace":
+        if not x.is_floating_point():
+            raise Misuse(
+                "coupling input-gradients with tokens, which have no gradient: write coupling outputs or weights"
+            )
         if x[0].numel() == 1:
             raise Misuse(
                 "coupling input-gradients with inputs of one number: normalised gradients are +1 or -1, which no"

@@ -158,7 +158,7 @@ def open_data(
         return Split(x, targets[part][torch.from_numpy(kept)], preparation.apply(x), weights)
 
     again = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
-    again |= {"test": test, **roles, "drop": list(options.drop), "size": sizes}
+    again |= {"test": test, **roles, "drop": list(options.drop) or None, "size": sizes}
     return Data(
         name=name,
         task=chosen,
@@ -209,7 +209,7 @@ def reopen_arguments(source: Any, options: dict[str, Any]) -> dict[str, Any] | N
 
     Without "source" for an object in memory, which has to be given again; None if an option is such an object.
     """
-    plain = {name: value for name, value in options.items() if value is not None and value != []}
+    plain = {name: value for name, value in options.items() if value is not None}
     plain = {name: located(value) if name in ("val", "test") else value for name, value in plain.items()}
     if not all(isinstance(value, str | int | float | list | tuple) for value in plain.values()):
         return None

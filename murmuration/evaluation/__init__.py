@@ -10,7 +10,7 @@ from murmuration.evaluation.eval_set import (
     score_predictions,
 )
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
-from murmuration.evaluation.record import Evaluation, evaluate_ensemble, ood_inputs
+from murmuration.evaluation.record import Evaluation, evaluate_ensemble, evaluate_on, ood_inputs
 from murmuration.evaluation.shift import ShiftResult, ShiftSuite, evaluate_shift, shift_suite
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "cost_of",
     "eval_set_of",
     "evaluate_ensemble",
+    "evaluate_on",
     "evaluate_ood",
     "evaluate_shift",
     "in_distribution",

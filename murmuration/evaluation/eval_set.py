@@ -3,13 +3,15 @@
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from murmuration.data import Data, Preparation, Split, Task, open_split, preparation_from_json
 from murmuration.ensemble import STREAM, Ensemble
+from murmuration.errors import Misuse
 from murmuration.metrics import ExampleScores
 from murmuration.metrics.example_scores import ScoreAccumulator
 from murmuration.posthoc import PostHoc
@@ -35,6 +37,8 @@ class EvalSet:
 
 def eval_set_of(data: Data) -> EvalSet:
     """The test split of a data set as an evaluation set."""
+    if not len(data.test):
+        raise Misuse(f"{data.name} has no test examples: evaluate on (x, y), or open it with test=0.2")
     sizes = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
     return EvalSet(
         data.name,
@@ -47,6 +51,26 @@ def eval_set_of(data: Data) -> EvalSet:
         data.train,
         data.val,
     )
+
+
+def eval_set_for(ensemble: Ensemble, data: Any) -> EvalSet:
+    """The evaluation set of whatever holds labelled examples, prepared as those that the ensemble was trained on."""
+    if isinstance(data, EvalSet):
+        return data
+    if isinstance(data, Data):
+        if ensemble.preparation is None or data.preparation == ensemble.preparation:
+            return eval_set_of(data)
+        whole = eval_set_of(data)
+        return replace(whole, split=ensemble.labelled(data), preparation=ensemble.preparation, train=None, val=None)
+    split = ensemble.labelled(data)
+    if not len(split):
+        raise Misuse("no examples to evaluate on: expected at least one")
+    if ensemble.preparation is None:
+        raise Misuse("an ensemble of given models: evaluate it on a Data, mm.open_data(...)")
+    record = ensemble.manifest["data"]
+    name = str(data) if isinstance(data, str | Path) else "examples"
+    task, classes = record["task"], tuple(record["classes"])
+    return EvalSet(name, task, split, classes, ensemble.preparation, {"test": len(split)})
 
 
 def open_eval_set(source: Any, manifest: Mapping[str, Any], target: str | tuple[str, ...] | None = None) -> EvalSet:

@@ -23,7 +23,7 @@ from murmuration.evaluation.coverage import (
     rows_by_class,
     set_coverage,
 )
-from murmuration.evaluation.eval_set import EvalSet, cost_of, eval_set_of, predict_split, score_predictions
+from murmuration.evaluation.eval_set import EvalSet, cost_of, eval_set_for, predict_split, score_predictions
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
 from murmuration.evaluation.shift import (
     Progress,
@@ -191,17 +191,20 @@ class Evaluation:
 
 def evaluate_ensemble(
     ensemble: Ensemble,
-    data: Data | EvalSet,
+    data: Any,
     name: str | None = None,
     *,
     shift: Shift = None,
     ood: Ood = None,
     progress: Progress = no_progress,
 ) -> Evaluation:
-    """The evaluation of an ensemble on a data set's test split, or on any evaluation set.
+    """The evaluation of an ensemble on a data set's test split, or on other labelled examples.
+
+    `data` is a `Data`, an `EvalSet`, a split, a pair (x, y), a table with its target or a path, prepared as the
+    ensemble's training examples were.
 
     `shift` adds scores under corruption: True for all corruptions that fit the inputs, some of their names, or a
-    `ShiftSuite`. `ood` adds out-of-distribution sets: prepared inputs by name, or sources that `open_data` takes.
+    `ShiftSuite`. `ood` adds out-of-distribution sets: sources that `open_data` takes, or inputs by name.
     An ensemble without post-hoc steps is scored as it is; what they would do is still found out, where there are
     validation examples to fit them on.
 
@@ -211,10 +214,21 @@ def evaluate_ensemble(
     >>> found.scores["accuracy"] > 0.5, found.cost["members"]
     (True, 2)
     """
-    eval_set = eval_set_of(data) if isinstance(data, Data) else data
     if ensemble.likelihood is not None and ensemble.likelihood.task == MULTI_LABEL:
         raise Misuse("a report on multi-label predictions: there is none; write mm.score(ensemble.predict(x), y)")
-    suite, foreign = suite_of(shift, eval_set), ood_inputs(ood, eval_set)  # refused before anything is computed
+    eval_set = eval_set_for(ensemble, data)
+    return evaluate_on(ensemble, eval_set, name, suite_of(shift, eval_set), ood_inputs(ood, eval_set), progress)
+
+
+def evaluate_on(
+    ensemble: Ensemble,
+    eval_set: EvalSet,
+    name: str | None,
+    suite: ShiftSuite | None,
+    foreign: Mapping[str, Tensor],
+    progress: Progress,
+) -> Evaluation:
+    """The evaluation on an evaluation set, under a suite of corruptions and on prepared out-of-distribution inputs."""
     posthoc = ensemble.posthoc or posthoc_for(ensemble, eval_set)
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
     found = score_predictions(predict_split(ensemble, eval_set.split), posthoc)

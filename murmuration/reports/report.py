@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from murmuration.data import Data
 from murmuration.data.preparation import TablePreparation
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
@@ -93,7 +92,7 @@ def report_of(
     )
 
 
-def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Data | EvalSet, path: str | os.PathLike[str]) -> Report:
+def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Any, path: str | os.PathLike[str]) -> Report:
     """The report on one ensemble, or on several by name, evaluated on the test split and written to an HTML file."""
     from murmuration.reports.page import write_report
 
@@ -105,7 +104,7 @@ def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Data | EvalSet, p
 
 def evaluate(
     ensemble: Ensemble,
-    data: Data | EvalSet,
+    data: Any,
     *,
     shift: Shift = None,
     ood: Ood = None,
@@ -113,8 +112,9 @@ def evaluate(
     name: str | None = None,
     progress: Progress = no_progress,
 ) -> Evaluation:
-    """Evaluate an ensemble on a data set's test split, under corruption and on out-of-distribution inputs if asked.
+    """Evaluate an ensemble on labelled examples, under corruption and on out-of-distribution inputs if asked.
 
+    `data` is what `fit` took: a `Data` (its test split), a split, a pair (x, y), a table with its target or a path.
     `shift`: True for all corruptions that fit the inputs, a list of their names, or a `ShiftSuite`. `ood`: a list
     of data sources, or inputs by name. `out`: a directory for `metrics.json` and `report.html`.
     """

@@ -121,7 +121,7 @@ def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
     members, origins = found
     if state.diverged:
         lost = [member for member, found in state.diverged.items() if found.restored == 0]
-        outputs = member_outputs(team, spec.weights.deterministic(), members, spec.data.val.x)
+        outputs = member_outputs(team, spec.weights.deterministic(), members, spec.data.val.prepared)
         sound = outputs.flatten(1).isfinite().all(1).cpu() & ~torch.isin(origins, torch.tensor(lost))
         rows = sound.nonzero().flatten()
         members, origins = members.take(rows), origins[rows]

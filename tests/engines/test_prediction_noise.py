@@ -20,7 +20,7 @@ STOCHASTIC = [name for name, preset in PRESETS.items() if preset.value.weights.s
 @pytest.fixture(scope="module")
 def few(digits: Data) -> Data:
     """Digits of few training examples: what members have learned does not matter here."""
-    return replace(digits, train=Split(digits.train.x[:64], digits.train.y[:64]))
+    return replace(digits, train=digits.train[:64])
 
 
 def briefly_trained(net: object, data: Data, recipe: str, **settings: int) -> Ensemble:
@@ -29,7 +29,7 @@ def briefly_trained(net: object, data: Data, recipe: str, **settings: int) -> En
 
 
 def outputs_of(ensemble: Ensemble, x: torch.Tensor) -> torch.Tensor:
-    return ensemble.predict(x, draws=DRAWS).outputs
+    return ensemble.predict(x, draws=DRAWS, prepared=True).outputs
 
 
 @pytest.mark.parametrize("net", ["mlp", "small-cnn", "normalised"])
@@ -40,7 +40,7 @@ def test_an_input_has_the_same_outputs_whatever_is_predicted_beside_it(
     """Alone, in another chunk, at another place of its batch, and in a stream."""
     members = {"members": 2} if recipe in ("rank1-bnn", "mc-dropout") else {}
     ensemble = briefly_trained(normalised_net if net == "normalised" else net, few, recipe, **members)
-    x = few.test.x[:40]
+    x = few.test.prepared[:40]
     whole = outputs_of(ensemble, x)
     assert whole[0].std(0).max() > 0.01  # inputs have different outputs
     for i in (0, 17, 39):
@@ -49,7 +49,7 @@ def test_an_input_has_the_same_outputs_whatever_is_predicted_beside_it(
     monkeypatch.setattr(outputs, "CHUNK", 16)
     torch.testing.assert_close(whole, outputs_of(ensemble, x), **ROUNDING)
     pieces = torch.cat([each.outputs for each in ensemble.stream(x, 7)], dim=1)
-    torch.testing.assert_close(pieces, ensemble.predict(x).outputs, **ROUNDING)
+    torch.testing.assert_close(pieces, ensemble.predict(x, prepared=True).outputs, **ROUNDING)
 
 
 @pytest.mark.parametrize("recipe", ["mc-dropout", "bayes", "ivon"])
@@ -57,7 +57,7 @@ def test_prediction_noise_follows_from_the_seed(few: Data, recipe: str):
     """The same members under another seed are drawn otherwise."""
     ensemble = briefly_trained("mlp", few, recipe, seed=3)
     other = replace(ensemble, manifest={**ensemble.manifest, "plan": {**ensemble.manifest["plan"], "seed": 4}})
-    x = few.test.x[:8]
+    x = few.test.prepared[:8]
     assert torch.equal(outputs_of(ensemble, x), outputs_of(ensemble, x))
     assert (outputs_of(ensemble, x) - outputs_of(other, x)).abs().amin(-1).max() > 1e-4
 
@@ -65,14 +65,14 @@ def test_prediction_noise_follows_from_the_seed(few: Data, recipe: str):
 @pytest.mark.parametrize("recipe", ["mc-dropout", "bayes"])
 def test_fewer_draws_are_the_first_of_more_and_members_differ(few: Data, recipe: str):
     ensemble = briefly_trained("mlp", few, recipe, members=2)
-    x = few.test.x[:8]
-    many, some = (ensemble.predict(x, draws=draws).outputs.unflatten(0, (2, draws)) for draws in (5, 2))
+    x = few.test.prepared[:8]
+    many, some = (ensemble.predict(x, draws=draws, prepared=True).outputs.unflatten(0, (2, draws)) for draws in (5, 2))
     torch.testing.assert_close(many[:, :2], some, **ROUNDING)
     twins = replace(
         ensemble.groups[0].population, own={k: t[[0, 0]] for k, t in ensemble.groups[0].population.own.items()}
     )
     same = replace(ensemble, groups=(replace(ensemble.groups[0], population=twins),))
-    first, second = same.predict(x, draws=2).outputs.unflatten(0, (2, 2))
+    first, second = same.predict(x, draws=2, prepared=True).outputs.unflatten(0, (2, 2))
     assert (first - second).abs().max() > 1e-4
 
 
@@ -88,6 +88,6 @@ def test_prediction_noise_is_not_training_noise():
 def test_dropout_masks_of_a_draw_differ_between_draws_and_units(few: Data):
     """One mask for all inputs is not one decision for all units."""
     ensemble = briefly_trained("mlp", few, "mc-dropout")
-    made = ensemble.predict(few.test.x[:8], draws=DRAWS).outputs
+    made = ensemble.predict(few.test.prepared[:8], draws=DRAWS).outputs
     assert (made[0] - made[1]).abs().max() > 1e-3
-    assert not torch.equal(made[0], ensemble.member(0)(few.test.x[:8]).detach())
+    assert not torch.equal(made[0], ensemble.member(0)(few.test.prepared[:8]).detach())

@@ -91,7 +91,7 @@ def test_a_member_that_diverges_late_goes_back_to_its_last_sound_epoch(digits: D
 @pytest.mark.parametrize("recipe", ["single", "batch-ensemble"])
 def test_members_found_diverged_by_validation_are_restored_with_what_they_share(digits: Data, recipe: str, patience):
     """One step an epoch: validation always sees it first. From the fourth epoch on the learning rate is absurd."""
-    few = replace(digits, train=mm.Split(digits.train.x[:40], digits.train.y[:40]))
+    few = replace(digits, train=digits.train[:40])
     plan = Plan(engine="loop", optimizer="sgd", lr=0.05, schedule="steps:3=1e30", patience=patience)
     ensemble = mm.fit("mlp", few, recipe=recipe, epochs=5, plan=plan)
     sound = mm.fit("mlp", few, recipe=recipe, epochs=3, plan=replace(plan, schedule="constant"))

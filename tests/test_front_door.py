@@ -1,0 +1,269 @@
+"""What `fit` takes, `predict` takes: arrays, tensors, tables, paths and splits, in process and after `load`."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import murmuration as mm
+from murmuration.errors import Misuse
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(3, 40, (200, 4))
+Y = (X[:, 0] > 3).astype(np.int64)
+PLAN = {"members": 2, "epochs": 2, "engine": "loop", "lr": 1e-2}
+
+
+def frame(count: int = 120) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    size, colour = rng.normal(10, 5, count), rng.choice(["red", "green"], count)
+    return pd.DataFrame({"size": size, "colour": colour, "price": 3 * size + (colour == "red") + 1000.0})
+
+
+def photos(folder: Path, sizes: tuple[tuple[int, int], ...], each: int = 8) -> Path:
+    rng = np.random.default_rng(2)
+    for label, brightness in (("dark", 40), ("light", 200)):
+        (folder / label).mkdir(parents=True)
+        for i in range(each):
+            pixels = rng.normal(brightness, 20, (*sizes[i % len(sizes)], 3)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / label / f"{i}.png")
+    return folder
+
+
+class Tokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(50, 8), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embedding(x).mean(1))
+
+
+def outputs(ensemble: mm.Ensemble, x: object, **options: bool) -> torch.Tensor:
+    return ensemble.predict(x, **options).outputs  # type: ignore[arg-type]
+
+
+def test_predict_prepares_as_fit_did(tmp_path: Path) -> None:
+    ensemble = mm.fit("mlp", (X, Y), out=tmp_path / "run", members=2, epochs=30, lr=1e-2, engine="loop")
+    assert mm.score(ensemble.predict(X), Y)["accuracy"] > 0.95
+    assert torch.equal(outputs(ensemble, X), outputs(ensemble, torch.from_numpy(X)))
+    again = mm.load(tmp_path / "run")
+    assert torch.equal(outputs(again, X), outputs(ensemble, X))
+    exact = ensemble.prepare(X)
+    assert torch.equal(outputs(again, exact, prepared=True), outputs(ensemble, X))
+    assert torch.equal(torch.cat([part.outputs for part in again.stream(X, 64)], 1), outputs(ensemble, X))
+
+
+@pytest.mark.parametrize("source", ["iris", "digits", "diabetes"])
+def test_a_split_its_raw_and_its_prepared_inputs_are_predicted_alike(source: str) -> None:
+    data = mm.open_data(source)
+    ensemble = mm.fit("mlp", data, **PLAN)
+    expected = outputs(ensemble, data.test.prepared, prepared=True)
+    for given in (data, data.test, data.test.x):
+        assert torch.equal(outputs(ensemble, given), expected)
+
+
+def test_tables_by_name(tmp_path: Path) -> None:
+    table = frame()
+    table.to_csv(tmp_path / "prices.csv", index=False)
+    ensemble = mm.fit("mlp", table, target="price", **PLAN)
+    expected = outputs(ensemble, table)
+    for given in (table[["colour", "price", "size"]], table.drop(columns="price"), str(tmp_path / "prices.csv")):
+        assert torch.equal(outputs(ensemble, given), expected)
+    pair = mm.fit("mlp", (table[["size", "colour"]], table["price"]), **PLAN)
+    assert torch.equal(outputs(pair, table[["colour", "size"]]), expected)
+    with pytest.raises(Misuse, match="no column 'colour' in the table: expected it; found size"):
+        ensemble.predict(table[["size"]])
+    with pytest.raises(Misuse, match="the table has the columns id that training did not have: remove them, or train"):
+        ensemble.predict(table.assign(id=range(120)))
+    with pytest.raises(Misuse, match=r"inputs of shape \(3, 2\) for a run trained on a table"):
+        ensemble.predict(np.zeros((3, 2)))
+
+
+def test_folders_of_photos_of_different_sizes(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos", ((20, 30), (40, 24), (25, 25)), each=12)
+    with pytest.warns(UserWarning, match="the images have 3 sizes: all are resized and cropped to 64x64"):
+        ensemble = mm.fit("small-cnn", str(folder), **PLAN)
+    assert mm.fit("mlp", mm.open_data(folder, size=16), **PLAN).manifest["input_shape"] == [3, 16, 16]
+    (tmp_path / "new").mkdir()
+    Image.new("RGB", (90, 50), (250, 250, 250)).save(tmp_path / "new" / "a.jpg")
+    Image.new("L", (30, 70), 10).save(tmp_path / "new" / "b.png")
+    assert outputs(ensemble, tmp_path / "new").shape == (2, 2, 2)
+
+
+def test_photos_are_upright_and_may_be_listed_in_a_table(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos", ((16, 16),))
+    paths = sorted(folder.rglob("*.png"))
+    listing = pd.DataFrame({"file": [str(path.relative_to(tmp_path)) for path in paths]})
+    listing["label"] = [path.parent.name for path in paths]
+    listing.to_csv(tmp_path / "listing.csv", index=False)
+    data, plain = mm.open_data(tmp_path / "listing.csv", target="label"), mm.open_data(folder)
+    assert (data.classes, data.input_shape) == (plain.classes, (3, 16, 16))
+    assert torch.equal(data.train.prepared, plain.train.prepared)
+    turned = Image.fromarray(np.arange(8 * 4 * 3, dtype=np.uint8).reshape(4, 8, 3))
+    exif = turned.getexif()
+    exif[0x0112] = 6  # turned by 90 degrees
+    (tmp_path / "turned").mkdir()
+    turned.save(tmp_path / "turned" / "a.png", exif=exif)
+    preparation = mm.data.ImagePreparation((3, 8, 4), 255.0, (0.0,) * 3, (1.0,) * 3)
+    found = mm.data.open_inputs(tmp_path / "turned", preparation=preparation)
+    assert torch.equal(found[0, 0], torch.rot90(torch.from_numpy(np.array(turned))[..., 0], -1).float())
+
+
+def test_tokens_only_where_asked() -> None:
+    x = RNG.integers(0, 50, (80, 7))
+    y = (x < 25).sum(1) > 3
+    for options in ({"inputs": "tokens"}, {"prepare": "none"}):
+        ensemble = mm.fit(Tokens, (x, y), **options, **PLAN)
+        assert ensemble.prepare(x).dtype == torch.int64
+        assert torch.equal(outputs(ensemble, x[:9]), outputs(ensemble, torch.from_numpy(x[:9])))
+        with pytest.raises(Misuse, match="x has type float64 for a run trained on tokens: expected whole numbers"):
+            ensemble.predict(x.astype(float))
+    numbers = mm.fit("mlp", (x, y), **PLAN)
+    assert numbers.prepare(x).dtype == torch.float32
+    with pytest.raises(Misuse, match="coupling input-gradients with tokens, which have no gradient"):
+        mm.fit(Tokens, (x, y), inputs="tokens", recipe="forde", **PLAN)
+    with pytest.raises(Misuse, match="inputs='tokens' with x of type float64: expected whole numbers"):
+        mm.fit(Tokens, (x / 2, y), inputs="tokens", **PLAN)
+
+
+def test_series_are_not_images() -> None:
+    x = RNG.uniform(0, 1, (60, 3, 20)).astype(np.float32)
+    data = mm.open_data((x, np.arange(60) % 2))
+    assert data.input_shape == (3, 20)
+    assert mm.open_data((x, np.arange(60) % 2), inputs="images").input_shape == (1, 3, 20)
+    images = np.repeat(np.arange(60, dtype=np.uint8)[:, None, None], 8, 1).repeat(8, 2)
+    assert mm.open_data((images, np.arange(60) % 2)).input_shape == (1, 8, 8)
+
+
+def test_later_images_in_other_units_are_rescaled_or_refused() -> None:
+    pixels = RNG.integers(0, 256, (40, 6, 6)).astype(np.uint8)
+    ensemble = mm.fit("mlp", (pixels, np.arange(40) % 2), **PLAN)
+    assert torch.allclose(ensemble.prepare(pixels / 255.0), ensemble.prepare(pixels), atol=1e-5)
+    dark = np.zeros((1, 6, 6))
+    assert torch.equal(ensemble.prepare(dark), ensemble.prepare(dark.astype(np.uint8)))
+    with pytest.raises(Misuse, match=r"images of zeros and ones for a run trained on pixels in 0\.\.255, which could"):
+        ensemble.predict(np.eye(6)[None])
+    floats = mm.fit("mlp", (pixels[:, None] / 255.0, np.arange(40) % 2), **PLAN)
+    assert torch.allclose(floats.prepare(pixels[:, None]), floats.prepare(pixels[:, None] / 255.0), atol=1e-5)
+    with pytest.raises(Misuse, match=r"images with values up to 255, and training's lie in 0\.\.1: divide them by 255"):
+        floats.predict(np.full((1, 1, 6, 6), 255.0))
+
+
+def test_what_does_not_fit_is_refused_in_one_line() -> None:
+    ensemble = mm.fit("mlp", (X, Y), **PLAN)
+    with pytest.raises(Misuse, match=r"examples have the shape \(3,\): expected \(4,\), as in training"):
+        ensemble.predict(X[:, :3])
+    with pytest.raises(Misuse, match=r"one example of shape \(4,\) without an axis for examples: write x\[None\]"):
+        ensemble.predict(X[0], prepared=True)
+    spoilt = X.copy()
+    spoilt[3, 1] = np.nan
+    with pytest.raises(Misuse, match=r"x\[3, 1\] is nan"):
+        ensemble.predict(spoilt)
+    with pytest.raises(Misuse, match="the inputs hold NaN or infinite values"):
+        ensemble.predict(torch.full((2, 4), torch.nan), prepared=True)
+    with pytest.raises(Misuse, match=r"x\[3, 1\] is nan"):
+        mm.fit("mlp", (spoilt, Y), **PLAN)
+    with pytest.raises(Misuse, match="unknown keyword of fit 'learning_rate'"):
+        mm.fit("mlp", (X, Y), learning_rate=1e-3)
+    with pytest.raises(Misuse, match="val= with a Data, which is split and prepared: give them to open_data"):
+        mm.fit("mlp", mm.open_data("iris"), val=0.3)
+
+
+def test_fit_trains_on_all_but_a_validation_part() -> None:
+    def sizes(**options: object) -> tuple[int, ...]:
+        ensemble = mm.fit("mlp", (X, Y), **PLAN, **options)
+        return tuple(ensemble.manifest["data"]["examples"].values())
+
+    assert sizes() == (170, 30, 0)
+    assert sizes(val=0.4) == (120, 80, 0)
+    assert sizes(val=(X[:30], Y[:30])) == (200, 30, 0)
+    assert sizes(val=np.arange(50)) == (150, 50, 0)
+    assert sizes(val=np.arange(200) < 20, test=0.1) == (160, 20, 20)
+
+
+def test_splitters_groups_and_times() -> None:
+    from sklearn.model_selection import GroupKFold, KFold
+
+    groups, times = np.arange(200) // 10, RNG.permutation(200)
+    data = mm.open_data((X, Y), val=KFold(5), test=0.0)
+    assert np.array_equal(data.val.x, X[:40])
+    for options in ({"groups": groups}, {"groups": groups, "val": GroupKFold(5)}):
+        data = mm.open_data((X, Y), **options)
+        parts = [set(groups[[int(np.flatnonzero((row == X).all(1))[0]) for row in s.x]]) for s in splits(data)]
+        assert sum(map(len, parts)) == len(set.union(*parts))
+        assert all(parts)
+    data = mm.open_data((X, Y), time=times)
+    order = [times[[int(np.flatnonzero((row == X).all(1))[0]) for row in s.x]] for s in splits(data)]
+    assert order[0].max() < order[1].min()
+    assert order[1].max() < order[2].min()
+    assert [len(each) for each in order] == [140, 20, 40]
+
+
+def splits(data: mm.Data) -> tuple[mm.Split, mm.Split, mm.Split]:
+    return data.train, data.val, data.test
+
+
+def test_columns_that_are_not_inputs(tmp_path: Path) -> None:
+    table = frame().assign(patient=[f"p{i // 4}" for i in range(120)], row=range(120), weight=1.5)
+    with pytest.warns(UserWarning, match="column 'row' has a value of its own in nearly every row and looks like an"):
+        mm.open_data(table, target="price", groups="patient", weight="weight")
+    data = mm.open_data(table, target="price", groups="patient", weight="weight", drop="row")
+    assert data.feature_names == ("size", "colour=green", "colour=red", "colour unseen")
+    assert data.train.weight is not None
+    assert data.train.weight.unique().tolist() == [1.5]
+    assert torch.equal(data.preparation.apply(table), data.preparation.apply(table[["size", "colour"]]))
+    with pytest.raises(Misuse, match="no column 'pateint' in the table: did you mean 'patient'"):
+        mm.open_data(table, target="price", groups="pateint")
+    with pytest.raises(Misuse, match="'price' is the target: it cannot be dropped"):
+        mm.open_data(table, target="price", drop="price")
+    with pytest.raises(Misuse, match="groups='patient' names a column, but digits is not a table: give an array"):
+        mm.open_data("digits", groups="patient")
+    table.to_csv(tmp_path / "a.csv", index=False)
+    table[:30].to_csv(tmp_path / "b.csv", index=False)
+    both = mm.open_data(tmp_path / "a.csv", target="price", test=str(tmp_path / "b.csv"), drop="row,patient,weight")
+    assert [len(split) for split in splits(both)] == [108, 12, 30]
+
+
+def test_a_run_ends_calibrated_and_says_so() -> None:
+    data = mm.open_data("diabetes")
+    ensemble = mm.fit("mlp", data, members=2, epochs=20, engine="loop")
+    assert ensemble.posthoc is not None
+    assert "calibrator" in repr(ensemble)
+    plain = mm.fit("mlp", data, members=2, epochs=20, engine="loop", posthoc=None)
+    assert plain.posthoc is None
+    assert torch.equal(plain.predict(data.test).outputs, ensemble.predict(data.test, calibrated=False).outputs)
+    covered = [float(mm.score(each.predict(data.test), data.test.y)["coverage_90"]) for each in (plain, ensemble)]
+    assert abs(covered[1] - 0.9) < abs(covered[0] - 0.9)
+
+
+def test_labelled_examples_of_all_kinds() -> None:
+    names = np.array(["no", "yes"])[Y]
+    ensemble = mm.fit("mlp", (X, names), **PLAN)
+    expected = mm.evaluate(ensemble, (X[:50], names[:50])).scores
+    data = mm.open_data((X, names), test=np.arange(50))
+    assert mm.evaluate(ensemble, data).scores["nll"] == expected["nll"]
+    assert mm.evaluate(ensemble, data.test).scores["nll"] == expected["nll"]
+    assert ensemble.fit_posthoc(X[:50], names[:50]).posthoc == ensemble.fit_posthoc(data.test).posthoc
+    with pytest.raises(Misuse, match=r"label '0' \(row 1\) is not among the classes: expected no, yes"):
+        ensemble.fit_posthoc(X[:50], np.zeros(50, dtype=int))
+    with pytest.raises(Misuse, match="tensors has no test examples: evaluate on"):
+        mm.evaluate(ensemble, mm.open_data((X, names), test=0.0))
+
+
+def test_a_run_on_arrays_is_resumed_with_the_same_splits(tmp_path: Path) -> None:
+    def stop(message: str, done: int, total: int, record: object) -> None:
+        if done == 7:
+            raise KeyboardInterrupt
+
+    whole = mm.fit("mlp", (X, Y), val=0.3, **PLAN)
+    with pytest.raises(KeyboardInterrupt):
+        mm.fit("mlp", (X, Y), val=0.3, out=tmp_path / "run", show=stop, checkpoint_seconds=0, **PLAN)
+    with pytest.raises(Misuse, match="of the caller's own: give them again as data="):
+        mm.resume(tmp_path / "run")
+    resumed = mm.resume(tmp_path / "run", data=(X, Y))
+    assert torch.equal(outputs(resumed, X), outputs(whole, X))
