@@ -84,7 +84,9 @@ def plain_step() -> Callable[[], None]:
 
 def trained() -> Ensemble:
     x, y = examples(2 * BATCH)
-    return fit(NET, open_data((x, y), task="classification"), recipe="bayes", plan=Plan(members=1, epochs=1))
+    return fit(
+        NET, open_data((x, y), task="classification"), recipe="bayes", plan=Plan(members=1, epochs=1, posthoc=None)
+    )
 
 
 def drawn_by_hand(ensemble: Ensemble, x: Tensor) -> Callable[[], Tensor]:
