@@ -62,7 +62,12 @@ def train(method: Method, net: str, seed: int, data: mm.Data) -> mm.Ensemble:
     """The ensemble of one method, one member after another."""
     name, answers, members = method
     return mm.fit(
-        net, data, recipe=make_recipe(name, **answers), members=members, seed=seed, plan=mm.Plan(engine="loop")
+        net,
+        data,
+        recipe=make_recipe(name, **answers),
+        members=members,
+        seed=seed,
+        plan=mm.Plan(engine="loop", posthoc=None),
     )
 
 

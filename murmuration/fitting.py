@@ -24,7 +24,14 @@ from murmuration.engines import engine as engine_named
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc, save_posthoc
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.files import read_json, read_tensors, write_json, write_tensors
-from murmuration.likelihoods import Likelihood, fit_likelihood, likelihood_for, likelihood_from_json, width_of
+from murmuration.likelihoods import (
+    MULTI_LABEL,
+    Likelihood,
+    fit_likelihood,
+    likelihood_for,
+    likelihood_from_json,
+    width_of,
+)
 from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.nets.narrow import narrowed
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
@@ -79,6 +86,8 @@ def fit(
     """
     chosen = make_recipe(recipe)
     planned, reading = sort_settings(settings)
+    if getattr(likelihood, "task", None) == MULTI_LABEL and not isinstance(data, Data):
+        reading.setdefault("task", MULTI_LABEL)
     if planned.get("members", 1) < 1:
         raise Misuse(f"members={planned['members']}: need a whole number, at least 1")
     filled = replace(plan or Plan(), **planned).for_recipe(chosen)

@@ -101,7 +101,7 @@ def test_members_may_have_different_losses_on_every_engine(engine: str):
     """At the minimum, the derivative by the bias vanishes: errors above and below balance by the member's level."""
     opened = mm.open_data(constant_inputs())
     plan = mm.Plan(members=3, epochs=100, batch_size=1000, lr=0.5, optimizer="sgd", momentum=0.0, engine=engine)
-    pred = mm.fit(torch.nn.Linear(1, 1), opened, likelihood=Tilted(), plan=plan).predict(opened.train.x)
+    pred = mm.fit(torch.nn.Linear(1, 1), opened, likelihood=Tilted(), plan=plan, posthoc=None).predict(opened.train.x)
     for level, mean in zip((0.1, 0.5, 0.9), pred.member_mean, strict=True):
         error = opened.train.y - mean
         balance = level * error.clamp_min(0).mean() - (1 - level) * (-error).clamp_min(0).mean()
@@ -111,14 +111,16 @@ def test_members_may_have_different_losses_on_every_engine(engine: str):
 def test_the_index_of_a_member_is_that_of_its_streams():
     opened = mm.open_data(constant_inputs())
     plan = mm.Plan(members=3, epochs=1, engine="loop")
-    three = mm.fit("mlp", opened, likelihood=Tilted(), plan=plan).predict(opened.test.x)
-    last = mm.fit("mlp", opened, likelihood=Tilted(), plan=replace(plan, members=1, first_member=2))
+    three = mm.fit("mlp", opened, likelihood=Tilted(), plan=plan, posthoc=None).predict(opened.test.x)
+    last = mm.fit("mlp", opened, likelihood=Tilted(), plan=replace(plan, members=1, first_member=2), posthoc=None)
     assert torch.equal(last.predict(opened.test.x).outputs[0], three.outputs[2])
 
 
 def test_one_of_ones_own_is_given_again_to_load_and_resume(tmp_path: Path):
     settings = {"members": 2, "plan": mm.Plan(epochs=2, batch_size=16, engine="loop")}
-    ensemble = mm.fit("mlp", constant_inputs(), likelihood=Tilted(table=object()), out=tmp_path / "run", **settings)
+    ensemble = mm.fit(
+        "mlp", constant_inputs(), likelihood=Tilted(table=object()), out=tmp_path / "run", **settings, posthoc=None
+    )
     with pytest.raises(mm.Misuse, match="the run's likelihood is Tilted, a class of your own: give it again"):
         mm.load(tmp_path / "run")
     with pytest.raises(mm.Misuse, match="likelihood= is a Gaussian, and the run was trained with Tilted"):
@@ -141,6 +143,7 @@ def test_one_of_ones_own_is_given_again_to_load_and_resume(tmp_path: Path):
             show=kill,
             checkpoint_seconds=0,
             **settings,
+            posthoc=None,
         )
     resumed = mm.resume(tmp_path / "killed", data=constant_inputs(), likelihood=Tilted())
     assert torch.equal(resumed.predict(x).outputs, ensemble.predict(x).outputs)
@@ -149,7 +152,7 @@ def test_one_of_ones_own_is_given_again_to_load_and_resume(tmp_path: Path):
 def test_one_of_ones_own_is_evaluated_and_written(tmp_path: Path):
     opened = mm.open_data(constant_inputs())
     plan = mm.Plan(members=2, epochs=2, engine="loop", posthoc=mm.PostHocConfig())
-    ensemble = mm.fit("mlp", opened, likelihood=Tilted(), plan=plan)
+    ensemble = mm.fit("mlp", opened, likelihood=Tilted(), plan=plan, posthoc=None)
     mm.save_predictions(ensemble, opened.test.x, tmp_path / "p.csv")
     assert (tmp_path / "p.csv").read_text().startswith("mean,aleatoric_std")
     mm.report(ensemble, opened, tmp_path / "r.html")
@@ -175,7 +178,7 @@ class NoWidth(Tilted):
 )
 def test_what_is_no_likelihood_is_refused(likelihood, told: str):
     with pytest.raises(mm.Misuse, match=told):
-        mm.fit("mlp", constant_inputs(), epochs=1, likelihood=likelihood)
+        mm.fit("mlp", constant_inputs(), epochs=1, likelihood=likelihood, posthoc=None)
 
 
 def test_a_regression_without_moments_trains_no_further_than_its_first_validation():
@@ -187,4 +190,4 @@ def test_a_regression_without_moments_trains_no_further_than_its_first_validatio
             return (outputs - y).abs().sum(-1)
 
     with pytest.raises(mm.Misuse, match=r"Bare has no mean_var\(outputs\)"):
-        mm.fit("mlp", constant_inputs(), epochs=1, likelihood=Bare())
+        mm.fit("mlp", constant_inputs(), epochs=1, likelihood=Bare(), posthoc=None)

@@ -33,7 +33,7 @@ def opened() -> Data:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 4))
     y = np.stack([x[:, 0] > 0, x[:, 1] + x[:, 2] > 0.5, rng.random(300) < 0.3], 1)
-    return mm.open_data((x, y.astype(int)))
+    return mm.open_data((x, y.astype(int)), task="multi-label")
 
 
 def test_the_log_likelihood_is_that_of_independent_labels_given_a_member() -> None:
@@ -118,9 +118,16 @@ def test_it_is_trained_calibrated_saved_and_written(tmp_path: Path) -> None:
 
 
 def test_zeros_and_ones_are_not_taken_for_a_regression() -> None:
-    with pytest.raises(mm.Misuse, match=r"are zeros and ones: write likelihood=mm.MultiLabel\(3\) for labels"):
-        mm.fit("mlp", opened(), epochs=1)
-    assert mm.fit("mlp", opened(), members=1, epochs=1, noise_std=0.3).likelihood.task == "regression"
+    data, settings = opened(), {"members": 1, "epochs": 1, "engine": "loop"}
+    pair = data.train.x, data.train.y.long()
+    with pytest.raises(mm.Misuse, match=r"shape \(210, 3\) holds zeros and ones: write task='multi-label' for several"):
+        mm.fit("mlp", pair, **settings)
+    assert mm.fit("mlp", pair, task="regression", **settings).likelihood.task == "regression"
+    for given in ({"task": "multi-label"}, {"likelihood": mm.MultiLabel(3)}):
+        assert mm.fit("mlp", pair, **given, **settings).likelihood == mm.MultiLabel(3)
+    assert mm.fit("mlp", data, **settings).likelihood == mm.MultiLabel(3)
+    with pytest.raises(mm.Misuse, match=r"noise_std=0\.3 is for regression, and this data has labels"):
+        mm.fit("mlp", data, noise_std=0.3, **settings)
 
 
 @pytest.mark.parametrize("recipe", ["function-rde", "forde", "bayes"])

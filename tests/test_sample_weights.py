@@ -31,10 +31,10 @@ def test_an_example_of_weight_two_is_the_example_twice(recipe: str, engine: str)
     twice = torch.arange(count).repeat_interleave(weight.long())
     plan = mm.Plan(members=2, epochs=5, batch_size=1000, lr=0.05, optimizer="sgd", momentum=0.0, engine=engine)
     everything = torch.arange(count)
-    likelihood = mm.fit("mlp", data, members=1, epochs=1, noise_std=noise_std).likelihood
+    likelihood = mm.fit("mlp", data, members=1, epochs=1, noise_std=noise_std, posthoc=None).likelihood
 
     def outputs(train: mm.Split) -> torch.Tensor:
-        found = mm.fit("mlp", replace(data, train=train), recipe=recipe, plan=plan, likelihood=likelihood)
+        found = mm.fit("mlp", replace(data, train=train), recipe=recipe, plan=plan, likelihood=likelihood, posthoc=None)
         return found.predict(data.test.x).outputs
 
     weighted = outputs(rows_of(data.train, everything, 7 * weight))  # their scale does not matter
@@ -56,7 +56,11 @@ def test_examples_without_weight_do_not_count() -> None:
     likelihood = mm.Gaussian(1.0)
     clean, other = (
         mm.fit(
-            "mlp", replace(data, train=replace(data.train, y=y, weight=weight)), plan=plan, likelihood=likelihood
+            "mlp",
+            replace(data, train=replace(data.train, y=y, weight=weight)),
+            plan=plan,
+            likelihood=likelihood,
+            posthoc=None,
         ).predict(data.test.x)
         for y in (data.train.y, poisoned)
     )
@@ -84,7 +88,9 @@ def test_a_large_shift_of_the_targets_changes_nothing_but_the_shift(likelihood: 
     scores = []
     for shift in (0.0, 1.7e9):
         data = regression(shift)
-        ensemble = mm.fit("mlp", data, members=2, epochs=5, likelihood=likelihood, plan=mm.Plan(engine="loop"))
+        ensemble = mm.fit(
+            "mlp", data, members=2, epochs=5, likelihood=likelihood, plan=mm.Plan(engine="loop"), posthoc=None
+        )
         found = mm.score(ensemble.predict(data.test.x), data.test.y)
         scores.append([float(found["rmse"]), float(found["nll"]), ensemble.history[-1]["val_rmse"][0]])
     assert scores[0][0] < 7  # something was learned: the deviation of the targets is 7.1

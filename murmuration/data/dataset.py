@@ -313,6 +313,10 @@ def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ..
             refuse_free_text(first, target_name(raw))
     classes = class_list(list(found.values()), raw.class_names) if chosen == "classification" else ()
     ys = {name: encode_part(raw, part, chosen, classes) for name, part in raw.parts.items()}
+    if chosen == "multi-label" and not all(((y == 0) | (y == 1)).all() for y in ys.values()):
+        raise Misuse(
+            f"task='multi-label' and {target_name(raw)} holds other values than 0 and 1: expected zeros and ones"
+        )
     if chosen == "regression":
         refuse_constant(torch.cat(list(ys.values())), target_name(raw))
     return chosen, classes, ys

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from murmuration.errors import Misuse, listed
 
-Task = Literal["classification", "regression"]
+Task = Literal["classification", "multi-label", "regression"]
 MOST_LABELS = 20  # more distinct integers than this are a quantity
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -70,7 +70,7 @@ def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
     if targets.ndim == 2 and targets.shape[1] > 1:
         if targets.dtype.kind in "iub" and np.isin(targets, (0, 1)).all():
             raise Misuse(
-                f"{name} of shape {targets.shape} holds zeros and ones: write task='multilabel' for several labels an"
+                f"{name} of shape {targets.shape} holds zeros and ones: write task='multi-label' for several labels an"
                 " example, give one column of class indices for one, or write task='regression'"
             )
         return "regression"

@@ -75,16 +75,17 @@ def link_of(likelihood: Likelihood) -> Callable[[Tensor], Tensor]:
 def likelihood_for(
     task: str, y: Tensor, classes: int, noise_std: float | None = None, link: str | None = None
 ) -> Likelihood:
-    """The likelihood of a task: `Categorical`, or Gaussian noise, known or learned, scaled to the targets y (N, K)."""
+    """The likelihood of a task: `Categorical`, `MultiLabel`, or Gaussian noise scaled to the targets y (N, K)."""
     if link is not None and task != CLASSIFICATION:
         raise Misuse(f"link={link} is for classification, and this data is a regression: leave it out")
     if noise_std is not None and task == CLASSIFICATION:
         raise Misuse(f"noise_std={noise_std:g} is for regression, and this data is a classification: leave it out")
+    if noise_std is not None and task == MULTI_LABEL:
+        raise Misuse(f"noise_std={noise_std:g} is for regression, and this data has labels: leave it out")
     if task == CLASSIFICATION:
         return Categorical(classes, link or "softmax")
-    if noise_std is None and y.shape[1] > 1 and bool(((y == 0) | (y == 1)).all()):
-        write = f"write likelihood=mm.MultiLabel({y.shape[1]}) for labels, or noise_std= for a regression"
-        raise Misuse(f"targets of shape {tuple(y.shape)} are zeros and ones: {write}")
+    if task == MULTI_LABEL:
+        return MultiLabel(y.shape[1])
     units = standardisation(y)
     return HeteroscedasticGaussian(*units) if noise_std is None else Gaussian(noise_std, *units)
 

@@ -36,7 +36,7 @@ def test_inferred_task(targets: np.ndarray, images: bool, task: str) -> None:
 
 
 def test_targets_that_could_mean_two_tasks_are_refused() -> None:
-    with pytest.raises(Misuse, match=r"shape \(8, 2\) holds zeros and ones: write task='multilabel' for several"):
+    with pytest.raises(Misuse, match=r"shape \(8, 2\) holds zeros and ones: write task='multi-label' for several"):
         infer_task(np.zeros((8, 2), dtype=np.int64), False)
     with pytest.raises(Misuse, match="holds the 30 whole numbers 0 to 29: write task='classification' if they are"):
         infer_task(np.arange(400) % 30, False)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import murmuration as mm
-from murmuration.data import Data, Split
+from murmuration.data import Data
 from murmuration.engines import outputs
 from murmuration.ensemble import Ensemble
 from murmuration.recipe import PRESETS
@@ -25,7 +25,7 @@ def few(digits: Data) -> Data:
 
 def briefly_trained(net: object, data: Data, recipe: str, **settings: int) -> Ensemble:
     given = {"members": 1, "epochs": 1, **settings}
-    return mm.fit(net, data, recipe=recipe, plan=mm.Plan(batch_size=32, engine="loop", **given))
+    return mm.fit(net, data, recipe=recipe, plan=mm.Plan(batch_size=32, engine="loop", posthoc=None, **given))
 
 
 def outputs_of(ensemble: Ensemble, x: torch.Tensor) -> torch.Tensor:
@@ -48,7 +48,7 @@ def test_an_input_has_the_same_outputs_whatever_is_predicted_beside_it(
     torch.testing.assert_close(whole, outputs_of(ensemble, x.flip(0)).flip(1), **ROUNDING)
     monkeypatch.setattr(outputs, "CHUNK", 16)
     torch.testing.assert_close(whole, outputs_of(ensemble, x), **ROUNDING)
-    pieces = torch.cat([each.outputs for each in ensemble.stream(x, 7)], dim=1)
+    pieces = torch.cat([each.outputs for each in ensemble.stream(x, 7, prepared=True)], dim=1)
     torch.testing.assert_close(pieces, ensemble.predict(x, prepared=True).outputs, **ROUNDING)
 
 

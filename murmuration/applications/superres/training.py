@@ -196,14 +196,14 @@ def train(data: mm.Data, *, net: str = "subpixel", noise_std: float = 0.02, **se
     """An ensemble that maps small images to larger ones, from the data of `open_patches`.
 
     Targets keep their units (0 black, 1 white) and their noise is given: `noise_std`, of one pixel. `settings` are
-    those of `mm.fit`: recipe, members, epochs, plan, out and so on.
+    those of `mm.fit`: recipe, members, epochs, plan, out and so on; there are no post-hoc steps unless asked for.
     """
     check_net(net)
     plan = settings.get("plan")
     if plan is not None and plan.augment:
         raise Misuse(f"augment={','.join(plan.augment)} changes inputs, and targets are images here: leave it out")
     likelihood = mm.Gaussian(noise_std, targets=data.train.y.shape[1])
-    return mm.fit(net, data, likelihood=likelihood, **settings)
+    return mm.fit(net, data, likelihood=likelihood, **{"posthoc": None, **settings})
 
 
 def check_net(net: str) -> None:

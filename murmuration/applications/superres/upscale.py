@@ -120,7 +120,8 @@ def predict_image(ensemble: Ensemble, small: Tensor, draws: int | None = None) -
     """
     assert isinstance(ensemble.likelihood, Gaussian)
     fitting = replace(ensemble.likelihood, targets=small.numel() * scale_of(ensemble) ** 2)
-    return replace(ensemble, likelihood=fitting).predict(
+    sized = {**ensemble.manifest, "input_shape": [1, *small.shape]}
+    return replace(ensemble, likelihood=fitting, manifest=sized).predict(
         small[None, None], draws=draws, calibrated=False, prepared=True
     )
 

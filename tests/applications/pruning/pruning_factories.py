@@ -17,7 +17,7 @@ PLAN = Plan(members=2, epochs=1, batch_size=32, engine="loop", lr=1e-2)
 
 def trained(data: Data, recipe: str | Recipe, net: str = "mlp", out: Path | None = None, **settings) -> mm.Ensemble:
     settings.setdefault("members", make_recipe(recipe).members or PLAN.members)
-    return mm.fit(net, data, recipe=recipe, plan=replace(PLAN, **settings), out=out, posthoc=None)
+    return mm.fit(net, data, recipe=recipe, plan=replace(PLAN, **{"posthoc": None, **settings}), out=out)
 
 
 def population(ensemble: mm.Ensemble) -> Population:

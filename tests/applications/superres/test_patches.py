@@ -62,7 +62,7 @@ def test_whole_photographs_are_held_out(tmp_path: Path):
     folder = write(tmp_path, [f"p{i}.png" for i in range(10)])
     data = open_patches(Patches(size=5, count=60, folder=str(folder)))
     sources = {
-        part: set((getattr(data, part).x.amin((1, 2, 3)) * 255 / 20).floor().int().tolist())
+        part: set((getattr(data, part).prepared.amin((1, 2, 3)) * 255 / 20).floor().int().tolist())
         for part in ("train", "val", "test")
     }
     found = photographs(str(folder), 0)
