@@ -1,6 +1,7 @@
 """`Ensemble`: trained members, how they run, and their post-hoc steps; `predict` returns a `Predictive`."""
 
 import copy
+import html
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -61,6 +62,15 @@ class Ensemble:
         fitted = "" if self.posthoc is None else f", calibrator {getattr(self.posthoc.calibrator, 'name', 'none')}"
         return f"Ensemble({self.members} members of {nets}, {stored:,} parameters, recipe {self.recipe.name}{fitted})"
 
+    def _repr_html_(self) -> str:
+        data = self.manifest.get("data", {})
+        rows: dict[str, Any] = {"members": self.members, "recipe": self.recipe.name, "trained on": data.get("name", "")}
+        rows |= {"engine": self.engine.name, "calibrator": getattr(self.posthoc, "calibrator", None)}
+        last = self.history[-1]["ensemble"] if self.history else {}
+        rows |= {name.replace("val_", "validation "): f"{value:.4g}" for name, value in last.items()}
+        cells = "".join(f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows.items())
+        return f"<table><caption>{html.escape(repr(self))}</caption>{cells}</table>"
+
     @staticmethod
     def from_models(models: Sequence[nn.Module], *, task: str = "classification", noise_std: float = 1.0) -> "Ensemble":
         """An ensemble of networks trained elsewhere, of one architecture or several.
@@ -80,6 +90,15 @@ class Ensemble:
         groups = tuple(MemberGroup(part[0], populate(part.__getitem__, len(part))) for part in parts)
         likelihood = None if task == "classification" else Gaussian(noise_std)
         return Ensemble(groups, likelihood, engine("threads"), Recipe("given"))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes, labels or targets; their indices if they have no names."""
+        data = self.manifest.get("data")
+        if data is None:
+            return ()
+        names = data["classes"] or data["preparation"].get("targets")
+        return tuple(names or map(str, range(data["targets"])))
 
     @property
     def members(self) -> int:
@@ -142,7 +161,9 @@ class Ensemble:
         times = self.recipe.weights.resolve_draws(draws)
         outputs = torch.cat([self._outputs(group, inputs, times) for group in self.groups]).cpu()
         made = Predictive(outputs, self.likelihood or Categorical(outputs.shape[-1]))
-        return self.posthoc.calibrated(made) if self.posthoc is not None and calibrated else made
+        if self.posthoc is None or not calibrated:
+            return replace(made, names=self.names)
+        return replace(self.posthoc.calibrated(made), names=self.names, posthoc=self.posthoc)
 
     def stream(
         self, x: Any, size: int = STREAM, *, calibrated: bool = True, prepared: bool = False

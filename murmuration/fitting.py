@@ -9,6 +9,7 @@ import platform
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -292,7 +293,7 @@ def run_training(
     plain = Ensemble(
         (group,), whole.likelihood, engine, whole.recipe, complete, progress.history, preparation=whole.data.preparation
     )
-    ensemble = with_posthoc(plain, whole, callback.show)
+    ensemble = with_posthoc(plain, whole)
     if callback.out is not None:
         try:
             save_posthoc(Path(callback.out), ensemble.posthoc)
@@ -352,18 +353,18 @@ def tune_coupling(spec: TrainSpec, engine: Engine, callback: ProgressCallback) -
     return replace(spec, recipe=replace(spec.recipe, coupling=coupling)), {"sweep": scores, "chosen": best}
 
 
-def with_posthoc(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
+def with_posthoc(ensemble: Ensemble, spec: TrainSpec) -> Ensemble:
     """The ensemble with the post-hoc steps that the plan asks for, if there are examples to fit them on."""
     val, config = spec.data.val, spec.plan.posthoc
     if config is None:
         return ensemble
     if len(val) < FEWEST:
-        show(f"no post-hoc steps: {len(val)} validation examples, and they take {FEWEST}", 0, 0, None)
+        warnings.warn(f"not calibrated: {len(val)} validation examples, and it takes {FEWEST}", stacklevel=2)
         return ensemble
     try:
         return ensemble.fit_posthoc(val, config=config)
     except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
-        show(f"no post-hoc steps: {error}", 0, 0, None)
+        warnings.warn(f"not calibrated: {error}", stacklevel=2)
         return ensemble
 
 

@@ -15,13 +15,9 @@ import numpy as np
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
 from murmuration.files import write_whole
-from murmuration.likelihoods import MULTI_LABEL, REGRESSION
-from murmuration.posthoc import PostHoc
 from murmuration.predictive import Predictive
-from murmuration.uncertainty import uncertainties
 
 Columns = dict[str, np.ndarray]
-COVERAGE = 0.9  # of the interval of a regression
 
 
 @dataclass(frozen=True)
@@ -33,12 +29,11 @@ class Predictions:
     names: tuple[str, ...]  # of the classes, or of the targets of a regression
     members: int
     per_member: bool = False
-    posthoc: PostHoc | None = None  # adds conformal sets and decisions
 
     def tables(self) -> Iterator[Columns]:
         """Columns (n,) of successive inputs, for a table."""
         for first, part in self.located():
-            yield {**flat_columns(part, self.names), **flat_posthoc_columns(part, self, first)}
+            yield part.columns(first=first)
 
     def located(self) -> Iterator[tuple[int, Predictive]]:
         """Every predictive with the place of its first input."""
@@ -50,17 +45,9 @@ class Predictions:
 
 def predictions_of(ensemble: Ensemble, x: Any, *, per_member: bool = False) -> Predictions:
     """The predictions of an ensemble for inputs x as `predict` takes them, computed batch by batch when consumed."""
-    names, inputs = output_names(ensemble), ensemble.prepare(x)
-    return Predictions(
-        ensemble.stream(inputs, prepared=True), len(inputs), names, ensemble.members, per_member, ensemble.posthoc
-    )
-
-
-def output_names(ensemble: Ensemble) -> tuple[str, ...]:
-    """The names of the classes, or of the targets of a regression; their indices if they have no names."""
-    data = ensemble.manifest["data"]
-    names = data["classes"] or data["preparation"].get("targets")
-    return tuple(names or map(str, range(data["targets"])))
+    inputs = ensemble.prepare(x)
+    parts = ensemble.stream(inputs, prepared=True)
+    return Predictions(parts, len(inputs), ensemble.names, ensemble.members, per_member)
 
 
 def save_predictions(ensemble: Ensemble, x: Any, path: str | Path, *, per_member: bool = False) -> Predictions:
@@ -77,85 +64,6 @@ def save_predictions(ensemble: Ensemble, x: Any, path: str | Path, *, per_member
     found = predictions_of(ensemble, x, per_member=per_member)
     write_predictions(path, found)
     return found
-
-
-def flat_columns(part: Predictive, names: tuple[str, ...]) -> Columns:
-    """Columns (n,) of one predictive, for a table."""
-    probs = {f"prob_{name}": part.mean[:, k].numpy() for k, name in enumerate(names)}
-    if part.task == MULTI_LABEL:
-        said = {f"predicted_{name}": part.predicted[:, k].numpy() for k, name in enumerate(names)}
-        return {**said, **label_uncertainty(part), **probs}
-    if part.task == "classification":
-        return {"predicted": np.array(names)[part.predicted.numpy()], **uncertainty_columns(part), **probs}
-    table = regression_arrays(part)
-    if len(names) == 1:
-        return {key: values[:, 0] for key, values in table.items()}
-    return {f"{key}_{name}": values[:, k] for k, name in enumerate(names) for key, values in table.items()}
-
-
-def label_uncertainty(part: Predictive) -> Columns:
-    """The uncertainty decomposition of a multi-label task, in nats, summed over labels: columns (n,)."""
-    names = ("entropy", "expected_entropy", "mutual_information")
-    return {name: getattr(part, name).numpy() for name in names}
-
-
-def uncertainty_columns(part: Predictive) -> Columns:
-    """The confidence and the uncertainty decomposition of a classification: columns (n,)."""
-    return {name: values.numpy() for name, values in uncertainties(part).items()}
-
-
-def flat_posthoc_columns(part: Predictive, predictions: Predictions, first: int) -> Columns:
-    """Sets, intervals and decisions as columns (n,) of a table; the classes of a set stand side by side."""
-    names, found = predictions.names, posthoc_columns(part, predictions.posthoc, first)
-    if part.task == "classification":
-        return {
-            key: values if values.ndim == 1 else np.array(["|".join(np.array(names)[row]) for row in values])
-            for key, values in found.items()
-        }
-    if len(names) == 1:
-        return {key: values if values.ndim == 1 else values[:, 0] for key, values in found.items()}
-    wide = {f"{key}_{name}": v[:, k] for k, name in enumerate(names) for key, v in found.items() if v.ndim > 1}
-    return {**wide, **{key: values for key, values in found.items() if values.ndim == 1}}
-
-
-def posthoc_columns(part: Predictive, posthoc: PostHoc | None, first: int) -> Columns:
-    """Columns from post-hoc steps on a calibrated predictive: the conformal set or interval (n, K) of each input, and
-    whether the rule by cost would answer (n,)."""
-    if posthoc is None:
-        return {}
-    found: Columns = {}
-    if posthoc.conformal:
-        percent, regions = f"{100 * posthoc.conformal[0].coverage:g}", posthoc.conformal[0].regions(part, first=first)
-        if isinstance(regions, tuple):
-            found = {f"conformal_low_{percent}": regions[0], f"conformal_high_{percent}": regions[1]}
-        else:
-            found = {f"set_{percent}": regions}
-    answered = next(iter(posthoc.answered(part).values()), None)
-    return found if answered is None else {**found, "answered": answered}
-
-
-def regression_arrays(part: Predictive) -> Columns:
-    """Means, standard deviations and interval ends of a regression: arrays (n, K)."""
-    low, high = part.interval(COVERAGE)
-    found = {
-        "mean": part.mean,
-        "aleatoric_std": part.aleatoric_var.sqrt(),
-        "epistemic_std": part.epistemic_var.sqrt(),
-        "total_std": part.total_var.sqrt(),
-        "low_90": low,
-        "high_90": high,
-    }
-    return {name: values.numpy() for name, values in found.items()}
-
-
-def arrays(part: Predictive, per_member: bool) -> Columns:
-    """Arrays (n, ...) of one predictive, for an npz; those of members (S, n, K) are named member_..."""
-    if part.task != REGRESSION:
-        members = {"member_probs": part.probs.numpy()} if per_member else {}
-        columns = label_uncertainty(part) if part.task == MULTI_LABEL else uncertainty_columns(part)
-        return {"predicted": part.predicted.numpy(), **columns, "probs": part.mean.numpy(), **members}
-    members = {"member_mean": part.member_mean.numpy(), "member_std": part.member_var.sqrt().numpy()}
-    return {**regression_arrays(part), **(members if per_member else {})}
 
 
 def write_csv(path: Path, predictions: Predictions) -> None:
@@ -192,7 +100,7 @@ def write_npz(path: Path, predictions: Predictions) -> None:
         with contextlib.ExitStack() as stack:
             files: dict[str, NpyFile] = {}
             for start, part in predictions.located():
-                found = {**arrays(part, predictions.per_member), **posthoc_columns(part, predictions.posthoc, start)}
+                found = part.arrays(per_member=predictions.per_member, first=start)
                 if not files:
                     files = {key: create_npy(folder / f"{key}.npy", found[key], predictions.rows) for key in found}
                     for each in files.values():

@@ -5,6 +5,7 @@ member's own mean; the observed y is that mean plus the likelihood's noise. All 
 often the small difference of two large numbers.
 """
 
+import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +45,8 @@ class Predictive:
     outputs: Tensor  # (S, N, width)
     likelihood: Likelihood
     weights: Tensor | None = None  # (S,), sums to one
+    names: tuple[str, ...] = ()  # of the K classes, labels or targets, where they are known
+    posthoc: Any = None  # the fitted post-hoc steps, whose sets and decisions belong to these predictions
 
     def __post_init__(self) -> None:
         check_outputs(self.outputs, self.likelihood)
@@ -269,6 +272,90 @@ class Predictive:
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """The central interval (low, high), each (N, K), of predictive probability `level` in (0, 1)."""
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def uncertainties(self) -> dict[str, Tensor]:
+        """The uncertainty decomposition of every input, each (N,).
+
+        | name | definition, for one class per input |
+        |---|---|
+        | `confidence` | the largest mean probability |
+        | `entropy` | of the mean probabilities: total uncertainty, in nats |
+        | `expected_entropy` | mean entropy of the members: aleatoric, in nats |
+        | `mutual_information` | the difference: epistemic, in nats |
+        | `aleatoric` | trace of E[diag(p) - p p^T] (Kwon et al. 2020) |
+        | `epistemic` | trace of E[(p - mean)(p - mean)^T] |
+        | `aleatoric_predicted` `epistemic_predicted` | the same matrices' diagonal entry of the predicted class |
+
+        The two traces add up to 1 - |mean|^2, which is at most 1 - 1/K. Epistemic terms of a single member are zero.
+        For several labels per input there are the entropies and the mutual information, summed over labels.
+
+        >>> found = Predictive.from_probs([[[1.0, 0.0]], [[0.0, 1.0]]]).uncertainties()
+        >>> found["aleatoric"].item(), found["epistemic"].item(), found["epistemic_predicted"].item()
+        (0.0, 0.5, 0.25)
+        """
+        entropies = ("entropy", "expected_entropy", "mutual_information")
+        in_nats = {name: getattr(self, name) for name in entropies}
+        if self.task == MULTI_LABEL:
+            return in_nats
+        aleatoric = 1 - self.average(torch.linalg.vecdot(self.probs, self.probs))
+        total = 1 - torch.linalg.vecdot(self.mean, self.mean)
+        index = self.predicted.expand(len(self.probs), -1)[..., None]
+        chosen = self.probs.gather(-1, index).squeeze(-1)  # (S, N)
+        return {
+            "confidence": self.confidence,
+            **in_nats,
+            "aleatoric": aleatoric.clamp_min(0),
+            "epistemic": (total - aleatoric).clamp_min(0),
+            "aleatoric_predicted": self.average(chosen * (1 - chosen)),
+            "epistemic_predicted": mixtures.weighted_variance(chosen, self.member_weights),
+        }
+
+    def arrays(self, *, per_member: bool = False, first: int = 0) -> dict[str, np.ndarray]:
+        """Predictions and uncertainties as arrays (N,) or (N, K), with those of every member (S, N, K) if asked.
+
+        Post-hoc steps add the conformal set (N, K) or interval of each input and whether to answer; `first` is the
+        place of the first input among all, which random sets depend on.
+        """
+        if self.task == REGRESSION:
+            stds = ("aleatoric", "epistemic", "total")
+            found = {"mean": self.mean, **{f"{name}_std": getattr(self, f"{name}_var").sqrt() for name in stds}}
+            found["low_90"], found["high_90"] = self.interval(0.9)
+            members = {"member_mean": self.member_mean, "member_std": self.member_var.sqrt()} if per_member else {}
+        else:
+            found = {"predicted": self.predicted, **self.uncertainties(), "probs": self.mean}
+            members = {"member_probs": self.probs} if per_member else {}
+        plain = {name: values.numpy() for name, values in {**found, **members}.items()}
+        return {**plain, **(self.posthoc.columns(self, first) if self.posthoc is not None else {})}
+
+    def columns(self, *, first: int = 0) -> dict[str, np.ndarray]:
+        """The same as columns (N,) of a table: arrays (N, K) by name, the classes of a set side by side."""
+        found = self.arrays(first=first)
+        names = self.names or tuple(map(str, range(self.mean.shape[1])))
+        probs = found.pop("probs", None)
+        if probs is not None:
+            posthoc = [name for name in found if name.startswith("set_") or name == "answered"]
+            last = {name: found.pop(name) for name in posthoc}
+            found |= {f"prob_{name}": probs[:, k] for k, name in enumerate(names)} | last
+        if self.task == CLASSIFICATION:
+            found["predicted"] = np.array(names)[found["predicted"]]
+            sets = {key: v for key, v in found.items() if v.ndim > 1}
+            return found | {key: np.array(["|".join(np.array(names)[row]) for row in v]) for key, v in sets.items()}
+        table: dict[str, np.ndarray] = {}
+        for key, values in found.items():
+            if values.ndim == 1 or (self.task == REGRESSION and len(names) == 1):
+                table[key] = values if values.ndim == 1 else values[:, 0]
+            else:
+                table |= {f"{key}_{name}": values[:, k] for k, name in enumerate(names)}
+        return table
+
+    def to_pandas(self) -> Any:
+        """A pandas table with one row per input: the columns that `murmur predict` writes."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns())
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>{self.at(slice(0, 5)).to_pandas()._repr_html_()}"
 
     @property
     def _first(self) -> "Predictive":

@@ -23,7 +23,6 @@ ORDER = [
     "mixtures",
     "likelihoods",
     "predictive",
-    "uncertainty",
     "posthoc",
     "population",
     "weights",

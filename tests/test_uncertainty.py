@@ -6,7 +6,6 @@ import torch
 
 from murmuration.likelihoods import Categorical
 from murmuration.predictive import Predictive
-from murmuration.uncertainty import uncertainties
 
 FOUR = [[0.7, 0.2, 0.1], [0.5, 0.3, 0.2], [0.6, 0.1, 0.3], [0.4, 0.4, 0.2]]
 
@@ -20,7 +19,7 @@ def random_predictive(link: str = "softmax") -> Predictive:
 
 def test_four_members_by_hand() -> None:
     pred = Predictive.from_probs(np.array(FOUR)[:, None, :])
-    found = {name: values.item() for name, values in uncertainties(pred).items()}
+    found = {name: values.item() for name, values in pred.uncertainties().items()}
     assert found == pytest.approx(
         {
             "confidence": 0.55,
@@ -42,7 +41,7 @@ def test_four_members_by_hand() -> None:
 def test_the_numbers_are_those_of_the_matrices(link: str) -> None:
     pred = random_predictive(link)
     aleatoric, epistemic = pred.aleatoric_covariance, pred.epistemic_covariance
-    found = uncertainties(pred)
+    found = pred.uncertainties()
     here = torch.arange(40), pred.predicted, pred.predicted
     for name, matrix, diagonal in (
         ("aleatoric", aleatoric, pred.aleatoric_var),
@@ -65,16 +64,16 @@ def test_the_numbers_are_those_of_the_matrices(link: str) -> None:
 
 def test_equal_members_know_no_doubt_of_their_own_and_sure_ones_no_noise() -> None:
     same = Predictive(random_predictive().outputs[:1].repeat(7, 1, 1), Categorical(6))
-    found = uncertainties(same)
+    found = same.uncertainties()
     assert same.epistemic_covariance.abs().max() < 1e-30  # rounding of a mean of seven equal numbers, squared
     assert max(found[name].max() for name in ("epistemic", "epistemic_predicted", "mutual_information")) < 1e-14
     sure = Predictive.from_probs([[[1.0, 0.0, 0.0]], [[0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]])
-    found = uncertainties(sure)
+    found = sure.uncertainties()
     assert sure.aleatoric_covariance.abs().max() < 1e-15
     assert max(found["aleatoric"].item(), found["aleatoric_predicted"].item()) < 1e-299  # a zero is stored as 1e-300
     assert found["epistemic"].item() == pytest.approx(1 - 5 / 9, abs=1e-15)
     bound = Predictive.from_probs(np.full((1, 1, 4), 0.25))
-    assert uncertainties(bound)["aleatoric"].item() == 0.75  # 1 - 1/K is reached
+    assert bound.uncertainties()["aleatoric"].item() == 0.75  # 1 - 1/K is reached
 
 
 def test_rows_are_chosen_by_slice_index_or_mask() -> None:

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import fields
 from difflib import get_close_matches
@@ -83,6 +84,7 @@ app.add_typer(superres.app, name="superres", short_help="Image super-resolution,
 def main(arguments: list[str] | None = None) -> int:
     """The exit code of one command: 0 done, 2 misuse, 1 failure, 130 interrupted; every error is one line."""
     keep_freed_memory()  # before torch is imported and starts threads
+    warnings.showwarning = _say_note
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
@@ -97,6 +99,11 @@ def main(arguments: list[str] | None = None) -> int:
         if os.environ.get(DEBUG):
             raise
         return _end(f"error: {_message(error, given)}", 2 if isinstance(error, Misuse | UsageError) else 1)
+
+
+def _say_note(message: Warning | str, *place: Any, **more: Any) -> None:
+    """Print a warning as one line."""
+    print(f"note: {message}", file=sys.stderr)
 
 
 def _run(arguments: list[str]) -> int:

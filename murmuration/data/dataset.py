@@ -1,5 +1,6 @@
 """Data sets: opening a source as three prepared splits, or another source with the preparation of an earlier run."""
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -75,7 +76,7 @@ class Split:
         return f"Split({len(self):,} examples of shape {tuple(self.prepared.shape[1:])})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Data:
     """Three splits of one data set, prepared by statistics of the training split alone."""
 
@@ -89,6 +90,17 @@ class Data:
     fingerprint: str  # sha256 of the raw data, by which a run notices that its data changed
     feature_names: tuple[str, ...] = ()  # of the prepared inputs, if they have names
     source: dict[str, Any] | None = None  # arguments of `open_data` that open it again, see `reopen_arguments`
+
+    def __repr__(self) -> str:
+        kind = f"{self.task} of {len(self.classes)} classes" if self.classes else self.task
+        sizes = ", ".join(f"{len(getattr(self, part))} {part}" for part in ("train", "val", "test"))
+        return f"Data({self.name!r}, {kind}, inputs {self.input_shape}, {sizes})"
+
+    def _repr_html_(self) -> str:
+        rows = {"task": self.task, "inputs": self.input_shape, "classes": listed(self.classes) or "none"}
+        rows |= {part: f"{len(getattr(self, part)):,} examples" for part in ("train", "val", "test")}
+        cells = "".join(f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows.items())
+        return f"<table><caption>{html.escape(self.name)}</caption>{cells}</table>"
 
     @property
     def input_shape(self) -> tuple[int, ...]:

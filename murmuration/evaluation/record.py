@@ -1,5 +1,6 @@
 """The evaluation of one ensemble: the one record behind `metrics.json`, the screen and the report."""
 
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,7 +37,7 @@ from murmuration.evaluation.shift import (
 from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
 from murmuration.files import json_numbers
 from murmuration.likelihoods import MULTI_LABEL
-from murmuration.metrics import ExampleScores, Score
+from murmuration.metrics import ExampleScores, Score, shown_in
 from murmuration.metrics.groups import GroupScores
 from murmuration.posthoc import FEWEST, PostHoc, to_json
 
@@ -68,6 +69,11 @@ class Evaluation:
 
     def __repr__(self) -> str:
         return f"Evaluation({self.name!r} on {self.eval_set.name!r}: {self.examples.inputs} examples)"
+
+    def _repr_html_(self) -> str:
+        shown = {name: score for name, score in self.scores.items() if name in shown_in("summary", self.task)}
+        rows = "".join(f"<tr><th>{name}</th><td>{html.escape(repr(score))}</td></tr>" for name, score in shown.items())
+        return f"<table><caption>{html.escape(repr(self))}</caption>{rows}</table>"
 
     @property
     def task(self) -> Any:

@@ -12,7 +12,6 @@ from murmuration.errors import Failure
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, Quantiles
 from murmuration.mixtures import Normals, folded_mean
 from murmuration.predictive import Predictive
-from murmuration.uncertainty import uncertainties
 
 Columns = dict[str, np.ndarray]
 
@@ -53,7 +52,7 @@ def class_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
         "log_prob": pred.log_prob(labels),
         "brier": own_brier,
         **fair,
-        **uncertainties(pred),
+        **pred.uncertainties(),
         "disagreement": pred.disagreement,
         "diversity": diversity,
         "member_log_prob": member_log_prob,

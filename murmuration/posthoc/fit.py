@@ -93,6 +93,18 @@ class PostHoc:
             found |= {f"covered_{rule.method}": covered(regions, y), f"size_{rule.method}": region_sizes(regions)}
         return {**found, **self.answered(pred)}
 
+    def columns(self, pred: Predictive, first: int = 0) -> dict[str, np.ndarray]:
+        """The conformal set or interval (N, K) of calibrated predictions, and whether the rule by cost answers (N,)."""
+        found: dict[str, np.ndarray] = {}
+        if self.conformal:
+            percent, regions = f"{100 * self.conformal[0].coverage:g}", self.conformal[0].regions(pred, first=first)
+            if isinstance(regions, tuple):
+                found = {f"conformal_low_{percent}": regions[0], f"conformal_high_{percent}": regions[1]}
+            else:
+                found = {f"set_{percent}": regions}
+        answered = next(iter(self.answered(pred).values()), None)
+        return found if answered is None else {**found, "answered": answered}
+
     def answered(self, pred: Predictive) -> dict[str, np.ndarray]:
         """Which inputs (N,) of a calibrated predictive each abstention rule answers."""
         values = uncertainty_of(pred) if self.abstention else np.empty(0)

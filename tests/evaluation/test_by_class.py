@@ -15,7 +15,6 @@ from murmuration.evaluation.record import member_scores
 from murmuration.metrics import ExampleScores
 from murmuration.predictive import Predictive
 from murmuration.recipe import make_recipe
-from murmuration.uncertainty import uncertainties
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def test_means_by_class_are_those_of_its_examples(by: str) -> None:
         assert float(each.scores["accuracy"]) == pytest.approx((pred.predicted == y)[rows].double().mean().item())
         for kind in UNCERTAINTIES:
             score = each.scores[kind]
-            assert float(score) == pytest.approx(uncertainties(pred)[kind][rows].mean().item(), abs=1e-12)
+            assert float(score) == pytest.approx(pred.uncertainties()[kind][rows].mean().item(), abs=1e-12)
             assert score.low < score < score.high
 
 

@@ -176,7 +176,7 @@ def prune(
         described = fitting.describe(spec, source, ensemble.engine, "as before")
         manifest = {**ensemble.manifest, **described, "gamma": spec.gamma, "pruning": record}
         groups = (MemberGroup(spec.member(0), population),)
-        made = fitting.with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), spec, show)
+        made = fitting.with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), spec)
         made.save(out)
         return made
     sweep = ensemble.manifest.get("sweep")
