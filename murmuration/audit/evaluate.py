@@ -47,7 +47,8 @@ def eval_set(predictions: Predictions) -> EvalSet:
     split = Split(torch.empty(predictions.rows, 0), torch.from_numpy(predictions.targets))
     nothing = ArrayPreparation((0,), (), ())
     sizes = {"rows": predictions.rows}
-    return EvalSet(predictions.name, cast(Task, predictions.task), split, predictions.classes, nothing, sizes)
+    task = cast(Task, predictions.task)
+    return EvalSet(predictions.name, task, split, predictions.classes, nothing, sizes, audited=True)
 
 
 def rows_of_groups(predictions: Predictions, rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,6 +1,7 @@
 """`murmur audit`: evaluation of the predictions of any model."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,7 +52,10 @@ def audit(
         str | None, typer.Option(help="classification or regression; inferred if left out.", metavar="TASK")
     ] = None,
     out: Annotated[
-        str | None, typer.Option(help="Report; <first file>-audit.html if left out.", metavar="FILE")
+        str | None,
+        typer.Option(
+            help="Report; if left out <first file>-audit.html, with a number if that exists already.", metavar="FILE"
+        ),
     ] = None,
     trust: PostHocOptions,
     force: Force = False,
@@ -60,10 +64,13 @@ def audit(
     """Evaluate the predictions of any model."""
     from murmuration.audit import open_predictions
 
-    check_names(files)
-    path = output_path(out, (".html", ".json"), force) if out else beside(Path(files[0]))
+    names = names_of(files)
+    path = output_path(out, (".html", ".json"), force) if out else beside(Path(files[0]), force)
     config = trust.config()
-    opened = [open_predictions(file, labels=labels, label=label, groups=listed(group), task=task) for file in files]
+    opened = [
+        replace(open_predictions(file, labels=labels, label=label, groups=listed(group), task=task), name=name)
+        for file, name in zip(files, names, strict=True)
+    ]
     check_alike(opened)
     evaluations = []
     with counting_bar("audit", as_json) as show:
@@ -73,20 +80,27 @@ def audit(
     conclude(path, evaluations, as_json=as_json)
 
 
-def beside(file: Path) -> Path:
-    """The default path of the report: next to the file, replacing an earlier one."""
-    return file.with_name(f"{file.stem}-audit.html")
+def beside(file: Path, force: bool) -> Path:
+    """The default path of the report: next to the file, and new unless `force` is set."""
+    path, turn = file.with_name(f"{file.stem}-audit.html"), 1
+    while path.exists() and not force:
+        turn += 1
+        path = file.with_name(f"{file.stem}-audit-{turn}.html")
+    return path
 
 
-def check_names(files: list[str]) -> None:
-    """Refuse files of the same name: a table could not tell them apart."""
-    seen: dict[str, str] = {}
-    for file in files:
-        name = Path(file).stem
-        if name in seen:
-            both = f"'{seen[name]}' and '{file}' would both be called '{name}' in the table"
-            raise Misuse(f"{both}: give each file once, under a name of its own")
-        seen[name] = file
+def names_of(files: list[str]) -> list[str]:
+    """What the files are called: by their stems, or, if these are not distinct, with suffixes, or with folders.
+
+    >>> names_of(["a/rf.csv", "a/boosting.csv"]), names_of(["a/rf.csv", "a/rf.npz"]), names_of(["a/rf.csv", "b/rf.csv"])
+    (['rf', 'boosting'], ['rf.csv', 'rf.npz'], ['a/rf.csv', 'b/rf.csv'])
+    """
+    paths = [Path(file) for file in files]
+    for names in ([path.stem for path in paths], [path.name for path in paths], files):
+        if len(set(names)) == len(names):
+            return names
+    twice = next(file for file in files if files.count(file) > 1)
+    raise Misuse(f"'{twice}' is given twice: give each file once")
 
 
 def check_alike(opened: list["Predictions"]) -> None:

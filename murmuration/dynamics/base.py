@@ -82,6 +82,10 @@ class Dynamics:
         """The learning-rate schedule to use unless another is asked for."""
         return None
 
+    def gradient_bound(self) -> float | None:
+        """The largest norm of a member's gradient unless the plan has one; None: any."""
+        return None
+
     def initial_std(self) -> float | None:
         """The standard deviation that random weights begin with, if the dynamics decides it."""
         return None

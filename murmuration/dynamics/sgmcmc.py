@@ -9,6 +9,8 @@ decay d (a Gaussian prior of precision N d), the learning rate lr, the friction 
 a = 1 is SGLD (Welling and Teh 2011), a < 1 SGHMC (Chen et al. 2014; published here: 0.9). T = 1 targets the
 posterior; the released code of Zhang et al. has T = 1/N (write `temperature=2e-5` for N = 50,000). On the quadratic
 loss L w^2 / 2 the SGLD chain has the stationary variance 2 T / (N L (2 - lr L)): that of the posterior for a small lr.
+Gradients are clipped at a norm of 3 for each member: the likelihood of a learned noise has unbounded ones, and without
+a bound the first large one throws the chain to weights of finite but useless loss. Classification hardly reaches it.
 At a cycle's start only the learning rate returns to its first value; weights go on. Chains are the trained members; the
 ensemble has chains x cycles x samples members.
 """
@@ -36,6 +38,7 @@ class CyclicalSgmcmc(base.Dynamics):
     friction: float = 1.0  # a: 1 for SGLD, below 1 for SGHMC
     temperature: float = 1.0  # T
     lr_multiplier: float = 20.0  # of the plan's learning rate: 0.1 where the optimizer has 0.005
+    clip_norm: float = 3.0  # largest gradient norm of a member, unless the plan has one; inf: any
     examples: int = 0  # N; 0: the number of training examples
 
     def __post_init__(self) -> None:
@@ -52,6 +55,8 @@ class CyclicalSgmcmc(base.Dynamics):
                 f"temperature={self.temperature}, lr_multiplier={self.lr_multiplier}: need a temperature that is not"
                 " negative and a positive multiplier"
             )
+        if not self.clip_norm > 0:
+            raise Misuse(f"clip_norm={self.clip_norm}: need a positive number such as 3, or inf")
 
     def prepare(self, examples: int) -> "CyclicalSgmcmc":
         return self if self.examples else replace(self, examples=examples)
@@ -72,6 +77,9 @@ class CyclicalSgmcmc(base.Dynamics):
 
     def schedule(self) -> str:
         return f"cyclic:{self.cycles}"
+
+    def gradient_bound(self) -> float | None:
+        return self.clip_norm if math.isfinite(self.clip_norm) else None
 
     def rule(self, optimizer: base.UpdateRule) -> base.UpdateRule:
         decay = getattr(optimizer, "weight_decay", 0.0)

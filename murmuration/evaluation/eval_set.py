@@ -33,6 +33,7 @@ class EvalSet:
     fingerprint: str = ""
     train: Split | None = None  # the training examples, where they are at hand
     val: Split | None = None  # examples to fit post-hoc steps on, where they are at hand
+    audited: bool = False  # rows of a file of predictions: one half fits post-hoc steps, the other evaluates them
 
 
 def eval_set_of(data: Data) -> EvalSet:

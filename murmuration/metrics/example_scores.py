@@ -180,6 +180,7 @@ def placed(array: np.ndarray | None, values: np.ndarray, first: int) -> np.ndarr
 def scored(measure: Measure, columns: Columns, means: np.ndarray, resampled: np.ndarray) -> Score:
     """The score that means (F,) of features give, with its interval: by the columns, or by resampled means (B, F)."""
     statistic = float(measure.combine(means))
+    measure.check(float(measure.finish(np.array(statistic))))
     if measure.interval is not None:
         low, high = measure.interval(columns)
         return Score(statistic, *np.clip([min(low, statistic), max(high, statistic)], *measure.bounds))

@@ -9,7 +9,7 @@ way is better, its range, and where it is shown. No other file lists scores by n
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -72,10 +72,38 @@ class Measure:
     exists: Callable[[Columns], bool] = lambda columns: True  # where it does not, the score is left out
     interval: Callable[[Columns], tuple[float, float]] | None = None  # where there is a better one than by resampling
 
+    def __post_init__(self) -> None:
+        if self.better not in get_args(Better):
+            raise unknown("direction of a measure", self.better, get_args(Better))
+        if not self.bounds[0] < self.bounds[1]:
+            raise Misuse(f"measure '{self.name}': bounds {self.bounds}, expected the lower before the upper one")
+
     def features(self, columns: Columns) -> list[Feature]:
         """The features whose means the score is a function of."""
-        found = self.values(columns)
-        return found if isinstance(found, list) else [Feature(np.asarray(found, dtype=float))]
+        try:
+            found = self.values(columns)
+        except KeyError as error:
+            if error.args[0] in columns:
+                raise
+            raise unknown(f"column of measure '{self.name}'", str(error.args[0]), sorted(columns)) from None
+        features = found if isinstance(found, list) else [Feature(np.asarray(found, dtype=float))]
+        valid = np.isfinite(columns["log_prob"]) if "log_prob" in columns else np.ones(len(features[0].values), bool)
+        for feature in features:
+            alike = feature.values.shape == valid.shape
+            if not alike or np.isnan(feature.values[valid]).any():
+                got = "NaN" if alike else f"the shape {feature.values.shape}"
+                raise Misuse(
+                    f"values of measure '{self.name}' have {got}: need one number for each of {len(valid)} inputs"
+                )
+        return features
+
+    def check(self, score: float) -> float:
+        """The score; refused outside its bounds."""
+        low, high = self.bounds
+        slack = 1e-9 * max(1.0, abs(score))
+        if not low - slack <= score <= high + slack:
+            raise Misuse(f"measure '{self.name}' is {score:g}: its bounds are {low:g} to {high:g}; correct either")
+        return score
 
     @property
     def is_mean(self) -> bool:
@@ -139,7 +167,7 @@ CLASS_MEASURES = (
     Measure(
         "accuracy",
         "Accuracy",
-        "Fraction of test examples whose most probable class is the true one.",
+        "Fraction of examples whose most probable class is the true one.",
         column("correct"),
         better="higher",
         bounds=UNIT,
@@ -158,7 +186,7 @@ CLASS_MEASURES = (
         "ece",
         "ECE",
         "Expected calibration error: mean gap between confidence and accuracy over 15 bins of equal width, biased "
-        "upwards on few examples; its interval on test examples is of the error without that bias.",
+        "upwards on few examples; its interval, but for means over corruptions, is without that bias.",
         calibration_error.binned_gap(calibration_error.confidence_bins),
         bounds=UNIT,
         combine=calibration_error.sum_of_absolutes,

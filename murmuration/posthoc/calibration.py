@@ -114,6 +114,8 @@ class Temperature(Calibrator):
 
     def __call__(self, pred: Predictive) -> Predictive:
         check_predictive(self, pred)
+        if self.temperature == 1:  # not even in the last digit, which decides between equal probabilities
+            return pred
         return pred.with_logits(losses.clipped_logits(pred) / self.temperature)
 
 
@@ -130,6 +132,8 @@ class MemberTemperature(Calibrator):
 
     def __call__(self, pred: Predictive) -> Predictive:
         check_predictive(self, pred, members=len(self.temperatures))
+        if set(self.temperatures) == {1.0}:
+            return pred
         logits = losses.clipped_logits(pred)
         return pred.with_logits(logits / logits.new_tensor(self.temperatures)[:, None, None])
 
@@ -211,6 +215,8 @@ class VectorScaling(Calibrator):
 
     def __call__(self, pred: Predictive) -> Predictive:
         check_predictive(self, pred, classes=len(self.factors))
+        if set(self.factors) == {1.0} and set(self.shifts) == {0.0}:
+            return pred
         logits = losses.clipped_logits(pred)
         return pred.with_logits(logits * logits.new_tensor(self.factors) + logits.new_tensor(self.shifts))
 
@@ -300,6 +306,8 @@ class PoolTemperature(Calibrator):
 
     def __call__(self, pred: Predictive) -> Predictive:
         check_predictive(self, pred)
+        if self.temperature == 1:
+            return pred
         temper = Temperature(self.temperature)
         pooled = Predictive.from_probs(mean_probs_by_chunk(pred))
         return with_mean(temper(pred), temper(pooled).probs[0])

@@ -12,7 +12,17 @@ from murmuration.evaluation.shift import paired_shift
 from murmuration.metrics import Comparison, describe, paired_test, shown_in
 from murmuration.metrics.intervals import LEVEL
 from murmuration.metrics.scores import measure_of
-from murmuration.reports.formatting import duration, interval, number, percent, percent_interval, plural
+from murmuration.reports.formatting import (
+    AUDITED,
+    TRAINED,
+    Words,
+    duration,
+    interval,
+    number,
+    percent,
+    percent_interval,
+    plural,
+)
 
 SIGNIFICANT = 0.05  # a difference with a p-value from here on is within noise
 DECIDING = "nll"  # chooses the leading recipe: it scores the whole predictive distribution
@@ -60,6 +70,8 @@ class Difference:
         label = describe(clean).label + ("" if clean == self.test.name else " under corruption")
         value = self.test.difference
         size = number(abs(float(value)))
+        if float(value) == 0:
+            return f"{self.a} and {self.b} have the same {label}."
         if self.by_chance:
             return f"{self.a} and {self.b} differ in {label} by {size}: within noise ({self.chance})."
         ahead, behind = (self.a, self.b) if (value > 0) == (self.better == "higher") else (self.b, self.a)
@@ -97,7 +109,7 @@ def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> t
     leader = min(evaluations, key=lambda each: float(each.scores[DECIDING]))
     against = rivals(leader, tests)
     close = {name: test for name, test in against.items() if test.by_chance}
-    label, examples = describe(DECIDING).label, f"{leader.examples.inputs:,} test examples"
+    label, examples = describe(DECIDING).label, f"{leader.examples.inputs:,} {words_of(leader).examples}"
     shifted = lead_under_corruption(evaluations, tests)
     if not close:
         name, test = min(against.items(), key=lambda each: abs(float(each[1].test.difference)))
@@ -169,8 +181,8 @@ def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequ
         size = number(abs(float(test.test.difference)))
         count = number(float(f"{test.more_examples:.2g}"))
         sentences.append(
-            f"If the difference from {name} is as large as it looks ({size}), about {count} more test examples "
-            "would show it."
+            f"If the difference from {name} is as large as it looks ({size}), about {count} more "
+            f"{words_of(leader).examples} would show it."
         )
     costs = {each.name: each.cost.get("seconds", math.nan) for each in evaluations if each.cost}
     known = {key: seconds for key, seconds in costs.items() if math.isfinite(seconds)}
@@ -182,7 +194,7 @@ def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequ
 
 def quality(evaluation: Evaluation) -> str:
     """The headline score with its interval, in a sentence."""
-    name, examples = evaluation.name, f"{evaluation.examples.inputs:,} test examples"
+    name, examples = evaluation.name, f"{evaluation.examples.inputs:,} {words_of(evaluation).examples}"
     if "pruning" in evaluation.manifest:
         gone = percent(evaluation.manifest["pruning"]["reached"])
         name = f"{name}, with {gone} of its kernels' weights pruned,"
@@ -192,6 +204,17 @@ def quality(evaluation: Evaluation) -> str:
         return f"{name} classifies {percent(score)} of {examples} correctly (95 % interval {ends})."
     score = evaluation.scores["rmse"]
     return f"{name} has a root mean square error of {number(score)} on {examples} (95 % interval {interval(score)})."
+
+
+def words_of(evaluation: Evaluation) -> Words:
+    return AUDITED if evaluation.eval_set.audited else TRAINED
+
+
+def held_out(evaluation: Evaluation, word: str) -> str:
+    """The rows that post-hoc steps of an audit are evaluated on, after a preposition; nothing for a test split."""
+    if not evaluation.eval_set.audited or evaluation.before is None:
+        return ""
+    return f" {word} {evaluation.before.inputs:,} {words_of(evaluation).held_out}"
 
 
 def first_upper(sentence: str) -> str:
@@ -212,7 +235,8 @@ def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()
 
 def about(evaluation: Evaluation, named: bool) -> list[str]:
     """Sentences on one recipe: calibration, gain of averaging, post-hoc steps, shift, OOD, failed members."""
-    who = evaluation.name if named else "the ensemble" if evaluation.predictions > 1 else "the model"
+    several = evaluation.predictions > 1 and not evaluation.eval_set.audited
+    who = evaluation.name if named else "the ensemble" if several else "the model"
     texts = [
         trust(evaluation, who),
         about_members(evaluation, who),
@@ -308,16 +332,16 @@ def about_calibrator(evaluation: Evaluation, who: str) -> str:
     if posthoc is None or posthoc.calibrator is None or before is None or after is None:
         return ""
     test = paired_test(after, before, "nll")
-    old, new = number(before.scores()["nll"]), number(after.scores()["nll"])
+    old, new, on = number(before.scores()["nll"]), number(after.scores()["nll"]), held_out(evaluation, "on")
     subject, applied = f"calibration of {who} by {posthoc.calibrator.name.replace('_', ' ')}", evaluation.calibrated
     if test.p_value >= SIGNIFICANT:
         told = "is applied, though it changes" if applied else "would change"
-        return f"{subject} {told} the NLL by no more than noise."
+        return f"{subject} {told} the NLL{on} by no more than noise."
     if test.difference > 0:
         told = "is applied, but raises" if applied else "would raise"
-        return f"{subject} {told} the NLL from {old} to {new}: it does not help here."
+        return f"{subject} {told} the NLL{on} from {old} to {new}: it does not help here."
     told = "is applied and lowers" if applied else "would lower"
-    return f"{subject} ({posthoc.calibrator.about}) {told} the NLL from {old} to {new}."
+    return f"{subject} ({posthoc.calibrator.about}) {told} the NLL{on} from {old} to {new}."
 
 
 def about_coverage(evaluation: Evaluation, who: str) -> str:
@@ -328,13 +352,14 @@ def about_coverage(evaluation: Evaluation, who: str) -> str:
     own = [found for found in evaluation.coverage if found.method == posthoc.conformal[0].method]
     whole, nominal = own[0], percent(own[0].nominal)
     if not math.isfinite(whole.size):
-        return f"there were too few validation examples for {whole.method} intervals of {who} with coverage {nominal}."
+        few = f"there were too few {words_of(evaluation).fitted} for {whole.method} intervals of {who}"
+        return f"{few} with coverage {nominal}."
     if evaluation.classes:
         size = plural(1, "class") if number(whole.size) == "1.00" else f"{number(whole.size)} classes"
         told = f"prediction sets of {who} contain {size} on average and cover {percent(whole.coverage)}"
     else:
         told = f"conformal intervals of {who} cover {percent(whole.coverage)} of the targets"
-    told = f"{told} (target {nominal})"
+    told = f"{told}{held_out(evaluation, 'of')} (target {nominal})"
     failing = sorted((each for each in own[1:] if each.verdict == "under"), key=lambda each: float(each.coverage))
     if failing:
         named = ", ".join(f"{each.subset} ({percent(each.coverage)})" for each in failing[:LISTED])
@@ -354,10 +379,11 @@ def about_abstention(evaluation: Evaluation, who: str) -> str:
         return ""
     scores = evaluation.after or evaluation.before or evaluation.examples
     everything, abstained = 1 - float(scores.columns["correct"].mean()), 1 - float(found.answered)
-    if abstained == 0 or not math.isfinite(found.risk):
+    if abstained == 0 or not math.isfinite(found.risk) or percent(everything) == percent(found.risk):
         return ""
+    inputs = held_out(evaluation, "of") or " inputs"
     return (
-        f"abstaining on the {percent(abstained)} least certain inputs takes the error rate of {who} from "
+        f"abstaining on the {percent(abstained)} least certain{inputs} takes the error rate of {who} from "
         f"{percent(everything)} to {percent(found.risk)}."
     )
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from murmuration.metrics import Score
 
@@ -94,6 +95,20 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a page calls the things it evaluates, and the examples it scores them on."""
+
+    subject: str
+    examples: str  # of the scores
+    held_out: str  # of calibrator, conformal sets and abstention rules
+    fitted: str  # that these were fitted on
+
+
+TRAINED = Words("recipe", "test examples", "test examples", "validation examples")
+AUDITED = Words("model", "rows", "held-out rows", "rows set aside")
 
 
 def members_and_draws(members: int, draws: int = 1) -> str:

@@ -60,7 +60,8 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; ba
 def render(report: Report) -> str:
     """The whole page of a report."""
     parts = {name: join(build(report) for build in builders) for name, builders in SECTIONS.items()}
-    subtitle = " · ".join(part for part in (report.eval_set.name, report.task, report.date) if part)
+    data = f"{report.leader.examples.inputs:,} rows" if report.eval_set.audited else report.eval_set.name
+    subtitle = " · ".join(part for part in (data, report.task, report.date) if part)
     return framed(report.title, subtitle, join(parts.values()), parts)
 
 

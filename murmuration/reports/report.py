@@ -18,6 +18,7 @@ from murmuration.evaluation.record import Ood, Shift
 from murmuration.evaluation.shift import Progress, no_progress
 from murmuration.files import write_bytes, write_json
 from murmuration.reports.findings import Difference, differences, findings, recommended, verdict
+from murmuration.reports.formatting import AUDITED, TRAINED, Words
 
 METRICS, REPORT = "metrics.json", "report.html"
 
@@ -52,7 +53,13 @@ class Report:
         return self.evaluations[0].eval_set
 
     @property
+    def words(self) -> Words:
+        return AUDITED if self.eval_set.audited else TRAINED
+
+    @property
     def title(self) -> str:
+        if self.eval_set.audited:
+            return f"Audit of {', '.join(each.name for each in self.evaluations)}"
         names = [f"{each.name} (pruned)" if "pruning" in each.manifest else each.name for each in self.evaluations]
         return f"{', '.join(names)} on {Path(self.eval_set.name).name}"
 

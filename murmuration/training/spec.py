@@ -114,7 +114,7 @@ class TrainSpec:
             factor_lr_multiplier=sharing.lr_multiplier,
             factor_decay=sharing.decay,
             lr_multipliers=plan.lr_multipliers,
-            clip_norm=plan.clip_norm,
+            clip_norm=self.dynamics.gradient_bound() if plan.clip_norm is None else plan.clip_norm,
             seed=plan.seed,
             first_member=plan.first_member,
         )

@@ -1,6 +1,7 @@
 """`murmur audit` says of anyone's predictions what the library says, and of no predictions why not, in one line."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -118,15 +119,57 @@ def test_groups_stand_in_the_table_and_the_record(murmur, shelf, tmp_path):
     assert row.split()[-1] == "worse"
 
 
-def test_the_report_stands_beside_the_file_and_is_replaced(murmur, shelf, tmp_path):
+def test_the_report_stands_beside_the_file_and_replaces_none_unless_forced(murmur, shelf, tmp_path):
     file = tmp_path / "mine.csv"
     file.write_bytes((shelf / "wine-forest.csv").read_bytes())
-    for _ in range(2):
+    names, first = ["mine-audit.html", "mine-audit-2.html", "mine-audit-3.html"], b""
+    for name in names:
         ended = murmur("audit", file)
         assert ended.code == 0
-        assert ended.out.splitlines()[-1] == f"report: {tmp_path / 'mine-audit.html'}"
-    assert sorted(tree(tmp_path)) == ["mine-audit.html", "mine.csv"]
-    assert report_check(tmp_path / "mine-audit.html") == []
+        assert ended.out.splitlines()[-1] == f"report: {tmp_path / name}"
+        first = first or (tmp_path / name).read_bytes()
+    assert (tmp_path / names[0]).read_bytes() == first
+    (tmp_path / names[0]).write_text("old")
+    assert murmur("audit", file, "--force").out.splitlines()[-1] == f"report: {tmp_path / names[0]}"
+    assert sorted(tree(tmp_path)) == sorted([*names, "mine.csv"])
+    assert all(report_check(tmp_path / name) == [] for name in names)
+
+
+def test_files_of_one_stem_are_told_apart_by_their_suffixes(murmur, shelf, tmp_path):
+    table = pd.read_csv(shelf / "wine-forest.csv")
+    table.to_csv(tmp_path / "rf.csv", index=False)
+    np.savez(tmp_path / "rf.npz", probs=table.filter(regex="^prob_").to_numpy() * 0.9 + 0.1 / 3, y=table["label"])
+    ended = murmur("audit", tmp_path / "rf.csv", tmp_path / "rf.npz")
+    assert ended.code == 0, ended.err
+    assert "rf.csv has the better NLL" in ended.out or "rf.npz has the better NLL" in ended.out
+    assert (tmp_path / "rf-audit.html").exists()
+
+
+def page_text(path: Path) -> str:
+    """The words of a page, without its scripts and style."""
+    plain = re.sub(r"<(script|style).*?</\1>", "", path.read_text(), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", plain))
+
+
+def test_the_page_speaks_of_models_and_says_which_rows_its_numbers_are_of(murmur, shelf, tmp_path):
+    rows, held_out = 89, 44
+    pair = shelf / "wine-forest.csv", shelf / "wine-boosting.csv"
+    table = pd.read_csv(pair[0])
+    probs = table.filter(regex="^prob_").to_numpy()
+    np.savez(tmp_path / "trees.npz", probs=np.stack([probs, probs[:, [0, 2, 1]]]), y=table["label"])
+    for files in (pair[:1], pair, (tmp_path / "trees.npz",)):
+        ended = murmur("audit", *files, "--out", tmp_path / "page.html", "--force")
+        words = page_text(tmp_path / "page.html") + ended.out
+        found = re.findall(
+            r"\b(recipes?|ensembles?|test examples?|validation examples?|training)\b", words, re.IGNORECASE
+        )
+        assert set(found) <= {"training"}, found  # more training data would reduce epistemic uncertainty
+        assert f"Audit of {files[0].stem}" in words
+        assert f"of {rows} rows correctly" in words
+        assert f"Numbers are of all rows, but for the {held_out} held-out rows on which" in words
+        assert f"{held_out} held-out rows (target" in words
+        for said in re.findall(r"from (\S+ %) to (\S+ %)\.", words):
+            assert said[0] != said[1]
 
 
 def test_one_member_is_not_called_several(murmur, shelf, tmp_path):
@@ -255,7 +298,7 @@ def test_files_that_are_no_predictions(murmur, tmp_path, monkeypatch, make, code
         ("wine-forest", ("--lables", "y.csv"), ("unknown option --lables", "--label-file")),
         ("wine-forest cancer-forest", (), ("'wine-forest' has 89 rows and 'cancer-forest' has 284", "the same rows")),
         ("wine-forest numbers", (), ("is a classification and 'numbers' a regression", "expected one task")),
-        ("wine-forest wine-forest", (), ("would both be called 'wine-forest'", "give each file once")),
+        ("wine-forest wine-forest", (), ("wine-forest.csv' is given twice", "give each file once")),
         ("", (), ("FILE is missing",)),
     ],
 )

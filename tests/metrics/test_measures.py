@@ -71,6 +71,30 @@ def test_intervals_end_where_the_range_does():
     assert found.high <= 1.0
 
 
+def scored(values, **fields):
+    """The score of a measure of one's own on some predictions."""
+    measure = mm.add_measure(mm.Measure("mine", "Mine", "Mine.", values, **fields))
+    try:
+        return mm.score(*classification_sample(20))["mine"]
+    finally:
+        mm.remove_measure(measure)
+
+
+def test_measures_that_cannot_be_meant_are_refused_in_one_line():
+    with pytest.raises(Misuse, match=r"unknown direction of a measure 'up'.*higher"):
+        scored(lambda columns: columns["correct"], better="up")
+    with pytest.raises(Misuse, match=r"bounds \(1.0, 0.0\), expected the lower before the upper one"):
+        scored(lambda columns: columns["correct"], bounds=(1.0, 0.0))
+    with pytest.raises(Misuse, match=r"unknown column of measure 'mine' 'corect'.*did you mean 'correct'"):
+        scored(lambda columns: columns["corect"])
+    with pytest.raises(Misuse, match="values of measure 'mine' have NaN: need one number for each of 20 inputs"):
+        scored(lambda columns: np.where(columns["label"] == 3, np.nan, 1.0))
+    with pytest.raises(Misuse, match=r"have the shape \(1,\): need one number for each of 20 inputs"):
+        scored(lambda columns: columns["correct"][:1])
+    with pytest.raises(Misuse, match="measure 'mine' is 5: its bounds are 0 to 1; correct either"):
+        scored(lambda columns: 5.0 + 0 * columns["correct"], bounds=(0.0, 1.0))
+
+
 def test_names_and_places_are_checked(cost):
     with pytest.raises(Misuse, match="there is a classification measure 'missed' already"):
         mm.add_measure(COST)

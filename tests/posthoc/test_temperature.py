@@ -9,7 +9,13 @@ from calibration_factories import mean_loss, overconfident, tempered
 
 from murmuration.likelihoods import Categorical
 from murmuration.posthoc import losses
-from murmuration.posthoc.calibration import MemberTemperature, Temperature, fit_calibrator
+from murmuration.posthoc.calibration import (
+    MemberTemperature,
+    PoolTemperature,
+    Temperature,
+    VectorScaling,
+    fit_calibrator,
+)
 from murmuration.predictive import Predictive
 
 
@@ -162,3 +168,18 @@ def test_a_temperature_that_would_worsen_the_reported_loss_is_not_kept() -> None
     pred = Predictive(logits, Categorical(2))
     assert losses.mixture_loss(pred, y, lambda z: z / 17) < losses.mixture_loss(pred, y, lambda z: z)
     assert fit_calibrator("temperature", pred, y) == Temperature(1.0)
+
+
+def test_calibrators_that_change_nothing_leave_ties_as_they_are() -> None:
+    """Half of 50 certain members for either class: a round trip through clipped logarithms would decide."""
+    votes = np.random.default_rng(0).permuted(np.tile(np.arange(50)[:, None] % 2, (1, 200)), axis=0)
+    pred = Predictive.from_probs(np.stack([votes, 1 - votes], axis=-1).astype(float))
+    half = len(pred.outputs)
+    for same in (
+        Temperature(1.0),
+        MemberTemperature((1.0,) * half),
+        VectorScaling((1.0, 1.0), (0.0, 0.0)),
+        PoolTemperature(1.0),
+    ):
+        assert torch.equal(same(pred).predicted, pred.predicted)
+        assert torch.equal(same(pred).mean, pred.mean)

@@ -95,7 +95,7 @@ def test_members_that_all_agree_alike_are_told_and_not_drawn(plain) -> None:
 
 def test_each_member_alone_stands_beside_the_ensemble(plain) -> None:
     board = next(each for each in tables(members(made.report(plain))) if each[0][0] == "Member")
-    assert [row[0] for row in board[1:]] == ["member 0", "member 1", "member 2", "mean", "ensemble"]
+    assert [row[0] for row in board[1:]] == ["member 0", "member 1", "member 2", "mean", "all together"]
     drawn = replace(plain, ensemble=made.trained([], draws=3))
     page = members(made.report(drawn))
     assert f"{members_and_draws(1, 3)}; two draws of a member agree to" in page

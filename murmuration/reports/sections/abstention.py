@@ -19,7 +19,7 @@ RULES = {
 }
 READING = (
     "The least certain inputs are passed on instead of being answered. Left: error among the answered inputs for every "
-    "fraction answered. Rules choose that fraction by a threshold fitted on validation examples."
+    "fraction answered, of all {0}. Rules choose that fraction by a threshold fitted on {1}."
 )
 
 
@@ -28,10 +28,13 @@ def abstention(report: Report) -> Markup:
     curves = {each.name: risk_coverage(each.examples.columns) for each in report.evaluations}
     drawn = html.figure(curves_figure(report, curves, "risk-coverage"))
     rows = [(name, [number(risk_at(curve, fraction)) for fraction in ANSWERED]) for name, curve in curves.items()]
-    columns = ["Recipe", *(f"{fraction:.0%} answered" for fraction in ANSWERED)]
-    numbers_of = html.details("Numbers", html.table("Error among answered inputs", columns, rows))
+    columns = [report.words.subject.capitalize(), *(f"{fraction:.0%} answered" for fraction in ANSWERED)]
+    numbers_of = html.details(
+        "Numbers", html.table(f"Error among answered inputs, all {report.words.examples}", columns, rows)
+    )
     body = html.tag("div", html.join([drawn, _rules(report)]), "grid")
-    return html.section("abstention", "Abstention", READING, html.join([body, numbers_of]))
+    reading = READING.format(report.words.examples, report.words.fitted)
+    return html.section("abstention", "Abstention", reading, html.join([body, numbers_of]))
 
 
 def curves_figure(report: Report, curves: dict[str, RiskCoverage], name: str) -> Figure:
@@ -68,7 +71,7 @@ def _rules(report: Report) -> Markup:
         for group in same_results(each)
     ]
     wrong = "Error among answered" if report.task == "classification" else "Mean error among answered"
-    board = html.table("Abstention rules on the test examples", ("Rule", "Answered", wrong), rows)
+    board = html.table(f"Abstention rules on the {report.words.held_out}", ("Rule", "Answered", wrong), rows)
     return html.tag("div", board, "wrapped rules")
 
 

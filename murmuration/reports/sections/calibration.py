@@ -66,7 +66,7 @@ def calibration(report: Report) -> Markup:
         html.figure(reliability_figure(each, place, f"calibration-{place}"))
         for place, each in enumerate(report.evaluations)
     ]
-    told = html.join(_what_was_done(each) for each in report.evaluations)
+    told = html.join(_what_was_done(report, each) for each in report.evaluations)
     tables = html.join(
         html.details(f"Numbers: {each.name}", html.join([_score_table(report, each), _curve_tables(each)]))
         for each in report.evaluations
@@ -118,13 +118,15 @@ def _sizes(counts: np.ndarray) -> np.ndarray:
     return np.clip(22 * np.sqrt(counts / counts.max()), 5, 22)
 
 
-def _what_was_done(evaluation: Evaluation) -> Markup:
+def _what_was_done(report: Report, evaluation: Evaluation) -> Markup:
     posthoc = evaluation.posthoc
     if posthoc is None or posthoc.calibrator is None or evaluation.after is None:
         return NOTHING
     applied = "after it" if evaluation.calibrated else "before it: it is not applied"
     how = f"{posthoc.calibrator.name.replace('_', ' ')} ({posthoc.calibrator.about})"
-    fitted = f"fitted on {count(posthoc.calibrator_examples)} validation examples"
+    fitted = f"fitted on {count(posthoc.calibrator_examples)} {report.words.fitted}"
+    if evaluation.eval_set.audited:
+        fitted = f"{fitted}; reliability is that of the {count(evaluation.after.inputs)} {report.words.held_out}"
     return html.tag("p", f"{evaluation.name}: {how}, {fitted}. All other scores are those {applied}.", "aside")
 
 
@@ -132,8 +134,9 @@ def _score_table(report: Report, evaluation: Evaluation) -> Markup:
     """Scores before and after the calibrator, on the test examples and under the strongest corruptions."""
     if evaluation.before is None or evaluation.after is None:
         return NOTHING
-    pairs = {"test": (evaluation.before.scores(), evaluation.after.scores())}
-    names = [name for name in shown_in("recalibration", report.task) if name in pairs["test"][0]]
+    held_out = report.words.held_out if evaluation.eval_set.audited else "test"
+    pairs = {held_out: (evaluation.before.scores(), evaluation.after.scores())}
+    names = [name for name in shown_in("recalibration", report.task) if name in pairs[held_out][0]]
     shift = evaluation.shift
     if shift is not None and shift.worst:
         where = f"all corruptions, severity {max(shift.suite.severities)}"

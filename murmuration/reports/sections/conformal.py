@@ -22,13 +22,13 @@ def conformal(report: Report) -> Markup:
     ]
     size = "Mean set size" if report.classes else "Mean width"
     columns = ("Method", "Target", "Coverage", "Verdict", size)
-    board = html.table("Conformal sets on all test examples", columns, rows)
+    board = html.table(f"Conformal sets on all {report.words.held_out}", columns, rows)
     drawn = html.figure(subset_figure(found, "conformal-subsets"))
     parts = [_subset_table(each, size) for each in found]
     kind = "a set of classes" if report.classes else "an interval"
     reading = (
         f"Instead of one prediction, {kind} that contains the target with a given probability, for examples like those "
-        "it was calibrated on. Under-coverage means fewer than the noise of calibration and test examples explains; of "
+        "it was calibrated on. Under-coverage means fewer than the noise of both sets of examples explains; of "
         "valid sets prefer the smaller. Groups and corrupted inputs have no guarantee."
     )
     return html.section("conformal", "Conformal prediction sets", reading, html.join([board, drawn, *parts]))

@@ -19,8 +19,8 @@ def groups(report: Report) -> Markup:
     columns = list(dict.fromkeys(column for each in report.evaluations for column in each.groups))
     parts = [html.join([_drawn(report, column, turn), _table(report, column)]) for turn, column in enumerate(columns)]
     reading = (
-        "The same scores within groups of the test examples: a good value overall can hide a group that fares badly. "
-        "Small groups have wide intervals, and among many groups a few lie apart by chance."
+        f"The same scores within groups of the {report.words.examples}: a good value overall can hide a group that "
+        "fares badly. Small groups have wide intervals, and among many groups a few lie apart by chance."
     )
     return html.section("groups", "Groups", reading, html.join(parts))
 

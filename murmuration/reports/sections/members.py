@@ -24,6 +24,7 @@ from murmuration.reports.figures import (
 from murmuration.reports.formatting import (
     MISSING,
     TIMES,
+    Words,
     count,
     duration,
     finite_mean,
@@ -84,7 +85,7 @@ def members(report: Report) -> Markup:
     """Agreement between members, each of them alone, and training curves."""
     found = list(enumerate(report.evaluations))
     several = [(place, each) for place, each in found if each.predictions > 1]
-    told = [*(_failed(each) for _, each in found), *(_agreement_text(each) for _, each in several)]
+    told = [*(_failed(each) for _, each in found), *(_agreement_text(each, report.words) for _, each in several)]
     plots = html.grid(html.figure(agreement_figure(each, f"agreement-{place}")) for place, each in several)
     tables = [_member_table(each) for _, each in several if each.member_scores]
     curves = [
@@ -94,7 +95,8 @@ def members(report: Report) -> Markup:
     ]
     history = html.details("Training curves", html.grid(curves))
     reading = "Members that always agree are worth no more than one; the tables hold what each scores alone."
-    return html.section("members", "Members and training", reading, html.join([*told, plots, *tables, history]))
+    title = "Members" if report.eval_set.audited else "Members and training"
+    return html.section("members", title, reading, html.join([*told, plots, *tables, history]))
 
 
 def agreement_of(evaluation: Evaluation) -> NDArray[Any]:
@@ -118,11 +120,11 @@ def _pairs(evaluation: Evaluation) -> NDArray[Any]:
     return pairs[np.isfinite(pairs)]
 
 
-def _agreement_text(evaluation: Evaluation) -> Markup:
+def _agreement_text(evaluation: Evaluation, named: Words) -> Markup:
     """The agreement of members and of draws in words."""
     pairs, words = _pairs(evaluation), []
     if len(pairs):
-        what = "agree on {0} of the test examples" if evaluation.classes else "have a correlation of {0}"
+        what = f"agree on {{0}} of the {named.examples}" if evaluation.classes else "have a correlation of {0}"
         show = percent if evaluation.classes else number
         ends = f" ({show(pairs.min())} to {show(pairs.max())})" if len(pairs) > 2 else ""
         words.append(f"two members {what.format(show(float(pairs.mean())))} on average{ends}")
@@ -152,7 +154,7 @@ def _member_table(evaluation: Evaluation) -> Markup:
     ]
     mean = [number(finite_mean(row.get(name, math.nan) for row in rows_of)) for name in names]
     whole = [number(evaluation.scores.get(name, math.nan)) for name in names]
-    rows += [("mean of draws" if evaluation.draws > 1 else "mean", mean), ("ensemble", whole)]
+    rows += [("mean of draws" if evaluation.draws > 1 else "mean", mean), ("all together", whole)]
     columns = ["Member", *(describe(name, evaluation.task).label for name in names)]
     return html.details(
         f"Members of {evaluation.name}", html.table(f"Each member of {evaluation.name} alone", columns, rows)

@@ -18,7 +18,7 @@ def predictions(report: Report) -> Markup:
         figure(parity_figure(each, place, f"predictions-{place}")) for place, each in enumerate(report.evaluations)
     ]
     reading = (
-        "Every point is a test example; on the dotted line the prediction is exact. The bar through a point is one "
+        "Every point is an example; on the dotted line the prediction is exact. The bar through a point is one "
         "predicted standard deviation: about two thirds of the bars should touch the line."
     )
     return section("predictions", "Predictions against targets", reading, grid(plots))

@@ -39,7 +39,7 @@ def scores(report: Report) -> Markup:
     columns = ["Score", *(each.name for each in report.evaluations)]
     among = " ★ marks the best value of a row, however small its lead." if len(report.evaluations) > 1 else ""
     reading = f"Arrows give the better direction, smaller numbers 95 % intervals.{among}"
-    board = html.tag("div", html.table("Scores on the test examples", columns, rows), "wrapped")
+    board = html.tag("div", html.table(f"Scores on all {report.words.examples}", columns, rows), "wrapped")
     return html.section("scores", "Scores", reading, board)
 
 
@@ -53,8 +53,8 @@ def by_class(report: Report) -> Markup:
         html.details(f"By class: {each.name}", class_table(each)) for each in report.evaluations if each is not leader
     )
     whose = f" of {leader.name}" if len(report.evaluations) > 1 else ""
-    reading = f"Test examples{whose} by true class (rows) and predicted class (columns); precision and recall by class."
-    return html.section("classes", "By class", reading, html.join([drawn, others]))
+    rows = f"{report.words.examples.capitalize()}{whose} by true class (rows) and predicted class (columns)"
+    return html.section("classes", "By class", f"{rows}; precision and recall by class.", html.join([drawn, others]))
 
 
 def confusion(evaluation: Evaluation, name: str) -> Figure | None:

@@ -28,14 +28,27 @@ def summary(report: Report) -> Markup:
 
 def _about(report: Report) -> str:
     """What was evaluated on which data, and whose scores the cards hold."""
-    eval_set, recipes = report.eval_set, len(report.evaluations)
+    eval_set, compared = report.eval_set, len(report.evaluations)
     kind = f"{len(report.classes)} classes" if report.classes else report.target or report.task
     sizes = ", ".join(f"{count(size)} {part}" for part, size in eval_set.sizes.items())
     data = f"Data: {eval_set.name} ({kind}{f'; {sizes}' if sizes else ''})."
-    if recipes == 1:
+    if eval_set.audited:
+        data = f"Data: {sizes} ({kind}). {_rows_of_numbers(report)}"
+    if compared == 1:
         return f"{data} Brackets hold 95 % intervals."
-    chosen = "It was chosen on these same test examples, so its scores are slightly optimistic."
-    return f"{data} Scores of {report.leader.name}, one of {recipes} recipes, with 95 % intervals. {chosen}"
+    words = report.words
+    chosen = f"It was chosen on these same {words.examples}, so its scores are slightly optimistic."
+    cards = f"Scores of {report.leader.name}, one of {compared} {words.subject}s, with 95 % intervals."
+    return f"{data} {cards} {chosen}"
+
+
+def _rows_of_numbers(report: Report) -> str:
+    """Which rows of an audited file the numbers of the page are of."""
+    before = report.leader.before
+    if before is None:
+        return "All numbers are of all rows."
+    steps = "calibrator, conformal sets and abstention rules, fitted on as many others, are evaluated"
+    return f"Numbers are of all rows, but for the {count(before.inputs)} held-out rows on which {steps}."
 
 
 def _card(report: Report, name: str, score: Score) -> Markup:

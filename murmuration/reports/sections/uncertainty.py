@@ -9,7 +9,7 @@ from murmuration.evaluation import Evaluation
 from murmuration.evaluation.by_class import UNCERTAINTIES
 from murmuration.metrics import describe
 from murmuration.reports.figures import Figure, Series, dot_rows, histogram
-from murmuration.reports.formatting import members_and_draws
+from murmuration.reports.formatting import Words, members_and_draws
 from murmuration.reports.html import Markup
 from murmuration.reports.report import Report
 
@@ -33,7 +33,10 @@ def uncertainty(report: Report) -> Markup:
     dots = [html.figure(by_class_figure(each, f"uncertainty-classes-{place}")) for place, each in enumerate(ensembles)]
     tables = html.join(_class_table(each) for each in report.evaluations if each.classes)
     return html.section(
-        "uncertainty", "Uncertainty", READING, html.join([html.grid([*plots, *dots]), _overall(ensembles), tables])
+        "uncertainty",
+        "Uncertainty",
+        READING,
+        html.join([html.grid([*plots, *dots]), _overall(ensembles, report.words), tables]),
     )
 
 
@@ -67,7 +70,7 @@ def by_class_figure(evaluation: Evaluation, name: str) -> Figure | None:
     return dot_rows(name, f"{evaluation.name}: variance by true class", [row.name for row in rows], series)
 
 
-def _overall(evaluations: list[Evaluation]) -> Markup:
+def _overall(evaluations: list[Evaluation], words: Words) -> Markup:
     rows = [
         (
             html.row_head(each.name, members_and_draws(each.predictions // each.draws, each.draws)),
@@ -76,8 +79,8 @@ def _overall(evaluations: list[Evaluation]) -> Markup:
         for each in evaluations
         if each.classes
     ]
-    columns = ["Recipe", *(html.score_head(describe(kind)) for kind in UNCERTAINTIES)]
-    board = html.table("Mean uncertainty of all test examples", columns, rows)
+    columns = [words.subject.capitalize(), *(html.score_head(describe(kind)) for kind in UNCERTAINTIES)]
+    board = html.table(f"Mean uncertainty of all {words.examples}", columns, rows)
     return html.details(
         "Uncertainty decomposition", html.join([board, html.glossary(UNCERTAINTIES)]) if board else board
     )
