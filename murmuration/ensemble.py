@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.data import Data, Preparation, Split, open_inputs, open_split
-from murmuration.data.preparation import wrong_shape
+from murmuration.data.preparation import TokenPreparation, wrong_shape
 from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.files import read_json, write_json
@@ -137,6 +137,11 @@ class Ensemble:
             return self._checked(source)
         return open_inputs(source, preparation=self.preparation)
 
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """The type of prepared inputs: int64 for tokens, else float32."""
+        return torch.int64 if isinstance(self.preparation, TokenPreparation) else torch.float32
+
     def _checked(self, x: Any) -> Tensor:
         """Prepared inputs (N, ...), floats in single precision; refuses another shape than training's, and NaN."""
         inputs = torch.as_tensor(x)
@@ -145,7 +150,9 @@ class Ensemble:
         expected = tuple(self.manifest.get("input_shape", inputs.shape[1:]))
         if tuple(inputs.shape[1:]) != expected:
             raise wrong_shape(inputs, expected)
-        return inputs.float() if self.preparation is None or inputs.is_floating_point() else inputs
+        if inputs.is_floating_point() and not self.input_dtype.is_floating_point:
+            raise Misuse(f"prepared inputs of type {inputs.dtype} for a run trained on tokens: expected whole numbers")
+        return inputs.to(self.input_dtype)
 
     def predict(
         self, x: Any, *, draws: int | None = None, calibrated: bool = True, prepared: bool = False

@@ -17,6 +17,7 @@ from murmuration.cli.options import (
     ShiftOptions,
     TrainingOptions,
     grouped,
+    network,
     option,
     parse_recipe,
     split_recipes,
@@ -75,7 +76,7 @@ def compare(
     chosen, settings = chosen_recipes(recipes), plan.plan(trust.config())
     path = Path(out) if out else new_run_path(data, "compare")
     opened = reading.open(data)
-    request, eval_set = TrainingRequest(opened, settings, net, noise_std, link), eval_set_of(opened)
+    request, eval_set = TrainingRequest(opened, settings, network(net), noise_std, link), eval_set_of(opened)
     shift_settings = shift_request(shift, eval_set)
     with comparison_directory(path, comparison_settings(request, chosen)):
         ensembles = {
@@ -107,7 +108,7 @@ def comparison_settings(request: "TrainingRequest", recipes: list["Recipe"]) -> 
     return {
         "recipes": [recipe.to_json() for recipe in recipes],
         "plan": {**request.plan.to_json(), "augment": list(request.plan.augment)},
-        "net": request.net,
+        "net": request.net if isinstance(request.net, str | None) else request.net.__qualname__,
         "noise_std": request.noise_std,
         "link": request.link,
         "data": {"source": request.data.source, "fingerprint": request.data.fingerprint},
@@ -160,7 +161,8 @@ def train_or_resume(request: "TrainingRequest", recipe: "Recipe", path: Path, *,
     from murmuration.cli.training import resume_run, train_run
 
     if (path / "run.json").exists():
-        return resume_run(path, request.data, quiet=quiet)
+        own = None if isinstance(request.net, str) else request.net
+        return resume_run(path, request.data, quiet=quiet, net=own)
     asked, members = request.plan.members, recipe.members or request.plan.members
     if asked not in (0, members) and not quiet:
         print(f"{recipe.name} has members={members}: --members {asked} is for recipes without a number of their own")

@@ -12,11 +12,13 @@ from murmuration.cli.options import (
     Force,
     Json,
     Names,
+    OwnNet,
     RunPath,
     ShiftOptions,
     grouped,
     listed,
     named_targets,
+    network,
     output_path,
 )
 from murmuration.errors import Misuse
@@ -47,6 +49,7 @@ def evaluate(
     target: Annotated[Names, typer.Option(help="Target column of --on, if not the run's own.", metavar="NAME")] = None,
     out: Annotated[str | None, typer.Option(help="Also write here: a .json or .html file.", metavar="FILE")] = None,
     shift: ShiftOptions,
+    net: OwnNet = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -63,7 +66,7 @@ def evaluate(
     if target and on is None:
         raise Misuse(f"--target {target[0]} is for --on: the run's own target is known")
     extra = [output_path(out, (".json", ".html"), force)] if out else []
-    ensemble = load_run(path)
+    ensemble = load_run(path, net=network(net))
     if is_superres(ensemble):
         if on or out or shift.wanted or shift.ood:
             raise Misuse(

@@ -2,8 +2,10 @@
 
 import csv
 import functools
+import importlib
 import inspect
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -98,6 +100,34 @@ def named_targets(names: Names) -> str | tuple[str, ...] | None:
     """The target columns as `open_data` takes them: none, one, or several."""
     columns = listed(names)
     return (columns[0] if len(columns) == 1 else tuple(columns)) if columns else None
+
+
+OwnNet = Annotated[
+    str | None, option("The run's own network again, package.module:factory, if it has one.", "Options", "NAME")
+]
+
+
+def network(text: str | None) -> Any:
+    """The network that --net states: a name of this package, or the function `package.module:factory` of the user.
+
+    The module is imported from the working directory or wherever Python finds it. A run directory never causes an
+    import: whoever loads such a run names the function again.
+    """
+    if text is None or ":" not in text:
+        return text
+    module, _, name = text.partition(":")
+    sys.path.insert(0, "")
+    try:
+        found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    except ImportError as error:
+        raise Misuse(f"--net {text}: cannot import {module} ({error}); write package.module:factory") from None
+    except AttributeError:
+        raise Misuse(
+            f"--net {text}: {module} has no '{name}'; write the name of a function that builds a net"
+        ) from None
+    finally:
+        sys.path.remove("")
+    return found
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from murmuration.cli.console import help_text, print_json
-from murmuration.cli.options import DATA_HELP, Force, Json, RunPath, output_path, switch
+from murmuration.cli.options import DATA_HELP, Force, Json, OwnNet, RunPath, network, output_path, switch
 from murmuration.errors import Misuse
 
 HELP = help_text(
@@ -30,6 +30,7 @@ def predict(
     uncalibrated: Annotated[
         bool, switch("--uncalibrated", "Without calibration, conformal sets and abstention.")
     ] = False,
+    net: OwnNet = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -42,7 +43,7 @@ def predict(
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"--per-member with {path.name}: a table has one row per input; write --out {path.stem}.npz")
     read_manifest(Path(run))
-    ensemble = load_run(Path(run), posthoc=not uncalibrated)
+    ensemble = load_run(Path(run), posthoc=not uncalibrated, net=network(net))
     found = save_predictions(ensemble, data, path, per_member=per_member)
     if as_json:
         return print_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from murmuration.cli.console import help_text, print_table
-from murmuration.cli.options import Json, RunPath, grouped, option, switch
+from murmuration.cli.options import Json, OwnNet, RunPath, grouped, network, option, switch
 from murmuration.progress import counting_bar, training_bar
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def prune(
     rules: PruningOptions,
     tolerance: Tolerance = 0.01,
     compact: Compact = False,
+    net: OwnNet = None,
     finetune: Annotated[int, option("Epochs of fine-tuning with the run's recipe.", "Training", "N")] = 0,
     lr: Annotated[float | None, option("Learning rate of fine-tuning; by default the run's.", "Training", "X")] = None,
     as_json: Json = False,
@@ -81,7 +82,7 @@ def prune(
     require_free(path)
     read_manifest(Path(run))
     with counting_bar("pruning", as_json) as show:
-        found = plan_pruning(run, pruning, tolerance=tolerance, show=show)
+        found = plan_pruning(run, pruning, tolerance=tolerance, show=show, net=network(net))
     with with_resume_hint(path):
         with training_bar(finetune, as_json, "fine-tuning") as bar:
             ensemble = prune_run(found, path, finetune=finetune, lr=lr, compact=compact, show=bar)

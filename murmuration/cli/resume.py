@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from murmuration.cli.console import help_text
-from murmuration.cli.options import Json, RunPath
+from murmuration.cli.options import Json, OwnNet, RunPath, network
 
 HELP = help_text(
     "Continue an interrupted run from its last checkpoint. The result equals that of an uninterrupted run, bit for "
@@ -12,7 +12,7 @@ HELP = help_text(
 )
 
 
-def resume(run: RunPath, as_json: Json = False) -> None:
+def resume(run: RunPath, net: OwnNet = None, as_json: Json = False) -> None:
     """Continue an interrupted run, then evaluate it."""
     from murmuration.applications.superres import is_superres
     from murmuration.cli.results import finish_run
@@ -22,7 +22,7 @@ def resume(run: RunPath, as_json: Json = False) -> None:
     path = Path(run)
     data = reopen_data(path)
     with with_resume_hint(path):
-        ensemble = resume_run(path, data, quiet=as_json)
+        ensemble = resume_run(path, data, quiet=as_json, net=network(net))
         if is_superres(ensemble):
             return close_superres(path, ensemble, as_json=as_json)
         finish_run(path, ensemble, data, as_json=as_json)

@@ -14,6 +14,7 @@ from murmuration.cli.options import (
     RecipeOptions,
     TrainingOptions,
     grouped,
+    network,
     option,
 )
 
@@ -29,7 +30,12 @@ HELP = help_text(
 )
 
 NetName = Annotated[
-    str | None, option("Network, chosen by the data if left out; see `murmur list nets`.", "Recipe", "NAME")
+    str | None,
+    option(
+        "Network, chosen by the data if left out; see `murmur list nets`, or write your own as package.module:factory.",
+        "Recipe",
+        "NAME",
+    ),
 ]
 NoiseStd = Annotated[
     float | None,
@@ -65,5 +71,7 @@ def train(
     require_free(path)
     opened = reading.open(data)
     with with_resume_hint(path):
-        ensemble = train_run(TrainingRequest(opened, settings, net, noise_std, link), chosen, path, quiet=as_json)
+        ensemble = train_run(
+            TrainingRequest(opened, settings, network(net), noise_std, link), chosen, path, quiet=as_json
+        )
         finish_run(path, ensemble, opened, as_json=as_json)

@@ -26,7 +26,7 @@ class TrainingRequest:
 
     data: "Data"
     plan: "Plan"
-    net: str | None = None
+    net: Any = None
     noise_std: float | None = None
     link: str | None = None
 
@@ -48,25 +48,25 @@ def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: 
         )
 
 
-def resume_run(path: Path, data: "Data", *, quiet: bool) -> "Ensemble":
+def resume_run(path: Path, data: "Data", *, quiet: bool, net: Any = None) -> "Ensemble":
     """The ensemble of an existing run, trained to its end first if it was interrupted."""
     from murmuration.resuming import resume
 
     manifest = read_manifest(path)
     if manifest["status"] == "complete":
-        return load_run(path)
+        return load_run(path, net=net)
     with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
-        return resume(path, data=data, show=show)
+        return resume(path, data=data, show=show, net=net)
 
 
-def load_run(path: Path, *, posthoc: bool = True) -> "Ensemble":
+def load_run(path: Path, *, posthoc: bool = True, net: Any = None) -> "Ensemble":
     """The ensemble of a finished run, with its post-hoc steps if it has any and they fit."""
     from dataclasses import replace
 
     from murmuration.errors import Misuse
     from murmuration.fitting import load
 
-    ensemble = load(path, posthoc=False)
+    ensemble = load(path, posthoc=False, net=net)
     if not posthoc:
         return ensemble
     try:
@@ -87,9 +87,8 @@ def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
     if steps is None:
         return None
     try:
-        predictive = steps.calibrated(
-            ensemble.predict(torch.zeros(1, *ensemble.manifest["input_shape"]), calibrated=False, prepared=True)
-        )
+        zeros = torch.zeros(1, *ensemble.manifest["input_shape"], dtype=ensemble.input_dtype)
+        predictive = steps.calibrated(ensemble.predict(zeros, calibrated=False, prepared=True))
         for rule in steps.conformal:
             rule.regions(predictive)
         steps.answered(predictive)
