@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import murmuration as mm
-from murmuration.likelihoods import standardisation, standardise
+from murmuration.likelihoods import Standardised
 
 GIVEN = mm.Gaussian(0.3, targets=2)
 
@@ -63,22 +63,14 @@ def test_the_noise_is_positive(noise_std: float):
 
 
 @dataclass(frozen=True)
-class Tilted(mm.Likelihood):
+class Tilted(Standardised):
     """Expectile regression of one target: member i has the level `levels[i]`; targets are standardised."""
 
     levels: tuple[float, ...] = (0.1, 0.5, 0.9)
     shift: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
     table: object = None  # a run directory cannot hold it
-    task = "regression"
     width = 1
-
-    def for_targets(self, y: Tensor) -> "Tilted":
-        shift, scale = standardisation(y)
-        return replace(self, shift=shift, scale=scale)
-
-    def encode(self, y: Tensor) -> Tensor:
-        return standardise(y, self.shift, self.scale)
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
         error = (y - outputs).squeeze(-1)  # (m, N)
@@ -87,8 +79,8 @@ class Tilted(mm.Likelihood):
         return losses if weight is None else losses * weight
 
     def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        scale = outputs.new_tensor(self.scale)
-        return outputs * scale + outputs.new_tensor(self.shift), torch.ones_like(outputs) * scale.square()
+        shift, scale = (outputs.new_tensor(each) for each in self.units)
+        return outputs * scale + shift, torch.ones_like(outputs) * scale.square()
 
 
 def constant_inputs() -> tuple[np.ndarray, np.ndarray]:

@@ -20,8 +20,8 @@ from murmuration.likelihoods import (
     Quantiles,
     likelihood_from_json,
     member_losses,
-    standardise,
 )
+from murmuration.likelihoods.regression import standardise
 
 MEMBERS, EXAMPLES, CLASSES = 2, 7, 4
 WEIGHTS = (0.5, 1.0, 2.0, 4.0)
@@ -152,6 +152,8 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
 def test_targets_far_from_zero_keep_their_digits() -> None:
     y = 1.7e9 + 10 * torch.linspace(-2, 2, 41, dtype=torch.float64)[:, None]
     likelihood = Quantiles().for_targets(y)
+    for other in (HeteroscedasticGaussian().for_targets(y), Gaussian(2.0).for_targets(y)):
+        assert torch.equal(other.encode(y), likelihood.encode(y))
     np.testing.assert_allclose(likelihood.encode(y), (y - 1.7e9) / y.std(correction=0), atol=1e-6)
     assert likelihood.encode(y).dtype == torch.float32
     plain = torch.randn(3, 1)
@@ -215,7 +217,7 @@ def test_a_loss_of_another_shape_is_refused() -> None:
         (lambda: Categorical(3, class_weight="balanced").for_targets(torch.tensor([0, 2])), "class 1 has no training"),
         (lambda: MultiLabel(2).for_targets(torch.tensor([[0.0, 0.5]])), "a target of 0.5: expected zeros and ones"),
         (lambda: MultiLabel(2).for_targets(torch.zeros(5, 3)), r"shape \(5, 3\): expected \(examples, 2\)"),
-        (lambda: Gaussian(1.0).for_targets(torch.zeros(5, 2)), r"shape \(5, 2\): expected \(examples, 1\)"),
+        (lambda: Gaussian(1.0, targets=1).for_targets(torch.zeros(5, 2)), r"shape \(5, 2\): expected \(examples, 1\)"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(make, told: str) -> None:

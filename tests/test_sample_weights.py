@@ -10,6 +10,8 @@ import murmuration as mm
 from murmuration.data import Data
 from murmuration.training.spec import mean_one
 
+BOUND = mm.make_recipe("bayes", weights="gaussian:estimator=draw,beta=0,samples=2,reduction=log-mean-exp")
+
 
 def regression(shift: float = 0.0, count: int = 80) -> Data:
     rng = np.random.default_rng(0)
@@ -22,8 +24,8 @@ def rows_of(split: mm.Split, rows: torch.Tensor, weight: torch.Tensor | None = N
 
 
 @pytest.mark.parametrize("engine", ["loop", "stacked"])
-@pytest.mark.parametrize("recipe", ["deep-ensemble", "weight-rde"])
-def test_an_example_of_weight_two_is_the_example_twice(recipe: str, engine: str) -> None:
+@pytest.mark.parametrize("recipe", ["deep-ensemble", "weight-rde", BOUND], ids=["deep-ensemble", "weight-rde", "bound"])
+def test_an_example_of_weight_two_is_the_example_twice(recipe: str | mm.Recipe, engine: str) -> None:
     """Full batches and plain SGD: the same sum of gradients, in another order, so that members differ by rounding."""
     data, noise_std = regression(), 3.0
     count = len(data.train)
@@ -53,7 +55,7 @@ def test_examples_without_weight_do_not_count() -> None:
     poisoned = data.train.y.clone()
     poisoned[::2] = 1e6
     plan = mm.Plan(members=1, epochs=2, engine="loop")
-    likelihood = mm.Gaussian(1.0)
+    likelihood = mm.Gaussian(1.0, shift=(0.0,))
     clean, other = (
         mm.fit(
             "mlp",

@@ -37,8 +37,8 @@ from murmuration.likelihoods.regression import (
     HeteroscedasticGaussian,
     MeanAndStd,
     Quantiles,
+    Standardised,
     standardisation,
-    standardise,
 )
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "MeanAndStd",
     "MultiLabel",
     "Quantiles",
+    "Standardised",
     "fit_likelihood",
     "identity",
     "likelihood_for",
@@ -61,7 +62,6 @@ __all__ = [
     "link_of",
     "member_losses",
     "standardisation",
-    "standardise",
     "weighted",
     "width_of",
 ]

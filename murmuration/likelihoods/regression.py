@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,8 @@ from murmuration.likelihoods.base import REGRESSION, Likelihood, weighted
 from murmuration.mixtures import HALF_LOG_TWO_PI, QuantileCurves
 
 SMALLEST_STD = 1e-3  # in standard deviations of the target: the density of a memorised example stays finite
+
+Units = tuple[float, ...]  # (K,), one number for each target
 
 
 def standardisation(y: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -35,26 +37,53 @@ def standardise(y: Tensor, shift: Sequence[float], scale: Sequence[float]) -> Te
     return ((exact - exact.new_tensor(shift)) / exact.new_tensor(scale)).float()
 
 
-def check_width(likelihood: Likelihood, y: Tensor, targets: int) -> None:
-    """Refuse targets y (N, K) of another K than the likelihood's."""
-    if y.ndim != 2 or y.shape[1] != targets:
-        expected = f"(examples, {targets})"
-        raise Misuse(f"{likelihood} for targets of shape {tuple(y.shape)}: expected {expected}; write its targets anew")
-
-
 @dataclass(frozen=True)
-class GaussianOutputs(Likelihood):
-    """Regression with independent Gaussians for each target: what the three likelihoods below share."""
+class Standardised(Likelihood):
+    """Regression on standardised targets, with fields `shift` and `scale`: (K,) each, or None.
+
+    None stands for the mean and standard deviation of the training targets until `for_targets`, and for 0 and 1 in
+    predictions of models trained elsewhere.
+    """
 
     task: ClassVar[str] = REGRESSION
 
     if TYPE_CHECKING:
 
         @property
-        def shift(self) -> tuple[float, ...]: ...
+        def shift(self) -> Units | None: ...
 
         @property
-        def scale(self) -> tuple[float, ...]: ...
+        def scale(self) -> Units | None: ...
+
+    @property
+    def count(self) -> int:
+        """The number of targets K."""
+        return 1 if self.shift is None else len(self.shift)
+
+    @property
+    def units(self) -> tuple[Units, Units]:
+        """Shift and scale."""
+        return self.shift or (0.0,), self.scale or (1.0,)
+
+    def for_targets(self, y: Tensor) -> "Standardised":
+        if self.shift is None and self.scale is None:
+            shift, scale = standardisation(y)
+            fitted: Any = {"shift": shift, "scale": scale}
+            return replace(self, **fitted)
+        if y.ndim != 2 or y.shape[1] != self.count:
+            expected = f"(examples, {self.count})"
+            raise Misuse(
+                f"{self} for targets of shape {tuple(y.shape)}: expected {expected}; write shift and scale anew"
+            )
+        return self
+
+    def encode(self, y: Tensor) -> Tensor:
+        return standardise(y, *self.units)
+
+
+@dataclass(frozen=True)
+class GaussianOutputs(Standardised):
+    """Regression with independent Gaussians for each target: what the three likelihoods below share."""
 
     @abstractmethod
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,17 +92,14 @@ class GaussianOutputs(Likelihood):
     def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance (..., N, K) of the target, in the target's units."""
         mean, var = self.standardised(outputs)
-        scale = outputs.new_tensor(self.scale)
-        return mean * scale + outputs.new_tensor(self.shift), var * scale.square()
-
-    def encode(self, y: Tensor) -> Tensor:
-        return standardise(y, self.shift, self.scale)
+        shift, scale = (outputs.new_tensor(each) for each in self.units)
+        return mean * scale + shift, var * scale.square()
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
         """Negative log density (..., N) of standardised targets y (..., N, K) in their own units, summed over K."""
         mean, var = self.standardised(outputs)
         losses = 0.5 * (y - mean).square() / var + 0.5 * var.log() + HALF_LOG_TWO_PI
-        return weighted((losses + outputs.new_tensor(self.scale).log()).sum(-1), weight)
+        return weighted((losses + outputs.new_tensor(self.units[1]).log()).sum(-1), weight)
 
 
 @dataclass(frozen=True)
@@ -84,25 +110,29 @@ class Gaussian(GaussianOutputs):
     """
 
     noise_std: float
-    shift: tuple[float, ...] = (0.0,)
-    scale: tuple[float, ...] = (1.0,)
-    targets: int | None = None  # target dimensions K, if one shift and scale holds for all
+    shift: Units | None = None
+    scale: Units | None = None
+    targets: int | None = None  # target dimensions K, if one shift and scale, or 0 and 1, holds for all
     kind: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
         if not 0 < self.noise_std < math.inf:
             raise Misuse(f"noise_std={self.noise_std:g}: expected a positive number such as 0.1, in the target's units")
 
+        if self.targets is not None:
+            for name, value in zip(("shift", "scale"), self.units, strict=True):
+                object.__setattr__(self, name, value)
+
+    @property
+    def count(self) -> int:
+        return super().count if self.targets is None else self.targets
+
     @property
     def width(self) -> int:
-        return len(self.shift) if self.targets is None else self.targets
-
-    def for_targets(self, y: Tensor) -> "Gaussian":
-        check_width(self, y, self.width)
-        return self
+        return self.count
 
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        scale = torch.tensor(self.scale, dtype=torch.float64, device=outputs.device)
+        scale = torch.tensor(self.units[1], dtype=torch.float64, device=outputs.device)
         return outputs, (self.noise_std**2 / scale.square()).to(outputs).expand_as(outputs)
 
 
@@ -113,17 +143,13 @@ class HeteroscedasticGaussian(GaussianOutputs):
     In the target's units, mean = shift + scale * f and std = scale * (softplus(r) + 1e-3).
     """
 
-    shift: tuple[float, ...] = (0.0,)
-    scale: tuple[float, ...] = (1.0,)
+    shift: Units | None = None
+    scale: Units | None = None
     kind: ClassVar[str] = "heteroscedastic"
 
     @property
     def width(self) -> int:
-        return 2 * len(self.shift)
-
-    def for_targets(self, y: Tensor) -> "HeteroscedasticGaussian":
-        check_width(self, y, len(self.shift))
-        return self
+        return 2 * self.count
 
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         mean, raw = outputs.chunk(2, dim=-1)
@@ -136,8 +162,8 @@ class MeanAndStd(GaussianOutputs):
 
     targets: int
     kind: ClassVar[str] = "mean-and-std"
-    shift: ClassVar[tuple[float, ...]] = (0.0,)
-    scale: ClassVar[tuple[float, ...]] = (1.0,)
+    shift: ClassVar[Units | None] = None
+    scale: ClassVar[Units | None] = None
 
     @property
     def width(self) -> int:
@@ -149,21 +175,20 @@ class MeanAndStd(GaussianOutputs):
 
 
 @dataclass(frozen=True)
-class Quantiles(Likelihood):
+class Quantiles(Standardised):
     """Quantile regression: L outputs for each of K targets, the quantiles at `levels`, trained by the pinball loss.
 
     The loss is the mean over levels and the sum over targets of max(t u, (t - 1) u), with u = y - q and level t, in
     standardised units (Koenker and Bassett 1978); it is no log-likelihood. Predicted quantiles are sorted
     (Chernozhukov et al. 2010). The predictive distribution has a cdf that is linear between neighbouring quantiles,
     and exponential tails beyond the outermost whose density continues that of the neighbouring piece: only the
-    quantiles are learned, the rest interpolates. Shift and scale are taken from the training targets unless given.
+    quantiles are learned, the rest interpolates.
     """
 
     levels: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
-    shift: tuple[float, ...] | None = None
-    scale: tuple[float, ...] | None = None
+    shift: Units | None = None
+    scale: Units | None = None
     kind: ClassVar[str] = "quantiles"
-    task: ClassVar[str] = REGRESSION
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(float(level) for level in self.levels))
@@ -172,26 +197,12 @@ class Quantiles(Likelihood):
             raise Misuse(f"levels {self.levels}: expected at least two, increasing, between 0 and 1, such as 0.1, 0.9")
 
     @property
-    def targets(self) -> int:
-        return 1 if self.shift is None else len(self.shift)
-
-    @property
     def width(self) -> int:
-        return self.targets * len(self.levels)
-
-    def for_targets(self, y: Tensor) -> "Quantiles":
-        if self.shift is not None and self.scale is not None:
-            check_width(self, y, self.targets)
-            return self
-        shift, scale = standardisation(y)
-        return replace(self, shift=self.shift or shift, scale=self.scale or scale)
-
-    def encode(self, y: Tensor) -> Tensor:
-        return standardise(y, self.shift or (0.0,), self.scale or (1.0,))
+        return self.count * len(self.levels)
 
     def quantiles(self, outputs: Tensor) -> Tensor:
         """The outputs (..., N, K L) as (..., N, K, L): standardised quantiles, not sorted."""
-        return outputs.unflatten(-1, (self.targets, len(self.levels)))
+        return outputs.unflatten(-1, (self.count, len(self.levels)))
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
         """Pinball loss (..., N) of standardised targets y (..., N, K)."""
@@ -202,7 +213,7 @@ class Quantiles(Likelihood):
         knots, levels = self.quantiles(outputs).sort(-1).values, outputs.new_tensor(self.levels)
         gaps = knots.diff(dim=-1).maximum(SMALLEST_STD * levels.diff())
         rising = torch.cat([knots[..., :1], knots[..., :1] + gaps.cumsum(-1)], -1)
-        shift, scale = (outputs.new_tensor(each)[:, None] for each in (self.shift or (0.0,), self.scale or (1.0,)))
+        shift, scale = (outputs.new_tensor(each)[:, None] for each in self.units)
         return QuantileCurves(levels, rising * scale + shift)
 
     def centre(self, outputs: Tensor) -> Tensor:
@@ -210,6 +221,6 @@ class Quantiles(Likelihood):
 
     def stretch(self, outputs: Tensor, centre: Tensor, factors: Tensor) -> Tensor:
         """Outputs (S, N, K L) whose quantiles lie `factors` (K,) times as far from a centre (N, K) in target units."""
-        shift, scale = (outputs.new_tensor(each) for each in (self.shift or (0.0,), self.scale or (1.0,)))
+        shift, scale = (outputs.new_tensor(each) for each in self.units)
         middle = ((centre - shift) / scale)[..., None]
         return (middle + factors[:, None] * (self.quantiles(outputs) - middle)).flatten(-2)
