@@ -71,6 +71,18 @@ def bayes_ood_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def bayes_choice_table(record: dict[str, Any]) -> str:
+    """NLL and AUROC of every setting that was tried on validation examples, a row a setting, a column a network."""
+    nets = list(dict.fromkeys(run["net"] for run in record["choice"]))
+    lines = head(["recipe", *(f"{net}: {what}" for net in nets for what in ("NLL", "AUROC"))])
+    for method in dict.fromkeys(run["method"] for run in record["choice"]):
+        found = {run["net"]: run for run in record["choice"] if run["method"] == method}
+        columns = [(net, name) for net in nets for name in ("nll", "auroc_mutual_information")]
+        cells = [f"{found[net][name]:.3f}" if net in found else "" for net, name in columns]
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def by_net(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Runs of one network after another, methods in the order of the record."""
     return [run for net in dict.fromkeys(run["net"] for run in runs) for run in runs if run["net"] == net]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bayes_tables import bayes_cost_table, bayes_runs_table, superres_table
+from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, bayes_runs_table, superres_table
 from recipe_table import recipes_table
 from tables import SCORES, head, score
 
@@ -257,6 +257,8 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "dynamics-digits": ("dynamics-digits", dynamics_table),
     "dynamics-cifar10": ("dynamics-cifar10", dynamics_table),
     "bayes-cost": ("bayes", bayes_cost_table),
+    "bayes-choice": ("bayes-ood", bayes_choice_table),
+    "bayes-ood": ("bayes-ood", bayes_ood_table),
     "embedded-cost": ("members", embedded_cost_table),
     "embedded-digits": ("embedded-digits", embedded_quality_table),
     "embedded-mnist": ("embedded-mnist", embedded_quality_table),

@@ -17,10 +17,12 @@ from murmuration.applications.pruning.masks import count_parameters, prune_popul
 from murmuration.applications.pruning.runs import validation_scores, with_population
 from murmuration.files import write_json
 from murmuration.fitting import versions
+from murmuration.recipe import make_recipe
 
 RECORD = Path(__file__).parent / "results" / "pruning-digits.json"
 EPOCHS, FINETUNE = 15, 2
 SPARSITIES = (0.5, 0.8, 0.9, 0.95)
+RECIPE = make_recipe("bayes", weights="gaussian:beta=0.1")
 PRUNINGS: dict[str, Pruning] = {
     **{f"magnitude, global, {s:.0%}": Pruning("magnitude", sparsity=s) for s in SPARSITIES},
     **{f"snr, global, {s:.0%}": Pruning("snr", sparsity=s) for s in SPARSITIES},
@@ -54,7 +56,7 @@ def main() -> None:
     mm.keep_freed_memory()
     with tempfile.TemporaryDirectory() as scratch:
         run, data = Path(scratch) / "dense", mm.open_data("digits")
-        dense = mm.fit("lenet5", data, recipe="bayes", epochs=EPOCHS, out=run)
+        dense = mm.fit("lenet5", data, recipe=RECIPE, epochs=EPOCHS, out=run)
         rows = [
             {
                 "name": "none",

@@ -76,7 +76,7 @@ class Gaussian(WeightFamily):
     init_std_ratio: float = 0.1  # first std relative to the std of a tensor's initial values
     init_from: bool | str = False  # True (the net given) or a run: trained weights that means and priors begin at
     prior: Prior = field(default=priors.HePrior())
-    beta: float = 0.1  # temperature: the weight of the KL; 1 is Bayes, which underfits small data sets
+    beta: float = 0.01  # temperature: the weight of the KL; 1 is Bayes, which underfits small data sets
     weighting: str = "uniform"  # of the KL over the batches of an epoch
     kl_warmup: float = 0.25  # fraction of the epochs over which beta grows from 0
     samples: int = 1  # passes per step

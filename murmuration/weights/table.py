@@ -15,7 +15,7 @@ WEIGHTS: dict[str, Answer[WeightFamily]] = {
     "masks": Answer(Masks(), "point estimates under one fixed random mask per member"),
     "gaussian": Answer(Gaussian(), "Gaussian weights N(mean, std^2): Bayes by Backprop (Blundell et al. 2015)"),
     "moped": Answer(
-        Gaussian(init_from=True, prior=GaussianPrior(1.0)),
+        Gaussian(init_from=True, prior=GaussianPrior(1.0), beta=0.1),
         "Gaussian weights that begin at a trained network, which is the prior mean too (Krishnan et al. 2020)",
     ),
 }

@@ -92,7 +92,7 @@ def test_a_record_tells_of_classes_and_weights(little: Data) -> None:
         total = sum(row["examples"] * row["epistemic"]["value"] for row in rows) / len(little.test)
         assert total == pytest.approx(record["metrics"]["epistemic"]["value"], rel=1e-9)
     weights = record["weights"]
-    assert (weights["beta"], weights["draws"], weights["members"], weights["prior"]) == (0.1, 4, 2, "he")
+    assert (weights["beta"], weights["draws"], weights["members"], weights["prior"]) == (0.01, 4, 2, "he")
     assert weights["kl"] == pytest.approx(sum(layer["kl"] for layer in weights["layers"]))
     assert sum(map(sum, (layer["snr_counts"] for layer in weights["layers"]))) == weights["weights"]
     assert 0 <= weights["distance"] <= 1

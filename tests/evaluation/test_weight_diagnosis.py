@@ -71,7 +71,7 @@ def test_six_weights_by_hand(small: Ensemble) -> None:
     assert counts.sum() == 6
     assert counts[0] == 2  # the zeros, at the end
     assert counts[np.searchsorted(SNR_EDGES, 1, side="right") - 1] == 1  # 1 / 0.1
-    assert (found.prior, found.beta, found.draws, found.examples) == ("gaussian_0.5", 0.1, 4, 51)
+    assert (found.prior, found.beta, found.draws, found.examples) == ("gaussian_0.5", 0.01, 4, 51)
 
 
 def test_the_total_is_the_cost_that_training_counts(little: Data) -> None:

@@ -90,7 +90,7 @@ def test_where_must_match_something():
         ("gaussian:weighting=blundel", "did you mean 'blundell'?"),
         ("gaussian:reduction=mean", "unknown reduction 'mean'"),
         ("gaussian:prior=hee", "unknown prior 'hee'"),
-        ("gaussian:init_std_ratio=0", "init_std_ratio=0.0, beta=0.1, kl_warmup=0.25: need init_std_ratio above 0"),
+        ("gaussian:init_std_ratio=0", "init_std_ratio=0.0, beta=0.01, kl_warmup=0.25: need init_std_ratio above 0"),
         ("gaussian:init_std_ratio=inf", "init_std_ratio=inf"),
         ("gaussian:beta=-1", "beta=-1.0"),
         ("gaussian:beta=inf", "beta=inf"),
