@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.data import Data, Preparation, Split, open_inputs, open_split
-from murmuration.data.preparation import TokenPreparation, wrong_shape
+from murmuration.data.preparation import SeveralPreparation, TokenPreparation, wrong_shape
 from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.files import read_json, write_json
@@ -135,6 +135,8 @@ class Ensemble:
             source = source.x
         if self.preparation is None:
             return self._checked(source)
+        if isinstance(self.preparation, SeveralPreparation):  # a tuple of two arrays is not a pair (x, y) here
+            return self.preparation.apply(source)
         return open_inputs(source, preparation=self.preparation)
 
     @property

@@ -35,6 +35,7 @@ from murmuration.likelihoods import (
 )
 from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.nets.narrow import narrowed
+from murmuration.nets.several import with_several_inputs
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
 from murmuration.population import Population, is_auxiliary
 from murmuration.posthoc.fit import FEWEST, check_config
@@ -167,7 +168,8 @@ def make_spec(
     elif noise_std is not None or link is not None:
         raise Misuse("likelihood= and noise_std= or link=: give the likelihood alone, with its own settings")
     likelihood = fit_likelihood(likelihood, data.task, data.train.y)
-    source = net_source(net or default_net(data), data.input_shape, likelihood.width)
+    plain = net_source(net or default_net(data), data.input_shape, likelihood.width)
+    source = with_several_inputs(plain, data.preparation)
     _check_outputs(source, data, likelihood)
     backbone = next(trained_networks(recipe.sharing.frozen, "backbone:frozen", net, source), None)
     init_from = tuple(trained_networks(recipe.weights.init_from, "moped:init_from", net, source))
@@ -469,6 +471,7 @@ def source_again(manifest: dict[str, Any], net: Net | None = None) -> NetSource:
         raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=")
     width = width_of(manifest["likelihood"])
     source = net_source(net if net is not None else manifest["net"]["name"], tuple(manifest["input_shape"]), width)
+    source = with_several_inputs(source, preparation_from_json(manifest["data"]["preparation"]))
     widths = manifest["net"].get("widths")
     return source if widths is None else narrow_source(source, widths)
 

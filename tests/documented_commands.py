@@ -36,7 +36,17 @@ FAST = {  # options that make a command quick; they replace those of the command
     "reproduce": ("--epochs", "1", "--widths", "0.5", "--models", "1,2", "--arms", "independent", "--seeds", "0"),
     "superres train": ("--members", "2", "--epochs", "1", "--patches", "24", "--size", "6"),
 }
-SMALL_DATA = {"prices.csv", "patients.csv", "energy.csv", "photos", "mnist", "cifar-10-batches-bin"}  # else digits
+SMALL_DATA = {
+    "prices.csv",
+    "patients.csv",
+    "visits.csv",
+    "sales.csv",
+    "tokens.npz",
+    "energy.csv",
+    "photos",
+    "mnist",
+    "cifar-10-batches-bin",
+}  # else digits
 FAST_SHIFT = ("--severities", "1", "--shift-examples", "8")
 
 
@@ -105,8 +115,10 @@ def fast_options(name: str, words: list[str]) -> list[str]:
     if name in ("train", "compare"):
         few = SMALL_DATA & {word.strip("/") for word in words}
         faster += ["--batch-size", "8" if few else "32" if "csgmcmc" in words else "64"]  # its cycles need steps
+    if "--tolerance" in words:
+        faster += ["--tolerance", "0.9"]  # a run of one epoch loses much by pruning
     if name == "prune" and "--finetune" not in words:
-        return []
+        faster = faster[2:]
     if "--recipe" in words and "--members" not in words and "--members" in faster:
         del faster[faster.index("--members") : faster.index("--members") + 2]  # the recipe may have its own number
     return faster
@@ -134,6 +146,7 @@ def make_workspace(folder: Path) -> None:
     """Small files and runs under the names that the examples use; the folder is the working directory."""
     rng = np.random.default_rng(0)
     write_tables(folder, rng)
+    write_tokens(folder, np.random.default_rng(1))
     write_predictions(folder, rng)
     write_images(folder, rng)
     for name, words in RUNS.items():
@@ -152,7 +165,19 @@ def write_tables(folder: Path, rng: np.random.Generator) -> None:
     for name in ("prices.csv", "newer.csv"):
         priced.to_csv(folder / name, index=False)
     priced.rename(columns={"price": "target"}).to_csv(folder / "energy.csv", index=False)
-    homes.assign(outcome=np.where(size > 100, "ill", "well")).to_csv(folder / "patients.csv", index=False)
+    ill = homes.assign(outcome=np.where(size > 100, "ill", "well"))
+    ill.to_csv(folder / "patients.csv", index=False)
+    ill.assign(patient=np.arange(80) // 4, row=np.arange(80)).to_csv(folder / "visits.csv", index=False)
+    days = pd.date_range("2026-01-01", periods=80)
+    homes.assign(sales=3 * size, day=days).to_csv(folder / "sales.csv", index=False)
+    priced[:20].to_csv(folder / "later.csv", index=False)
+
+
+def write_tokens(folder: Path, rng: np.random.Generator) -> None:
+    tokens = rng.integers(0, 30, (80, 5))
+    np.savez(folder / "tokens.npz", x=tokens, y=(tokens < 15).sum(1) > 2)
+    net = "nn.Sequential(nn.Embedding(30, 4), nn.Flatten(), nn.Linear(20, 2))"
+    (folder / "own_networks.py").write_text(f"from torch import nn\n\n\ndef Classifier():\n    return {net}\n")
 
 
 def write_predictions(folder: Path, rng: np.random.Generator) -> None:

@@ -267,3 +267,44 @@ def test_a_run_on_arrays_is_resumed_with_the_same_splits(tmp_path: Path) -> None
         mm.resume(tmp_path / "run")
     resumed = mm.resume(tmp_path / "run", data=(X, Y))
     assert torch.equal(outputs(resumed, X), outputs(whole, X))
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.image, self.head = nn.Embedding(20, 4), nn.Conv2d(1, 3, 3), nn.Linear(4 + 3, 2)
+
+    def forward(self, words: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
+        assert words.dtype == torch.int64
+        seen = self.image(pixels).mean((2, 3))
+        return self.head(torch.cat([self.embedding(words).mean(1), seen], dim=1))
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("recipe", ["deep-ensemble", "batch-ensemble", "bayes", "function-rde"])
+def test_several_inputs_reach_forward(named: bool, recipe: str, tmp_path: Path) -> None:
+    words, pixels = RNG.integers(0, 20, (120, 5)), RNG.integers(0, 256, (120, 6, 7), dtype=np.uint8)
+    x = {"words": words, "pixels": pixels} if named else (words, pixels)
+    y = pixels.mean((1, 2)) > 127
+    ensemble = mm.fit(TwoInputs, (x, y), inputs="tokens", recipe=recipe, epochs=2, lr=1e-2, out=tmp_path / "run")
+    few = {"words": words[:9], "pixels": pixels[:9]} if named else (words[:9], torch.from_numpy(pixels[:9]))
+    said = outputs(ensemble, few, calibrated=False)
+    torch.testing.assert_close(said, outputs(ensemble, x, calibrated=False)[:, :9], rtol=1e-4, atol=1e-4)
+    again = mm.load(tmp_path / "run", net=TwoInputs)
+    assert torch.equal(outputs(again, few, calibrated=False), said)
+    if recipe == "deep-ensemble":
+        module = ensemble.member(0).net
+        images = (torch.from_numpy(pixels[:9]).float() - pixels_mean(ensemble)[0]) / pixels_mean(ensemble)[1]
+        with torch.no_grad():
+            alone = module(torch.from_numpy(words[:9]), images[:, None])
+        torch.testing.assert_close(alone, said[0], rtol=1e-4, atol=1e-4)
+        with pytest.raises(Misuse, match=r"for a run trained on several: expected a (dict|tuple) of arrays"):
+            ensemble.predict(words)
+        short = {"words": words[:8], "pixels": pixels[:9]} if named else (words[:8], pixels[:9])
+        with pytest.raises(Misuse, match="several inputs with different numbers of examples"):
+            ensemble.predict(short)
+
+
+def pixels_mean(ensemble: mm.Ensemble) -> tuple[float, float]:
+    preparation = ensemble.preparation.parts[1][1]  # type: ignore[union-attr]
+    return preparation.mean[0], preparation.std[0]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from murmuration.data.preparation import checked_array
-from murmuration.data.raw import LoadOptions, RawData, RawPart, as_array, is_table
+from murmuration.data.raw import LoadOptions, RawData, RawPart, as_array, is_table, several_inputs
 from murmuration.data.tables import load_frame
 from murmuration.errors import Failure, Misuse, first_line, listed
 
@@ -100,6 +100,10 @@ def load_pair(source: Any, options: LoadOptions) -> RawData:
     if options.drop and not is_table(source[0]):
         raise Misuse(f"drop={options.drop[0]!r} names a column, and x is not a table: leave it out")
     x, y = source[0], source[1] if options.labelled else None
+    several = several_inputs(x)
+    if several is not None:
+        parts = {name: checked_part(values, y, f"x[{name}]") for name, values in several.arrays.items()}
+        return RawData({"all": RawPart(several, next(iter(parts.values())).targets)})
     if not is_table(x):
         return RawData({"all": checked_part(x, y, "x")})
     named = "".join(map(str, [getattr(y, "name", None) or "y"]))

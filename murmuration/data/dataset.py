@@ -18,6 +18,7 @@ from murmuration.data.preparation import (
     Inputs,
     Preparation,
     Prepare,
+    SeveralPreparation,
     TablePreparation,
     TokenPreparation,
     fit_array,
@@ -26,7 +27,7 @@ from murmuration.data.preparation import (
     image_shape,
     pixel_peak,
 )
-from murmuration.data.raw import LoadOptions, RawData, RawPart, fingerprint, is_table, take
+from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, fingerprint, is_table, take
 from murmuration.data.splits import FEWEST_ROWS, split_rows
 from murmuration.data.targets import (
     Task,
@@ -352,7 +353,7 @@ def encode_part(raw: RawData, part: RawPart, task: Task, classes: tuple[str, ...
 
 def image_peak(raw: RawData, inputs: Inputs | None = None) -> float | None:
     """The value of a white pixel if the source holds images, else None."""
-    if inputs in ("tokens", "numbers"):
+    if inputs in ("tokens", "numbers") or any(isinstance(part.inputs, SeveralInputs) for part in raw.parts.values()):
         return None
     if raw.peak is not None or any(is_table(part.inputs) for part in raw.parts.values()):
         return raw.peak
@@ -361,7 +362,16 @@ def image_peak(raw: RawData, inputs: Inputs | None = None) -> float | None:
 
 
 def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | None) -> Preparation:
-    """The preparation of the training inputs: of a table, of images, of numbers, or of tokens."""
+    """The preparation of the training inputs: of a table, of images, of numbers, of tokens, or of several of these."""
+    if isinstance(x, SeveralInputs):
+
+        def one(values: np.ndarray) -> Any:
+            bytes_of_images = values.dtype == np.uint8 and values.ndim > 2
+            tokens = values.dtype.kind in "iu" and not bytes_of_images
+            kind = None if inputs == "tokens" and not tokens else inputs
+            return fit_preparation(replace(raw, parts={"all": RawPart(values)}), values, prepare, kind)
+
+        return SeveralPreparation(tuple((name, one(v)) for name, v in x.arrays.items()), x.positional)
     if is_table(x):
         if inputs == "tokens" or prepare == "none":
             raise Misuse("a table with inputs='tokens' or prepare='none': give the columns as an array instead")

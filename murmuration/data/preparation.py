@@ -4,6 +4,7 @@ Every preparation is a frozen record with `apply(raw) -> (N, ...) float32`, `nam
 have names, and `to_json`. Its statistics are those of the training split.
 """
 
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from murmuration.data.columns import column_values, find_column, is_numeric, to_numbers, to_texts
-from murmuration.data.raw import as_array, is_table, refuse_nonfinite
+from murmuration.data.raw import as_array, is_table, refuse_nonfinite, several_inputs
 from murmuration.data.targets import sort_names
 from murmuration.errors import Misuse, listed, unknown
 
@@ -133,6 +134,44 @@ class TokenPreparation:
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "tokens", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class SeveralPreparation:
+    """Several inputs -> (N, D): each prepared by its own rule and flattened, side by side in one tensor.
+
+    `unpack` gives them back to a network as they were. Tokens are exact in single precision up to 2^24.
+    """
+
+    parts: tuple[tuple[str, ImagePreparation | ArrayPreparation | TokenPreparation], ...]
+    positional: bool
+    names: ClassVar[tuple[str, ...]] = ()
+
+    def apply(self, raw: Any) -> Tensor:
+        """Prepared inputs (N, D) float32 of a tuple or dict of arrays."""
+        given = several_inputs(raw)
+        expected = listed(name for name, _ in self.parts)
+        if given is None or set(given.arrays) != {name for name, _ in self.parts}:
+            got = listed(given.arrays) if given is not None else type(raw).__name__
+            kind = "tuple" if self.positional else "dict"
+            raise Misuse(f"inputs {got} for a run trained on several: expected a {kind} of arrays {expected}")
+        columns = [preparation.apply(given.arrays[name]).flatten(1) for name, preparation in self.parts]
+        if any(not each.is_floating_point() and each.numel() and each.abs().max() >= 2**24 for each in columns):
+            raise Misuse("tokens of 16,777,216 or more among several inputs: expected smaller indices")
+        return torch.cat([each.float() for each in columns], dim=1)
+
+    def unpack(self, x: Tensor) -> dict[str, Tensor]:
+        """The inputs by name, each (N, ...) in its own shape and type, from prepared ones (N, D)."""
+        shapes: list[tuple[int, ...]] = [preparation.shape for _, preparation in self.parts]
+        columns = x.split([math.prod(shape) for shape in shapes], dim=1)
+        return {
+            name: (each.long() if isinstance(preparation, TokenPreparation) else each).reshape(len(x), *shape)
+            for (name, preparation), each, shape in zip(self.parts, columns, shapes, strict=True)
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        parts = [[name, preparation.to_json()] for name, preparation in self.parts]
+        return {"kind": "several", "parts": parts, "positional": self.positional}
 
 
 @dataclass(frozen=True)
@@ -270,7 +309,7 @@ def fit_column(values: Any) -> Column:
     return CategoricalColumn(name, categories, len(present) < len(found))
 
 
-Preparation = ImagePreparation | ArrayPreparation | TablePreparation | TokenPreparation
+Preparation = ImagePreparation | ArrayPreparation | TablePreparation | TokenPreparation | SeveralPreparation
 
 
 def preparation_from_json(record: dict[str, Any]) -> Preparation:
@@ -280,13 +319,15 @@ def preparation_from_json(record: dict[str, Any]) -> Preparation:
     ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=())
     """
     kinds: dict[str, Any] = {"image": ImagePreparation, "array": ArrayPreparation, "table": TablePreparation}
-    kinds["tokens"] = TokenPreparation
+    kinds |= {"tokens": TokenPreparation, "several": SeveralPreparation}
     if record["kind"] not in kinds:
         raise unknown("preparation", record["kind"], kinds)
     if record["kind"] == "table":
         makers: dict[str, Any] = {maker.kind: maker for maker in (NumericColumn, CategoricalColumn)}
         columns = [makers[entry["kind"]](**fields_of(entry)) for entry in record["columns"]]
         record = {**record, "columns": columns}
+    if record["kind"] == "several":
+        record = {**record, "parts": [(name, preparation_from_json(each)) for name, each in record["parts"]]}
     found: Preparation = kinds[record["kind"]](**fields_of(record))
     return found
 

@@ -16,11 +16,40 @@ from murmuration.errors import Misuse
 PARTS = ("all", "train", "val", "test")
 
 
+@dataclass(frozen=True, eq=False)
+class SeveralInputs:
+    """Several inputs of every example: arrays (N, ...) by name, or by their places in a tuple."""
+
+    arrays: Mapping[str, np.ndarray]
+    positional: bool  # whether a network takes them as net(a, b) or as net(name=a, other=b)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    def __getitem__(self, rows: Any) -> "SeveralInputs":
+        return SeveralInputs({name: values[rows] for name, values in self.arrays.items()}, self.positional)
+
+
+def several_inputs(x: Any) -> SeveralInputs | None:
+    """The inputs of a tuple or dict of arrays (N, ...); None if x is neither."""
+    if isinstance(x, SeveralInputs):
+        return x
+    if not isinstance(x, dict | tuple) or len(x) < 2:
+        return None
+    named = x if isinstance(x, dict) else {str(i): each for i, each in enumerate(x)}
+    arrays = {str(name): as_array(each) for name, each in named.items()}
+    lengths = {name: len(values) if values.ndim else 0 for name, values in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name} {count}" for name, count in lengths.items())
+        raise Misuse(f"several inputs with different numbers of examples ({found}): expected equal numbers")
+    return SeveralInputs(arrays, isinstance(x, tuple))
+
+
 @dataclass(frozen=True)
 class RawPart:
-    """One part of a source: inputs as an array (N, ...) or a pandas table, and their targets if any."""
+    """One part of a source: inputs as an array (N, ...), several of them, or a pandas table, and their targets."""
 
-    inputs: Any  # np.ndarray or pandas.DataFrame
+    inputs: Any  # np.ndarray, SeveralInputs or pandas.DataFrame
     targets: np.ndarray | None = None  # (N,) labels or numbers, or (N, K) numbers
     extra: Mapping[str, np.ndarray] = field(default_factory=dict)  # groups, time and weight (N,), where given
 
@@ -98,7 +127,10 @@ def fingerprint(raw: RawData) -> str:
         if name in raw.parts:
             part = raw.parts[name]
             digest.update(name.encode())
-            if not is_table(part.inputs):
+            if isinstance(part.inputs, SeveralInputs):
+                for array in part.inputs.arrays.values():
+                    hash_array(digest, array)
+            elif not is_table(part.inputs):
                 hash_array(digest, part.inputs)
             for column in part.inputs.columns if is_table(part.inputs) else ():
                 digest.update(json.dumps(str(column)).encode())
