@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,7 +33,7 @@ class Predictions:
     def tables(self) -> Iterator[Columns]:
         """Columns (n,) of successive inputs, for a table."""
         for first, part in self.located():
-            yield part.columns(first=first)
+            yield replace(part, names=self.names).columns(first=first)
 
     def located(self) -> Iterator[tuple[int, Predictive]]:
         """Every predictive with the place of its first input."""
