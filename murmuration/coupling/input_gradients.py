@@ -114,8 +114,6 @@ class InputGradientSpace(Space):
         else:
             values = outputs if self.of == "logit" else F.log_softmax(link(outputs), dim=-1)
             chosen = values.gather(-1, y.unsqueeze(-1))
-            if self.of == "log-prob":  # its factor 1 - p_y is rounding where p_y is one
-                chosen = chosen.where(-chosen.detach() > ROUNDINGS * torch.finfo(chosen.dtype).eps, 0)
         return torch.autograd.grad(chosen.sum(), x, create_graph=True)[0].flatten(2)
 
 
