@@ -173,7 +173,7 @@ def test_members_are_plain_networks(preset, digits: Data, usual):
 def with_squares(data: Data) -> Data:
     """The same examples with x and x^2 as inputs, as Izmailov et al. (2019) have it."""
     splits = (data.train, data.val)
-    x, y = (torch.cat([getattr(split, name) for split in splits]) for name in "xy")
+    x, y = (torch.cat([getattr(split, name) for split in splits]) for name in ("prepared", "y"))
     return mm.open_data((torch.cat([x, x.square()], dim=1), y))
 
 
