@@ -6,7 +6,7 @@ python examples/01_first_ensemble.py
 import murmuration as mm
 
 MEMBERS = 5  # more members, better calibrated probabilities; the gain flattens after about ten
-EPOCHS = 50  # enough for 1,258 pictures; larger sets need fewer
+EPOCHS = 50  # enough for 1,258 images; larger sets need fewer
 
 
 def main(quick: bool = False) -> dict[str, float]:
@@ -19,16 +19,16 @@ def main(quick: bool = False) -> dict[str, float]:
     print(f"accuracy {scores['accuracy']!r}, NLL {scores['nll']!r}")
 
     # The part of the uncertainty on which members disagree is the part that more data would remove.
-    doubtful = predictive.mutual_information.argsort(descending=True)[:5]
-    for index in doubtful.tolist():
+    uncertain = predictive.mutual_information.argsort(descending=True)[:5]
+    for index in uncertain.tolist():
         told, truth = data.classes[predictive.predicted[index]], data.classes[data.test.y[index]]
-        print(f"test digit {index}: says {told} with {predictive.confidence[index]:.2f}, truth {truth}")
+        print(f"test digit {index}: predicted {told} with confidence {predictive.confidence[index]:.2f}, truth {truth}")
     certain = predictive.confidence > 0.9
     correct = predictive.predicted == data.test.y
     return {
         "accuracy": float(scores["accuracy"]),
         "accuracy_when_certain": float(correct[certain].double().mean()),
-        "share_certain": float(certain.double().mean()),
+        "fraction_certain": float(certain.double().mean()),
     }
 
 

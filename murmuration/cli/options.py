@@ -197,9 +197,7 @@ def parse_recipe(text: str) -> "Recipe":
         raise Misuse(f"recipe '{text}' has a setting twice: write each once")
     members = given.pop("members", None)
     if members is not None and (base.fixed_members or not re.fullmatch("[1-9][0-9]*", members)):
-        raise Misuse(
-            f"recipe '{text}', members={members}: {f'{name} has no number of members' if base.fixed_members else WHOLE}"
-        )
+        raise Misuse(f"recipe '{text}': {f'{name} has no number of members' if base.fixed_members else WHOLE}")
     return replace(make_recipe(base, **given), name=text, members=int(members) if members else base.members)
 
 

@@ -1,5 +1,6 @@
 """A way to run commands inside the test process, and one small run that many tests look at."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,9 @@ def assert_refused(ended: Ended, code: int, words: tuple[str, ...]) -> None:
     assert ended.err.startswith("error: ")
     assert ended.err.count("\n") == 1
     assert "Traceback" not in ended.err
+    assert not re.search(
+        r"(?<![\w:,])(target|device|members|epochs|decay|optimizer|lr|seed)=", ended.err
+    )  # flags instead
     for word in words:
         assert word in ended.err
 

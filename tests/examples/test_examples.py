@@ -19,7 +19,7 @@ def test_certain_answers_are_more_often_right(capsys):
     found = run("01_first_ensemble")
     assert found["accuracy"] > 0.8
     assert found["accuracy_when_certain"] >= found["accuracy"]
-    assert 0 < found["share_certain"] < 1
+    assert 0 < found["fraction_certain"] < 1
     assert capsys.readouterr().out.count("test digit") == 5
 
 
