@@ -74,6 +74,11 @@ def page_commands(page: Path) -> list[str]:
     return [re.sub(r"\s+#.*", "", line.strip()) for line in lines if line.strip().startswith("murmur ")]
 
 
+def page_programs(page: Path) -> list[str]:
+    """The Python programs in the fenced blocks of a page."""
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
 def docstring_commands(program: Path) -> list[str]:
     """The commands in the docstring of a program."""
     text = ast.get_docstring(ast.parse(program.read_text())) or ""
@@ -157,11 +162,11 @@ def make_workspace(folder: Path) -> None:
 
 
 def write_tables(folder: Path, rng: np.random.Generator) -> None:
-    size, age = rng.uniform(20, 200, 80), rng.integers(0, 90, 80)
-    region = np.array(["north", "south"])[rng.integers(0, 2, 80)]
+    size, age = rng.uniform(20, 200, 240), rng.integers(0, 90, 240)
+    region = np.array(["north", "south"])[rng.integers(0, 2, 240)]
     homes = pd.DataFrame({"size": size, "age": age, "region": region})
     homes.to_csv(folder / "new.csv", index=False)
-    priced = homes.assign(price=3 * size - age + rng.normal(0, 5, 80))
+    priced = homes.assign(price=3 * size - age + rng.normal(0, 5, 240))
     for name in ("prices.csv", "newer.csv"):
         priced.to_csv(folder / name, index=False)
     priced.rename(columns={"price": "target"}).to_csv(folder / "energy.csv", index=False)

@@ -69,6 +69,16 @@ def workspace(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("program", documented.page_programs(documented.ROOT / "README.md"))
+def test_programs_of_the_readme_run(program, workspace, monkeypatch):
+    monkeypatch.chdir(workspace)
+    found: dict = {}
+    exec(program.replace("members=5", "members=2, epochs=2").replace("runs/prices", "runs/readme"), found)
+    assert found["ensemble"].posthoc is not None  # calibrated, as the page says
+    assert found["predictive"].mean.isfinite().all()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("command", dict.fromkeys([*EXAMPLES, *SHOWN]))
 def test_documented_commands_run(command, workspace, monkeypatch, capsys, request):
     if HUB in command:
