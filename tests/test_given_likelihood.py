@@ -183,3 +183,57 @@ def test_a_regression_without_moments_trains_no_further_than_its_first_validatio
 
     with pytest.raises(mm.Misuse, match=r"Bare has no mean_var\(outputs\)"):
         mm.fit("mlp", constant_inputs(), epochs=1, likelihood=Bare(), posthoc=None)
+
+
+@dataclass(frozen=True)
+class Laplaces:
+    """Laplace distributions of variance 2, as components of a mixture."""
+
+    mean: Tensor  # (S, N, K)
+
+    @property
+    def laplace(self) -> torch.distributions.Laplace:
+        return torch.distributions.Laplace(self.mean, 1.0)
+
+    @property
+    def var(self) -> Tensor:
+        return self.laplace.variance
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        return self.laplace.log_prob(y)
+
+    def cdf(self, y: Tensor) -> Tensor:
+        return self.laplace.cdf(y)
+
+    def quantile(self, level: float) -> Tensor:
+        return self.laplace.icdf(torch.tensor(level).double())
+
+
+class Absolute(mm.Likelihood):
+    """Regression by absolute errors: the negative log density of a Laplace distribution, without its constant."""
+
+    task = "regression"
+    width = 1
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
+        return (outputs - y).abs().sum(-1)
+
+    def distribution(self, outputs: Tensor) -> Laplaces:
+        return Laplaces(outputs)
+
+
+def test_a_distribution_that_is_not_gaussian_is_predicted_and_scored_as_it_is():
+    outputs = torch.tensor([[[0.0], [1.0]], [[2.0], [1.0]]]).double()
+    pred, y = mm.Predictive(outputs, Absolute()), torch.tensor([[1.0], [3.0]]).double()
+    members = torch.distributions.Laplace(outputs, 1.0)
+    torch.testing.assert_close(pred.log_prob(y), members.log_prob(y).exp().mean(0).log()[:, 0])
+    torch.testing.assert_close(pred.cdf(pred.quantile(0.9)), torch.full((2, 1), 0.9).double())
+    torch.testing.assert_close(pred.total_var, torch.tensor([[3.0], [2.0]]).double())
+    found = mm.score(pred, y)
+    assert float(found["rmse"]) == pytest.approx(2**0.5)
+    assert "crps" not in found
+    with pytest.raises(mm.Misuse, match="'temperature' needs Gaussians, and Absolute predicts others: take conformal"):
+        mm.fit_calibrator("temperature", pred, y)
+    data = mm.open_data(constant_inputs())
+    ensemble = mm.fit("mlp", data, members=1, epochs=1, likelihood=Absolute())
+    assert np.isfinite(ensemble.history[-1]["val_nll"][0])
