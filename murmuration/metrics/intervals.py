@@ -56,8 +56,8 @@ def bootstrap_means(sums: np.ndarray, sizes: np.ndarray, *, resamples: int, seed
 def percentile_interval(value: float, resampled: np.ndarray) -> tuple[float, float]:
     """The 95 % percentile interval (low, high) of resampled values, shifted by the bias the resamples show.
 
-    A mean has none, and gets the plain percentile interval. A sum of absolute values such as the ECE grows
-    with noise: its resamples are too large by about as much as the value itself already is.
+    A mean has none, and gets the plain percentile interval. A sum of absolute values, such as a mean of ECE over
+    corruptions, grows with noise: its resamples are too large by about as much as the value itself already is.
     """
     low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]) - (resampled.mean() - value)
     return min(float(low), value), max(float(high), value)
