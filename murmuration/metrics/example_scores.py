@@ -98,8 +98,8 @@ class ExampleScores:
 
         A proportion gets the Wilson interval, an AUROC DeLong's, an ECE or MCE that of an inverted test, without its
         bias; all others the percentile bootstrap over inputs (over 10,000 random groups when there are more).
-        Bins of calibration errors stay where the full sample put them. Scores that do not exist for these columns are left out: fair ones of a
-        single member, the ranking of errors where there are none.
+        Bins of calibration errors stay where the full sample put them. Scores that do not exist for these columns are
+        left out: fair ones of a single member, the ranking of errors where there are none.
         """
         chosen = MEASURES[self.task] if measures is None else measures
         existing = {name: measure for name, measure in chosen.items() if measure.exists(self.columns)}
