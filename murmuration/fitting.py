@@ -86,6 +86,8 @@ def fit(
     >>> ensemble.members
     2
     """
+    if net is not None and not isinstance(net, str) and not callable(net):
+        raise Misuse(f"net is a {type(net).__name__}: the network comes first, mm.fit('mlp', (x, y)) for examples x, y")
     chosen = make_recipe(recipe)
     planned, reading = sort_settings(settings)
     if getattr(likelihood, "task", None) == MULTI_LABEL and not isinstance(data, Data):

@@ -168,6 +168,8 @@ def test_what_does_not_fit_is_refused_in_one_line() -> None:
         ensemble.predict(torch.full((2, 4), torch.nan), prepared=True)
     with pytest.raises(Misuse, match=r"x\[3, 1\] is nan"):
         mm.fit("mlp", (spoilt, Y), **PLAN)
+    with pytest.raises(Misuse, match=r"net is a ndarray: the network comes first, mm.fit\('mlp', \(x, y\)\)"):
+        mm.fit(X, Y)
     with pytest.raises(Misuse, match="unknown keyword of fit 'learning_rate'"):
         mm.fit("mlp", (X, Y), learning_rate=1e-3)
     with pytest.raises(Misuse, match="val= with a Data, which is split and prepared: give them to open_data"):
