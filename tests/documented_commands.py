@@ -172,14 +172,14 @@ def write_tables(folder: Path, rng: np.random.Generator) -> None:
     priced.rename(columns={"price": "target"}).to_csv(folder / "energy.csv", index=False)
     ill = homes.assign(outcome=np.where(size > 100, "ill", "well"))
     ill.to_csv(folder / "patients.csv", index=False)
-    ill.assign(patient=np.arange(80) // 4, row=np.arange(80)).to_csv(folder / "visits.csv", index=False)
-    days = pd.date_range("2026-01-01", periods=80)
+    ill.assign(patient=np.arange(240) // 4, row=np.arange(240)).to_csv(folder / "visits.csv", index=False)
+    days = pd.date_range("2026-01-01", periods=240)
     homes.assign(sales=3 * size, day=days).to_csv(folder / "sales.csv", index=False)
     priced[:20].to_csv(folder / "later.csv", index=False)
 
 
 def write_tokens(folder: Path, rng: np.random.Generator) -> None:
-    tokens = rng.integers(0, 30, (80, 5))
+    tokens = rng.integers(0, 30, (240, 5))
     np.savez(folder / "tokens.npz", x=tokens, y=(tokens < 15).sum(1) > 2)
     net = "nn.Sequential(nn.Embedding(30, 4), nn.Flatten(), nn.Linear(20, 2))"
     (folder / "own_networks.py").write_text(f"from torch import nn\n\n\ndef Classifier():\n    return {net}\n")
