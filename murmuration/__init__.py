@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from murmuration import plots
     from murmuration.coupling import Repulsion, Space, SpaceInputs
     from murmuration.data import Data, Split, open_data
     from murmuration.data.shift import corrupt
@@ -87,6 +88,7 @@ __all__ = [
     "load",
     "make_recipe",
     "open_data",
+    "plots",
     "remove_measure",
     "report",
     "resume",
@@ -128,6 +130,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """The public name, imported from its home and kept."""
+    if name == "plots":  # a module
+        return import_module("murmuration.plots")
     for home, names in _HOMES.items():
         if name in names:
             value = getattr(import_module(f"murmuration.{home}"), name)

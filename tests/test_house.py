@@ -43,6 +43,7 @@ ORDER = [
     "audit",
     "analysis",
     "reports",
+    "plots",
     "applications",
     "resuming",
     "papers",
@@ -127,7 +128,7 @@ def test_importing_the_package_stays_light():
     import subprocess
     import sys
 
-    heavy = "pandas pyarrow torch sklearn scipy PIL typer rich torchvision"
+    heavy = "pandas pyarrow torch sklearn scipy PIL typer rich torchvision plotly"
     code = f"import sys, murmuration; print([m for m in '{heavy}'.split() if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -141,13 +141,14 @@ def _number(value: Any) -> float | None:
     return float(f"{real:.6g}") if math.isfinite(real) else None
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The value as JSON has it: dictionaries, lists, text, and numbers of six digits or None."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, int | np.integer):
@@ -163,7 +164,7 @@ def to_json(value: Any) -> str:
     >>> to_json({"a": [float("nan"), "</script>"]})
     '{"a":[null,"\\u003c/script\\u003e"]}'
     """
-    text = json.dumps(_plain(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(plain(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text

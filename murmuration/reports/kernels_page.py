@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from murmuration.analysis.kernels import KernelDiagnosis
+from murmuration.analysis.kernels import KernelDiagnosis, Stage
 from murmuration.reports.figures import Figure, member_matrix
 from murmuration.reports.formatting import MISSING, finite_mean, number, percent
 from murmuration.reports.html import Markup, figure, grid, join, section, table, tag
@@ -93,14 +93,18 @@ def verdicts(found: Sequence[KernelDiagnosis]) -> Markup:
 
 def maps(found: Sequence[KernelDiagnosis]) -> Markup:
     """A heat map of member by member for every stage, on one scale."""
-    lowest = min(0.0, *(float(np.nanmin(each.alignment, initial=0.0)) for each in found))
-    plots = [figure(heat_map(each, lowest)) for each in found if each.stage != "limit"]
     reading = (
         "Each cell says how far a step of one member through the shared weights moves another, against how far both "
         "move themselves: 1 for members that cannot be told apart, 0 for strangers, less for members that undo each "
         "other's steps. The diagonal is always 1 and left blank."
     )
-    return section("kernel", "The kernel between members", reading, grid(plots))
+    return section("kernel", "The kernel between members", reading, grid(map(figure, heat_maps(found).values())))
+
+
+def heat_maps(found: Sequence[KernelDiagnosis]) -> dict[Stage, Figure]:
+    """The heat map of every stage, on one scale; there is none of the limit, which has no members."""
+    lowest = min(0.0, *(float(np.nanmin(each.alignment, initial=0.0)) for each in found))
+    return {each.stage: heat_map(each, lowest) for each in found if each.stage != "limit"}
 
 
 def heat_map(found: KernelDiagnosis, lowest: float) -> Figure:

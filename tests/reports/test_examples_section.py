@@ -12,7 +12,14 @@ import murmuration as mm
 from murmuration.evaluation import eval_set_of, evaluate_ensemble
 from murmuration.reports import report_of
 from murmuration.reports.sections.examples import row_of, uncertain_examples
-from murmuration.reports.sections.input_space import LineField, PlaneField, common_reach, field_of, line_figure
+from murmuration.reports.sections.input_space import (
+    LineField,
+    PlaneField,
+    common_reach,
+    field_of,
+    line_figure,
+    plane_figure,
+)
 
 
 def houses() -> pd.DataFrame:
@@ -123,6 +130,14 @@ def test_outer_band_adds_variances() -> None:
     figure = line_figure("a", field, "x")
     assert figure.data[0]["y"] == [11.0, -9.0]  # 1 plus and minus twice the root of 9 + 16
     assert figure.data[1]["y"] == [9.0, -7.0]
+
+
+def test_a_plane_is_named_after_its_recipe_and_points_after_their_classes() -> None:
+    points = np.array([[0.0, 0.0], [1.0, 1.0]])
+    field = PlaneField(np.array([0, 1]), np.array([0]), np.array([[0.2, 0.4]]), points=points, labels=[0, 1])
+    drawn = plane_figure("recipe", field, ("cat", "dog"), "x")
+    assert (drawn.title, drawn.label) == ("recipe", "Entropy of recipe over the plane of inputs")
+    assert [trace["name"] for trace in drawn.data] == ["entropy", "cat", "dog"]
 
 
 def test_fields_share_one_scale_and_a_wide_one_is_cut() -> None:

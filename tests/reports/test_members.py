@@ -84,10 +84,13 @@ def test_agreement_of_draws_is_folded_to_members() -> None:
 def test_members_that_all_agree_alike_are_told_and_not_drawn(plain) -> None:
     alike = np.full((3, 3), 0.985) + 0.004 * np.eye(3)
     same = replace(plain, examples=replace(plain.examples, agreement=alike))
-    assert agreement_figure(same, "x") is None
-    assert "two members agree on 98.5 % of the test examples on average" in members(made.report(same))
+    told = members(made.report(same))
+    assert figures(elements(told)) == {}
+    assert "two members agree on 98.5 % of the test examples on average" in told
     matrix = np.array([[1, 0.9, 0.6], [0.9, 1, 0.7], [0.6, 0.7, 1]])
-    drawn = agreement_figure(replace(plain, examples=replace(plain.examples, agreement=matrix)), "x")
+    different = replace(plain, examples=replace(plain.examples, agreement=matrix))
+    assert list(figures(elements(members(made.report(different))))) == ["agreement-0"]
+    drawn = agreement_figure(different, "x")
     assert drawn is not None
     assert drawn.data[0]["zmin"] == 0.6
     assert "0.733 on average" in drawn.label

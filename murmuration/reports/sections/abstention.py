@@ -25,7 +25,7 @@ READING = (
 
 def abstention(report: Report) -> Markup:
     """Risk-coverage curves and abstention rules."""
-    curves = {each.name: risk_coverage(each.examples.columns) for each in report.evaluations}
+    curves = curves_of(report)
     drawn = html.figure(curves_figure(report, curves, "risk-coverage"))
     rows = [(name, [number(risk_at(curve, fraction)) for fraction in ANSWERED]) for name, curve in curves.items()]
     columns = [report.words.subject.capitalize(), *(f"{fraction:.0%} answered" for fraction in ANSWERED)]
@@ -35,6 +35,11 @@ def abstention(report: Report) -> Markup:
     body = html.tag("div", html.join([drawn, _rules(report)]), "grid")
     reading = READING.format(report.words.examples, report.words.fitted)
     return html.section("abstention", "Abstention", reading, html.join([body, numbers_of]))
+
+
+def curves_of(report: Report) -> dict[str, RiskCoverage]:
+    """The risk-coverage curve of every recipe."""
+    return {each.name: risk_coverage(each.examples.columns) for each in report.evaluations}
 
 
 def curves_figure(report: Report, curves: dict[str, RiskCoverage], name: str) -> Figure:

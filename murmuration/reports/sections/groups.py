@@ -16,13 +16,20 @@ WORSE = "worse than the rest by more than noise"
 
 def groups(report: Report) -> Markup:
     """Scores by the groups of every column."""
-    columns = list(dict.fromkeys(column for each in report.evaluations for column in each.groups))
-    parts = [html.join([_drawn(report, column, turn), _table(report, column)]) for turn, column in enumerate(columns)]
+    parts = [
+        html.join([_drawn(report, column, turn), _table(report, column)])
+        for turn, column in enumerate(group_columns(report))
+    ]
     reading = (
         f"The same scores within groups of the {report.words.examples}: a good value overall can hide a group that "
         "fares badly. Small groups have wide intervals, and among many groups a few lie apart by chance."
     )
     return html.section("groups", "Groups", reading, html.join(parts))
+
+
+def group_columns(report: Report) -> list[str]:
+    """The columns that examples are grouped by, in the order they came."""
+    return list(dict.fromkeys(column for each in report.evaluations for column in each.groups))
 
 
 def found_groups(report: Report, column: str) -> list[tuple[int, str, GroupScores]]:

@@ -55,17 +55,21 @@ class PlaneField:
 
 def input_space(report: Report) -> Markup:
     """Predictions of every recipe over the input space, on one scale."""
-    found = [field_of(each) for each in report.evaluations]
-    reach = common_reach([each for each in found if each is not None])
-    plots = [
-        figure(_figure(evaluation.name, field, report.classes, reach, f"field-{place}"))
-        for place, (evaluation, field) in enumerate(zip(report.evaluations, found, strict=True))
-    ]
     reading = (
         "Predictions over the whole input space, before any calibrator. Epistemic uncertainty should grow away from "
         "the training points. All recipes are drawn on one scale."
     )
-    return section("field", "Input space", reading, grid(plots))
+    return section("field", "Input space", reading, grid(map(figure, field_figures(report))))
+
+
+def field_figures(report: Report) -> list[Figure | None]:
+    """The input space of every recipe, on one scale; None where it has more than two dimensions."""
+    found = [field_of(each) for each in report.evaluations]
+    reach = common_reach([each for each in found if each is not None])
+    return [
+        _figure(evaluation.name, field, report.classes, reach, f"field-{place}")
+        for place, (evaluation, field) in enumerate(zip(report.evaluations, found, strict=True))
+    ]
 
 
 def _figure(
@@ -235,7 +239,7 @@ def plane_figure(
         labels = np.asarray(record.labels) if len(record.labels) else np.zeros(len(record.points), dtype=int)
         for place, label in enumerate(np.unique(labels)):
             known = len(record.labels) > 0 and 0 <= int(label) < len(classes)
-            title = classes[int(label)] if known else "training"
-            data.append(_points(np.asarray(record.points)[labels == label], title, colour(place + 1), place))
+            group = classes[int(label)] if known else "training"
+            data.append(_points(np.asarray(record.points)[labels == label], group, colour(place + 1), place))
     panel = layout(axis("x₁") | {"showgrid": False}, axis("x₂") | {"showgrid": False}) | {"showlegend": True}
     return Figure(name, title, f"{told} of {title} over the plane of inputs", data, panel, 400)

@@ -86,7 +86,9 @@ def members(report: Report) -> Markup:
     found = list(enumerate(report.evaluations))
     several = [(place, each) for place, each in found if each.predictions > 1]
     told = [*(_failed(each) for _, each in found), *(_agreement_text(each, report.words) for _, each in several)]
-    plots = html.grid(html.figure(agreement_figure(each, f"agreement-{place}")) for place, each in several)
+    plots = html.grid(
+        html.figure(agreement_figure(each, f"agreement-{place}")) for place, each in several if pairs_differ(each)
+    )
     tables = [_member_table(each) for _, each in several if each.member_scores]
     curves = [
         html.figure(training_figure(each, measure, place, f"training-{place}-{turn}"))
@@ -120,6 +122,12 @@ def _pairs(evaluation: Evaluation) -> NDArray[Any]:
     return pairs[np.isfinite(pairs)]
 
 
+def pairs_differ(evaluation: Evaluation) -> bool:
+    """Whether some pairs of members agree more than others: a map of equal values shows nothing."""
+    pairs = _pairs(evaluation)
+    return len(pairs) > 2 and float(pairs.max() - pairs.min()) >= ALIKE
+
+
 def _agreement_text(evaluation: Evaluation, named: Words) -> Markup:
     """The agreement of members and of draws in words."""
     pairs, words = _pairs(evaluation), []
@@ -136,9 +144,9 @@ def _agreement_text(evaluation: Evaluation, named: Words) -> Markup:
 
 
 def agreement_figure(evaluation: Evaluation, name: str) -> Figure | None:
-    """Agreement between members as a heat map; None where all pairs agree alike, or there is only one."""
+    """Agreement between members as a heat map; None where there are no pairs."""
     pairs = _pairs(evaluation)
-    if len(pairs) <= 2 or float(pairs.max() - pairs.min()) < ALIKE:
+    if not len(pairs):
         return None
     label = f"Agreement between members of {evaluation.name}: {number(float(pairs.mean()))} on average"
     title = f"{evaluation.name}: agreement of members"

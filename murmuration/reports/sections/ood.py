@@ -15,11 +15,9 @@ Found = list[tuple[int, str, OodResult]]  # place and name of the recipe, and it
 
 def out_of_distribution(report: Report) -> Markup:
     """Detection of every OOD set by every uncertainty."""
-    found = [(place, each.name, result) for place, each in enumerate(report.evaluations) for result in each.ood]
-    names = list(dict.fromkeys(result.name for _, _, result in found))
     parts = [
-        _part([each for each in found if each[2].name == name], f"ood-{turn}", len(report.evaluations) > 1)
-        for turn, name in enumerate(names)
+        _part(found, f"ood-{turn}", len(report.evaluations) > 1)
+        for turn, found in enumerate(found_sets(report).values())
     ]
     told = html.glossary(f"detection_{score}" for score in SCORES) if any(parts) else NOTHING
     reading = (
@@ -28,6 +26,15 @@ def out_of_distribution(report: Report) -> Markup:
         "set to set, so choose it on one and report it on others."
     )
     return html.section("ood", "Out-of-distribution inputs", reading, html.join([*parts, told]))
+
+
+def found_sets(report: Report) -> dict[str, Found]:
+    """The results of every recipe by OOD set, in the order the sets came."""
+    sets: dict[str, Found] = {}
+    for place, each in enumerate(report.evaluations):
+        for result in each.ood:
+            sets.setdefault(result.name, []).append((place, each.name, result))
+    return sets
 
 
 def _part(found: Found, name: str, several: bool) -> Markup:
@@ -52,7 +59,7 @@ def _part(found: Found, name: str, several: bool) -> Markup:
     board = html.table(f"Separating {first.name} from the test examples", columns, rows)
     compared = html.figure(detection_figure(found, f"{name}-auroc")) if len(found) > 1 else NOTHING
     plots = [
-        html.figure(_histogram(place, recipe, each, key, name))
+        html.figure(histogram_figure(place, recipe, each, key, name))
         for place, recipe, each in found
         for key in each.histograms
     ]
@@ -76,7 +83,8 @@ def _auroc(found: OodResult, key: str) -> Score:
     return found.detections[key].auroc
 
 
-def _histogram(place: int, recipe: str, found: OodResult, key: str, name: str) -> Figure:
+def histogram_figure(place: int, recipe: str, found: OodResult, key: str, name: str) -> Figure:
+    """An uncertainty of the test examples and of the OOD inputs."""
     edges, known, ood = found.histograms[key]
     told = describe(key)
     title = f"{recipe}: {told.label.lower()}"

@@ -48,21 +48,19 @@ def by_class(report: Report) -> Markup:
     if not report.classes:
         return NOTHING
     leader = report.leader
-    drawn = html.grid([html.figure(confusion(leader, "confusion")), class_table(leader)])
+    drawn = confusion(leader, "confusion") if 1 < len(report.classes) <= MOST_CLASSES else None
     others = html.join(
         html.details(f"By class: {each.name}", class_table(each)) for each in report.evaluations if each is not leader
     )
     whose = f" of {leader.name}" if len(report.evaluations) > 1 else ""
     rows = f"{report.words.examples.capitalize()}{whose} by true class (rows) and predicted class (columns)"
-    return html.section("classes", "By class", f"{rows}; precision and recall by class.", html.join([drawn, others]))
+    body = html.join([html.grid([html.figure(drawn), class_table(leader)]), others])
+    return html.section("classes", "By class", f"{rows}; precision and recall by class.", body)
 
 
-def confusion(evaluation: Evaluation, name: str) -> Figure | None:
-    """The confusion matrix as a heat map of recall, with counts; None for very many classes."""
-    classes = evaluation.classes
-    if not 1 < len(classes) <= MOST_CLASSES:
-        return None
-    matrix = evaluation.confusion
+def confusion(evaluation: Evaluation, name: str) -> Figure:
+    """The confusion matrix as a heat map of recall, with counts."""
+    classes, matrix = evaluation.classes, evaluation.confusion
     rates = matrix / matrix.sum(1, keepdims=True).clip(min=1)
     labels = [plot_text(shorten(each, 12)) for each in classes]
     places = list(range(len(classes)))
@@ -80,9 +78,10 @@ def confusion(evaluation: Evaluation, name: str) -> Figure | None:
     if few:
         trace |= {"texttemplate": "%{text}", "textfont": {"size": 11}}
     down = axis("true class") | ticks | {"autorange": "reversed", "scaleanchor": "x", "automargin": True}
+    height = max(380, 12 * len(classes))
     wrong = int(matrix.sum() - matrix.trace())
     label = f"Confusion matrix of {evaluation.name}: {wrong} of {int(matrix.sum()):,} examples are off the diagonal"
-    return Figure(name, "Confusion matrix", label, [trace], layout(axis("predicted class") | ticks, down), 380)
+    return Figure(name, "Confusion matrix", label, [trace], layout(axis("predicted class") | ticks, down), height)
 
 
 def class_table(evaluation: Evaluation) -> Markup:

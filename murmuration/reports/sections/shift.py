@@ -53,9 +53,7 @@ def shift(report: Report) -> Markup:
     shifts = shifts_of(report)
     if not shifts:
         return NOTHING
-    names = [
-        name for name in shown_in("shift", report.task) if any(by_severity(each, name) for each in shifts.values())
-    ]
+    names = shift_scores(report)
     drawn = [shift_curves(report, name, f"shift-{place}") for place, name in enumerate(names)]
     body = [
         _pooled_table(report),
@@ -76,6 +74,12 @@ def shift(report: Report) -> Markup:
 def shifts_of(report: Report) -> dict[str, ShiftResult]:
     """The results under shift by recipe."""
     return {each.name: each.shift for each in report.evaluations if each.shift is not None}
+
+
+def shift_scores(report: Report) -> list[str]:
+    """The scores that were measured under shift and are drawn."""
+    shifts = shifts_of(report).values()
+    return [name for name in shown_in("shift", report.task) if any(by_severity(each, name) for each in shifts)]
 
 
 def corruptions_of(found: ShiftResult) -> list[str]:

@@ -26,11 +26,14 @@ READING = (
 def uncertainty(report: Report) -> Markup:
     """Histograms of the total uncertainty, and its decomposition."""
     plots = [
-        html.figure(uncertainty_histogram(each, f"uncertainty-{place}"))
-        for place, each in enumerate(report.evaluations)
+        html.figure(uncertainty_figure(each, f"uncertainty-{place}")) for place, each in enumerate(report.evaluations)
     ]
     ensembles = [each for each in report.evaluations if each.predictions > 1]
-    dots = [html.figure(by_class_figure(each, f"uncertainty-classes-{place}")) for place, each in enumerate(ensembles)]
+    dots = [
+        html.figure(by_class_figure(each, f"uncertainty-classes-{place}"))
+        for place, each in enumerate(ensembles)
+        if len(each.class_uncertainty) <= MOST_DRAWN
+    ]
     tables = html.join(_class_table(each) for each in report.evaluations if each.classes)
     return html.section(
         "uncertainty",
@@ -40,7 +43,7 @@ def uncertainty(report: Report) -> Markup:
     )
 
 
-def uncertainty_histogram(evaluation: Evaluation, name: str) -> Figure:
+def uncertainty_figure(evaluation: Evaluation, name: str) -> Figure:
     """The total uncertainty of right and of wrong predictions."""
     columns, classes = evaluation.examples.columns, evaluation.task == "classification"
     kind = "entropy" if classes else "total_std"
@@ -59,9 +62,9 @@ def histogram_of(values: np.ndarray, groups: dict[str, np.ndarray]) -> tuple[np.
 
 
 def by_class_figure(evaluation: Evaluation, name: str) -> Figure | None:
-    """Aleatoric and epistemic uncertainty of every true class."""
+    """Aleatoric and epistemic uncertainty of every true class; None for fewer than two."""
     rows = evaluation.class_uncertainty
-    if not 1 < len(rows) <= MOST_DRAWN:
+    if len(rows) < 2:
         return None
     series = [
         Series(describe(kind).label, turn + 3, {row.name: row.scores[kind] for row in rows})

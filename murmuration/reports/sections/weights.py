@@ -52,7 +52,7 @@ def weights(report: Report) -> Markup:
         for name, each in found.items()
     ]
     board = table("Gaussian weights", COLUMNS, rows)
-    plots = grid(figure(_ratios(name, each, f"weights-{place}")) for place, (name, each) in enumerate(found.items()))
+    plots = grid(figure(snr_figure(name, each, f"weights-{place}")) for place, (name, each) in enumerate(found.items()))
     layers = join(details(f"Layer by layer: {name}", _layers(name, each)) for name, each in found.items())
     return section("weights", "Gaussian weights", READING, join([told, board, aside, plots, layers]))
 
@@ -70,7 +70,7 @@ def _cells(found: Diagnosis) -> list[str]:
     ]
 
 
-def _ratios(name: str, found: Diagnosis, plot: str) -> Figure:
+def snr_figure(name: str, found: Diagnosis, plot: str) -> Figure:
     """How many weights have which signal-to-noise ratio, a colour for each of the largest tensors."""
     centres = (SNR_EDGES[:-1] + SNR_EDGES[1:]) / 2
     ranked = sorted(found.layers, key=lambda layer: -layer.weights)

@@ -1,0 +1,329 @@
+"""The figures of the report as plotly figures, for notebooks and scripts: `mm.plots.reliability(evaluation)`.
+
+Each function takes an `Evaluation`, several in a list, or a `Report`; those of predictions alone also take a
+`Predictive` and its targets y. A figure of one recipe out of several takes its `name=`. The sections of the report draw
+the same figures; here the page's CSS variables are replaced by the colours of `theme`, "light" or "dark".
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+import torch
+
+from murmuration.analysis.kernels import KernelDiagnosis, Stage
+from murmuration.data import ArrayPreparation, Split, Task
+from murmuration.errors import Misuse, listed, unknown
+from murmuration.evaluation import EvalSet, Evaluation, score_predictions
+from murmuration.likelihoods import CLASSIFICATION, REGRESSION
+from murmuration.predictive import Predictive
+from murmuration.reports.figures import Figure, plain, plot_text
+from murmuration.reports.kernels_page import heat_maps
+from murmuration.reports.report import Report
+from murmuration.reports.sections.abstention import curves_figure, curves_of
+from murmuration.reports.sections.calibration import reliability_figure
+from murmuration.reports.sections.conformal import subset_figure
+from murmuration.reports.sections.groups import group_columns, group_figure
+from murmuration.reports.sections.input_space import field_figures
+from murmuration.reports.sections.members import (
+    COUPLING,
+    CURVES,
+    agreement_figure,
+    coupling_figure,
+    history_of,
+    training_figure,
+)
+from murmuration.reports.sections.ood import detection_figure, found_sets, histogram_figure
+from murmuration.reports.sections.pruning import curve, names_of
+from murmuration.reports.sections.regression import parity_figure
+from murmuration.reports.sections.scores import confusion
+from murmuration.reports.sections.shift import shift_curves, shift_scores
+from murmuration.reports.sections.uncertainty import by_class_figure, uncertainty_figure
+from murmuration.reports.sections.weights import snr_figure
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = [
+    "conformal_coverage",
+    "confusion_matrix",
+    "coupling",
+    "groups",
+    "input_space",
+    "kernels",
+    "member_agreement",
+    "ood_auroc",
+    "ood_histogram",
+    "parity",
+    "pruning",
+    "reliability",
+    "risk_coverage",
+    "shift",
+    "signal_to_noise",
+    "training_curves",
+    "uncertainty_by_class",
+    "uncertainty_histogram",
+]
+
+Theme = Literal["light", "dark"]
+Evaluations = Evaluation | Sequence[Evaluation] | Report
+Scored = Evaluations | Predictive  # a Predictive with its targets y
+Name = TypeVar("Name", bound=str)
+
+TITLE, LEGEND = 34, 26  # pixels above the plot
+VARIABLE = re.compile(r"var\((--[\w-]+)\)")
+COLOURS = re.compile(r"(--[\w-]+): light-dark\((#\w+|rgba\([^)]*\)), (#\w+|rgba\([^)]*\))\);")  # lines of style.css
+
+
+def reliability(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """Accuracy by confidence, or fractions of targets below predicted quantiles; before and after the calibrator."""
+    place, found = _one(_scored(source, y), name)
+    return _plotly(reliability_figure(found, place, "reliability"), theme)
+
+
+def confusion_matrix(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """The number of examples by true and predicted class, coloured by recall."""
+    _, found = _one(_scored(source, y), name)
+    if not found.classes:
+        raise Misuse("a confusion matrix of a regression: expected a classification; write mm.plots.parity(...)")
+    return _plotly(confusion(found, "confusion"), theme)
+
+
+def parity(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """Predictions of a regression against targets, with one predicted standard deviation up and down."""
+    place, found = _one(_scored(source, y), name)
+    if found.task != REGRESSION or found.examples.columns["target"].ndim > 1:
+        kind = "several targets" if found.task == REGRESSION else "a classification"
+        raise Misuse(f"predictions against targets of {kind}: expected a regression with one target")
+    return _plotly(parity_figure(found, place, "parity"), theme)
+
+
+def risk_coverage(source: Scored, y: Any = None, *, theme: Theme = "light") -> "go.Figure":
+    """The error among the most certain inputs by the fraction of inputs answered (selective prediction)."""
+    report = _scored(source, y)
+    return _plotly(curves_figure(report, curves_of(report), "risk-coverage"), theme)
+
+
+def uncertainty_histogram(
+    source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light"
+) -> "go.Figure":
+    """The total uncertainty of right and of wrong predictions."""
+    _, found = _one(_scored(source, y), name)
+    return _plotly(uncertainty_figure(found, "uncertainty"), theme)
+
+
+def uncertainty_by_class(
+    source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light"
+) -> "go.Figure":
+    """Aleatoric and epistemic uncertainty of every true class."""
+    _, found = _one(_scored(source, y), name)
+    missing = f"'{found.name}' has no classes: expected a classification"
+    return _plotly(by_class_figure(found, "classes"), theme, missing)
+
+
+def member_agreement(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """Agreement (M, M) between members: the fraction of equal predictions, or the correlation of means."""
+    _, found = _one(_scored(source, y), name)
+    missing = f"'{found.name}' has one member: agreement needs at least two, mm.fit(..., members=5)"
+    return _plotly(agreement_figure(found, "agreement"), theme, missing)
+
+
+def conformal_coverage(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
+    """Coverage of the conformal prediction sets by class, group and severity of corruption, and its target."""
+    found = [each for each in _report(source).evaluations if each.coverage]
+    missing = "no evaluation has conformal sets of a subset: they need validation examples, and classes or shift=True"
+    return _plotly(subset_figure(found, "coverage"), theme, missing)
+
+
+def input_space(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """Predictions over inputs of one or two dimensions, on one scale for all evaluations."""
+    report = _report(source)
+    place, found = _one(report, name)
+    missing = f"the input space of '{found.name}' cannot be drawn: expected an ensemble on one or two numeric inputs"
+    return _plotly(field_figures(report)[place], theme, missing)
+
+
+def shift(source: Evaluations, score: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """A score by severity of corruption, such as "nll"; the first that the report draws unless given."""
+    report = _report(source)
+    missing = "no evaluation has scores under corruption: write mm.evaluate(ensemble, data, shift=True)"
+    chosen = _choice("score under corruption", score, shift_scores(report), missing)
+    return _plotly(shift_curves(report, chosen, "shift"), theme, f"'{chosen}' has no values under corruption")
+
+
+def ood_auroc(source: Evaluations, *, ood: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """AUROC of every uncertainty as a detector of out-of-distribution inputs, those of the first set unless given."""
+    sets = found_sets(_report(source))
+    return _plotly(detection_figure(sets[_choice("OOD set", ood, sets, NO_OOD)], "auroc"), theme)
+
+
+def ood_histogram(
+    source: Evaluations,
+    uncertainty: str | None = None,
+    *,
+    ood: str | None = None,
+    name: str | None = None,
+    theme: Theme = "light",
+) -> "go.Figure":
+    """An uncertainty, such as "entropy", of the test examples and of out-of-distribution inputs."""
+    place, found = _one(_report(source), name)
+    sets = {result.name: result for result in found.ood}
+    result = sets[_choice("OOD set", ood, sets, NO_OOD)]
+    key = _choice("uncertainty with a histogram", uncertainty, result.histograms, f"'{result.name}' has no histograms")
+    return _plotly(histogram_figure(place, found.name, result, key, "ood"), theme)
+
+
+def groups(source: Evaluations, column: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """The main score within groups of the examples, by the first column of groups unless given."""
+    report = _report(source)
+    missing = "no evaluation has groups: they come with audited predictions, murmur audit FILE --group COLUMN"
+    chosen = _choice("column of groups", column, group_columns(report), missing)
+    return _plotly(group_figure(report, chosen, "groups"), theme, f"column '{chosen}' has no groups")
+
+
+def training_curves(
+    source: Evaluations, measure: str | None = None, *, name: str | None = None, theme: Theme = "light"
+) -> "go.Figure":
+    """A measure of every member over the epochs: "train_loss", "val_nll", "val_accuracy" or "val_rmse"."""
+    place, found = _one(_report(source), name)
+    known = [each for each in CURVES if history_of(found, each)[1]]
+    chosen = _choice("training curve", measure, known, f"'{found.name}' has no training history")
+    return _plotly(training_figure(found, chosen, place, "training"), theme)
+
+
+def coupling(source: Evaluations, measure: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """A statistic of the repulsion over the epochs: "mean_kernel", "cosine" or "push_to_loss"."""
+    report = _report(source)
+    drawn = {each: coupling_figure(report, each, "coupling") for each in COUPLING}
+    known = [each for each, figure in drawn.items() if figure is not None]
+    missing = "no evaluation has statistics of a coupling: expected members trained with repulsion, recipe='forde'"
+    return _plotly(drawn[_choice("statistic of the coupling", measure, known, missing)], theme)
+
+
+def signal_to_noise(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """The distribution of |mean| / std over Gaussian weights, by tensor."""
+    _, found = _one(_report(source), name)
+    if found.weights is None:
+        raise Misuse(f"'{found.name}' has no Gaussian weights: expected an ensemble of recipe='bayes' or the like")
+    return _plotly(snr_figure(found.name, found.weights, "weights"), theme)
+
+
+def pruning(
+    source: Evaluations, score: str | None = None, *, name: str | None = None, theme: Theme = "light"
+) -> "go.Figure":
+    """A validation score against the sparsity of a pruned run, the first of its record unless given."""
+    place, found = _one(_report(source), name)
+    if "pruning" not in found.manifest:
+        raise Misuse(f"'{found.name}' was not pruned: write murmur prune RUN")
+    record = found.manifest["pruning"]
+    chosen = _choice("score over the sparsity", score, names_of(record), f"'{found.name}' has no pruning curve")
+    return _plotly(curve(found.name, record, chosen, place), theme)
+
+
+def kernels(
+    source: KernelDiagnosis | Sequence[KernelDiagnosis], stage: Stage | None = None, *, theme: Theme = "light"
+) -> "go.Figure":
+    """Alignment (M, M) of the members' tangent kernels, "before" or "after" training; the first given unless named."""
+    drawn = heat_maps([source] if isinstance(source, KernelDiagnosis) else source)
+    missing = "no kernels between members: the limit of infinite width has none; write kernel_diagnosis(ensemble, x)"
+    return _plotly(drawn[_choice("stage", stage, drawn, missing)], theme)
+
+
+NO_OOD = "no evaluation has out-of-distribution inputs: write mm.evaluate(ensemble, data, ood=[...])"
+
+
+def _report(source: Evaluations) -> Report:
+    """The evaluations as a report."""
+    if isinstance(source, Report):
+        return source
+    several = [source] if isinstance(source, Evaluation) else source
+    if not isinstance(several, Sequence) or not all(isinstance(each, Evaluation) for each in several):
+        got = type(source).__name__
+        raise Misuse(f"{got}: expected an evaluation (mm.evaluate), a list of them, or a report (mm.report)")
+    if len({each.task for each in several}) > 1:
+        raise Misuse("evaluations of a classification and of a regression: expected those of one task")
+    return Report(tuple(several))
+
+
+def _scored(source: Scored, y: Any) -> Report:
+    """The evaluations, or that of a predictive and its targets y, as a report."""
+    if not isinstance(source, Predictive):
+        if y is not None:
+            raise Misuse("y beside an evaluation, which has targets of its own: leave it out")
+        return _report(source)
+    if y is None:
+        raise Misuse("a Predictive without targets: give the targets of its inputs as y")
+    if source.task not in (CLASSIFICATION, REGRESSION):
+        raise Misuse(f"predictions of task '{source.task}': expected those of a classification or regression")
+    targets = source.checked(y)
+    classes = tuple(map(str, range(source.mean.shape[-1]))) if source.task == CLASSIFICATION else ()
+    split = Split(torch.empty(len(targets), 0), targets)
+    eval_set = EvalSet("predictions", cast(Task, source.task), split, classes, ArrayPreparation((0,), (), ()))
+    return Report((Evaluation("predictions", eval_set, score_predictions([(source, y)]).uncalibrated, {}),))
+
+
+def _one(report: Report, name: str | None) -> tuple[int, Evaluation]:
+    """Place and evaluation of the recipe called `name`, which only a report on several needs."""
+    names = [each.name for each in report.evaluations]
+    if name is None and len(names) > 1:
+        raise Misuse(f"{len(names)} evaluations for a figure of one: give name=, one of {listed(names)}")
+    place = names.index(_choice("evaluation", name, names, ""))
+    return place, report.evaluations[place]
+
+
+def _choice(kind: str, got: str | None, known: Iterable[Name], missing: str) -> Name:
+    """The name that was given if it is known, else the first; `missing` is the message where there is none."""
+    names = list(known)
+    if not names:
+        raise Misuse(missing)
+    if got is not None and got not in names:
+        raise unknown(kind, got, names)
+    return names[0] if got is None else got
+
+
+def _plotly(drawn: Figure | None, theme: Theme, missing: str = "") -> "go.Figure":
+    """The figure with its title and the colours of a theme; `missing` is the message where there is no figure."""
+    if drawn is None:
+        raise Misuse(missing)
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        raise Misuse("mm.plots needs plotly: pip install 'torch-murmuration[plots]'") from None
+    above = drawn.layout["margin"]["t"] + TITLE + (LEGEND if drawn.layout["showlegend"] else 0)
+    title = {"text": plot_text(drawn.title or drawn.label), "font": {"size": 15}, "x": 0.01, "xanchor": "left"}
+    look = {
+        "title": title | {"y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 12}},
+        "margin": drawn.layout["margin"] | {"t": above},
+        "height": drawn.height + above,
+        "paper_bgcolor": "var(--paper)",
+        "plot_bgcolor": "var(--paper)",
+        "template": "none",
+    }
+    figure: dict[str, Any] = coloured(plain({"data": drawn.data, "layout": drawn.layout | look}), colours(theme))
+    return go.Figure(figure)
+
+
+@cache
+def colours(theme: Theme) -> dict[str, str]:
+    """The colours of the report's style sheet in a theme, by the name of their CSS variable."""
+    if theme not in ("light", "dark"):
+        raise unknown("theme", theme, ("light", "dark"))
+    style = files("murmuration.reports").joinpath("style.css").read_text(encoding="utf-8")
+    return {name: light if theme == "light" else dark for name, light, dark in COLOURS.findall(style)}
+
+
+def coloured(value: Any, inks: dict[str, str], setting: str = "") -> Any:
+    """The value with CSS variables replaced in settings called ...color or ...colorscale, as `theme.js` does.
+
+    >>> coloured({"line": {"color": "var(--ink)"}, "name": "var(--ink)"}, {"--ink": "#000000"})
+    {'line': {'color': '#000000'}, 'name': 'var(--ink)'}
+    """
+    if isinstance(value, dict):
+        return {key: coloured(item, inks, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [coloured(item, inks, setting) for item in value]
+    if not isinstance(value, str) or not setting.endswith(("color", "colorscale")):
+        return value
+    return VARIABLE.sub(lambda variable: inks[variable[1]], value)
