@@ -363,7 +363,8 @@ def with_posthoc(ensemble: Ensemble, spec: TrainSpec) -> Ensemble:
     if config is None:
         return ensemble
     if len(val) < FEWEST:
-        warnings.warn(f"not calibrated: {len(val)} validation examples, and it takes {FEWEST}", stacklevel=2)
+        few = f"{len(val)} validation examples, and it takes {FEWEST}"
+        warnings.warn(f"not calibrated: {few}; give more examples, or a larger share as val=", stacklevel=2)
         return ensemble
     try:
         return ensemble.fit_posthoc(val, config=config)

@@ -91,5 +91,5 @@ def test_too_few_validation_examples(murmur, tmp_path):
         warnings.simplefilter("always")
         ended = murmur(*words, "--out", tmp_path / "run")
     assert ended.code == 0
-    assert "note: not calibrated: 4 validation examples, and it takes 20" in ended.err.splitlines()
+    assert "note: not calibrated: 4 validation examples, and it takes 20" in ended.err
     assert_refused(murmur("calibrate", tmp_path / "run"), 2, ("4 validation examples", "at least 20", "train it again"))

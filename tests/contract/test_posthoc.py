@@ -88,7 +88,7 @@ def test_too_few_validation_examples_end_no_training(rows, fitted, tmp_path: Pat
         ensemble = mm.fit("mlp", data, plan=PLAN, out=tmp_path / "run")
     assert (ensemble.posthoc is not None) == fitted
     expected = f"not calibrated: {len(data.val)} validation examples, and it takes 20"
-    assert (expected in [str(each.message) for each in said]) == (not fitted)
+    assert any(str(each.message).startswith(expected) for each in said) == (not fitted)
     assert (mm.load(tmp_path / "run").posthoc is not None) == fitted
 
 
