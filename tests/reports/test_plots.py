@@ -30,7 +30,7 @@ from murmuration.reports.check import elements
 from murmuration.reports.kernels_page import kernels_page
 from murmuration.reports.sections.members import CURVES
 
-ROOT = Path(__file__).parents[2]
+PAGE = (Path(__file__).parents[2] / "docs" / "plots.md").read_text()
 STYLE = files("murmuration.reports").joinpath("style.css").read_text(encoding="utf-8")
 PLAN = {"members": 3, "epochs": 2, "engine": "loop", "batch_size": 128}
 
@@ -132,7 +132,7 @@ def test_every_figure_of_the_page_is_a_plotly_figure_with_the_same_data(reports:
 
 
 def test_the_page_on_figures_lists_every_function() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|.*\| (yes|) ?\|$", (ROOT / "docs" / "plots.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (yes|) ?\|$", PAGE, re.MULTILINE)
     assert sorted(name for name, _ in rows) == plots.__all__
     assert {name for name, of in rows if of} == {
         n for n in plots.__all__ if "y" in signature(getattr(plots, n)).parameters
