@@ -134,9 +134,14 @@ def test_every_figure_of_the_page_is_a_plotly_figure_with_the_same_data(reports:
 def test_the_page_on_figures_lists_every_function() -> None:
     rows = re.findall(r"^\| `(\w+)` \|.*\| (yes|) ?\|$", PAGE, re.MULTILINE)
     assert sorted(name for name, _ in rows) == plots.__all__
-    assert {name for name, of in rows if of} == {
-        n for n in plots.__all__ if "y" in signature(getattr(plots, n)).parameters
-    }
+    taking = {name for name in plots.__all__ if "y" in signature(getattr(plots, name)).parameters}
+    assert {name for name, listed in rows if listed} == taking
+
+
+def test_the_program_of_the_page_on_figures_runs() -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert program.count('"mlp", data') == 2
+    exec(program.replace('"mlp", data', '"mlp", data, epochs=1'), {})
 
 
 def test_kernels_are_those_of_their_page() -> None:
