@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, bayes_runs_table, superres_table
+from coverage_table import coverage_table
 from recipe_table import recipes_table
 from tables import SCORES, head, score
 
@@ -249,6 +250,7 @@ def embedded_quality_table(record: dict[str, Any]) -> str:
 MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> record, maker
     "speed": ("members", speed_table),
     "corruptions": ("corruptions", corruptions_table),
+    "coverage": ("coverage", coverage_table),
     "repulsion-cost": ("repulsion", repulsion_cost_table),
     "pruning-digits": ("pruning-digits", pruning_table),
     "repulsion-toys": ("repulsion-toys", toys_table),
