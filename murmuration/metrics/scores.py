@@ -186,7 +186,7 @@ CLASS_MEASURES = (
         "ece",
         "ECE",
         "Expected calibration error: mean gap between confidence and accuracy over 15 bins of equal width, biased "
-        "upwards on few examples; its interval, but for means over corruptions, is without that bias.",
+        "upwards on few examples; its interval is without that bias, except for means over corruptions.",
         calibration_error.binned_gap(calibration_error.confidence_bins),
         bounds=UNIT,
         combine=calibration_error.sum_of_absolutes,
