@@ -184,28 +184,13 @@ class KernelDiagnosis:
         return (*bias_advice(self), gamma_advice(self), *adam, *capacity_advice(self))
 
     def to_json(self) -> dict[str, Any]:
-        found = self.regime
-        return {
-            "stage": self.stage,
-            "regime": found.name,
-            "verdict": self.verdict,
-            "advice": list(self.advice),
-            "members": self.members,
-            "inputs": self.inputs,
-            "shares": self.shares,
-            "tangent_ratio": found.tangent_ratio,
-            "pull": found.pull,
-            "gamma": found.gamma,
-            "covariance_ratio": found.covariance_ratio if self.stage != "after" else None,
-            "initialisations": self.initialisations,
-            "correlation": self.correlation,
-            "own_fraction": self.own_fraction,
-            "capacity": self.capacity,
-            "slowest": self.slowest,
-            "layer": self.layer,
-            "width": self.width,
-            "alignment": self.alignment.tolist(),
-        }
+        ratios = {name: value for name, value in vars(self.regime).items() if name != "name"}
+        if self.stage == "after":
+            ratios["covariance_ratio"] = None
+        fields = {name: value for name, value in vars(self).items() if name not in ("recipe", "optimizer")}
+        derived = {name: getattr(self, name) for name in ("verdict", "members", "capacity", "slowest")}
+        lists = {"advice": list(self.advice), "alignment": self.alignment.tolist()}
+        return {**fields, "regime": self.regime.name, **ratios, **derived, **lists}
 
 
 def kernel_diagnosis(ensemble: Ensemble, x: Tensor, *, inputs: int = INPUTS, seed: int = 0) -> KernelDiagnosis:

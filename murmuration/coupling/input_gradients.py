@@ -7,17 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import murmuration.coupling.space as spaces
 from murmuration.coupling.lengthscales import Metric, spectrum, tune
-from murmuration.coupling.space import (
-    INPUTS,
-    SAME_BATCH,
-    SUB_BATCH,
-    Space,
-    SpaceInputs,
-    check_fraction,
-    count_rows,
-    predicted_means,
-)
 from murmuration.errors import Misuse, unknown
 from murmuration.likelihoods import identity
 from murmuration.recipe_text import FIXED
@@ -30,7 +21,7 @@ IDENTITY = Metric()
 
 
 @dataclass(frozen=True)
-class InputGradientSpace(Space):
+class InputGradientSpace(spaces.Space):
     """The normalised gradient of the true class's logit by each input, in a metric: (m, B, R).
 
     For a regression, the gradient of the sum of the predicted means. With a batch fraction below 1 the gradients come
@@ -48,7 +39,7 @@ class InputGradientSpace(Space):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fraction(self.batch_fraction)
+        spaces.check_fraction(self.batch_fraction)
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
@@ -63,10 +54,10 @@ class InputGradientSpace(Space):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset((INPUTS if self.batch_fraction == 1 else SUB_BATCH, SAME_BATCH))
+        return frozenset((spaces.INPUTS if self.batch_fraction == 1 else spaces.SUB_BATCH, spaces.SAME_BATCH))
 
     def rows(self, batch: int) -> int:
-        return count_rows(batch, self.batch_fraction)
+        return spaces.count_rows(batch, self.batch_fraction)
 
     def prepare(self, x: Tensor) -> "InputGradientSpace":
         if not x.is_floating_point():
@@ -95,7 +86,7 @@ class InputGradientSpace(Space):
             return {}
         return {f"{alpha:g}": replace(self, alpha=alpha) for alpha in ALPHAS}
 
-    def features(self, inputs: SpaceInputs) -> Tensor:
+    def features(self, inputs: spaces.SpaceInputs) -> Tensor:
         if self.batch_fraction == 1:
             outputs, x = inputs.outputs, inputs.x
         elif inputs.sub_batch is None:  # the network mixes the examples of a batch: they run once more
@@ -110,7 +101,7 @@ class InputGradientSpace(Space):
     def gradients(self, outputs: Tensor, x: Tensor, y: Tensor, link: Callable[[Tensor], Tensor] = identity) -> Tensor:
         """Gradients (m, B, D) of one number per example by its input."""
         if y.is_floating_point():
-            chosen = predicted_means(link(outputs), y)
+            chosen = spaces.predicted_means(link(outputs), y)
         else:
             values = outputs if self.of == "logit" else F.log_softmax(link(outputs), dim=-1)
             chosen = values.gather(-1, y.unsqueeze(-1))

@@ -1,20 +1,7 @@
 """(predictive, y) -> numbers, each with its interval; see README.md for the path."""
 
-from murmuration.metrics.comparison import (
-    Comparison,
-    compare_predictives,
-    holm,
-    paired_test,
-    smallest_difference,
-)
-from murmuration.metrics.curves import (
-    PitCurve,
-    Reliability,
-    RiskCoverage,
-    pit_curve,
-    reliability,
-    risk_coverage,
-)
+from murmuration.metrics.comparison import Comparison, compare_predictives, holm, paired_test, smallest_difference
+from murmuration.metrics.curves import PitCurve, Reliability, RiskCoverage, pit_curve, reliability, risk_coverage
 from murmuration.metrics.detection import Detection, score_detection
 from murmuration.metrics.example_scores import ExampleScores, Score, score, score_examples
 from murmuration.metrics.groups import GroupScores, by_group

@@ -8,19 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import murmuration.posthoc.conformal as conformal
 from murmuration.errors import Misuse, unknown
 from murmuration.likelihoods import MULTI_LABEL
 from murmuration.posthoc.abstention import ABSTAIN_COST, Abstention, by_cost, by_error_rate, by_risk_control
 from murmuration.posthoc.calibration import Calibrator, calibrator_kinds, calibrator_names, fit_calibrator
-from murmuration.posthoc.conformal import (
-    CONFORMAL_METHODS,
-    IntervalRule,
-    Rule,
-    SetRule,
-    covered,
-    fit_conformal,
-    region_sizes,
-)
+from murmuration.posthoc.conformal import IntervalRule, Rule, SetRule
 from murmuration.posthoc.serialization import from_json
 from murmuration.predictive import Predictive
 
@@ -90,7 +83,8 @@ class PostHoc:
         found: dict[str, np.ndarray] = {}
         for rule in self.conformal:
             regions = rule.regions(pred, first=first)
-            found |= {f"covered_{rule.method}": covered(regions, y), f"size_{rule.method}": region_sizes(regions)}
+            found[f"covered_{rule.method}"] = conformal.covered(regions, y)
+            found[f"size_{rule.method}"] = conformal.region_sizes(regions)
         return {**found, **self.answered(pred)}
 
     def columns(self, pred: Predictive, first: int = 0) -> dict[str, np.ndarray]:
@@ -149,7 +143,7 @@ def fit_posthoc(pred: Predictive, y: Any, config: PostHocConfig | None = None) -
         calibrator = fit_calibrator(config.calibrate, pred.at(first), targets[first])
     rest = pred.at(second) if calibrator is None else calibrator(pred.at(second))
     rules = tuple(
-        fit_conformal(method, rest, targets[second], coverage=config.coverage)
+        conformal.fit_conformal(method, rest, targets[second], coverage=config.coverage)
         for method in conformal_methods(pred.task, config.conformal)
     )
     abstention = fit_abstention(rest, targets[second], config)
@@ -166,7 +160,7 @@ def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:
 
 def conformal_methods(task: str, chosen: str | None) -> list[str]:
     """The conformal methods of a task, the chosen one first."""
-    known = CONFORMAL_METHODS[task]
+    known = conformal.CONFORMAL_METHODS[task]
     if chosen is not None and chosen not in known:
         raise unknown(f"{task} method", chosen, known)
     first = chosen or DEFAULT_METHOD[task]

@@ -143,19 +143,8 @@ def _number(value: Any) -> float | None:
 
 def plain(value: Any) -> Any:
     """The value as JSON has it: dictionaries, lists, text, and numbers of six digits or None."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        return _number(value)
-    return value if value is None else str(value)
+    written = json.dumps(value, default=lambda array: array.tolist())
+    return json.loads(written, parse_float=_number, parse_constant=lambda constant: None)
 
 
 def to_json(value: Any) -> str:

@@ -4,15 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import murmuration.papers.embedded.predictions as predictions
 from murmuration.analysis.kernels import spike_threshold
-from murmuration.papers.embedded.predictions import (
-    Estimate,
-    Verdict,
-    mean_interval,
-    standard_error,
-    undertrained,
-    verdicts,
-)
 from murmuration.papers.embedded.record import Record, Results
 from murmuration.papers.embedded.settings import ARMS, BETWEEN, PROBED, between_name
 from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, scale_of, scatter, symbol
@@ -47,7 +40,7 @@ def curve(
     """
     there = [(x, found) for x, found in zip(xs, values, strict=True) if found]
     means, ink = numbers(sum(found) / len(found) for _, found in there), colour(place)
-    errors = numbers(standard_error(found) for _, found in there)
+    errors = numbers(predictions.standard_error(found) for _, found in there)
     bars = {} if faint else {"error_y": {"type": "data", "array": errors, "color": ink, "width": 2}}
     line = scatter("lines" if faint else "lines+markers", (x for x, _ in there), means, name) | {
         "line": {"color": ink, "width": 1.3 if faint else 2, "dash": "dot" if faint else "solid"},
@@ -166,23 +159,23 @@ def page(record: Record, command: str = "") -> str:
 
 def opening(found: Results) -> Markup:
     """The predictions and their verdicts."""
-    told = verdicts(found.record)
+    told = predictions.verdicts(found.record)
     count = {word: sum(each.word == word for each in told) for word in COUNTED}
     lead = "; ".join(f"{many} {COUNTED[word][many > 1]}" for word, many in count.items() if many)
     rows = [verdict_row(each) for each in told]
-    table_markup = table("Predictions of theory", ("Verdict", "Prediction", "Estimates"), rows)
+    board = tag("div", table("Predictions of theory", ("Verdict", "Prediction", "Estimates"), rows), "words")
     reading = (
         "The members of an embedded ensemble share the kernels of one network and differ by one factor per neuron. The "
         "theory of infinitely wide networks says when they learn like separate networks. A prediction holds if the "
         "95 % intervals (Student's t over three seeds or more) of all its estimates lie in the predicted region, and "
         "does not hold if one lies outside; otherwise these runs cannot tell."
     )
-    lines = [tag("p", f"Of {len(told)} predictions: {lead}.", "lead"), tag("p", undertrained(found), "warning")]
-    lines.append(tag("div", table_markup, "words"))
-    return section("verdicts", "Predictions and verdicts", reading, join(lines))
+    summary = tag("p", f"Of {len(told)} predictions: {lead}.", "lead")
+    warning = tag("p", predictions.undertrained(found), "warning")
+    return section("verdicts", "Predictions and verdicts", reading, join([summary, warning, board]))
 
 
-def verdict_row(verdict: Verdict) -> tuple[Markup, list[str]]:
+def verdict_row(verdict: predictions.Verdict) -> tuple[Markup, list[str]]:
     """The name with the verdict, and two cells: the claim, and the estimates with a note."""
     head = join([verdict.name, tag("span", verdict.word, f"mark {MARKS[verdict.word]}".strip())])
     lines = []
@@ -192,7 +185,7 @@ def verdict_row(verdict: Verdict) -> tuple[Markup, list[str]]:
     return head, [verdict.claim, join([*lines, tag("small", verdict.note)])]
 
 
-def estimate_text(estimate: Estimate) -> str:
+def estimate_text(estimate: predictions.Estimate) -> str:
     """The estimate with its interval."""
     value, low, high = (number(round(each, 9)) for each in (estimate.value, estimate.low, estimate.high))
     return f"{value} ({low} to {high})" if math.isfinite(estimate.low) else value
@@ -298,7 +291,7 @@ def mean_ratio(found: Results, arm: str, widths: list[float]) -> str:
 
 def interval_text(found: Results, arm: str, width: float, models: int, score: str) -> str:
     """The mean over seeds and half the width of its interval."""
-    mean, low, high = mean_interval(found.over_seeds(arm, width, models, score))
+    mean, low, high = predictions.mean_interval(found.over_seeds(arm, width, models, score))
     if not math.isfinite(mean):
         return MISSING
     return f"{mean:.3f} ± {(high - low) / 2:.3f}" if math.isfinite(low) else f"{mean:.3f}"

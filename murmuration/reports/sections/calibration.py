@@ -7,7 +7,7 @@ import numpy as np
 
 import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
-from murmuration.metrics import ExampleScores, Score, describe, pit_curve, reliability, shown_in
+from murmuration.metrics import ExampleScores, PitCurve, Score, describe, pit_curve, reliability, shown_in
 from murmuration.reports.figures import DIAGONAL, Figure, axis, colour, layout, numbers, scatter, symbol, whiskers
 from murmuration.reports.formatting import count, finite_mean, interval, number, percent
 from murmuration.reports.html import NOTHING, Markup
@@ -34,13 +34,9 @@ SIDES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class Curve(PitCurve):
     """Nominal against observed frequencies (B,) with intervals; counts (B,) of a classification's bins."""
 
-    nominal: np.ndarray
-    observed: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
     count: np.ndarray | None = None
 
     @property
@@ -53,8 +49,7 @@ class Curve:
 def curve_of(scores: ExampleScores) -> Curve:
     """The reliability curve of a classification, without its empty bins, or the quantile curve of a regression."""
     if scores.task == "regression":
-        found = pit_curve(scores.columns)
-        return Curve(found.nominal, found.observed, found.low, found.high)
+        return Curve(**vars(pit_curve(scores.columns)))
     bins = reliability(scores.columns)
     kept = bins.count > 0
     return Curve(bins.confidence[kept], bins.accuracy[kept], bins.low[kept], bins.high[kept], bins.count[kept])

@@ -11,16 +11,7 @@ from numpy.typing import NDArray
 import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
 from murmuration.metrics import Score, describe
-from murmuration.reports.figures import (
-    Figure,
-    axis,
-    colour,
-    dash,
-    layout,
-    member_matrix,
-    scale_of,
-    scatter,
-)
+from murmuration.reports.figures import Figure, axis, colour, dash, layout, member_matrix, scale_of, scatter
 from murmuration.reports.formatting import (
     MISSING,
     TIMES,
