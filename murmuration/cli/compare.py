@@ -6,22 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import murmuration.cli.options as options
 from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted, help_text
 from murmuration.cli.evaluate import shift_request
-from murmuration.cli.options import (
-    DataOptions,
-    DataSource,
-    Json,
-    Names,
-    PostHocOptions,
-    ShiftOptions,
-    TrainingOptions,
-    grouped,
-    network,
-    option,
-    parse_recipe,
-    split_recipes,
-)
 from murmuration.cli.results import show_results
 from murmuration.cli.train import Link, NetName, NoiseStd
 from murmuration.errors import Misuse
@@ -46,28 +33,30 @@ HELP = help_text(
 )
 
 
-@grouped
+@options.grouped
 def compare(
     *,
-    data: DataSource = "digits",
+    data: options.DataSource = "digits",
     recipes: Annotated[
-        Names,
-        option(
+        options.Names,
+        options.option(
             "See `murmur list recipes`; single,deep-ensemble if left out. Answers and a number of members may follow a "
             "colon: forde:members=10.",
             "Recipe",
             "LIST",
         ),
     ] = None,
-    out: Annotated[str | None, option("Directory; runs/<data>-compare-<n> if left out.", "Options", "DIR")] = None,
+    out: Annotated[
+        str | None, options.option("Directory; runs/<data>-compare-<n> if left out.", "Options", "DIR")
+    ] = None,
     net: NetName = None,
-    reading: DataOptions,
-    plan: TrainingOptions,
-    trust: PostHocOptions,
-    shift: ShiftOptions,
+    reading: options.DataOptions,
+    plan: options.TrainingOptions,
+    trust: options.PostHocOptions,
+    shift: options.ShiftOptions,
     noise_std: NoiseStd = None,
     link: Link = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train several recipes on the same splits and compare their scores."""
     from murmuration.cli.training import TrainingRequest, file_name, new_run_path
@@ -76,7 +65,7 @@ def compare(
     chosen, settings = chosen_recipes(recipes), plan.plan(trust.config())
     path = Path(out) if out else new_run_path(data, "compare")
     opened = reading.open(data)
-    request, eval_set = TrainingRequest(opened, settings, network(net), noise_std, link), eval_set_of(opened)
+    request, eval_set = TrainingRequest(opened, settings, options.network(net), noise_std, link), eval_set_of(opened)
     shift_settings = shift_request(shift, eval_set)
     with comparison_directory(path, comparison_settings(request, chosen)):
         ensembles = {
@@ -89,18 +78,18 @@ def compare(
         print(f"report: {path / REPORT}")
 
 
-def chosen_recipes(given: Names) -> list["Recipe"]:
+def chosen_recipes(given: options.Names) -> list["Recipe"]:
     """The recipes that --recipes names, each once."""
     from murmuration.cli.training import file_name
 
-    names = split_recipes(given) or ["single", "deep-ensemble"]
+    names = options.split_recipes(given) or ["single", "deep-ensemble"]
     files = [file_name(name) for name in names]
     repeated = [name for name, file in zip(names, files, strict=True) if files.count(file) > 1]
     if repeated:
         raise Misuse(f"--recipes names '{repeated[0]}' twice: write each once")
     if len(names) < 2:
         raise Misuse(f"--recipes {','.join(names)}: need at least two names, such as single,deep-ensemble")
-    return [parse_recipe(name) for name in names]
+    return [options.parse_recipe(name) for name in names]
 
 
 def comparison_settings(request: "TrainingRequest", recipes: list["Recipe"]) -> dict[str, Any]:

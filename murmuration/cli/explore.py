@@ -7,19 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import murmuration.cli.options as options
 from murmuration.cli.console import help_text, print_json, print_table
-from murmuration.cli.options import (
-    DATA_HELP,
-    DataOptions,
-    Force,
-    Json,
-    RecipeOptions,
-    grouped,
-    named_targets,
-    option,
-    output_path,
-    switch,
-)
 from murmuration.errors import Misuse, unknown
 from murmuration.progress import counting_bar
 
@@ -39,20 +28,20 @@ HELP = help_text(
     "murmur explore digits kernels --recipe batch-ensemble --net mlp --infinite-width",
 )
 KERNELS = "kernels"  # what can be explored
-WHERE_HELP = f"A run directory, or data: {DATA_HELP[0].lower()}{DATA_HELP[1:]}"
+WHERE_HELP = f"A run directory, or data: {options.DATA_HELP[0].lower()}{options.DATA_HELP[1:]}"
 
 
 @dataclass(frozen=True)
 class StartOptions:
     """The recipe and plan of members that are not trained yet."""
 
-    recipe: Annotated[str | None, option("Method; deep-ensemble if left out.", "Recipe", "NAME")] = None
-    net: Annotated[str | None, option("Network; chosen by the data if left out.", "Recipe", "NAME")] = None
-    members: Annotated[int | None, option("Number of ensemble members; 5 if left out.", "Training", "N")] = None
-    seed: Annotated[int | None, option("Random seed; 0 if left out.", "Training", "N")] = None
-    optimizer: Annotated[str | None, option("adam if left out.", "Training", "NAME", "--optimizer", "--optimiser")] = (
-        None
-    )
+    recipe: Annotated[str | None, options.option("Method; deep-ensemble if left out.", "Recipe", "NAME")] = None
+    net: Annotated[str | None, options.option("Network; chosen by the data if left out.", "Recipe", "NAME")] = None
+    members: Annotated[int | None, options.option("Number of ensemble members; 5 if left out.", "Training", "N")] = None
+    seed: Annotated[int | None, options.option("Random seed; 0 if left out.", "Training", "N")] = None
+    optimizer: Annotated[
+        str | None, options.option("adam if left out.", "Training", "NAME", "--optimizer", "--optimiser")
+    ] = None
 
     def plan(self) -> "Plan":
         """The plan with what is given."""
@@ -73,8 +62,8 @@ class Request:
     on: str | None
     infinite_width: bool
     start: StartOptions
-    answers: RecipeOptions
-    reading: DataOptions
+    answers: options.RecipeOptions
+    reading: options.DataOptions
     quiet: bool
 
     @property
@@ -82,7 +71,7 @@ class Request:
         return (Path(self.where) / "run.json").exists()
 
 
-@grouped
+@options.grouped
 def explore(
     *,
     where: Annotated[str, typer.Argument(help=WHERE_HELP, metavar="RUN|DATA")],
@@ -90,16 +79,16 @@ def explore(
     examples: Annotated[int, typer.Option(help="Number of test inputs.", metavar="N")] = 32,
     on: Annotated[str | None, typer.Option(help="Other inputs than the run's test split.", metavar="DATA")] = None,
     infinite_width: Annotated[
-        bool, switch("--infinite-width", "Also the infinite-width limit, of fully connected networks.")
+        bool, options.switch("--infinite-width", "Also the infinite-width limit, of fully connected networks.")
     ] = False,
     out: Annotated[
         str | None, typer.Option(help="Page; RUN/<what>.html if left out, none for DATA.", metavar="FILE.html")
     ] = None,
     start: StartOptions,
-    answers: RecipeOptions,
-    reading: DataOptions,
-    force: Force = False,
-    as_json: Json = False,
+    answers: options.RecipeOptions,
+    reading: options.DataOptions,
+    force: options.Force = False,
+    as_json: options.Json = False,
 ) -> None:
     """Diagnose whether members that share weights behave as an ensemble."""
     from murmuration.files import write_bytes
@@ -111,7 +100,7 @@ def explore(
     request = Request(where, examples, on, infinite_width, start, answers, reading, as_json)
     (refuse_for_run if request.is_run else refuse_for_data)(request)
     usual = Path(where) / f"{what}.html" if request.is_run else None
-    path = output_path(out, (".html",), force) if out else usual
+    path = options.output_path(out, (".html",), force) if out else usual
     found = kernels_of_run(request) if request.is_run else kernels_of_start(request)
     if path is not None:
         write_bytes(path, page_of(where, found).encode())
@@ -126,9 +115,9 @@ def explore(
 
 def refuse_for_run(request: Request) -> None:
     """Refuse options on training and data if a run is given, which has its own."""
-    for options in (request.start, request.answers, request.reading):
-        for each in fields(options):
-            value = getattr(options, each.name)
+    for group in (request.start, request.answers, request.reading):
+        for each in fields(group):
+            value = getattr(group, each.name)
             if value != each.default and not (each.name == "target" and request.on is not None):
                 text = ",".join(value) if isinstance(value, list) else value
                 raise Misuse(f"--{each.name} {text} is for DATA: {request.where} is a run and has its own")
@@ -167,7 +156,7 @@ def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
 
     path, on, inputs = Path(request.where), request.on, request.examples
     ensemble, data = load_run(path, posthoc=False), reopen_data(path)
-    target = named_targets(request.reading.target)
+    target = options.named_targets(request.reading.target)
     x = data.test.prepared if on is None else open_eval_set(on, read_manifest(path), target).split.prepared
     limit = [limit_diagnosis(spec_of(ensemble, data), x, inputs=inputs)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:

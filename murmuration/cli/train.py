@@ -5,18 +5,8 @@ from typing import Annotated
 
 import typer
 
+import murmuration.cli.options as options
 from murmuration.cli.console import help_text
-from murmuration.cli.options import (
-    DataOptions,
-    DataSource,
-    Json,
-    PostHocOptions,
-    RecipeOptions,
-    TrainingOptions,
-    grouped,
-    network,
-    option,
-)
 
 HELP = help_text(
     "Train an ensemble and write a run directory: members, scores and a report. On the validation split it also fits "
@@ -31,7 +21,7 @@ HELP = help_text(
 
 NetName = Annotated[
     str | None,
-    option(
+    options.option(
         "Network, chosen by the data if left out; see `murmur list nets`, or write your own as package.module:factory.",
         "Recipe",
         "NAME",
@@ -39,27 +29,29 @@ NetName = Annotated[
 ]
 NoiseStd = Annotated[
     float | None,
-    option("Known noise (standard deviation) of a regression target; learned if left out.", "Training", "X"),
+    options.option("Known noise (standard deviation) of a regression target; learned if left out.", "Training", "X"),
 ]
-Link = Annotated[str | None, option("Output activation for classification: softmax or softplus.", "Training", "NAME")]
+Link = Annotated[
+    str | None, options.option("Output activation for classification: softmax or softplus.", "Training", "NAME")
+]
 
 
-@grouped
+@options.grouped
 def train(
     *,
-    data: DataSource = "digits",
+    data: options.DataSource = "digits",
     out: Annotated[
         str | None, typer.Option(help="Run directory; runs/<data>-<recipe>-<n> if left out.", metavar="DIR")
     ] = None,
-    recipe: Annotated[str, option("Method; see `murmur list recipes`.", "Recipe", "NAME")] = ("deep-ensemble"),
+    recipe: Annotated[str, options.option("Method; see `murmur list recipes`.", "Recipe", "NAME")] = ("deep-ensemble"),
     net: NetName = None,
-    answers: RecipeOptions,
-    reading: DataOptions,
-    plan: TrainingOptions,
-    trust: PostHocOptions,
+    answers: options.RecipeOptions,
+    reading: options.DataOptions,
+    plan: options.TrainingOptions,
+    trust: options.PostHocOptions,
     noise_std: NoiseStd = None,
     link: Link = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train, calibrate and evaluate an ensemble."""
     from murmuration.cli.results import finish_run
@@ -72,6 +64,6 @@ def train(
     opened = reading.open(data)
     with with_resume_hint(path):
         ensemble = train_run(
-            TrainingRequest(opened, settings, network(net), noise_std, link), chosen, path, quiet=as_json
+            TrainingRequest(opened, settings, options.network(net), noise_std, link), chosen, path, quiet=as_json
         )
         finish_run(path, ensemble, opened, as_json=as_json)

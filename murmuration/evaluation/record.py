@@ -26,14 +26,7 @@ from murmuration.evaluation.coverage import (
 )
 from murmuration.evaluation.eval_set import EvalSet, cost_of, eval_set_for, predict_split, score_predictions
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
-from murmuration.evaluation.shift import (
-    Progress,
-    ShiftResult,
-    ShiftSuite,
-    evaluate_shift,
-    no_progress,
-    shift_suite,
-)
+from murmuration.evaluation.shift import Progress, ShiftResult, ShiftSuite, evaluate_shift, no_progress, shift_suite
 from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
 from murmuration.files import json_numbers
 from murmuration.likelihoods import MULTI_LABEL

@@ -184,18 +184,13 @@ def scored(measure: Measure, columns: Columns, means: np.ndarray, resampled: np.
     if measure.interval is not None:
         low, high = measure.interval(columns)
         return Score(statistic, *np.clip([min(low, statistic), max(high, statistic)], *measure.bounds))
-    if measure.proportion and all_binary(measure.features(columns)[0].values):  # not so with several targets
+    if measure.proportion and np.isin(measure.features(columns)[0].values, (0, 1)).all():  # not so with several targets
         inputs = len(columns["log_prob"])
         low, high = (float(end) for end in intervals.wilson(np.array(statistic * inputs), np.array(inputs)))
     else:
         low, high = intervals.percentile_interval(statistic, measure.combine(resampled))
     value, low, high = (float(measure.finish(np.array(end))) for end in (statistic, low, high))
     return Score(value, *np.clip([low, high], *measure.bounds))
-
-
-def all_binary(values: np.ndarray) -> bool:
-    """Whether all values are 0 or 1."""
-    return bool(((values == 0) | (values == 1)).all())
 
 
 def score_examples(pred: Predictive, y: Any) -> ExampleScores:

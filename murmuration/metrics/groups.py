@@ -44,7 +44,7 @@ def by_group(evaluation: ExampleScores, groups: Any, *, seed: int = 0, resamples
 
 
 def checked_groups(groups: Any, inputs: int) -> np.ndarray:
-    """Groups as texts (N,)."""
+    """The group of each input as text (N,)."""
     texts = np.asarray(groups).astype(str)
     if texts.shape != (inputs,):
         raise Misuse(f"groups of shape {texts.shape} for {inputs} inputs: expected one text per input, ({inputs},)")
@@ -62,17 +62,12 @@ def rows_by_group(texts: np.ndarray) -> dict[str, np.ndarray]:
 
 def worse_than_rest(evaluation: ExampleScores, parts: list[np.ndarray]) -> list[tuple[float, bool]]:
     """For each part of the inputs: the p-value against all others, and whether it is worse when all are looked at."""
-    tests = against_rest(evaluation, parts)
-    adjusted = holm([p_value for p_value, _ in tests])
-    return [(p_value, bool(more and raised < DOUBT)) for (p_value, more), raised in zip(tests, adjusted, strict=True)]
-
-
-def against_rest(evaluation: ExampleScores, parts: list[np.ndarray]) -> list[tuple[float, bool]]:
-    """For each part of the inputs: the p-value against all others, and whether its losses are the larger ones."""
-    _, losses = selective(evaluation.columns)
     if len(parts) == 1:
         return [(1.0, False)]
-    return fisher(losses, parts) if evaluation.task == "classification" else rank_sum(losses, parts)
+    _, losses = selective(evaluation.columns)
+    tests = fisher(losses, parts) if evaluation.task == "classification" else rank_sum(losses, parts)
+    adjusted = holm([p_value for p_value, _ in tests])
+    return [(p_value, bool(more and raised < DOUBT)) for (p_value, more), raised in zip(tests, adjusted, strict=True)]
 
 
 def fisher(errors: np.ndarray, parts: list[np.ndarray]) -> list[tuple[float, bool]]:

@@ -73,7 +73,8 @@ def by_cost(
     threshold is near `chow_threshold`; where they are not, it follows the examples.
     """
     target = 1 - chow_threshold(error_cost, abstain_cost)
-    path = checked_path(values, losses, uncertainty)
+    numbers, given = check_columns(values, losses)
+    path = selection_path(certainty_of(numbers, uncertainty), given)
     loss, answered = np.insert(path.loss, 0, 0.0), np.insert(path.answered, 0, 0)
     cost = error_cost * loss + abstain_cost * (path.examples - answered)  # (G + 1,), by the number of steps
     rounding = 1e-12 * (error_cost * loss[-1] + abstain_cost * path.examples)
@@ -173,12 +174,6 @@ def selection_path(certainty: np.ndarray, losses: np.ndarray) -> SelectionPath:
     """The path from the most certain example to the least, from certainty and losses (N,)."""
     decreasing, group = np.unique(-certainty, return_inverse=True)
     return SelectionPath(-decreasing, np.cumsum(np.bincount(group)), np.cumsum(np.bincount(group, weights=losses)))
-
-
-def checked_path(values: Any, losses: Any, uncertainty: str) -> SelectionPath:
-    """The selection path of uncertainties and losses (N,) after a check."""
-    numbers, costs = check_columns(values, losses)
-    return selection_path(certainty_of(numbers, uncertainty), costs)
 
 
 def controlled_threshold(certainty: np.ndarray, losses: np.ndarray, max_risk: float) -> float:

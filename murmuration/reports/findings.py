@@ -243,7 +243,7 @@ def about(evaluation: Evaluation, named: bool) -> list[str]:
         *advice(evaluation, who),
         about_weights(evaluation, named),
         about_pruning(evaluation, who),
-        *about_failures(evaluation),
+        *(f"member {member} of {evaluation.name} failed: {text}." for member, text in evaluation.failures.items()),
     ]
     return [text if named and text.startswith(who) else first_upper(text) for text in texts if text]
 
@@ -306,11 +306,6 @@ def about_pruning(evaluation: Evaluation, who: str) -> str:
     counts = found["counts"]
     left = f"{counts['numbers']:,} numbers are left of {counts['numbers_before']:,}"
     return f"{who} was pruned: {percent(found['reached'])} of the kernels' weights were removed, and {left}."
-
-
-def about_failures(evaluation: Evaluation) -> list[str]:
-    """A sentence for every member that failed during training."""
-    return [f"member {member} of {evaluation.name} failed: {text}." for member, text in evaluation.failures.items()]
 
 
 def advice(evaluation: Evaluation, who: str) -> list[str]:

@@ -28,11 +28,6 @@ def channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
 
-def match_memory_format(x: Tensor, like: Tensor) -> Tensor:
-    """Images x (B, C, H, W) in channels-last format if `like` is, else unchanged."""
-    return channels_last(x) if like.is_contiguous(memory_format=torch.channels_last) else x
-
-
 def pair(value: Any) -> list[int]:
     """Two sizes (height, width): one stands for both.
 
@@ -147,7 +142,8 @@ class Conv2dInputGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, along: Tensor) -> Any:
         out, weight = ctx.saved_tensors
-        needed, along = needed_gradients(ctx), match_memory_format(along, like=out)
+        needed = needed_gradients(ctx)
+        along = channels_last(along) if out.is_contiguous(memory_format=torch.channels_last) else along
         onward = torch.conv2d(along, weight, None, *ctx.settings) if needed[0] else None
         kernel = conv_gradients(out, along, weight, ctx.settings, [False, True, False])[1] if needed[1] else None
         return onward, kernel, None, None

@@ -293,13 +293,8 @@ def distribution_names(named: Named) -> list[str]:
     return sorted(key.removesuffix(STD_PARAM) for key in named if key.endswith(STD_PARAM))
 
 
-def prior_centre(name: str) -> float:
-    """The mean of the prior of fresh weights: 0, and 1 for rank-one factors."""
-    return 1.0 if name.endswith((INTO, OUT)) else 0.0
-
-
 def _weight_tensor(name: str, named: Named, buffers: Named, spec: ForwardSpec, axes: int) -> priors.WeightTensor:
-    centre = buffers.get(name + CENTRE, prior_centre(name))
+    centre = buffers.get(name + CENTRE, 1.0 if name.endswith((INTO, OUT)) else 0.0)  # fresh factors lie around 1
     centre = centre if axes or isinstance(centre, float) else centre[0]
     return priors.WeightTensor(
         named[name], centre, spec.kernels.get(name), kept_mask(name, buffers, own=bool(axes)), axes

@@ -170,12 +170,8 @@ class KernelTracer(TorchFunctionMode):
         elif func in LINEARS:
             weight, bias = (kwargs.get(name, argument(args, at)) for name, at in (("weight", 1), ("bias", 2)))
             _, positions = self.flattened.get(id(argument(args, 0)), (None, 1))
-            self.note(
-                func,
-                weight,
-                bias,
-                Kernel("", 0, 0, groups(args, kwargs), LINEARS[func][1], positions_per_channel=positions),
-            )
+            groups = kwargs.get("groups", argument(args, 6) or 1)  # the seventh argument of every convolution
+            self.note(func, weight, bias, Kernel("", 0, 0, groups, LINEARS[func][1], positions_per_channel=positions))
         elif func is F.multi_head_attention_forward:
             for weight, bias in projections(args, kwargs):
                 self.note(func, weight, bias, Kernel("", 0, 0))
@@ -230,12 +226,6 @@ class KernelTracer(TorchFunctionMode):
 def argument(args: tuple, at: int) -> Any:
     """The positional argument at an index, or None."""
     return args[at] if len(args) > at else None
-
-
-def groups(args: tuple, kwargs: dict[str, Any]) -> int:
-    """The groups of a linear operator, transposed or not: the seventh argument of every convolution."""
-    found: int = kwargs.get("groups", args[6] if len(args) > 6 else 1)
-    return found
 
 
 def projections(args: tuple, kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:

@@ -20,8 +20,7 @@ def sample_outputs(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
 
 def safe_sqrt(variance: Tensor) -> Tensor:
     """The square root of a variance (...), with a finite derivative everywhere."""
-    made: Tensor = SafeSqrt.apply(variance)
-    return made
+    return SafeSqrt.apply(variance)
 
 
 class SafeSqrt(torch.autograd.Function):

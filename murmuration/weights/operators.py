@@ -276,9 +276,7 @@ class InterceptVmap(Intercept):
         return x.square()
 
     def dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
-        made: Tensor = stacked.VmapDropout.apply(arguments["input"], func, self.noise, arguments)
-        return made
+        return stacked.VmapDropout.apply(arguments["input"], func, self.noise, arguments)
 
     def normals(self, like: Tensor, rough: bool = False) -> Tensor:
-        made: Tensor = stacked.VmapNormals.apply(like, next(iter(self.bound.tensors.values())), self.noise, rough)
-        return made
+        return stacked.VmapNormals.apply(like, next(iter(self.bound.tensors.values())), self.noise, rough)

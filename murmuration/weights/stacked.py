@@ -19,8 +19,7 @@ def vmap_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     """`F.linear` under vmap; on inputs with more than one batch axis vmap's own rule is right."""
     if x.dim() != 2:
         return F.linear(x, weight, bias)
-    made: Tensor = VmapLinear.apply(x, weight) if bias is None else VmapLinear.apply(x, weight, bias)
-    return made
+    return VmapLinear.apply(x, weight) if bias is None else VmapLinear.apply(x, weight, bias)
 
 
 def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

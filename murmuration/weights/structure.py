@@ -43,8 +43,7 @@ class Structure:
         for holder, attribute, name in self._slots:
             holder[attribute] = tensors[name]
         module = getattr(self.module, part) if part else self.module
-        outputs: Tensor = module(x)
-        return outputs
+        return module(x)
 
     def require_parts(self) -> None:
         """Raise Misuse unless the network has the parts `body` and `head`."""

@@ -26,18 +26,14 @@ CROP = 40  # side of the window that is shown, in pixels of the small image
 MOST_PIXELS = 200_000  # of a photograph, for errors against standard deviations
 
 
-def psnr(squared_error: float) -> float:
-    """The peak signal-to-noise ratio in decibels of images from 0 to 1, from their mean squared error.
+def psnr(made: Tensor, truth: Tensor) -> float:
+    """The peak signal-to-noise ratio in decibels of an image (H, W) from 0 to 1; infinite without any error.
 
-    >>> psnr(0.01)
-    20.0
+    >>> psnr(torch.zeros(2, 2), torch.full((2, 2), 0.5, dtype=torch.float64)).__round__(4)
+    6.0206
     """
-    return math.inf if squared_error == 0 else -10 * math.log10(squared_error)
-
-
-def squared_error(made: Tensor, truth: Tensor) -> float:
-    """The mean squared error of an image (H, W)."""
-    return float((made.double() - truth.double()).square().mean())
+    error = float((made.double() - truth.double()).square().mean())
+    return math.inf if error == 0 else -10 * math.log10(error)
 
 
 def ssim(made: Tensor, truth: Tensor) -> float:
@@ -188,8 +184,8 @@ def score_photograph(seen: Reconstruction, noise_std: float) -> PhotoScores:
         worst_window(seen),
         seen.std.flatten()[::every].clone(),
         seen.error.flatten()[::every].clone(),
-        psnr(squared_error(seen.bicubic, seen.truth)),
-        psnr(squared_error(seen.mean, seen.truth)),
+        psnr(seen.bicubic, seen.truth),
+        psnr(seen.mean, seen.truth),
         ssim(seen.bicubic, seen.truth),
         ssim(seen.mean, seen.truth),
         score_uncertainty(seen.std, seen.error, seen.bicubic, noise_std),

@@ -4,7 +4,7 @@ import math
 
 import murmuration.reports.html as html
 from murmuration.evaluation import AbstentionResult, Evaluation
-from murmuration.metrics import RiskCoverage, Score, describe, risk_coverage
+from murmuration.metrics import RiskCoverage, describe, risk_coverage
 from murmuration.posthoc.abstention import larger_is_certain
 from murmuration.reports.figures import Figure, axis, colour, dash, layout, scatter
 from murmuration.reports.formatting import number
@@ -84,12 +84,9 @@ def same_results(evaluation: Evaluation) -> list[list[AbstentionResult]]:
     """The abstention results of an evaluation, those that answer the same fraction with the same risk together."""
     groups: dict[tuple[float, ...], list[AbstentionResult]] = {}
     for each in evaluation.abstention:
-        groups.setdefault((float(each.answered), _key(each.risk)), []).append(each)
+        risk = float(each.risk) if math.isfinite(each.risk) else -1.0  # NaN would equal nothing
+        groups.setdefault((float(each.answered), risk), []).append(each)
     return list(groups.values())
-
-
-def _key(score: Score) -> float:
-    return float(score) if math.isfinite(score) else -1.0
 
 
 def _names(group: list[AbstentionResult]) -> str:

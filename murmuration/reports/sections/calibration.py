@@ -94,7 +94,10 @@ def _trace(curve: Curve, ink: str, mark: str, when: str, *, open_dots: bool) -> 
     """One curve: dots sized by count and not joined in bins, a line for quantiles."""
     binned = curve.count is not None
     inks = [ink if n >= FEW else GREY for n in curve.count] if curve.count is not None else ink
-    sizes = numbers(_sizes(curve.count)) if curve.count is not None else 6
+    share = (
+        curve.count / curve.count.max() if curve.count is not None else None
+    )  # the area of a dot, 5 to 22 pixels wide
+    sizes = numbers(np.clip(22 * np.sqrt(share), 5, 22)) if share is not None else 6
     shape, rim = (f"{mark}-open" if open_dots else mark), {"color": inks, "width": 1.5 if open_dots else 0}
     counts = [f"<br>{n:,.0f} examples" for n in curve.count] if curve.count is not None else [""] * len(curve.nominal)
     mode = "markers" if binned else "lines+markers"
@@ -106,11 +109,6 @@ def _trace(curve: Curve, ink: str, mark: str, when: str, *, open_dots: bool) -> 
         "text": counts,
         "hovertemplate": "%{x:.3f}, %{y:.3f}%{text}<extra></extra>",
     }
-
-
-def _sizes(counts: np.ndarray) -> np.ndarray:
-    """Diameters of dots whose area grows with the count, between 5 and 22 pixels."""
-    return np.clip(22 * np.sqrt(counts / counts.max()), 5, 22)
 
 
 def _what_was_done(report: Report, evaluation: Evaluation) -> Markup:

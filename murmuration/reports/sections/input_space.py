@@ -118,7 +118,7 @@ def line(evaluation: Evaluation, train_x: np.ndarray, prepare: Callable[[np.ndar
     assert evaluation.ensemble is not None
     x = np.linspace(*widened(train_x), LINE)
     predictive = evaluation.ensemble.predict(as_input(prepare(x)), calibrated=False, prepared=True)
-    kept = some(len(train_x))
+    kept = thin(len(train_x), POINTS)
     return LineField(
         x,
         predictive.mean[:, 0].numpy(),
@@ -138,7 +138,7 @@ def plane(evaluation: Evaluation, train: np.ndarray, units: tuple[np.ndarray, np
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # (PLANE * PLANE, 2)
     inputs = as_input((grid - units[0]) / units[1])
     name, values = uncertainty(evaluation.ensemble.predict(inputs, calibrated=False, prepared=True))
-    kept = some(len(train))
+    kept = thin(len(train), POINTS)
     labels = eval_set.train.y.numpy()[kept] if eval_set.task == "classification" else ()
     return PlaneField(x, y, values.numpy().reshape(PLANE, PLANE), name, train[kept], labels)
 
@@ -155,11 +155,6 @@ def widened(values: np.ndarray) -> tuple[float, float]:
     low, high = float(values.min()), float(values.max())
     margin = MARGIN * (high - low or 1.0)
     return low - margin, high + margin
-
-
-def some(count: int) -> np.ndarray:
-    """At most POINTS places among `count`, at equal distances."""
-    return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int))
 
 
 def as_input(values: np.ndarray) -> Tensor:

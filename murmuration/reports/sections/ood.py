@@ -2,7 +2,7 @@
 
 import murmuration.reports.html as html
 from murmuration.evaluation import OodResult
-from murmuration.metrics import Score, describe
+from murmuration.metrics import describe
 from murmuration.reports.figures import Figure, Series, dot_rows, histogram, titled
 from murmuration.reports.formatting import count
 from murmuration.reports.html import NOTHING, Markup
@@ -73,14 +73,10 @@ def detection_figure(found: Found, name: str) -> Figure:
     rows = list(dict.fromkeys(key for _, _, each in found for key in each.detections))
     labels = {key: describe(key).label for key in rows}
     series = [
-        Series(recipe, place, {labels[key]: _auroc(each, key) for key in each.detections})
+        Series(recipe, place, {labels[key]: scores.auroc for key, scores in each.detections.items()})
         for place, recipe, each in found
     ]
     return dot_rows(name, titled(describe("detection_auroc")), [labels[key] for key in rows], series)
-
-
-def _auroc(found: OodResult, key: str) -> Score:
-    return found.detections[key].auroc
 
 
 def histogram_figure(place: int, recipe: str, found: OodResult, key: str, name: str) -> Figure:
