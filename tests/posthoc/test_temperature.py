@@ -10,11 +10,13 @@ from calibration_factories import mean_loss, overconfident, tempered
 from murmuration.likelihoods import Categorical
 from murmuration.posthoc import losses
 from murmuration.posthoc.calibration import (
+    PRIOR_STD,
     MemberTemperature,
     PoolTemperature,
     Temperature,
     VectorScaling,
     fit_calibrator,
+    fit_temperature,
 )
 from murmuration.predictive import Predictive
 
@@ -46,13 +48,15 @@ def test_a_known_temperature_of_a_mixture_is_recovered() -> None:
     assert abs(fitted - truth) < 4 * error
 
 
-def test_the_slope_of_the_loss_is_zero_at_the_fitted_temperature() -> None:
+@pytest.mark.parametrize("prior_std", [PRIOR_STD, math.inf])
+def test_the_slope_of_the_loss_is_that_of_the_prior_at_the_fitted_temperature(prior_std: float) -> None:
     pred, y = overconfident(weights=[0.4, 0.3, 0.2, 0.1])
-    fitted = fit_calibrator("temperature", pred, y).temperature
+    fitted = fit_temperature(pred, y, prior_std).temperature
     h = 1e-4
     slope = (mean_loss(Temperature(fitted + h)(pred), y) - mean_loss(Temperature(fitted - h)(pred), y)) / (2 * h)
     assert fitted > 1.2
-    assert abs(slope) < 1e-7  # curvature times h^2 / 6 and rounding / h are both far below
+    assert abs(slope + math.log(fitted) / (fitted * len(y) * prior_std**2)) < 1e-7  # far above h^2 and rounding / h
+    assert prior_std < math.inf or fitted > fit_calibrator("temperature", pred, y).temperature
 
 
 def test_one_temperature_keeps_the_classes_of_one_member_and_lowers_the_loss() -> None:
@@ -86,7 +90,7 @@ def test_agreement_with_scikit_learn() -> None:
         pytest.skip("scikit-learn before 1.8")
     pred, y = overconfident(members=1)
     other = calibration._TemperatureScaling().fit(pred.outputs[0].numpy(), y.numpy())
-    assert fit_calibrator("temperature", pred, y).temperature == pytest.approx(1 / float(other.beta_), rel=1e-6)
+    assert fit_temperature(pred, y, math.inf).temperature == pytest.approx(1 / float(other.beta_), rel=1e-6)
 
 
 def test_agreement_with_netcal() -> None:
@@ -95,7 +99,7 @@ def test_agreement_with_netcal() -> None:
     other = scaling.TemperatureScaling()
     other.fit(pred.probs[0].numpy(), y.numpy())
     expected = other.transform(pred.probs[0].numpy())
-    ours = fit_calibrator("temperature", pred, y)(pred).probs[0].numpy()
+    ours = fit_temperature(pred, y, math.inf)(pred).probs[0].numpy()
     np.testing.assert_allclose(ours, expected, atol=2e-4)  # it works in single precision
 
 
@@ -117,10 +121,13 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(fit_calibrator(name, pred, y)(pred).probs, probs, atol=1e-6, rtol=0)
 
 
-def test_no_mistakes_stop_at_the_end_of_the_range() -> None:
+def test_no_mistakes_among_few_examples_hardly_sharpen() -> None:
     logits = torch.tensor([[[2.0, 0.0], [0.0, 2.0], [3.0, 0.0]]], dtype=torch.float64)
-    fitted = fit_calibrator("temperature", Predictive(logits, Categorical(2)), [0, 1, 0])
-    assert fitted.temperature == pytest.approx(0.02, rel=1e-3)
+    pred, y = Predictive(logits, Categorical(2)), torch.tensor([0, 1, 0])
+    assert fit_temperature(pred, y, math.inf).temperature == pytest.approx(0.02, rel=1e-3)  # the end of the range
+    assert 0.8 < fit_temperature(pred, y).temperature < 1
+    many = Predictive(logits.repeat(1, 2000, 1), Categorical(2))
+    assert fit_temperature(many, y.repeat(2000)).temperature < 0.3  # 6,000 examples without a mistake are evidence
 
 
 def test_labels_that_know_nothing_make_the_temperature_as_high_as_it_goes() -> None:
@@ -136,7 +143,7 @@ def test_given_zeros_count_as_small_probabilities_not_as_infinite_certainty() ->
     y = np.zeros(200, dtype=int)
     y[:10], y[100:140] = 1, 1
     pred = Predictive.from_probs(probs)
-    fitted = fit_calibrator("temperature", pred, y)
+    fitted = fit_temperature(pred, torch.from_numpy(y), math.inf)
     floor = np.log(np.maximum(probs, 1e-12))
     grid = np.exp(np.linspace(math.log(0.5), math.log(40), 4001))
     loss = [np.mean(np.log(np.exp(floor / t).sum(1)) - floor[range(200), y] / t) for t in grid]
