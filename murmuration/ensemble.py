@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -128,7 +129,7 @@ class Ensemble:
         `x` is an array, a tensor, a pandas table (columns by name, in any order), a path, a split of a `Data`, or a
         `Data`, which stands for its test split.
         """
-        source = x.test if isinstance(x, Data) else x
+        source = x.test if isinstance(x, Data) else np.asarray(x) if isinstance(x, list) else x
         if isinstance(source, Split):
             if source.x is None:
                 raise Misuse("the split holds prepared inputs only: write predict(split.prepared, prepared=True)")

@@ -38,7 +38,7 @@ from murmuration.nets.narrow import narrowed
 from murmuration.nets.several import with_several_inputs
 from murmuration.nets.source import Net, NetSource, check_outputs, net_source
 from murmuration.population import Population, is_auxiliary
-from murmuration.posthoc.fit import FEWEST, check_config
+from murmuration.posthoc.fit import FEWEST, PostHocConfig, check_config
 from murmuration.progress import Show, is_watched, training_bar
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
 from murmuration.training import Progress, TrainSpec, begin, choose_engine, train
@@ -90,6 +90,8 @@ def fit(
         raise Misuse(f"net is a {type(net).__name__}: the network comes first, mm.fit('mlp', (x, y)) for examples x, y")
     chosen = make_recipe(recipe)
     planned, reading = sort_settings(settings)
+    if isinstance(planned.get("posthoc"), bool):
+        planned["posthoc"] = PostHocConfig() if planned["posthoc"] else None
     if getattr(likelihood, "task", None) == MULTI_LABEL and not isinstance(data, Data):
         reading.setdefault("task", MULTI_LABEL)
     if planned.get("members", 1) < 1:
@@ -128,6 +130,8 @@ def _fit(
 ) -> Ensemble:
     """The ensemble of a new run, in `out` if that is given."""
     noise_std, link, likelihood = given
+    if not len(opened.val):
+        raise Misuse(f"{opened.name} has no validation examples: training needs some; give val= a share such as 0.15")
     if settings.augment and len(opened.input_shape) != 3:
         raise Misuse(f"augment={','.join(settings.augment)} is for images, and {opened.name} has none: leave it out")
     whole, source = make_spec(net, opened, chosen, settings, noise_std=noise_std, link=link, likelihood=likelihood)
@@ -170,6 +174,10 @@ def make_spec(
     elif noise_std is not None or link is not None:
         raise Misuse("likelihood= and noise_std= or link=: give the likelihood alone, with its own settings")
     likelihood = fit_likelihood(likelihood, data.task, data.train.y)
+    classes = getattr(likelihood, "classes", None)
+    if data.classes and classes is not None and classes != len(data.classes):
+        name = type(likelihood).__name__
+        raise Misuse(f"{name}({classes}) for data of {len(data.classes)} classes: write {name}({len(data.classes)})")
     plain = net_source(net or default_net(data), data.input_shape, likelihood.width)
     source = with_several_inputs(plain, data.preparation)
     _check_outputs(source, data, likelihood)
@@ -471,7 +479,7 @@ def engine_from(manifest: dict[str, Any]) -> Engine:
 def source_again(manifest: dict[str, Any], net: Net | None = None) -> NetSource:
     """The source of a run's networks, with the widths of its members; `net` is the caller's own, if it is one."""
     if net is None and "name" not in manifest["net"]:
-        raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=")
+        raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=...")
     width = width_of(manifest["likelihood"])
     source = net_source(net if net is not None else manifest["net"]["name"], tuple(manifest["input_shape"]), width)
     source = with_several_inputs(source, preparation_from_json(manifest["data"]["preparation"]))

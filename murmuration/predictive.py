@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import murmuration.mixtures as mixtures
-from murmuration.errors import Misuse
+from murmuration.errors import Misuse, listed
 from murmuration.likelihoods import (
     CLASSIFICATION,
     MULTI_LABEL,
@@ -271,6 +271,8 @@ class Predictive:
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """The central interval (low, high), each (N, K), of predictive probability `level` in (0, 1)."""
+        if not 0 < level < 1:
+            raise Misuse(f"interval({level}): expected a probability between 0 and 1, such as 0.9")
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def uncertainties(self) -> dict[str, Tensor]:
@@ -363,10 +365,30 @@ class Predictive:
         return replace(self, outputs=self.outputs[:1, :1], weights=None)
 
     def labels(self, y: Any) -> Tensor:
-        """The labels y as checked class indices (N,)."""
+        """The labels y as checked class indices (N,); texts are looked up among the names of the classes.
+
+        A tensor holds indices, as `data.test.y` does. Other integers are refused if they could be labels instead.
+        """
         self._require_classes("a class index")
+        if self.names and not isinstance(y, Tensor):
+            y = self._indices(np.asarray(y))
         classes = self._first.probs.shape[-1]
         return checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
+
+    def _indices(self, y: np.ndarray) -> np.ndarray:
+        """Labels (N,) of the caller as class indices."""
+        if y.dtype.kind in "UO":
+            index = {name: i for i, name in enumerate(self.names)}
+            unknown = [str(each) for each in y.tolist() if str(each) not in index]
+            if unknown:
+                raise Misuse(f"label '{unknown[0]}' is not among the classes: expected {listed(self.names)}")
+            return np.array([index[str(each)] for each in y.tolist()], dtype=np.int64)
+        named = all(name.lstrip("-").isdigit() for name in self.names)
+        if y.dtype.kind in "iu" and named and self.names != tuple(map(str, range(len(self.names)))):
+            raise Misuse(
+                f"labels as integers, and the classes are {listed(self.names)}: give texts, or indices as a tensor"
+            )
+        return y
 
     def targets(self, y: Any) -> Tensor:
         """The targets y as checked values (N, K), or zeros and ones of labels; (N,) is taken for one target."""

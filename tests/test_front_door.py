@@ -310,3 +310,52 @@ def test_several_inputs_reach_forward(named: bool, recipe: str, tmp_path: Path) 
 def pixels_mean(ensemble: mm.Ensemble) -> tuple[float, float]:
     preparation = ensemble.preparation.parts[1][1]  # type: ignore[union-attr]
     return preparation.mean[0], preparation.std[0]
+
+
+def test_splits_that_would_break_a_promise_are_refused() -> None:
+    from sklearn.model_selection import GroupKFold, KFold
+
+    groups, times = np.arange(200) // 10, np.arange(200.0)
+    for options, told in (
+        ({"groups": groups, "time": times}, "groups= and time=: rows cannot be split by both"),
+        ({"groups": groups % 7, "val": KFold(5)}, "groups stand in both"),
+        ({"time": times, "val": KFold(5)}, "time= with a splitter as val="),
+        ({"val": GroupKFold(5)}, "val= cannot split the rows"),
+        ({"time": np.full(200, np.nan)}, "time= holds missing values: expected a number in every row"),
+        ({"time": times.astype(str)}, "time= holds text: expected a number in every row"),
+    ):
+        with pytest.raises(Misuse, match=told):
+            mm.open_data((X, Y), **options)
+    data = mm.open_data((X, Y), val=np.arange(30))  # named rows are held out before the test rows are drawn
+    assert [len(split) for split in splits(data)] == [130, 30, 40]
+    with pytest.raises(Misuse, match="has no validation examples: training needs some"):
+        mm.fit("mlp", (X, Y), val=0.0, **PLAN)
+
+
+def test_labels_are_scored_as_fit_took_them() -> None:
+    names = np.array(["no", "yes"])[Y]
+    pred = mm.fit("mlp", (X, names), **PLAN).predict(X)
+    assert mm.score(pred, names)["accuracy"] == mm.score(pred, torch.from_numpy(Y))["accuracy"]
+    with pytest.raises(Misuse, match="label 'maybe' is not among the classes: expected no, yes"):
+        mm.score(pred, ["maybe"] * 200)
+    numbered = mm.fit("mlp", (X, Y + 1), **PLAN).predict(X)
+    with pytest.raises(Misuse, match="labels as integers, and the classes are 1, 2: give texts"):
+        mm.score(numbered, Y + 1)
+    assert mm.score(numbered, (Y + 1).astype(str))["nll"] == mm.score(numbered, torch.from_numpy(Y))["nll"]
+
+
+def test_lists_switches_and_sizes(tmp_path: Path) -> None:
+    ensemble = mm.fit("mlp", (X[:, :1], Y), posthoc=False, **PLAN)
+    assert ensemble.posthoc is None
+    assert torch.equal(outputs(ensemble, [[1.0], [2.0]]), outputs(ensemble, np.array([[1.0], [2.0]])))
+    with pytest.raises(Misuse, match=r"Categorical\(5\) for data of 2 classes: write Categorical\(2\)"):
+        mm.fit("mlp", (X, Y), likelihood=mm.Categorical(5), **PLAN)
+    with pytest.raises(Misuse, match=r"class_weight=\{0: 1, 1: 5\}: expected one number for each class"):
+        mm.Categorical(2, class_weight={0: 1, 1: 5})
+    with pytest.raises(Misuse, match=r"interval\(90\): expected a probability between 0 and 1, such as 0\.9"):
+        mm.Predictive.from_moments(np.zeros((1, 2, 1)), np.ones((1, 2, 1))).interval(90)
+    pd.DataFrame({"file": ["a/x.png", "b/y.png"] * 20, "label": ["a", "b"] * 20}).to_csv(
+        tmp_path / "l.csv", index=False
+    )
+    with pytest.raises(Misuse, match="which is no file: 40 of 40 are missing"):
+        mm.open_data(tmp_path / "l.csv", target="label")

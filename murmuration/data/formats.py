@@ -176,6 +176,9 @@ def with_roles(raw: "RawData", options: "LoadOptions", name: str) -> "RawData":
     for role, values in arrays.items():
         if values.shape != (len(part),):
             raise Misuse(f"{role}= has the shape {values.shape}: expected ({len(part)},), one value a row")
+        wrong = values.dtype.kind not in "iufbmM" if role != "groups" else False
+        if wrong or (values.dtype.kind in "fmM" and (values != values).any()):
+            raise Misuse(f"{role}= holds {'text' if wrong else 'missing values'}: expected a number in every row")
     return replace(raw, parts={"all": replace(part, extra={**part.extra, **arrays})})
 
 

@@ -1,5 +1,6 @@
 """Splits: the rows that train, validate and test, by a seed, stratified by class, or by groups, time or the caller."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,8 +94,11 @@ def split_rows(
     labels = parts[base]
     found = {name: (name, np.arange(len(y))) for name, y in parts.items() if name != "all"}
     found["train"] = (base, np.arange(len(labels)))
-    for name, fraction, wanted in (("test", TEST_FRACTION, test), ("val", VAL_FRACTION, val)):
-        if name in parts:
+    if groups is not None and time is not None:
+        raise Misuse("groups= and time=: rows cannot be split by both; give one of them")
+    asked = [("test", TEST_FRACTION, test), ("val", VAL_FRACTION, val)]
+    for name, fraction, wanted in sorted(asked, key=lambda each: each[2] is None or np.isscalar(each[2])):
+        if name in parts:  # rows that the caller names are held out before others are drawn
             continue
         rows = found["train"][1]
         if usual:
@@ -103,9 +107,22 @@ def split_rows(
             inside = Candidates(rows, labels, groups, time, seed)
             kept, held = choose_rows(name, fraction if wanted is None else wanted, inside, rng)
         found |= {"train": (base, rows[kept]), name: (base, rows[held])}
+    if groups is not None:
+        refuse_shared_groups({name: groups[rows] for name, (part, rows) in found.items() if part == base})
     if not len(found["train"][1]):
         raise Misuse("no rows are left to train on: hold out fewer")
     return found
+
+
+def refuse_shared_groups(splits: dict[str, np.ndarray]) -> None:
+    """Refuse splits, each with the groups of its rows, in two of which a group stands."""
+    for name, other in itertools.combinations(splits, 2):
+        shared = set(splits[name].tolist()) & set(splits[other].tolist())
+        if shared:
+            raise Misuse(
+                f"{len(shared)} groups stand in both {name} and {other}, such as {sorted(map(str, shared))[0]}: give a"
+                " share, or a splitter that keeps groups together, such as GroupKFold"
+            )
 
 
 @dataclass(frozen=True)
@@ -123,8 +140,13 @@ def choose_rows(name: str, wanted: Any, inside: Candidates, rng: np.random.Gener
     """Places of the rows kept and of those held out for a split, among the candidate rows."""
     rows, groups = inside.rows, inside.groups
     if callable(getattr(wanted, "split", None)) and not isinstance(wanted, np.ndarray):
+        if inside.time is not None:
+            raise Misuse(f"time= with a splitter as {name}=: give a share such as 0.2, the latest rows, or no time=")
         by_group = None if groups is None else groups[rows]
-        kept, held = next(iter(wanted.split(np.zeros((len(rows), 1)), inside.labels[rows], by_group)))
+        try:
+            kept, held = next(iter(wanted.split(np.zeros((len(rows), 1)), inside.labels[rows], by_group)))
+        except ValueError as error:
+            raise Misuse(f"{name}= cannot split the rows: {error}") from None
         return np.sort(kept), np.sort(held)
     if isinstance(wanted, int | float) and not isinstance(wanted, bool):
         return hold_out_share(name, float(wanted), inside, rng)

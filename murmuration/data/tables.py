@@ -24,7 +24,7 @@ def load_table_file(path: Path, options: LoadOptions) -> RawData:
     from murmuration.data.images import load_listed_images
 
     others = [name for name in table.columns if name != listing]
-    if others:
+    if others and options.labelled:
         raise Misuse(f"'{path}' lists images in '{listing}' beside other columns: leave them out, drop={others[0]!r}")
     paths = [path.parent / name for name in table[listing]]
     missing = [each for each in paths if not each.is_file()]
@@ -34,13 +34,12 @@ def load_table_file(path: Path, options: LoadOptions) -> RawData:
 
 
 def lists_images(values: Any, folder: Path) -> bool:
-    """Whether a column holds the paths of image files, of which the first exists."""
+    """Whether a column holds the paths of image files, by their names."""
     if is_numeric(values) or values.isna().any():
         return False
     from murmuration.data.images import is_image_file
 
-    paths = [folder / text for text in to_texts(values)]
-    return all(map(is_image_file, paths)) and paths[0].is_file()
+    return bool(len(values)) and all(is_image_file(folder / text) for text in to_texts(values))
 
 
 def load_frame(source: Any, options: LoadOptions) -> RawData:

@@ -65,10 +65,11 @@ def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
 
     Classification: texts, booleans, and integers with few distinct values L among N rows, namely
     L <= min(20, max(N / 20, 10), N / 2); for images any integers. Everything else is regression. Floats mean regression
-    even if all are whole numbers, so that a file can state the task by the type of its targets.
+    even if all are whole numbers, so that a file can state the task by the type of its targets; only zeros and ones of
+    that type are refused.
     """
     if targets.ndim == 2 and targets.shape[1] > 1:
-        if targets.dtype.kind in "iub" and np.isin(targets, (0, 1)).all():
+        if targets.dtype.kind in "iubf" and np.isin(targets, (0, 1)).all():
             raise Misuse(
                 f"{name} of shape {targets.shape} holds zeros and ones: write task='multi-label' for several labels an"
                 " example, give one column of class indices for one, or write task='regression'"
@@ -77,6 +78,11 @@ def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
     if targets.dtype.kind in "OUb":
         return "classification"
     if targets.dtype.kind == "f":
+        if len(targets) > 2 and np.array_equal(np.unique(targets), (0.0, 1.0)):
+            raise Misuse(
+                f"{name} holds 0.0 and 1.0 as floats: write task='classification' if they are classes,"
+                " task='regression' if they are quantities"
+            )
         return "regression"
     rows, labels = len(targets), len(np.unique(targets))
     few = labels <= min(MOST_LABELS, max(rows / 20, 10), rows / 2)

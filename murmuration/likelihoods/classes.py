@@ -69,6 +69,8 @@ class ClassOutputs(Likelihood):
         if self.link not in LINKS:
             raise unknown("link", self.link, LINKS)
         weights = self.class_weight
+        if isinstance(weights, dict):
+            raise Misuse(f"class_weight={weights}: expected one number for each class, in the order of the classes")
         if isinstance(weights, str):
             if weights != BALANCED:
                 raise unknown("class_weight", weights, (BALANCED,))

@@ -27,7 +27,7 @@ from murmuration.errors import Misuse
         (3 * (np.arange(300) % 16), False, "regression"),  # more than 5 % of the rows and more than 10
         (np.arange(12), False, "regression"),  # every row its own value
         (np.arange(3000) % 100, True, "classification"),  # integers beside images are labels
-        (np.array([0.0, 1.0] * 9), False, "regression"),  # floats are numbers
+        (np.array([0.0, 2.0] * 9), False, "regression"),  # floats are numbers
         (np.full((8, 2), 2), False, "regression"),
     ],
 )
@@ -40,7 +40,10 @@ def test_targets_that_could_mean_two_tasks_are_refused() -> None:
         infer_task(np.zeros((8, 2), dtype=np.int64), False)
     with pytest.raises(Misuse, match="holds the 30 whole numbers 0 to 29: write task='classification' if they are"):
         infer_task(np.arange(400) % 30, False)
-    assert infer_task(np.tile([0.0, 1.0], (8, 1)), False) == "regression"  # floats are numbers
+    with pytest.raises(Misuse, match=r"shape \(8, 2\) holds zeros and ones"):
+        infer_task(np.tile([0.0, 1.0], (8, 1)), False)
+    with pytest.raises(Misuse, match=r"holds 0\.0 and 1\.0 as floats: write task='classification' if they are classes"):
+        infer_task(np.array([0.0, 1.0] * 9), False)
 
 
 def test_classes_are_sorted_by_value_or_alphabet() -> None:
