@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -100,11 +101,9 @@ def fit(
     if out is not None:
         runs.require_free(Path(out))
     opened = open_training_data(data, **reading)
-    if show is not None:
-        return _fit(net, opened, chosen, filled, (noise_std, link, likelihood), out, show, checkpoint_seconds)
     quiet = progress is False or (progress is None and not is_watched())
-    with training_bar(filled.epochs, quiet, chosen.name) as bar:
-        return _fit(net, opened, chosen, filled, (noise_std, link, likelihood), out, bar, checkpoint_seconds)
+    with nullcontext(show) if show is not None else training_bar(filled.epochs, quiet, chosen.name) as told:
+        return _fit(net, opened, chosen, filled, (noise_std, link, likelihood), out, told, checkpoint_seconds)
 
 
 def sort_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -292,7 +292,7 @@ PRESETS: dict[str, Preset] = dict(
             "csgmcmc",
             "cyclical stochastic-gradient MCMC, several points of every cycle (Zhang et al. 2020)",
             "samples of a posterior from one training run",
-            "depends on its learning rate; unstable on regressions by default",
+            "depends on its learning rate",
             dynamics="csgmcmc",
             members=1,
         ),

@@ -344,6 +344,19 @@ def test_labels_are_scored_as_fit_took_them() -> None:
     assert mm.score(numbered, (Y + 1).astype(str))["nll"] == mm.score(numbered, torch.from_numpy(Y))["nll"]
 
 
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        ([f"{i},{i % 7}" for i in range(60)], "column 'a' holds a decimal comma such as"),
+        ([f"{1 + i % 28}.0{1 + i % 9}.2022" for i in range(60)], "column 'a' holds a local date such as"),
+    ],
+)
+def test_numbers_and_dates_in_local_writing_are_not_categories(texts: list[str], told: str) -> None:
+    table = pd.DataFrame({"a": texts, "y": np.arange(60.0)})
+    with pytest.raises(Misuse, match=told):
+        mm.open_data(table, target="y")
+
+
 def test_lists_switches_and_sizes(tmp_path: Path) -> None:
     ensemble = mm.fit("mlp", (X[:, :1], Y), posthoc=False, **PLAN)
     assert ensemble.posthoc is None

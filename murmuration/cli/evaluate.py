@@ -57,12 +57,11 @@ def evaluate(
     from murmuration.applications.superres import is_superres
     from murmuration.cli.results import show_results
     from murmuration.cli.superres import close_superres
-    from murmuration.cli.training import load_run, read_manifest, reopen_data
-    from murmuration.evaluation import eval_set_of, evaluate_on, open_eval_set
+    from murmuration.cli.training import load_run, reopen_data
+    from murmuration.evaluation import eval_set_for, eval_set_of, evaluate_on
     from murmuration.reports.report import METRICS, REPORT, report_of, results_json, write_results
 
     path = Path(run)
-    manifest = read_manifest(path)
     if target and on is None:
         raise Misuse(f"--target {target[0]} is for --on: the run's own target is known")
     extra = [output_path(out, (".json", ".html"), force)] if out else []
@@ -73,7 +72,7 @@ def evaluate(
                 f"{path} upscales images: it is evaluated on its own photographs; write murmur evaluate {path}"
             )
         return close_superres(path, ensemble, as_json=as_json)
-    eval_set = eval_set_of(reopen_data(path)) if on is None else open_eval_set(on, manifest, named_targets(target))
+    eval_set = eval_set_of(reopen_data(path)) if on is None else eval_set_for(ensemble, on, named_targets(target))
     suite, foreign = shift_request(shift, eval_set)
     with counting_bar(f"{path.name} under shift", as_json or suite is None) as progress:
         evaluation = evaluate_on(ensemble, eval_set, None, suite, foreign, progress)

@@ -151,13 +151,13 @@ def page_of(where: str, found: Sequence["KernelDiagnosis"]) -> str:
 def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
     """Diagnoses of a run's members before and after training."""
     from murmuration.analysis.kernels import kernel_diagnosis, kernels_before_run, limit_diagnosis, spec_of
-    from murmuration.cli.training import load_run, read_manifest, reopen_data
-    from murmuration.evaluation import open_eval_set
+    from murmuration.cli.training import load_run, reopen_data
+    from murmuration.evaluation import eval_set_for
 
     path, on, inputs = Path(request.where), request.on, request.examples
     ensemble, data = load_run(path, posthoc=False), reopen_data(path)
     target = options.named_targets(request.reading.target)
-    x = data.test.prepared if on is None else open_eval_set(on, read_manifest(path), target).split.prepared
+    x = data.test.prepared if on is None else eval_set_for(ensemble, on, target).split.prepared
     limit = [limit_diagnosis(spec_of(ensemble, data), x, inputs=inputs)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:
         show("before training", 0, 2)

@@ -35,14 +35,13 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Write predictions and their uncertainty to a file."""
-    from murmuration.cli.training import load_run, read_manifest
+    from murmuration.cli.training import load_run
     from murmuration.prediction_files import WRITERS, save_predictions
     from murmuration.reports.formatting import plural
 
     path = output_path(out, tuple(WRITERS), force)
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"--per-member with {path.name}: a table has one row per input; write --out {path.stem}.npz")
-    read_manifest(Path(run))
     ensemble = load_run(Path(run), posthoc=not uncalibrated, net=network(net))
     found = save_predictions(ensemble, data, path, per_member=per_member)
     if as_json:

@@ -66,6 +66,7 @@ def load_run(path: Path, *, posthoc: bool = True, net: Any = None) -> "Ensemble"
     from murmuration.errors import Misuse
     from murmuration.fitting import load
 
+    read_manifest(path)  # a damaged one is refused by what it lacks
     ensemble = load(path, posthoc=False, net=net)
     if not posthoc:
         return ensemble

@@ -5,6 +5,7 @@ have names, and `to_json`. Its statistics are those of the training split.
 """
 
 import math
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ Prepare = Literal["standardise", "unit", "none"]
 Inputs = Literal["numbers", "images", "tokens"]
 COLOURS = (1, 3, 4)  # numbers of channels by which a last axis is recognised as colour
 MOST_CATEGORIES = 1000  # one column each: a text column with more is an identifier or free text
+FEWEST_NUMBERS = 10  # distinct texts that look like numbers: fewer may be labels
 FEWEST_IDENTIFIERS = 20  # rows below which a column of distinct values says nothing
 BLOCK = 1 << 18  # values held in float64 at once: 2 MB, about what a core caches
 
@@ -301,12 +303,27 @@ def fit_column(values: Any) -> Column:
         return NumericColumn(name, median, float(mean[0]), float(std[0]), bool(missing.any()))
     present = [text for text in found.tolist() if text is not None]
     categories = sort_names(present)
+    refuse_local_numbers(name, categories)
     if len(categories) > MOST_CATEGORIES:
         raise Misuse(
             f"column '{name}' has {len(categories)} distinct texts in {len(found)} rows: expected at most"
             f" {MOST_CATEGORIES} categories; remove the column or group its values"
         )
     return CategoricalColumn(name, categories, len(present) < len(found))
+
+
+def refuse_local_numbers(name: str, texts: tuple[str, ...]) -> None:
+    """Refuse a column of many distinct texts that are all numbers with decimal commas, or dates with points or slashes.
+
+    As categories they would be one column each, and their order would be lost.
+    """
+    forms = (
+        (r"[+-]?\d+,\d+", "a decimal comma", "1.5"),
+        (r"\d{1,2}[./]\d{1,2}[./]\d{4}", "a local date", "2026-05-10"),
+    )
+    for form, kind, write in forms:
+        if len(texts) > FEWEST_NUMBERS and all(re.fullmatch(form, text.strip()) for text in texts):
+            raise Misuse(f"column '{name}' holds {kind} such as '{texts[0]}' in every row: write it as {write}")
 
 
 Preparation = ImagePreparation | ArrayPreparation | TablePreparation | TokenPreparation | SeveralPreparation

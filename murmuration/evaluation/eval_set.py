@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from murmuration.data import Data, Preparation, Split, Task, open_split, preparation_from_json
+from murmuration.data import Data, Preparation, Split, Task
 from murmuration.ensemble import STREAM, Ensemble
 from murmuration.errors import Misuse
 from murmuration.metrics import ExampleScores
@@ -54,8 +54,11 @@ def eval_set_of(data: Data) -> EvalSet:
     )
 
 
-def eval_set_for(ensemble: Ensemble, data: Any) -> EvalSet:
-    """The evaluation set of whatever holds labelled examples, prepared as those that the ensemble was trained on."""
+def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | None = None) -> EvalSet:
+    """The evaluation set of whatever holds labelled examples, prepared as those that the ensemble was trained on.
+
+    For a table, `target` defaults to the target columns of training.
+    """
     if isinstance(data, EvalSet):
         return data
     if isinstance(data, Data):
@@ -63,7 +66,7 @@ def eval_set_for(ensemble: Ensemble, data: Any) -> EvalSet:
             return eval_set_of(data)
         whole = eval_set_of(data)
         return replace(whole, split=ensemble.labelled(data), preparation=ensemble.preparation, train=None, val=None)
-    split = ensemble.labelled(data)
+    split = ensemble.labelled(data, target=target)
     if not len(split):
         raise Misuse("no examples to evaluate on: expected at least one")
     if ensemble.preparation is None:
@@ -72,15 +75,6 @@ def eval_set_for(ensemble: Ensemble, data: Any) -> EvalSet:
     name = str(data) if isinstance(data, str | Path) else "examples"
     task, classes = record["task"], tuple(record["classes"])
     return EvalSet(name, task, split, classes, ensemble.preparation, {"test": len(split)})
-
-
-def open_eval_set(source: Any, manifest: Mapping[str, Any], target: str | tuple[str, ...] | None = None) -> EvalSet:
-    """Other examples as an evaluation set for a run: prepared as its training examples were, with its classes."""
-    record = manifest["data"]
-    task, classes = record["task"], tuple(record["classes"])
-    preparation = preparation_from_json(record["preparation"])
-    split = open_split(source, preparation=preparation, task=task, classes=classes, target=target)
-    return EvalSet(str(source), task, split, classes, preparation, {"test": len(split)})
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,10 @@ from murmuration.evaluation import (
     Evaluation,
     ShiftSuite,
     cost_of,
+    eval_set_for,
     eval_set_of,
     evaluate_ensemble,
     evaluate_shift,
-    open_eval_set,
 )
 from murmuration.posthoc import PostHocConfig, to_json
 from murmuration.posthoc.fit import fit_posthoc
@@ -202,7 +202,7 @@ def test_other_examples_are_prepared_as_the_runs_own_were():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((100, 3)) * 5 + 2, np.arange(100) % 2
     run = mm.fit("mlp", (x, y), members=1, epochs=1, plan=Plan(engine="loop"), posthoc=None)
-    eval_set = open_eval_set((x[:7] + 1, y[:7]), run.manifest)
+    eval_set = eval_set_for(run, (x[:7] + 1, y[:7]))
     data = mm.open_data((x, y), val=0.15, test=0.0)
     np.testing.assert_allclose(eval_set.split.prepared, data.preparation.apply(x[:7] + 1), rtol=0, atol=0)
     assert eval_set.split.y.tolist() == y[:7].tolist()
