@@ -1,0 +1,185 @@
+"""Networks of one architecture as points of a weight space, and their outputs at many points.
+
+The weights of a network, in the order of its parameters, are one vector (P,). Trained networks, checkpoints of their
+training, points between them and draws around them are vectors alike. `PointOutputs` runs the network at any number of
+vectors on the same inputs, a few at a time, so that memory does not grow with their number.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.engines import Engine, assemble, engine, member_outputs
+from murmuration.ensemble import Ensemble, MemberGroup
+from murmuration.errors import Misuse
+from murmuration.likelihoods import CLASSIFICATION, Categorical, Likelihood
+from murmuration.population import Named, Population
+from murmuration.recipe import POINT, Recipe
+from murmuration.training.batch_norm import refresh_batch_norm, statistics
+from murmuration.weights import KernelTrace
+
+AT_ONCE = 16  # networks that are in memory together
+
+
+@dataclass(frozen=True)
+class WeightSpace:
+    """The weights of one architecture as vectors (P,), in the order of the network's parameters."""
+
+    module: nn.Module  # the architecture; its own weights are not used
+
+    @cached_property
+    def shapes(self) -> dict[str, torch.Size]:
+        """The shape of every parameter."""
+        return {name: parameter.shape for name, parameter in self.module.named_parameters()}
+
+    @property
+    def size(self) -> int:
+        """The number P of weights."""
+        return sum(shape.numel() for shape in self.shapes.values())
+
+    @cached_property
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the batch-norm statistics, which depend on the weights and on the training inputs."""
+        return tuple(statistics(self.module))
+
+    def flatten(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Parameters (m, ...) of m networks as vectors (m, P)."""
+        return torch.cat([parameters[name].flatten(1) for name in self.shapes], dim=1)
+
+    def unflatten(self, vectors: Tensor) -> Named:
+        """The parameters (m, ...) at vectors (m, P), as views."""
+        parts = vectors.split([shape.numel() for shape in self.shapes.values()], dim=1)
+        return {
+            name: part.view(len(vectors), *shape)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+
+@dataclass(frozen=True)
+class Points:
+    """Some points of a weight space, with the buffers of their networks."""
+
+    space: WeightSpace
+    vectors: Tensor  # (m, P)
+    buffers: Named  # (m, ...) each
+    likelihood: Likelihood | None = None  # None: classification over as many classes as there are outputs
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, rows: slice | list[int]) -> "Points":
+        """Some of the points."""
+        buffers = {name: tensor[rows] for name, tensor in self.buffers.items()}
+        return replace(self, vectors=self.vectors[rows], buffers=buffers)
+
+    def population(self) -> Population:
+        """The networks as a population of independent members."""
+        return Population(len(self), self.space.unflatten(self.vectors), {}, self.buffers)
+
+    def ensemble(self, like: Ensemble | None = None) -> Ensemble:
+        """The networks as an ensemble, with the preparation of inputs and the provenance of another if it is given."""
+        groups = (MemberGroup(self.space.module, self.population()),)
+        if like is None:
+            return Ensemble(groups, self.likelihood, engine("threads"), Recipe("given"))
+        manifest = {name: value for name, value in like.manifest.items() if name in ("data", "net")}
+        return Ensemble(
+            groups, like.likelihood, engine("threads"), Recipe("given"), manifest, preparation=like.preparation
+        )
+
+
+Networks = Ensemble | Points | Sequence[nn.Module]
+
+
+def points_of(networks: Networks) -> Points:
+    """The networks of an ensemble, or given as modules, as points of one weight space.
+
+    Members that share weights, or have factors and masks, count as the plain networks they amount to; of a
+    distribution of weights the mean counts.
+
+    >>> points = points_of([nn.Linear(4, 3), nn.Linear(4, 3)])
+    >>> len(points), points.space.size
+    (2, 15)
+    """
+    if isinstance(networks, Points):
+        return networks
+    ensemble = networks if isinstance(networks, Ensemble) else Ensemble.from_models(networks)
+    if len(ensemble.groups) != 1:
+        raise Misuse(
+            f"networks of {len(ensemble.groups)} architectures have no weight space in common: give those of one"
+        )
+    modules = [ensemble.member(index) for index in range(ensemble.members)]
+    space = WeightSpace(ensemble.groups[0].module)
+    parameters = [dict(module.named_parameters()) for module in modules]
+    buffers = [dict(module.named_buffers()) for module in modules]
+    vectors = space.flatten({name: torch.stack([each[name].detach() for each in parameters]) for name in space.shapes})
+    stacked = {name: torch.stack([each[name] for each in buffers]) for name in buffers[0]}
+    return Points(space, vectors, stacked, ensemble.likelihood)
+
+
+@dataclass(frozen=True)
+class PointOutputs:
+    """The outputs of a network at any weight vectors, on fixed inputs.
+
+    Batch-norm statistics are computed anew at every vector from the training inputs `train_x`; a network that has
+    such layers is refused without them. Other buffers are those of the first of `points`.
+    """
+
+    points: Points
+    x: Tensor  # (N, ...) prepared inputs
+    train_x: Tensor | None = None  # (N', ...) prepared training inputs
+    engine: Engine = engine("threads")
+
+    def __post_init__(self) -> None:
+        if self.points.space.statistics and self.train_x is None:
+            raise Misuse(
+                "the network has batch-norm layers, whose statistics belong to its weights: give train_x=, the "
+                "training inputs to compute them from"
+            )
+
+    def __call__(self, vectors: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The outputs (N, K) at each of some vectors (P,), in order."""
+        space, remaining = self.points.space, iter(vectors)
+        family = POINT.in_network(KernelTrace(()))
+        with assemble(self.engine, space.module) as team:
+            while some := list(itertools.islice(remaining, AT_ONCE)):
+                expanded = {
+                    name: t[:1].expand(len(some), *t.shape[1:]).clone() for name, t in self.points.buffers.items()
+                }
+                members = Population(len(some), space.unflatten(torch.stack(some)), {}, expanded)
+                if self.train_x is not None:
+                    numbers = range(len(some))
+                    refresh_batch_norm(team, family, members, self.train_x, seed=0, numbers=numbers, step=0)
+                yield from member_outputs(team, family, members, self.x)
+
+
+@dataclass(frozen=True)
+class PointScores:
+    """What networks do on inputs with targets: their mean loss; of classifiers also accuracy and predicted classes."""
+
+    loss: Tensor  # (m,) float64, mean negative log-likelihood
+    accuracy: Tensor  # (m,) float64, NaN of a regression
+    labels: Tensor  # (m, N) int16, predicted classes; (m, 0) of a regression
+
+    def agreement(self, labels: Tensor) -> Tensor:
+        """The fraction of inputs (m,) on which each network predicts the given classes (N,)."""
+        if not self.labels.shape[1]:
+            raise Misuse("the networks are for regression: only classifiers agree or disagree on a class")
+        return (self.labels == labels).double().mean(1)
+
+
+def score_points(outputs: Iterable[Tensor], y: Tensor, likelihood: Likelihood | None = None) -> PointScores:
+    """Scores from outputs (N, K) of networks, taken one after another, on targets y (N, ...)."""
+    loss, accuracy, labels = [], [], []
+    for found in outputs:
+        judge = likelihood or Categorical(found.shape[-1])
+        classifies = judge.task == CLASSIFICATION
+        predicted = judge.logits(found).argmax(-1) if classifies else y.new_empty(0, dtype=torch.int16)
+        loss.append(-judge.log_prob(found.unsqueeze(0), y).double().mean())
+        accuracy.append((predicted == y).double().mean() if classifies else torch.tensor(math.nan).double())
+        labels.append(predicted.to(torch.int16))
+    return PointScores(torch.stack(loss), torch.stack(accuracy), torch.stack(labels))
