@@ -1,4 +1,4 @@
-"""Results of a long computation in pieces, kept in a folder: a killed one goes on where it stopped."""
+"""Results of a long computation in pieces, kept in a folder so that a killed one can continue."""
 
 import io
 import zipfile

@@ -8,7 +8,7 @@ vectors on the same inputs, a few at a time, so that memory does not grow with t
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -132,7 +132,7 @@ class PointOutputs:
     points: Points
     x: Tensor  # (N, ...) prepared inputs
     train_x: Tensor | None = None  # (N', ...) prepared training inputs
-    engine: Engine = engine("threads")
+    engine: Engine = field(default_factory=lambda: engine("threads"))
 
     def __post_init__(self) -> None:
         if self.points.space.statistics and self.train_x is None:
