@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from murmuration import plots
+    from murmuration import analysis, plots
     from murmuration.coupling import Repulsion, Space, SpaceInputs
     from murmuration.data import Data, Split, open_data
     from murmuration.data.shift import corrupt
@@ -78,6 +78,7 @@ __all__ = [
     "WeightFamily",
     "WeightPath",
     "add_measure",
+    "analysis",
     "corrupt",
     "evaluate",
     "fit",
@@ -130,8 +131,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """The public name, imported from its home and kept."""
-    if name == "plots":  # a module
-        return import_module("murmuration.plots")
+    if name in ("analysis", "plots"):  # modules
+        return import_module(f"murmuration.{name}")
     for home, names in _HOMES.items():
         if name in names:
             value = getattr(import_module(f"murmuration.{home}"), name)

@@ -25,6 +25,7 @@ Stream = Literal[
     "draws",
     "prediction",
     "prediction-masks",
+    "subspace",
 ]
 ORDER: dict[Stream, int] = {
     "initialisation": 0,
@@ -37,6 +38,7 @@ ORDER: dict[Stream, int] = {
     "draws": 7,
     "prediction": 8,
     "prediction-masks": 9,
+    "subspace": 10,
 }
 ALL_MEMBERS = -1  # as the member of a stream that all members use
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one

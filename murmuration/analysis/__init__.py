@@ -1,1 +1,27 @@
-"""What trained or untrained ensembles are like inside: kernels, regimes and predictions from closed forms."""
+"""Ensembles from inside: kernels and regimes of members that share weights, and the loss landscape around members.
+
+Names are imported from their files when they are first used.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {  # file -> its public names
+    "kernels": ("KernelDiagnosis", "kernel_diagnosis", "kernels_at_infinite_width", "kernels_before"),
+    "weight_space": ("PointOutputs", "Points", "WeightSpace", "points_of", "score_points"),
+}
+__all__ = sorted(name for names in _HOMES.values() for name in names)
+
+
+def __getattr__(name: str) -> Any:
+    """The public name, imported from its file and kept."""
+    for home, names in _HOMES.items():
+        if name in names:
+            value = getattr(import_module(f"murmuration.analysis.{home}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'murmuration.analysis' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -5,16 +5,19 @@ training, points between them and draws around them are vectors alike. `PointOut
 vectors on the same inputs, a few at a time, so that memory does not grow with their number.
 """
 
+import copy
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from murmuration.engines import Engine, assemble, engine, member_outputs
+from murmuration.data import Data, Split
+from murmuration.engines import Engine, Team, assemble, engine, member_outputs
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
 from murmuration.likelihoods import CLASSIFICATION, Categorical, Likelihood
@@ -83,16 +86,86 @@ class Points:
 
     def ensemble(self, like: Ensemble | None = None) -> Ensemble:
         """The networks as an ensemble, with the preparation of inputs and the provenance of another if it is given."""
-        groups = (MemberGroup(self.space.module, self.population()),)
+        groups, recipe, runner = (
+            (MemberGroup(self.space.module, self.population()),),
+            Recipe("given"),
+            engine("threads"),
+        )
         if like is None:
-            return Ensemble(groups, self.likelihood, engine("threads"), Recipe("given"))
-        manifest = {name: value for name, value in like.manifest.items() if name in ("data", "net")}
-        return Ensemble(
-            groups, like.likelihood, engine("threads"), Recipe("given"), manifest, preparation=like.preparation
+            return Ensemble(groups, self.likelihood, runner, recipe)
+        manifest = {name: value for name, value in like.manifest.items() if name in INHERITED}
+        manifest |= {"recipe": recipe.to_json(), "engine": asdict(runner)}
+        return Ensemble(groups, like.likelihood, runner, recipe, manifest, preparation=like.preparation)
+
+    def module(self, index: int) -> nn.Module:
+        """One of the networks as a plain module in evaluation mode, with its own copy of the weights."""
+        module = copy.deepcopy(self.space.module)
+        own = {
+            **self.space.unflatten(self.vectors[index : index + 1]),
+            **{n: t[[index]] for n, t in self.buffers.items()},
+        }
+        module.load_state_dict({name: tensor[0] for name, tensor in own.items()}, strict=False)
+        return module.eval()
+
+    def refreshed(self, train_x: Tensor | None, runner: Engine | None = None) -> "Points":
+        """The points with batch-norm statistics computed anew from the training inputs (N, ...).
+
+        A network without batch-norm layers is returned as it is; one with them is refused without inputs.
+        """
+        if not self.space.statistics:
+            return self
+        require_training_inputs(train_x)
+        fresh = replace(self, buffers={name: tensor.clone() for name, tensor in self.buffers.items()})
+        with assemble(runner or engine("threads"), self.space.module) as team:
+            refresh(team, fresh.population(), train_x)
+        return fresh
+
+
+INHERITED = ("data", "net", "input_shape", "likelihood", "versions")  # of a manifest, by points beside the ensemble
+Networks = Ensemble | Points | Sequence[nn.Module]
+Vectors = Iterable[Tensor]  # weight vectors (P,), one after another
+
+
+def require_training_inputs(train_x: Tensor | None) -> None:
+    if train_x is None:
+        raise Misuse(
+            "the network has batch-norm layers, whose statistics belong to its weights: give train_x=, the "
+            "training inputs to compute them from"
         )
 
 
-Networks = Ensemble | Points | Sequence[nn.Module]
+def refresh(team: Team, members: Population, train_x: Tensor | None) -> None:
+    """Compute the batch-norm statistics of the members anew, in place; without training inputs they stay."""
+    if train_x is not None:
+        family = POINT.in_network(KernelTrace(()))
+        refresh_batch_norm(team, family, members, train_x, seed=0, numbers=range(members.members), step=0)
+
+
+def examples_of(networks: Any, data: Any) -> tuple[Tensor, Tensor]:
+    """Prepared inputs (N, ...) and targets (N, ...) of labelled examples.
+
+    `data` is a `Data` (its test split), a split, or a pair (x, y). An ensemble prepares them as in training, so that
+    a pair holds inputs as `fit` took them; for other networks the inputs of a pair are prepared.
+    """
+    if isinstance(networks, Ensemble):
+        data = networks.labelled(data)
+    elif isinstance(data, Data):
+        data = data.test
+    if isinstance(data, Split):
+        return data.prepared, data.y
+    x, y = (torch.as_tensor(each) for each in data)
+    if len(x) != len(y):
+        raise Misuse(f"{len(x)} inputs and {len(y)} targets: expected as many of each")
+    return x, y
+
+
+def inputs_of(networks: Any, data: Any) -> Tensor | None:
+    """Prepared inputs (N, ...) without targets, as `examples_of` reads them; None for None."""
+    if data is None or isinstance(data, Split):
+        return None if data is None else data.prepared
+    if isinstance(networks, Ensemble):
+        return networks.prepare(data)
+    return torch.as_tensor(data)
 
 
 def points_of(networks: Networks) -> Points:
@@ -135,26 +208,30 @@ class PointOutputs:
     engine: Engine = field(default_factory=lambda: engine("threads"))
 
     def __post_init__(self) -> None:
-        if self.points.space.statistics and self.train_x is None:
-            raise Misuse(
-                "the network has batch-norm layers, whose statistics belong to its weights: give train_x=, the "
-                "training inputs to compute them from"
-            )
+        if self.points.space.statistics:
+            require_training_inputs(self.train_x)
 
-    def __call__(self, vectors: Iterable[Tensor]) -> Iterator[Tensor]:
+    def __call__(self, vectors: Vectors) -> Iterator[Tensor]:
         """The outputs (N, K) at each of some vectors (P,), in order."""
-        space, remaining = self.points.space, iter(vectors)
         family = POINT.in_network(KernelTrace(()))
-        with assemble(self.engine, space.module) as team:
-            while some := list(itertools.islice(remaining, AT_ONCE)):
-                expanded = {
-                    name: t[:1].expand(len(some), *t.shape[1:]).clone() for name, t in self.points.buffers.items()
-                }
-                members = Population(len(some), space.unflatten(torch.stack(some)), {}, expanded)
-                if self.train_x is not None:
-                    numbers = range(len(some))
-                    refresh_batch_norm(team, family, members, self.train_x, seed=0, numbers=numbers, step=0)
-                yield from member_outputs(team, family, members, self.x)
+        with assemble(self.engine, self.points.space.module) as team:
+            for some in self._in_memory(team, vectors):
+                yield from member_outputs(team, family, some.population(), self.x)
+
+    def modules(self, vectors: Vectors) -> Iterator[nn.Module]:
+        """The network at each of some vectors (P,), in order, as a plain module in evaluation mode."""
+        with assemble(self.engine, self.points.space.module) as team:
+            for some in self._in_memory(team, vectors):
+                yield from (some.module(index) for index in range(len(some)))
+
+    def _in_memory(self, team: Team, vectors: Vectors) -> Iterator[Points]:
+        """A few of the vectors at a time, with batch-norm statistics of their own."""
+        remaining = iter(vectors)
+        while some := list(itertools.islice(remaining, AT_ONCE)):
+            first = {name: t[:1].expand(len(some), *t.shape[1:]).clone() for name, t in self.points.buffers.items()}
+            found = replace(self.points, vectors=torch.stack(some), buffers=first)
+            refresh(team, found.population(), self.train_x)
+            yield found
 
 
 @dataclass(frozen=True)

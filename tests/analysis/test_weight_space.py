@@ -9,7 +9,7 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.analysis.cells import Cells
-from murmuration.analysis.weight_space import PointOutputs, points_of, score_points
+from murmuration.analysis.weight_space import PointOutputs, examples_of, points_of, score_points
 from murmuration.nets import build_net
 
 
@@ -100,3 +100,30 @@ def test_cells_are_computed_once_and_begun_anew_when_settings_change(tmp_path):
     (tmp_path / "plane" / "row-0.npz").write_bytes(b"PK\x03\x04 cut off")
     assert cells("row-0", compute)["a"].tolist() == [0, 1, 2]
     assert len(calls) == 3
+
+
+def test_points_beside_an_ensemble_are_evaluated_calibrated_and_saved_like_it(tmp_path):
+    data = mm.open_data("two-moons")
+    trained = mm.fit("mlp", data, members=2, epochs=2, posthoc=None)
+    points = mm.analysis.points_of(trained)
+    moved = points[[0, 1, 1]].ensemble(trained).fit_posthoc(data.val)
+    assert mm.evaluate(moved, data, out=tmp_path / "evaluation").to_json()
+    moved.save(tmp_path / "moved")
+    again = mm.load(tmp_path / "moved")
+    torch.testing.assert_close(again.predict(data.test).outputs, moved.predict(data.test).outputs, rtol=0, atol=0)
+    assert again.recipe.name == "given"
+    twin = points.module(1)
+    torch.testing.assert_close(twin(data.test.prepared), trained.member(1)(data.test.prepared), rtol=0, atol=0)
+
+
+def test_examples_come_prepared_from_data_splits_and_pairs():
+    data = mm.open_data("two-moons")
+    trained = mm.fit("mlp", data, members=1, epochs=1, posthoc=None)
+    for networks, given in ((trained, data), (trained, data.test), ([trained.member(0)], data)):
+        x, y = examples_of(networks, given)
+        assert torch.equal(x, data.test.prepared)
+        assert torch.equal(y, data.test.y)
+    x, _ = examples_of(trained, (data.test.x, data.test.y.numpy()))
+    assert torch.equal(x, data.test.prepared)
+    with pytest.raises(mm.Misuse, match="3 inputs and 2 targets"):
+        examples_of([trained.member(0)], (torch.zeros(3, 2), torch.zeros(2)))
