@@ -8,7 +8,8 @@ from murmuration.population import Population
 from murmuration.streams import Noise, Stream
 from murmuration.weights import NetworkWeights, run_members
 
-CHUNK = 512  # inputs per forward pass: bounds memory, keeps operators large
+MOST = 512  # inputs per forward pass: bounds memory, keeps operators large
+ENTRIES = 393_216  # input values per forward pass, 128 images of 3 x 32 x 32: larger feature maps leave the cache
 
 
 def member_outputs(
@@ -45,9 +46,18 @@ def member_outputs(
             inputs = part.to(device).expand(some.members, *part.shape)
             return run_members(structure, tensors, inputs, noise(group, "prediction-masks"), direct)
 
-        return torch.cat([outputs(part) for part in x.split(CHUNK)], dim=1)
+        return torch.cat([outputs(part) for part in x.split(pass_size(x))], dim=1)
 
     return torch.cat(team.map(run, team.engine.groups(len(addresses))))
+
+
+def pass_size(x: Tensor) -> int:
+    """The number of inputs (N, ...) per forward pass.
+
+    >>> pass_size(torch.empty(1000, 3, 32, 32)), pass_size(torch.empty(1000, 20))
+    (128, 512)
+    """
+    return max(1, min(MOST, ENTRIES // max(1, x[:1].numel())))
 
 
 def members_of_draws(population: Population, group: slice, draws: int) -> Population:
