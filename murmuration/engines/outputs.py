@@ -8,7 +8,7 @@ from murmuration.population import Population
 from murmuration.streams import Noise, Stream
 from murmuration.weights import NetworkWeights, run_members
 
-MOST = 512  # inputs per forward pass: bounds memory, keeps operators large
+CHUNK = 512  # inputs per forward pass, at most: bounds memory, keeps operators large
 ENTRIES = 393_216  # input values per forward pass, 128 images of 3 x 32 x 32: larger feature maps leave the cache
 
 
@@ -57,7 +57,7 @@ def pass_size(x: Tensor) -> int:
     >>> pass_size(torch.empty(1000, 3, 32, 32)), pass_size(torch.empty(1000, 20))
     (128, 512)
     """
-    return max(1, min(MOST, ENTRIES // max(1, x[:1].numel())))
+    return max(1, min(CHUNK, ENTRIES // max(1, x[:1].numel())))
 
 
 def members_of_draws(population: Population, group: slice, draws: int) -> Population:
