@@ -21,6 +21,7 @@ from torch import nn
 
 from murmuration import runs
 from murmuration.data import Data, open_data, open_training_data, preparation_from_json
+from murmuration.dynamics.trajectory import parse_trajectory
 from murmuration.engines import Engine
 from murmuration.engines import engine as engine_named
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc, save_posthoc
@@ -100,6 +101,8 @@ def fit(
     filled = replace(plan or Plan(), **planned).for_recipe(chosen)
     if out is not None:
         runs.require_free(Path(out))
+    elif filled.trajectory is not None:
+        raise Misuse(f"trajectory='{filled.trajectory}' without out: checkpoints are files of a run; give out='runs/x'")
     opened = open_training_data(data, **reading)
     quiet = progress is False or (progress is None and not is_watched())
     with nullcontext(show) if show is not None else training_bar(filled.epochs, quiet, chosen.name) as told:
@@ -145,6 +148,8 @@ def _fit(
         size = sum(t.numel() * t.element_size() for t in progress.state.population.to_tensors().values())
         text = f"dynamics {chosen.text('dynamics')}: up to {copies} copies of the weights"
         show(f"{text}, {copies * size / 1e6:.3g} MB", 0, 0, None)
+    if settings.trajectory is not None:
+        show(f"trajectory {settings.trajectory}: {trajectory_cost(whole, spec, progress)}", 0, 0, None)
     if choice.engine.workers > 1:
         suggest_keeping_freed_memory()
     manifest = {**describe(whole, source, choice.engine, choice.reason), "gamma": spec.gamma}
@@ -262,12 +267,15 @@ class ProgressCallback:
     created: Path | None = None  # the topmost directory that was created for the run
     total: int = 0
     saved: float = 0.0
+    store: Callable[[Progress], None] = lambda progress: None  # a checkpoint of the trajectory, where one is due
 
     def after_step(self, progress: Progress) -> None:
+        self.store(progress)  # before the state: a run resumed from it does not make this step again
         self.show("", progress.state.step, self.total, None)
         self._save_if_due(progress)
 
     def after_epoch(self, progress: Progress) -> None:
+        self.store(progress)
         self.show("", progress.state.step, self.total, progress.history[-1])
         self._save_if_due(progress)
 
@@ -289,12 +297,17 @@ def run_training(
     callback.total = spec.end.step
     spec, tuning = tune_coupling(spec, engine, callback)
     callback.saved = time.monotonic()
+    if callback.out is not None and spec.plan.trajectory is not None:
+        callback.store = trajectory_writer(whole, spec, Path(callback.out))
+        callback.store(progress)
     population = with_backbone(train(spec, engine, progress, callback), whole.backbone)
     if population.members == 0:
         reason = next(iter(progress.state.diverged.values())).reason
         raise Failure(f"no member could be trained ({reason}): lower the learning rate")
     diverged = {str(member): str(found) for member, found in progress.state.diverged.items()}
     complete = {**manifest, **tuning, "seconds": progress.seconds, "diverged": diverged}
+    if progress.origins is not None:
+        complete["origins"] = progress.origins.tolist()
     if spec.coupling is not None:
         complete["coupling_seconds"] = dict(progress.state.seconds)
     if whole.backbone is not None:  # heads may have been stacked in a way that whole networks cannot
@@ -313,6 +326,30 @@ def run_training(
             runs.discard_run(Path(callback.out), callback.created or Path(callback.out))
             raise
     return ensemble
+
+
+def trajectory_writer(whole: TrainSpec, spec: TrainSpec, path: Path) -> Callable[[Progress], None]:
+    """A function that writes the members to the trajectory of a run after the steps at which that is due."""
+    assert spec.plan.trajectory is not None
+    times = parse_trajectory(spec.plan.trajectory)
+    due = {0, *times.steps(spec.end)}
+
+    def store(progress: Progress) -> None:
+        state = progress.state
+        if state.step in due:
+            tensors = times.tensors(with_backbone(state.population, whole.backbone))
+            runs.save_path_point(path, state.step, {**tensors, runs.ACTIVE: state.active})
+
+    return store
+
+
+def trajectory_cost(whole: TrainSpec, spec: TrainSpec, progress: Progress) -> str:
+    """The number of checkpoints of a trajectory, and the space they take on the disk."""
+    assert spec.plan.trajectory is not None
+    times = parse_trajectory(spec.plan.trajectory)
+    tensors = times.tensors(with_backbone(progress.state.population, whole.backbone))
+    count, size = 1 + len(times.steps(spec.end)), sum(t.numel() * t.element_size() for t in tensors.values())
+    return f"{count} checkpoints of {size / 1e6:.3g} MB, {count * size / 1e6:.3g} MB on the disk"
 
 
 def train_members(

@@ -14,6 +14,7 @@ from murmuration.coupling import COUPLINGS, Repulsion
 from murmuration.data import AUGMENTATIONS
 from murmuration.dynamics import DYNAMICS, Dynamics, Optimizer, TorchOptimizer, TrainTime, learning_rate_factor
 from murmuration.dynamics.optimizer import Decay, make_optimizer
+from murmuration.dynamics.trajectory import parse_trajectory
 from murmuration.errors import Misuse, unknown
 from murmuration.posthoc import PostHocConfig
 from murmuration.recipe_text import OBJECT, Answer, format_text, parse
@@ -341,6 +342,7 @@ class Plan:
     batch_order: Literal["own", "same", "split"] | None = None  # None: own, or same where the coupling needs it
     augment: tuple[str, ...] = ()  # of images: pad-crop (with a border of the mean colour), flip
     patience: int | None = None  # early stopping: epochs without a better validation NLL
+    trajectory: str | None = None  # weights along the path, written to the run: every-epoch, every:K or last:N epochs
     engine: str = "auto"
     device: str = "cpu"
     first_member: int = 0  # members draw the streams of first_member, first_member + 1, ...
@@ -369,6 +371,11 @@ class Plan:
         for name in self.augment:
             if name not in AUGMENTATIONS:
                 raise unknown("augmentation", name, AUGMENTATIONS)
+        if self.trajectory is not None and parse_trajectory(self.trajectory).last and self.patience is not None:
+            raise Misuse(
+                f"trajectory={self.trajectory} with patience: which epochs are the last is not known before; write"
+                " every-epoch"
+            )
         _require_device(self.device)
         self.make_optimizer()
         if self.schedule is not None:

@@ -3,6 +3,7 @@
     run.json              the manifest: recipe, plan, net, data, engine, versions, command; rewritten last of all
     members.safetensors   the ensemble
     history.jsonl         one record an epoch
+    trajectory/           weights of all members along their path, one file a checkpoint, if the plan asks for it
     checkpoints/          the state of a run in progress; latest.json names the file and is written after it
     posthoc.json          the calibrator, the conformal rules and the abstention rules, if some were fitted
     metrics.json, report.html   the evaluation
@@ -33,6 +34,7 @@ MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "histor
 BACKBONE = "backbone.safetensors"  # the body of a run on a frozen backbone, for resume
 SWEEP = "sweep.json"  # scores of the candidates of a coupling space
 WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, SWEEP)  # by a run until it is complete
+TRAJECTORY, ACTIVE = "trajectory", "active"  # weights along the path; (M,) bool: members that were still trained
 CHECKPOINTS, LATEST, STEPS = "checkpoints", "latest.json", "step-*.safetensors"
 
 
@@ -74,15 +76,16 @@ def remove_files(path: Path) -> None:
     """Remove the files that a run writes until it is complete, by name, and its directory if nothing else is there."""
     remove_partial_files(path)
     remove_checkpoints(path)
+    remove_checkpoints(path, TRAJECTORY)
     for name in WRITTEN:
         with contextlib.suppress(OSError):
             (path / name).unlink()
     remove_empty([path])
 
 
-def remove_checkpoints(path: Path) -> None:
-    """Remove the checkpoints of a run, and their directory if nothing else is in it."""
-    folder = path / CHECKPOINTS
+def remove_checkpoints(path: Path, where: str = CHECKPOINTS) -> None:
+    """Remove the checkpoints of a run, or of its trajectory, and their directory if nothing else is in it."""
+    folder = path / where
     for file in [*folder.glob(STEPS), folder / LATEST]:
         file.unlink(missing_ok=True)
     remove_empty([folder])
@@ -97,8 +100,9 @@ def remove_empty(directories: Iterable[Path]) -> None:
 
 def remove_partial_files(path: Path) -> None:
     """Remove files that a killed process had not finished writing."""
-    for stale in [*path.glob(".*.partial"), *(path / CHECKPOINTS).glob(".*.partial")]:
-        stale.unlink(missing_ok=True)
+    for folder in (path, path / CHECKPOINTS, path / TRAJECTORY):
+        for stale in folder.glob(".*.partial"):
+            stale.unlink(missing_ok=True)
 
 
 def read_run(path: Path) -> dict[str, Any]:
@@ -151,7 +155,7 @@ def save_checkpoint(path: Path, progress: Progress) -> None:
     """The state of a run in progress: tensors first, then the small file that names them, then the old ones go."""
     state, folder = progress.state, path / CHECKPOINTS
     folder.mkdir(exist_ok=True)
-    file = folder / f"step-{state.step:09d}.safetensors"
+    file = folder / step_file(state.step)
     tensors = _progress_tensors(progress)
     files.write_tensors(file, tensors)
     latest = {
@@ -205,6 +209,43 @@ def load_checkpoint(path: Path) -> Progress | None:
         WeightPath(points, _below(tensors, "counts")),
         latest["seconds"],
     )
+
+
+def step_file(step: int) -> str:
+    """The name of the file of a checkpoint."""
+    return f"step-{step:09d}.safetensors"
+
+
+def save_path_point(path: Path, step: int, tensors: dict[str, Tensor]) -> None:
+    """One checkpoint of the trajectory; a resumed run writes the same bytes again."""
+    folder = path / TRAJECTORY
+    folder.mkdir(exist_ok=True)
+    files.write_tensors(folder / step_file(step), tensors)
+
+
+def path_steps(path: Path) -> list[int]:
+    """The steps of the stored checkpoints of a trajectory, in order; 0: the initial weights."""
+    return sorted(int(file.stem.partition("-")[2]) for file in (path / TRAJECTORY).glob(STEPS))
+
+
+def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:
+    """One member at one checkpoint of the trajectory, and whether it was still trained then.
+
+    No more than that member and the shared tensors are read from the file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file = path / TRAJECTORY / step_file(step)
+    try:
+        with safe_open(str(file), framework="pt") as stored:
+            names = list(stored.keys())
+            whole = {name for name in names if name.startswith("shared/")}
+            found = {name: stored.get_tensor(name) for name in whole}
+            found |= {name: stored.get_slice(name)[row : row + 1] for name in names if name not in whole}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise Failure(f"{file} is not a readable checkpoint: {error}") from error
+    active = bool(found.pop(ACTIVE))
+    return population_from_tensors(found, 1).map(lambda t: t.float() if t.dtype == torch.float16 else t), active
 
 
 def _progress_tensors(progress: Progress) -> dict[str, Tensor]:

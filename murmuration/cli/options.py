@@ -260,6 +260,15 @@ class TrainingOptions:
         int | None,
         option("Early stopping: epochs a member goes on without a better validation NLL.", "Training", "N"),
     ] = None
+    trajectory: Annotated[
+        str | None,
+        option(
+            "Store the weights along the path of training: every-epoch, every:K or last:N epochs; with ,float16 in "
+            "half precision.",
+            "Training",
+            "TIMES",
+        ),
+    ] = None
     engine: Annotated[str, option("auto, fastest or a name; see `murmur list engines`.", "Hardware", "NAME")] = "auto"
     device: Annotated[str, option("cpu, cuda, cuda:1, mps.", "Hardware", "NAME")] = "cpu"
 

@@ -36,6 +36,7 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
     path: WeightPath = field(default_factory=WeightPath)  # weights collected by the dynamics
     seconds: float = 0.0
+    origins: Tensor | None = None  # (m,) at the end: the row of the population that each final member comes from
 
 
 class Watcher(Protocol):
@@ -125,6 +126,7 @@ def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
         sound = outputs.flatten(1).isfinite().all(1).cpu() & ~torch.isin(origins, torch.tensor(lost))
         rows = sound.nonzero().flatten()
         members, origins = members.take(rows), origins[rows]
+    progress.origins = origins
     if spec.dynamics.refreshes_statistics and members.members:
         numbers = [plan.first_member + int(origin) for origin in origins]
         refresh_batch_norm(
