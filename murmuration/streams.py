@@ -26,6 +26,7 @@ Stream = Literal[
     "prediction",
     "prediction-masks",
     "subspace",
+    "tunnel",
 ]
 ORDER: dict[Stream, int] = {
     "initialisation": 0,
@@ -39,6 +40,7 @@ ORDER: dict[Stream, int] = {
     "prediction": 8,
     "prediction-masks": 9,
     "subspace": 10,
+    "tunnel": 11,
 }
 ALL_MEMBERS = -1  # as the member of a stream that all members use
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one

@@ -7,7 +7,11 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {  # file -> its public names
+    "alignment": ("Alignment", "align"),
     "kernels": ("KernelDiagnosis", "kernel_diagnosis", "kernels_at_infinite_width", "kernels_before"),
+    "paths": ("Paths", "ScoredPath", "barrier", "paths_between"),
+    "planes": ("Plane", "PlaneBasis", "plane", "plane_basis"),
+    "stitching": ("StitchedView", "stitched_view"),
     "weight_space": ("PointOutputs", "Points", "WeightSpace", "points_of", "score_points"),
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names)
