@@ -181,10 +181,15 @@ def class_labels(ensemble: Ensemble, y: Any, count: int) -> Tensor:
     return labels.long()
 
 
-@torch.no_grad()
 def member_features(ensemble: Ensemble, index: int, x: Tensor) -> Iterator[Tensor]:
     """The features (n, D) of a few inputs at a time: what enters the last linear operator that the member runs."""
-    module, entered = ensemble.member(index), {}
+    return module_features(ensemble.member(index), x)
+
+
+@torch.no_grad()
+def module_features(module: nn.Module, x: Tensor) -> Iterator[Tensor]:
+    """The features (n, D) of a few inputs at a time, double precision; the module keeps the hooks."""
+    entered = {}
 
     def keep(operator: nn.Module, given: tuple[Tensor, ...]) -> None:
         entered["last"] = given[0]

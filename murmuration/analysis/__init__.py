@@ -8,10 +8,20 @@ from typing import Any
 
 _HOMES = {  # file -> its public names
     "alignment": ("Alignment", "align"),
+    "diversity": ("TradeOff", "family", "fit_exponent", "flipped", "trade_off"),
     "kernels": ("KernelDiagnosis", "kernel_diagnosis", "kernels_at_infinite_width", "kernels_before"),
     "paths": ("Paths", "ScoredPath", "barrier", "paths_between"),
     "planes": ("Plane", "PlaneBasis", "plane", "plane_basis"),
+    "similarity": (
+        "Similarity",
+        "disagreement_bounds",
+        "linear_cka",
+        "network_similarity",
+        "normalised_diversity",
+        "path_similarity",
+    ),
     "stitching": ("StitchedView", "stitched_view"),
+    "subspaces": ("SAMPLERS", "sample_subspace"),
     "weight_space": ("PointOutputs", "Points", "WeightSpace", "points_of", "score_points"),
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names)

@@ -147,7 +147,7 @@ def examples_of(networks: Any, data: Any) -> tuple[Tensor, Tensor]:
     `data` is a `Data` (its test split), a split, or a pair (x, y). An ensemble prepares them as in training, so that
     a pair holds inputs as `fit` took them; for other networks the inputs of a pair are prepared.
     """
-    if isinstance(networks, Ensemble):
+    if isinstance(networks, Ensemble) and networks.preparation is not None:
         data = networks.labelled(data)
     elif isinstance(data, Data):
         data = data.test
@@ -163,7 +163,7 @@ def inputs_of(networks: Any, data: Any) -> Tensor | None:
     """Prepared inputs (N, ...) without targets, as `examples_of` reads them; None for None."""
     if data is None or isinstance(data, Split):
         return None if data is None else data.prepared
-    if isinstance(networks, Ensemble):
+    if isinstance(networks, Ensemble) and networks.preparation is not None:
         return networks.prepare(data)
     return torch.as_tensor(data)
 
