@@ -22,6 +22,7 @@ _HOMES = {  # file -> its public names
     ),
     "stitching": ("StitchedView", "stitched_view"),
     "subspaces": ("SAMPLERS", "sample_subspace"),
+    "trajectory": ("Trajectory", "open_trajectory", "trajectory_of"),
     "weight_space": ("PointOutputs", "Points", "WeightSpace", "points_of", "score_points"),
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names)

@@ -32,6 +32,7 @@ from torch import Tensor
 from murmuration.analysis.cells import Arrays, Cells, digest
 from murmuration.analysis.similarity import disagreement_bounds, normalised_diversity
 from murmuration.analysis.subspaces import PLANE, PLANE_COUNT, draw_vectors, neighbourhood
+from murmuration.analysis.trajectory import Trajectory
 from murmuration.analysis.weight_space import (
     AT_ONCE,
     Networks,
@@ -46,8 +47,6 @@ from murmuration.evaluation.shift import Progress, no_progress
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from murmuration.analysis.trajectory import Trajectory
 
 Array = NDArray[np.float64]
 
@@ -321,7 +320,7 @@ class TradeOff:
 
 def trade_off(
     networks: Networks,
-    trajectory: "Trajectory | None",
+    trajectory: Trajectory | None,
     data: Any,
     *,
     reference: int = 0,

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from murmuration.analysis.trajectory import Trajectory
 from murmuration.analysis.weight_space import (
     AT_ONCE,
     Networks,
@@ -35,8 +36,6 @@ from murmuration.ood import module_features
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from murmuration.analysis.trajectory import Trajectory
 
 Subject = Literal["members", "path", "samples"]
 Array = NDArray[np.float64]
@@ -293,7 +292,7 @@ def network_similarity(
 
 
 def path_similarity(
-    trajectory: "Trajectory", data: Any, member: int = 0, *, train: Any = None, cka: bool = False
+    trajectory: Trajectory, data: Any, member: int = 0, *, train: Any = None, cka: bool = False
 ) -> Similarity:
     """How alike the checkpoints of one member along its path are.
 

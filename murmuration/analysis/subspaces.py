@@ -19,13 +19,14 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from murmuration.analysis.similarity import gram
+from murmuration.analysis.trajectory import Trajectory
 from murmuration.analysis.weight_space import (
     Networks,
     PointOutputs,
@@ -37,9 +38,6 @@ from murmuration.analysis.weight_space import (
 )
 from murmuration.errors import Misuse, unknown
 from murmuration.streams import generator
-
-if TYPE_CHECKING:
-    from murmuration.analysis.trajectory import Trajectory
 
 Scale = float | tuple[float, float]  # a number, or the ends of a uniform distribution
 Scaling = Literal["unit", "eigen"]
@@ -279,7 +277,7 @@ SAMPLERS: dict[str, Sampler] = {  # the order addresses random streams: append o
 
 def neighbourhood(
     networks: Networks,
-    trajectory: "Trajectory | None",
+    trajectory: Trajectory | None,
     member: int = 0,
     *,
     val: Any = None,
@@ -316,7 +314,7 @@ def draw_vectors(
 
 def sample_subspace(
     networks: Networks,
-    trajectory: "Trajectory | None",
+    trajectory: Trajectory | None,
     member: int = 0,
     sampler: str | Sampler = "random",
     count: int = COUNT,
