@@ -1,6 +1,5 @@
 """Results of a long computation in pieces, kept in a folder so that a killed one can continue."""
 
-import hashlib
 import io
 import zipfile
 from collections.abc import Callable
@@ -9,21 +8,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from murmuration.files import json_numbers, read_json, write_bytes, write_json
 
 Arrays = dict[str, NDArray[Any]]
 ABOUT = "about.json"
-
-
-def digest(*tensors: Tensor) -> str:
-    """A digest of the contents of tensors, for what `about` says of weights and inputs."""
-    found = hashlib.sha256()
-    for tensor in tensors:
-        found.update(str((tuple(tensor.shape), tensor.dtype)).encode())
-        found.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
-    return found.hexdigest()
 
 
 class Cells:

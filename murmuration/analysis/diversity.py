@@ -29,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from murmuration.analysis.cells import Arrays, Cells, digest
+from murmuration.analysis.cells import Arrays, Cells
+from murmuration.analysis.landscape import Show, digest, silent
 from murmuration.analysis.similarity import disagreement_bounds, normalised_diversity
 from murmuration.analysis.subspaces import PLANE, PLANE_COUNT, draw_vectors, neighbourhood
 from murmuration.analysis.trajectory import Trajectory
@@ -43,7 +44,6 @@ from murmuration.analysis.weight_space import (
     score_points,
 )
 from murmuration.errors import Misuse
-from murmuration.evaluation.shift import Progress, no_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -332,7 +332,7 @@ def trade_off(
     train: Any = None,
     seed: int = 0,
     folder: Path | None = None,
-    show: Progress = no_progress,
+    show: Show = silent,
 ) -> TradeOff:
     """Diversity and accuracy of samples around one member and of the other members, on labelled examples.
 
