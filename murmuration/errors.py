@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral, Real
 
 
 class Misuse(ValueError):  # noqa: N818 - the caller's mistake
@@ -24,7 +25,7 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> Misuse:
 
 def did_you_mean(got: str, known: Iterable[str]) -> str:
     """The question whether the nearest known name was meant, with a space after it; empty if none is near."""
-    near = get_close_matches(got, list(known), n=1, cutoff=0.5)
+    near = get_close_matches(str(got), list(known), n=1, cutoff=0.5)
     return f"did you mean '{near[0]}'? " if near else ""
 
 
@@ -42,3 +43,15 @@ def listed(names: Iterable[str], most: int = 20) -> str:
 def first_line(error: Exception) -> str:
     """The first line of an error's message, or the name of its type."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def require_integer(name: str, value: object, least: int) -> None:
+    """Refuse a setting that is not a whole number, or below the least."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
+        raise Misuse(f"{name}={value!r}: need a whole number, at least {least}")
+
+
+def require_number(name: str, value: object, usual: float) -> None:
+    """Refuse a setting that is not a number."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise Misuse(f"{name}={value!r}: need a number such as {usual:g}")

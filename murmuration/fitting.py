@@ -25,10 +25,11 @@ from murmuration.dynamics.trajectory import parse_trajectory
 from murmuration.engines import Engine
 from murmuration.engines import engine as engine_named
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc, save_posthoc
-from murmuration.errors import Failure, Misuse, unknown
+from murmuration.errors import Failure, Misuse, require_integer, unknown
 from murmuration.files import read_json, read_tensors, write_json, write_tensors
 from murmuration.likelihoods import (
     MULTI_LABEL,
+    REGRESSION,
     Likelihood,
     fit_likelihood,
     likelihood_for,
@@ -38,9 +39,9 @@ from murmuration.likelihoods import (
 from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.nets.narrow import narrowed
 from murmuration.nets.several import with_several_inputs
-from murmuration.nets.source import Net, NetSource, check_outputs, net_source
+from murmuration.nets.source import Net, NetSource, check_net, check_outputs, net_source
 from murmuration.population import Population, is_auxiliary
-from murmuration.posthoc.fit import FEWEST, PostHocConfig, check_config
+from murmuration.posthoc.fit import FEWEST, check_config
 from murmuration.progress import Show, is_watched, training_bar
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
 from murmuration.training import Progress, TrainSpec, begin, choose_engine, train
@@ -80,7 +81,8 @@ def fit(
     Further keywords are the fields of `Plan`, such as `members`, `epochs`, `seed`, `lr`, `batch_size`, `device`,
     `patience`, `optimizer`, `posthoc` (None: no calibration), which take precedence over those of `plan`; and the
     keywords of `open_data`, such as `target`, `task`, `val`, `groups`, `time`, `drop`. `noise_std` fixes the noise of a
-    regression, `link` is softmax or softplus for a classification, `likelihood` replaces both. With `out`, the run is
+    regression, `link` is softmax or softplus for a classification, `likelihood` replaces both and says what numbers
+    mean. With `out`, the run is
     written there, survives being killed and can be resumed. A progress bar is shown on a terminal and in a notebook
     unless `progress` is False.
 
@@ -88,25 +90,41 @@ def fit(
     >>> ensemble.members
     2
     """
-    if net is not None and not isinstance(net, str) and not callable(net):
-        raise Misuse(f"net is a {type(net).__name__}: the network comes first, mm.fit('mlp', (x, y)) for examples x, y")
+    if net is not None:
+        check_net(net)
     chosen = make_recipe(recipe)
     planned, reading = sort_settings(settings)
-    if isinstance(planned.get("posthoc"), bool):
-        planned["posthoc"] = PostHocConfig() if planned["posthoc"] else None
-    if getattr(likelihood, "task", None) == MULTI_LABEL and not isinstance(data, Data):
-        reading.setdefault("task", MULTI_LABEL)
-    if planned.get("members", 1) < 1:
-        raise Misuse(f"members={planned['members']}: need a whole number, at least 1")
+    if "members" in planned:
+        require_integer("members", planned["members"], 1)
     filled = replace(plan or Plan(), **planned).for_recipe(chosen)
     if out is not None:
         runs.require_free(Path(out))
     elif filled.trajectory is not None:
         raise Misuse(f"trajectory='{filled.trajectory}' without out: checkpoints are files of a run; give out='runs/x'")
+    stated = getattr(likelihood, "task", None)
+    if stated in (MULTI_LABEL, REGRESSION) and not isinstance(data, Data):  # numbers may be quantities, classes or labels
+        reading.setdefault("task", stated)
     opened = open_training_data(data, **reading)
+    spec, source = make_spec(net, opened, chosen, filled, noise_std=noise_std, link=link, likelihood=likelihood)
     quiet = progress is False or (progress is None and not is_watched())
     with nullcontext(show) if show is not None else training_bar(filled.epochs, quiet, chosen.name) as told:
-        return _fit(net, opened, chosen, filled, (noise_std, link, likelihood), out, told, checkpoint_seconds)
+        return _fit(spec, source, out, told, checkpoint_seconds)
+
+
+FOREIGN = {  # keywords of other libraries -> what to write
+    "learning_rate": "lr=...",
+    "n_estimators": "members=...",
+    "num_members": "members=...",
+    "n_epochs": "epochs=...",
+    "max_epochs": "epochs=...",
+    "max_iter": "epochs=...",
+    "class_weight": "likelihood=mm.Categorical(K, class_weight='balanced') for K classes",
+    "sample_weight": "weight=...",
+    "random_state": "seed=...",
+    "verbose": "progress=True or progress=False",
+    "validation_split": "val=..., such as val=0.15",
+    "validation_data": "val=(x_val, y_val)",
+}
 
 
 def sort_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -114,31 +132,19 @@ def sort_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
     planned = {field.name for field in fields(Plan)}
     reading = set(inspect.signature(open_data).parameters) - {"source", "seed"}
     for name in settings:
+        if name in FOREIGN:
+            raise Misuse(f"unknown keyword of fit '{name}': write {FOREIGN[name]}")
         if name not in planned | reading:
-            raise unknown("keyword of fit", name, sorted(planned | reading))
+            own = set(inspect.signature(fit).parameters) - {"settings"}
+            raise unknown("keyword of fit", name, planned | reading | own)
     chosen = {name: value for name, value in settings.items() if name in planned}
     return chosen, {name: value for name, value in settings.items() if name in reading}
 
 
 def _fit(
-    net: Net | None,
-    opened: Data,
-    chosen: Recipe,
-    settings: Plan,
-    given: tuple[float | None, str | None, Likelihood | None],
-    out: str | Path | None,
-    show: Show,
-    checkpoint_seconds: float,
+    whole: TrainSpec, source: NetSource, out: str | Path | None, show: Show, checkpoint_seconds: float
 ) -> Ensemble:
     """The ensemble of a new run, in `out` if that is given."""
-    noise_std, link, likelihood = given
-    if not len(opened.val):
-        raise Misuse(f"{opened.name} has no validation examples: training needs some; give val= a share such as 0.15")
-    if settings.augment and len(opened.input_shape) != 3:
-        raise Misuse(f"augment={','.join(settings.augment)} is for images, and {opened.name} has none: leave it out")
-    whole, source = make_spec(net, opened, chosen, settings, noise_std=noise_std, link=link, likelihood=likelihood)
-    if settings.posthoc is not None:
-        check_config(settings.posthoc, whole.likelihood.task)
     spec = head_only_spec(whole)
     spec = replace(spec, gamma=spec.measure_gamma())
     progress = begin(spec)
@@ -146,10 +152,10 @@ def _fit(
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
     if copies := spec.dynamics.copies(spec.end):
         size = sum(t.numel() * t.element_size() for t in progress.state.population.to_tensors().values())
-        text = f"dynamics {chosen.text('dynamics')}: up to {copies} copies of the weights"
+        text = f"dynamics {whole.recipe.text('dynamics')}: up to {copies} copies of the weights"
         show(f"{text}, {copies * size / 1e6:.3g} MB", 0, 0, None)
-    if settings.trajectory is not None:
-        show(f"trajectory {settings.trajectory}: {trajectory_cost(whole, spec, progress)}", 0, 0, None)
+    if whole.plan.trajectory is not None:
+        show(f"trajectory {whole.plan.trajectory}: {trajectory_cost(whole, spec, progress)}", 0, 0, None)
     if choice.engine.workers > 1:
         suggest_keeping_freed_memory()
     manifest = {**describe(whole, source, choice.engine, choice.reason), "gamma": spec.gamma}
@@ -173,6 +179,10 @@ def make_spec(
     likelihood: Likelihood | None = None,
 ) -> tuple[TrainSpec, NetSource]:
     """The specification of training a network on data by a recipe, and the source of its networks."""
+    if not len(data.val):
+        raise Misuse(f"{data.name} has no validation examples: training needs some; give val= a share such as 0.15")
+    if plan.augment and len(data.input_shape) != 3:
+        raise Misuse(f"augment={','.join(plan.augment)} is for images, and {data.name} has none: leave it out")
     if likelihood is None:
         likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std, link)
     elif noise_std is not None or link is not None:
@@ -182,6 +192,8 @@ def make_spec(
     if data.classes and classes is not None and classes != len(data.classes):
         name = type(likelihood).__name__
         raise Misuse(f"{name}({classes}) for data of {len(data.classes)} classes: write {name}({len(data.classes)})")
+    if plan.posthoc is not None:
+        check_config(plan.posthoc, likelihood.task)
     plain = net_source(net or default_net(data), data.input_shape, likelihood.width)
     source = with_several_inputs(plain, data.preparation)
     _check_outputs(source, data, likelihood)

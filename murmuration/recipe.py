@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from murmuration.coupling import COUPLINGS, Repulsion
@@ -15,7 +16,7 @@ from murmuration.data import AUGMENTATIONS
 from murmuration.dynamics import DYNAMICS, Dynamics, Optimizer, TorchOptimizer, TrainTime, learning_rate_factor
 from murmuration.dynamics.optimizer import Decay, make_optimizer
 from murmuration.dynamics.trajectory import parse_trajectory
-from murmuration.errors import Misuse, unknown
+from murmuration.errors import Misuse, require_integer, require_number, unknown
 from murmuration.posthoc import PostHocConfig
 from murmuration.recipe_text import OBJECT, Answer, format_text, parse
 from murmuration.sharing import SHARING, Sharing
@@ -29,6 +30,8 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 }
 BATCH_ORDERS = ("own", "same", "split")
 ENGINES = ("auto", "fastest", "loop", "stacked", "threads", "threads-stacked")
+SMALLEST = {"members": 0, "epochs": 1, "batch_size": 1, "seed": 0, "first_member": 0, "patience": 1}  # whole numbers
+USUAL = {"lr": 0.001, "warmup": 1, "momentum": 0.9, "weight_decay": 0.01, "l1": 0.0001, "clip_norm": 1}  # numbers
 MEMBERS = 5  # of an ensemble, where neither the caller nor the recipe says how many
 
 OWN, POINT = SHARING["own"].value, WEIGHTS["point"].value
@@ -349,10 +352,8 @@ class Plan:
     posthoc: PostHocConfig | None = field(default_factory=PostHocConfig)  # fitted on validation examples; None: nothing
 
     def __post_init__(self) -> None:
-        for name, least in (("members", 0), ("epochs", 1), ("batch_size", 1), ("seed", 0), ("first_member", 0)):
-            _require_integer(name, getattr(self, name), least)
-        if self.patience is not None:
-            _require_integer("patience", self.patience, 1)
+        self._convert()
+        self._check_types()
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise Misuse(f"lr={self.lr}: need a positive number such as 0.001")
         if not 0 <= self.warmup < math.inf:
@@ -360,6 +361,7 @@ class Plan:
         if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
             raise Misuse(f"clip_norm={self.clip_norm}: need a positive number such as 1")
         for pattern, factor in self.lr_multipliers:
+            require_number(f"lr_multipliers: '{pattern}'", factor, 0.1)
             if not 0 <= factor < math.inf:
                 raise Misuse(f"lr_multipliers: {factor} for '{pattern}'; need a number that is not negative")
         if self.batch_order is not None and self.batch_order not in BATCH_ORDERS:
@@ -380,6 +382,37 @@ class Plan:
         self.make_optimizer()
         if self.schedule is not None:
             learning_rate_factor(self.schedule, TrainTime(0, 1, self.epochs))
+
+    def _convert(self) -> None:
+        """Numbers of numpy and a torch device as plain values; augmentations in one text, `posthoc` True or False."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        plain = {name: value.item() for name, value in given.items() if isinstance(value, np.generic)}
+        if isinstance(self.device, torch.device):
+            plain["device"] = str(self.device)
+        if isinstance(self.augment, str):
+            plain["augment"] = tuple(name.strip() for name in self.augment.split(","))
+        if isinstance(self.posthoc, bool):
+            plain["posthoc"] = PostHocConfig() if self.posthoc else None
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
+
+    def _check_types(self) -> None:
+        """Refuse settings of another type than theirs, and whole numbers that are too small."""
+        for name, least in SMALLEST.items():
+            if name != "patience" or self.patience is not None:
+                require_integer(name, getattr(self, name), least)
+        for name, usual in USUAL.items():
+            if name != "clip_norm" or self.clip_norm is not None:
+                require_number(name, getattr(self, name), usual)
+        for name in ("schedule", "decay", "device", "optimizer"):
+            value = getattr(self, name)
+            if not isinstance(value, str | None) and not (name == "optimizer" and callable(value)):
+                raise Misuse(f"{name}={value!r}: need a name as text")
+        if self.posthoc is not None and not isinstance(self.posthoc, PostHocConfig):
+            raise Misuse(f"posthoc={self.posthoc!r}: need True, False or mm.PostHocConfig(calibrate='temperature')")
+        pairs = isinstance(self.lr_multipliers, tuple | list)
+        if not pairs or not all(isinstance(each, tuple | list) and len(each) == 2 for each in self.lr_multipliers):
+            raise Misuse(f"lr_multipliers={self.lr_multipliers!r}: need pairs such as (('head.*', 0.1),)")
 
     def make_optimizer(self) -> Optimizer | TorchOptimizer:
         """The update rule of plain training; Adam unless another is asked for."""
@@ -427,11 +460,6 @@ def _require_device(name: str) -> None:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:  # torch raises either, depending on what is missing
         raise Misuse(f"device='{name}' is not available here: write device='cpu'") from error
-
-
-def _require_integer(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise Misuse(f"{name}={value}: need a whole number, at least {least}")
 
 
 def recipe_from_json(record: dict[str, Any], given: Recipe | None = None) -> Recipe:

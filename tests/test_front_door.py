@@ -170,8 +170,6 @@ def test_what_does_not_fit_is_refused_in_one_line() -> None:
         mm.fit("mlp", (spoilt, Y), **PLAN)
     with pytest.raises(Misuse, match=r"net is a ndarray: the network comes first, mm.fit\('mlp', \(x, y\)\)"):
         mm.fit(X, Y)
-    with pytest.raises(Misuse, match="unknown keyword of fit 'learning_rate'"):
-        mm.fit("mlp", (X, Y), learning_rate=1e-3)
     with pytest.raises(Misuse, match="val= with a Data, which is split and prepared: give them to open_data"):
         mm.fit("mlp", mm.open_data("iris"), val=0.3)
 
@@ -372,3 +370,51 @@ def test_lists_switches_and_sizes(tmp_path: Path) -> None:
     )
     with pytest.raises(Misuse, match="which is no file: 40 of 40 are missing"):
         mm.open_data(tmp_path / "l.csv", target="label")
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"lr": "a"}, "lr='a': need a number such as 0.001"),
+        ({"momentum": "a"}, "momentum='a': need a number such as 0.9"),
+        ({"members": 2.5}, "members=2.5: need a whole number, at least 1"),
+        ({"members": None}, "members=None: need a whole number, at least 1"),
+        ({"epochs": "3"}, "epochs='3': need a whole number, at least 1"),
+        ({"seed": -1}, "seed=-1: need a whole number, at least 0"),
+        ({"patience": 0}, "patience=0: need a whole number, at least 1"),
+        ({"engine": 3}, "unknown engine '3'"),
+        ({"optimizer": 3}, "optimizer=3: need a name as text"),
+        ({"lr_multipliers": {"head.*": 0.1}}, r"need pairs such as \(\('head\.\*', 0\.1\),\)"),
+        ({"posthoc": "yes"}, r"posthoc='yes': need True, False or mm\.PostHocConfig\("),
+        ({"posthoc": 3}, "posthoc=3: need True, False or"),
+        ({"learning_rate": 0.1}, r"unknown keyword of fit 'learning_rate': write lr=\.\.\."),
+        ({"class_weight": "balanced"}, r"write likelihood=mm\.Categorical\(K, class_weight='balanced'\)"),
+        ({"likelyhood": None}, "did you mean 'likelihood'.* noise_std, .* plan, .* recipe"),
+    ],
+)
+def test_settings_of_another_type_are_refused_by_name(setting: dict[str, object], told: str) -> None:
+    with pytest.raises(Misuse, match=told):
+        mm.fit("mlp", (X, Y), **setting)
+
+
+def test_numbers_of_numpy_and_single_names_are_settings() -> None:
+    plan = mm.Plan(members=np.int64(2), lr=np.float32(0.5), augment="flip", device=torch.device("cpu"))  # type: ignore[arg-type]
+    assert (plan.members, plan.lr, plan.augment, plan.device) == (2, 0.5, ("flip",), "cpu")
+    assert type(plan.members) is int
+    with pytest.raises(Misuse, match="unknown augmentation 'flop': did you mean 'flip'"):
+        mm.Plan(augment="flop")  # type: ignore[arg-type]
+
+
+def test_network_factories_that_fail_are_named() -> None:
+    def raising() -> nn.Module:
+        raise RuntimeError("no weights\nin this file")
+
+    with pytest.raises(Misuse, match=r"the net factory .*raising raised RuntimeError: no weights$"):
+        mm.fit(raising, (X, Y))
+    with pytest.raises(Misuse, match="Linear needs in_features, out_features: give a function without arguments, such"):
+        mm.fit(nn.Linear, (X, Y))
+
+
+def test_a_likelihood_of_regression_takes_numbers_for_quantities() -> None:
+    assert mm.fit("mlp", (X, Y), likelihood=mm.Gaussian(0.5), **PLAN).manifest["data"]["task"] == "regression"
+    assert mm.fit("mlp", (X, Y), likelihood=mm.Categorical(2), **PLAN).manifest["data"]["task"] == "classification"

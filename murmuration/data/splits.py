@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.errors import Misuse
+from murmuration.errors import Misuse, first_line, listed
 
 VAL_FRACTION, TEST_FRACTION = 0.1, 0.2  # the rest trains
 FEWEST_ROWS = 3  # one for each split
@@ -145,21 +145,33 @@ def choose_rows(name: str, wanted: Any, inside: Candidates, rng: np.random.Gener
         by_group = None if groups is None else groups[rows]
         try:
             kept, held = next(iter(wanted.split(np.zeros((len(rows), 1)), inside.labels[rows], by_group)))
-        except ValueError as error:
-            raise Misuse(f"{name}= cannot split the rows: {error}") from None
+        except (TypeError, ValueError) as error:
+            groupless = groups is None and "group" in str(error)
+            write = "; give groups=, a column's name or an array (N,)" if groupless else ""
+            raise Misuse(f"{name}= cannot split the rows: {first_line(error).rstrip('.')}{write}") from None
         return np.sort(kept), np.sort(held)
     if isinstance(wanted, int | float) and not isinstance(wanted, bool):
         return hold_out_share(name, float(wanted), inside, rng)
     chosen = np.asarray(wanted)
-    if chosen.dtype == bool and chosen.shape == (len(inside.labels),):
+    if chosen.dtype == bool and chosen.ndim == 1:
+        if len(chosen) != len(inside.labels) or not chosen.any():
+            got = f"{len(chosen)} rows, {int(chosen.sum())} of them chosen"
+            raise Misuse(f"{name}= is a mask of {got}: expected {len(inside.labels)}, some of them chosen")
         chosen = np.flatnonzero(chosen)
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen):
         raise Misuse(
             f"{name}= of type {type(wanted).__name__}: expected a share such as 0.2, other data, indices or a mask of"
             " rows, or a scikit-learn splitter"
         )
-    if not np.isin(chosen, rows).all():
-        raise Misuse(f"{name}= names rows that do not exist or are held out already: expected some of {len(rows)} rows")
+    unknown = chosen[~np.isin(chosen, rows)]
+    if len(unknown):
+        raise Misuse(
+            f"{name}= names the rows {listed(map(str, unknown), most=5)}, which do not exist or are held out already:"
+            f" expected indices 0 to {len(inside.labels) - 1}"
+        )
+    found, counts = np.unique(chosen, return_counts=True)
+    if (counts > 1).any():
+        raise Misuse(f"{name}= names row {found[counts > 1][0]} more than once: expected every index once")
     is_held = np.isin(rows, chosen)
     return np.flatnonzero(~is_held), np.flatnonzero(is_held)
 

@@ -1,6 +1,7 @@
 """Sources of newly initialised networks: a name of this package, a factory, or a module used as an architecture."""
 
 import copy
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,20 +25,51 @@ class NetSource:
 
 def net_source(net: Net, input_shape: tuple[int, ...], width: int) -> NetSource:
     """The source for a name, a factory or a module; weights are drawn from torch's global generator."""
+    check_net(net)
     if isinstance(net, str):
         return NetSource(lambda: build_net(net, input_shape, width), {"name": net})
     if isinstance(net, nn.Module):
         return NetSource(lambda: freshly_initialised(net), {"module": type(net).__qualname__})
-    if not callable(net):
-        raise Misuse(f"net={net!r}: give a name such as 'small-cnn', an nn.Module, or a function that builds one")
-    return NetSource(lambda: _built_by(net), {"module": getattr(net, "__qualname__", type(net).__qualname__)})
+    return NetSource(lambda: _built_by(net), {"module": name_of(net)})
+
+
+def check_net(net: Any) -> None:
+    """Refuse what is no network: most often the examples, given where the network comes first."""
+    if not isinstance(net, str) and not callable(net):
+        raise Misuse(
+            f"net is a {type(net).__name__}: the network comes first, mm.fit('mlp', (x, y)); give a name, an nn.Module"
+            " or a function that builds one"
+        )
+
+
+def name_of(factory: Callable[[], nn.Module]) -> str:
+    return getattr(factory, "__qualname__", type(factory).__qualname__)
 
 
 def _built_by(factory: Callable[[], nn.Module]) -> nn.Module:
-    module = factory()
+    try:
+        module = factory()
+    except Exception as error:  # a user's function may raise anything
+        if isinstance(error, TypeError) and (needed := required_arguments(factory)):
+            raise Misuse(
+                f"the net factory {name_of(factory)} needs {', '.join(needed)}: give a function without arguments, such"
+                f" as lambda: {getattr(factory, '__name__', 'factory')}(...)"
+            ) from error
+        kind = type(error).__name__
+        raise Misuse(f"the net factory {name_of(factory)} raised {kind}: {first_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise Misuse(f"the net factory returned {type(module).__name__}: it must return an nn.Module")
     return module
+
+
+def required_arguments(function: Callable[..., Any]) -> list[str]:
+    """The names of the arguments without which a function cannot be called."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some builtins have no signature
+        return []
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [each.name for each in parameters if each.default is each.empty and each.kind not in optional]
 
 
 def freshly_initialised(module: nn.Module) -> nn.Module:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import murmuration.posthoc.conformal as conformal
-from murmuration.errors import Misuse, unknown
+from murmuration.errors import Misuse, require_number, unknown
 from murmuration.likelihoods import MULTI_LABEL
 from murmuration.posthoc.abstention import ABSTAIN_COST, Abstention, by_cost, by_error_rate, by_risk_control
 from murmuration.posthoc.calibration import Calibrator, calibrator_kinds, calibrator_names, fit_calibrator
@@ -38,10 +38,12 @@ class PostHocConfig:
 
     def __post_init__(self) -> None:
         for field, usual in (("coverage", 0.9), ("max_error_rate", 0.05)):
+            require_number(field, getattr(self, field), usual)
             if not 0 < getattr(self, field) < 1:
                 raise Misuse(f"{field}={getattr(self, field)}: need a number between 0 and 1, such as {usual}")
         for field in ("error_cost", "abstain_cost"):
             cost = getattr(self, field)
+            require_number(field, 1 if cost is None else cost, 0.2)
             if cost is not None and not (math.isfinite(cost) and cost > 0):
                 raise Misuse(f"{field}={cost}: need a positive number such as 0.2")
 
