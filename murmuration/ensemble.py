@@ -12,8 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from murmuration.data import Data, Preparation, Split, open_inputs, open_split
-from murmuration.data.preparation import SeveralPreparation, TokenPreparation, wrong_shape
+from murmuration.data import Data, Preparation, Split, open_split
+from murmuration.data.dataset import open_keyed_inputs
+from murmuration.data.images import is_image_list
+from murmuration.data.preparation import SeveralPreparation, TablePreparation, TokenPreparation, wrong_shape
+from murmuration.data.raw import Keys, is_series, take_keys
 from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.files import read_json, write_json
@@ -126,19 +129,29 @@ class Ensemble:
     def prepare(self, x: Any) -> Tensor:
         """Inputs (N, ...) as the networks take them, from inputs as `fit` took them.
 
-        `x` is an array, a tensor, a pandas table (columns by name, in any order), a path, a split of a `Data`, or a
-        `Data`, which stands for its test split.
+        `x` is an array, a tensor, a pandas table (columns by name, in any order), a path, a list of image files, a
+        split of a `Data`, or a `Data`, which stands for its test split.
         """
-        source = x.test if isinstance(x, Data) else np.asarray(x) if isinstance(x, list) else x
+        return self.keyed_inputs(x)[0]
+
+    def keyed_inputs(self, x: Any) -> tuple[Tensor, Keys]:
+        """The inputs of `prepare`, and the caller's names of them: `index` of a table, `file` of images, or none."""
+        source: Any = x.test if isinstance(x, Data) else x
         if isinstance(source, Split):
             if source.x is None:
                 raise Misuse("the split holds prepared inputs only: write predict(split.prepared, prepared=True)")
-            source = source.x
+            return self.keyed_inputs(source.x)[0], source.keys
         if self.preparation is None:
-            return self._checked(source)
+            return self._checked(source), {}
         if isinstance(self.preparation, SeveralPreparation):  # a tuple of two arrays is not a pair (x, y) here
-            return self.preparation.apply(source)
-        return open_inputs(source, preparation=self.preparation)
+            return self.preparation.apply(source), {}
+        if isinstance(source, list) and not is_image_list(source):
+            source = np.asarray(source)
+        if is_series(source):
+            if isinstance(self.preparation, TablePreparation) or self.preparation.shape != (1,):
+                raise Misuse("one row as a pandas Series: write frame.iloc[[0]], a table of one row")
+            source = source.to_numpy()
+        return open_keyed_inputs(source, preparation=self.preparation)
 
     @property
     def input_dtype(self) -> torch.dtype:
@@ -167,20 +180,25 @@ class Ensemble:
         weights are drawn `draws` times each, by default as often as the recipe says: S is members times draws. The
         calibrator, if there is one, is applied unless `calibrated` is False.
         """
-        inputs = self._checked(x) if prepared else self.prepare(x)
+        inputs, keys = (self._checked(x), {}) if prepared else self.keyed_inputs(x)
         times = self.recipe.weights.resolve_draws(draws)
         outputs = torch.cat([self._outputs(group, inputs, times) for group in self.groups]).cpu()
         made = Predictive(outputs, self.likelihood or Categorical(outputs.shape[-1]))
         if self.posthoc is None or not calibrated:
-            return replace(made, names=self.names)
-        return replace(self.posthoc.calibrated(made), names=self.names, posthoc=self.posthoc)
+            return replace(made, names=self.names, keys=keys)
+        return replace(self.posthoc.calibrated(made), names=self.names, keys=keys, posthoc=self.posthoc)
 
     def stream(
         self, x: Any, size: int = STREAM, *, calibrated: bool = True, prepared: bool = False
     ) -> Iterator[Predictive]:
         """Predictions for `size` inputs at a time, so that outputs (S, N, K) of all inputs are never in memory."""
-        inputs = self._checked(x) if prepared else self.prepare(x)
-        return (self.predict(part, calibrated=calibrated, prepared=True) for part in inputs.split(size))
+        inputs, keys = (self._checked(x), {}) if prepared else self.keyed_inputs(x)
+
+        def part(rows: slice) -> Predictive:
+            made = self.predict(inputs[rows], calibrated=calibrated, prepared=True)
+            return replace(made, keys=take_keys(keys, rows))
+
+        return (part(slice(first, first + size)) for first in range(0, len(inputs), size))
 
     def labelled(self, source: Any, *, target: str | tuple[str, ...] | None = None) -> Split:
         """Labelled examples as a split with this ensemble's preparation and classes.

@@ -82,9 +82,8 @@ def fit(
     `patience`, `optimizer`, `posthoc` (None: no calibration), which take precedence over those of `plan`; and the
     keywords of `open_data`, such as `target`, `task`, `val`, `groups`, `time`, `drop`. `noise_std` fixes the noise of a
     regression, `link` is softmax or softplus for a classification, `likelihood` replaces both and says what numbers
-    mean. With `out`, the run is
-    written there, survives being killed and can be resumed. A progress bar is shown on a terminal and in a notebook
-    unless `progress` is False.
+    mean. With `out`, the run is written there, survives being killed and can be resumed. A progress bar is shown on a
+    terminal and in a notebook unless `progress` is False.
 
     >>> ensemble = fit("mlp", "two-moons", members=2, epochs=1)
     >>> ensemble.members
@@ -102,7 +101,7 @@ def fit(
     elif filled.trajectory is not None:
         raise Misuse(f"trajectory='{filled.trajectory}' without out: checkpoints are files of a run; give out='runs/x'")
     stated = getattr(likelihood, "task", None)
-    if stated in (MULTI_LABEL, REGRESSION) and not isinstance(data, Data):  # numbers may be quantities, classes or labels
+    if stated in (MULTI_LABEL, REGRESSION) and not isinstance(data, Data):
         reading.setdefault("task", stated)
     opened = open_training_data(data, **reading)
     spec, source = make_spec(net, opened, chosen, filled, noise_std=noise_std, link=link, likelihood=likelihood)

@@ -6,12 +6,13 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from murmuration.data.raw import Keys, take_keys
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
 from murmuration.files import write_whole
@@ -29,11 +30,13 @@ class Predictions:
     names: tuple[str, ...]  # of the classes, or of the targets of a regression
     members: int
     per_member: bool = False
+    keys: Keys = field(default_factory=dict)  # of all inputs: `index` of a table, `file` of images
 
     def tables(self) -> Iterator[Columns]:
         """Columns (n,) of successive inputs, for a table."""
         for first, part in self.located():
-            yield replace(part, names=self.names).columns(first=first)
+            keys = take_keys(self.keys, slice(first, first + part.outputs.shape[1]))
+            yield replace(part, names=self.names, keys=keys).columns(first=first)
 
     def located(self) -> Iterator[tuple[int, Predictive]]:
         """Every predictive with the place of its first input."""
@@ -45,15 +48,16 @@ class Predictions:
 
 def predictions_of(ensemble: Ensemble, x: Any, *, per_member: bool = False) -> Predictions:
     """The predictions of an ensemble for inputs x as `predict` takes them, computed batch by batch when consumed."""
-    inputs = ensemble.prepare(x)
+    inputs, keys = ensemble.keyed_inputs(x)
     parts = ensemble.stream(inputs, prepared=True)
-    return Predictions(parts, len(inputs), ensemble.names, ensemble.members, per_member)
+    return Predictions(parts, len(inputs), ensemble.names, ensemble.members, per_member, keys)
 
 
 def save_predictions(ensemble: Ensemble, x: Any, path: str | Path, *, per_member: bool = False) -> Predictions:
     """Write the predictions of an ensemble and their uncertainty to a .csv, .parquet or .npz file.
 
-    `x` are inputs as `predict` takes them: an array, a table, a path, a split. With `per_member`, a .npz holds the
+    `x` are inputs as `predict` takes them: an array, a table, a path, a split. The first column is `index`, that of a
+    pandas table unless it is 0 to N - 1, or `file`, the names of image files. With `per_member`, a .npz holds the
     predictions of every member (S, N, K). A file that exists is replaced.
     """
     path = Path(path)
@@ -66,6 +70,13 @@ def save_predictions(ensemble: Ensemble, x: Any, path: str | Path, *, per_member
     return found
 
 
+def as_cell(value: Any) -> str:
+    """A value in a CSV file: whole numbers in full, others in nine significant digits, truth values as 0 and 1."""
+    if isinstance(value, str):
+        return value
+    return str(int(value)) if isinstance(value, int) else f"{value:.9g}"
+
+
 def write_csv(path: Path, predictions: Predictions) -> None:
     """A table with a header; numbers in nine significant digits."""
     with open(path, "w", newline="", encoding="utf-8") as file:
@@ -73,7 +84,7 @@ def write_csv(path: Path, predictions: Predictions) -> None:
         for turn, columns in enumerate(predictions.tables()):
             if turn == 0:
                 writer.writerow(columns)
-            texts = [[v if isinstance(v, str) else f"{v:.9g}" for v in values.tolist()] for values in columns.values()]
+            texts = [[as_cell(value) for value in values.tolist()] for values in columns.values()]
             writer.writerows(zip(*texts, strict=True))
 
 
@@ -107,7 +118,8 @@ def write_npz(path: Path, predictions: Predictions) -> None:
                         stack.enter_context(each.file)
                 for key, values in found.items():
                     write_rows(files[key], values, start)
-        np.save(folder / "names.npy", np.array(predictions.names))
+        for key, values in {"names": np.array(predictions.names), **predictions.keys}.items():
+            np.save(folder / f"{key}.npy", values)
         with zipfile.ZipFile(path, "w") as archive:
             for file in sorted(folder.iterdir()):
                 archive.write(file, file.name)

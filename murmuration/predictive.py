@@ -8,7 +8,7 @@ often the small difference of two large numbers.
 import html
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 import murmuration.mixtures as mixtures
-from murmuration.errors import Misuse, listed
+from murmuration.data.raw import Keys, join_keys, take_keys
+from murmuration.data.targets import as_numbers, encode_labels, is_number
+from murmuration.errors import Misuse
 from murmuration.likelihoods import (
     CLASSIFICATION,
     MULTI_LABEL,
@@ -47,8 +49,11 @@ class Predictive:
     weights: Tensor | None = None  # (S,), sums to one
     names: tuple[str, ...] = ()  # of the K classes, labels or targets, where they are known
     posthoc: Any = None  # the fitted post-hoc steps, whose sets and decisions belong to these predictions
+    keys: Keys = field(default_factory=dict)  # the caller's names (N,) of the inputs, the first columns of a table
 
     def __post_init__(self) -> None:
+        if any(len(values) != self.outputs.shape[1] for values in self.keys.values()):
+            raise Misuse(f"keys of another length than inputs {self.outputs.shape[1]}: expected one for each")
         check_outputs(self.outputs, self.likelihood)
         check_weights(self.weights, members=len(self.outputs))
 
@@ -330,7 +335,13 @@ class Predictive:
         return {**plain, **(self.posthoc.columns(self, first) if self.posthoc is not None else {})}
 
     def columns(self, *, first: int = 0) -> dict[str, np.ndarray]:
-        """The same as columns (N,) of a table: arrays (N, K) by name, the classes of a set side by side."""
+        """The same as columns (N,) of a table: arrays (N, K) by name, the classes of a set side by side.
+
+        First come the keys of the inputs, if they have some: `index` of a pandas table, `file` of images.
+        """
+        return {**self.keys, **self._value_columns(first)}
+
+    def _value_columns(self, first: int) -> dict[str, np.ndarray]:
         found = self.arrays(first=first)
         names = self.names or tuple(map(str, range(self.mean.shape[1])))
         probs = found.pop("probs", None)
@@ -362,12 +373,13 @@ class Predictive:
     @property
     def _first(self) -> "Predictive":
         """The first member on the first input: enough to know K without computing the rest."""
-        return replace(self, outputs=self.outputs[:1, :1], weights=None)
+        return replace(self, outputs=self.outputs[:1, :1], weights=None, keys={})
 
     def labels(self, y: Any) -> Tensor:
-        """The labels y as checked class indices (N,); texts are looked up among the names of the classes.
+        """The labels y as checked class indices (N,).
 
-        A tensor holds indices, as `data.test.y` does. Other integers are refused if they could be labels instead.
+        A tensor holds indices, as `data.test.y` does. In an array or list, texts are labels, and so are numbers if the
+        classes are numbers other than 0 to K - 1.
         """
         self._require_classes("a class index")
         if self.names and not isinstance(y, Tensor):
@@ -375,20 +387,12 @@ class Predictive:
         classes = self._first.probs.shape[-1]
         return checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
 
-    def _indices(self, y: np.ndarray) -> np.ndarray:
+    def _indices(self, y: np.ndarray) -> np.ndarray | Tensor:
         """Labels (N,) of the caller as class indices."""
-        if y.dtype.kind in "UO":
-            index = {name: i for i, name in enumerate(self.names)}
-            unknown = [str(each) for each in y.tolist() if str(each) not in index]
-            if unknown:
-                raise Misuse(f"label '{unknown[0]}' is not among the classes: expected {listed(self.names)}")
-            return np.array([index[str(each)] for each in y.tolist()], dtype=np.int64)
-        named = all(name.lstrip("-").isdigit() for name in self.names)
-        if y.dtype.kind in "iu" and named and self.names != tuple(map(str, range(len(self.names)))):
-            raise Misuse(
-                f"labels as integers, and the classes are {listed(self.names)}: give texts, or indices as a tensor"
-            )
-        return y
+        numbers = all(map(is_number, self.names)) and self.names != tuple(map(str, range(len(self.names))))
+        if y.ndim != 1 or not (y.dtype.kind in "UO" or (y.dtype.kind in "iuf" and numbers)):
+            return y
+        return encode_labels(y, None, self.names)
 
     def targets(self, y: Any) -> Tensor:
         """The targets y as checked values (N, K), or zeros and ones of labels; (N,) is taken for one target."""
@@ -406,7 +410,8 @@ class Predictive:
     def at(self, inputs: Any) -> "Predictive":
         """The predictive of the chosen inputs: a slice, or indices or a mask (N,), in their order."""
         chosen = inputs if isinstance(inputs, slice) else torch.as_tensor(inputs)
-        return replace(self, outputs=self.outputs[:, chosen])
+        rows = chosen if isinstance(chosen, slice) else chosen.cpu().numpy()
+        return replace(self, outputs=self.outputs[:, chosen], keys=take_keys(self.keys, rows))
 
     def with_logits(self, logits: Tensor) -> "Predictive":
         """The same members with other logits (S, N, K), which are then their outputs."""
@@ -421,14 +426,15 @@ class Predictive:
 
     def batches(self, size: int) -> Iterator["Predictive"]:
         """Predictives of at most `size` inputs each, in order; their outputs are views."""
-        for outputs in self.outputs.split(size, dim=1):
-            yield replace(self, outputs=outputs)
+        for first in range(0, self.outputs.shape[1], size):
+            yield self.at(slice(first, first + size))
 
     @staticmethod
     def concatenate(parts: Sequence["Predictive"]) -> "Predictive":
         """The predictive of the same members for all inputs of the parts: the inverse of `batches`."""
         check_alike([part.likelihood for part in parts])
-        return replace(parts[0], outputs=torch.cat([part.outputs for part in parts], dim=1))
+        outputs = torch.cat([part.outputs for part in parts], dim=1)
+        return replace(parts[0], outputs=outputs, keys=join_keys([part.keys for part in parts]))
 
     @staticmethod
     def pool(parts: Sequence["Predictive"]) -> "Predictive":
@@ -562,7 +568,7 @@ def checked_moments(mean: Any, std: Any) -> Tensor:
 
 def checked_labels(y: Any, *, inputs: int, classes: int) -> Tensor:
     """Labels as class indices (N,), int64."""
-    labels = torch.as_tensor(y)
+    labels = as_numbers(y, f"labels as texts, and the classes have no known names: give indices 0..{classes - 1}")
     if labels.shape != (inputs,):
         raise Misuse(f"labels of shape {tuple(labels.shape)} for {inputs} inputs: expected ({inputs},)")
     bad = ~((labels >= 0) & (labels < classes)) | (labels != labels.long())
@@ -574,7 +580,7 @@ def checked_labels(y: Any, *, inputs: int, classes: int) -> Tensor:
 
 def checked_targets(y: Any, *, inputs: int, width: int) -> Tensor:
     """Targets as values (N, K), float64; (N,) is taken for one target."""
-    targets = torch.as_tensor(y).double()
+    targets = as_numbers(y, "targets as texts: expected numbers").double()
     targets = targets[:, None] if targets.ndim == 1 and width == 1 else targets
     if targets.shape != (inputs, width):
         raise Misuse(f"targets of shape {tuple(targets.shape)}: expected ({inputs}, {width})")

@@ -10,12 +10,14 @@ from PIL import Image
 from torch import nn
 
 import murmuration as mm
+from murmuration.cli import main
 from murmuration.errors import Misuse
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(3, 40, (200, 4))
 Y = (X[:, 0] > 3).astype(np.int64)
 PLAN = {"members": 2, "epochs": 2, "engine": "loop", "lr": 1e-2}
+CLI_PLAN = ("--net", "mlp", "--members", "2", "--epochs", "1", "--engine", "loop")
 
 
 def frame(count: int = 120) -> pd.DataFrame:
@@ -318,7 +320,7 @@ def test_splits_that_would_break_a_promise_are_refused() -> None:
         ({"groups": groups, "time": times}, "groups= and time=: rows cannot be split by both"),
         ({"groups": groups % 7, "val": KFold(5)}, "groups stand in both"),
         ({"time": times, "val": KFold(5)}, "time= with a splitter as val="),
-        ({"val": GroupKFold(5)}, "val= cannot split the rows"),
+        ({"val": GroupKFold(5)}, "val= cannot split the rows: .*; give groups=, a column's name or an array"),
         ({"time": np.full(200, np.nan)}, "time= holds missing values: expected a number in every row"),
         ({"time": times.astype(str)}, "time= holds text: expected a number in every row"),
     ):
@@ -334,11 +336,14 @@ def test_labels_are_scored_as_fit_took_them() -> None:
     names = np.array(["no", "yes"])[Y]
     pred = mm.fit("mlp", (X, names), **PLAN).predict(X)
     assert mm.score(pred, names)["accuracy"] == mm.score(pred, torch.from_numpy(Y))["accuracy"]
-    with pytest.raises(Misuse, match="label 'maybe' is not among the classes: expected no, yes"):
+    with pytest.raises(Misuse, match=r"label 'maybe' \(row 1\) is not among the classes: expected no, yes"):
         mm.score(pred, ["maybe"] * 200)
     numbered = mm.fit("mlp", (X, Y + 1), **PLAN).predict(X)
-    with pytest.raises(Misuse, match="labels as integers, and the classes are 1, 2: give texts"):
-        mm.score(numbered, Y + 1)
+    assert mm.score(numbered, Y + 1)["nll"] == mm.score(numbered, torch.from_numpy(Y))["nll"]
+    with pytest.raises(Misuse, match=r"label '0' \(row \d+\) is not among the classes: expected 1, 2"):
+        mm.score(numbered, Y)
+    with pytest.raises(Misuse, match=r"labels as texts, and the classes have no known names: give indices 0\.\.1"):
+        mm.score(mm.Predictive.from_probs([[0.5, 0.5]]), ["no"])
     assert mm.score(numbered, (Y + 1).astype(str))["nll"] == mm.score(numbered, torch.from_numpy(Y))["nll"]
 
 
@@ -418,3 +423,108 @@ def test_network_factories_that_fail_are_named() -> None:
 def test_a_likelihood_of_regression_takes_numbers_for_quantities() -> None:
     assert mm.fit("mlp", (X, Y), likelihood=mm.Gaussian(0.5), **PLAN).manifest["data"]["task"] == "regression"
     assert mm.fit("mlp", (X, Y), likelihood=mm.Categorical(2), **PLAN).manifest["data"]["task"] == "classification"
+
+
+def test_predictions_carry_the_index_of_a_table(tmp_path: Path) -> None:
+    table = frame().set_index(pd.Index(range(10**10, 10**10 + 120), name="visit"))
+    ensemble = mm.fit("mlp", table, target="price", **PLAN)
+    found = ensemble.predict(table.iloc[5:9]).to_pandas()
+    assert found.columns[0] == "index"
+    assert found["index"].tolist() == table.index[5:9].tolist()
+    for suffix, read in ((".csv", pd.read_csv), (".parquet", pd.read_parquet), (".npz", np.load)):
+        mm.save_predictions(ensemble, table.iloc[5:9], tmp_path / f"p{suffix}")
+        assert list(read(tmp_path / f"p{suffix}")["index"]) == table.index[5:9].tolist()
+    assert "index" not in ensemble.predict(table.reset_index(drop=True)).to_pandas()
+    texts = ensemble.predict(table.iloc[:2].set_axis(["a", "b"])).to_pandas()
+    assert texts["index"].tolist() == ["a", "b"]
+    levels = pd.MultiIndex.from_tuples([("a", 1), ("b", 2)], names=["ward", None])
+    assert list(ensemble.predict(table.iloc[:2].set_axis(levels)).keys) == ["index_ward", "index_1"]
+    pred = mm.Predictive.concatenate(list(ensemble.stream(table, 50)))
+    assert pred.at([3, 1]).to_pandas()["index"].tolist() == table.index[[3, 1]].tolist()
+    data = mm.open_data(table, target="price")
+    assert set(ensemble.predict(data.test).keys["index"]) <= set(table.index)
+
+
+def test_predictions_carry_the_names_of_image_files(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos", ((8, 8),), each=6)
+    ensemble = mm.fit("mlp", str(folder), **PLAN)
+    expected = ensemble.predict(folder)
+    files = [f"{label}/{i}.png" for label in ("dark", "light") for i in range(6)]
+    assert expected.to_pandas().iloc[:, 0].tolist() == files
+    paths = [folder / name for name in files]
+    for given in (paths, [str(path) for path in paths]):
+        assert torch.equal(outputs(ensemble, given), expected.outputs)
+        assert ensemble.predict(given).to_pandas()["file"].tolist() == [str(path) for path in paths]
+    assert torch.equal(outputs(ensemble, [Image.open(path) for path in paths]), expected.outputs)
+    pd.DataFrame({"photo": files[::-1]}).to_csv(folder / "list.csv", index=False)
+    assert ensemble.predict(folder / "list.csv").to_pandas()["file"].tolist() == files[::-1]
+    assert main(["train", str(folder), *CLI_PLAN, "--out", str(tmp_path / "run"), "--json"]) == 0
+    assert main(["predict", str(tmp_path / "run"), str(folder), "--out", str(tmp_path / "p.csv")]) == 0
+    assert pd.read_csv(tmp_path / "p.csv").iloc[:, 0].tolist() == files
+    with pytest.raises(Misuse, match=r"'.*0\.png' is a single image: give a folder of images, or in Python a list, \["):
+        ensemble.predict(paths[0])
+    with pytest.raises(Misuse, match=r"a PIL object is a single image: .* \[image\]"):
+        ensemble.predict(Image.open(paths[0]))
+    with pytest.raises(Misuse, match=r"no file '.*x\.png': 1 of 2 images are missing"):
+        ensemble.predict([paths[0], folder / "x.png"])
+    pixels = np.asarray(Image.open(paths[0]))
+    with pytest.raises(Misuse, match=r"one example of shape \(8, 8, 3\) without an axis for examples: write x\[None\]"):
+        ensemble.predict(pixels)
+    with pytest.raises(Misuse, match=r"\(3, 8, 8\) is one image or 3 grey ones: write x\[None\] for one"):
+        ensemble.predict(pixels.transpose(2, 0, 1))
+
+
+def test_one_row_without_its_axis_is_refused() -> None:
+    ensemble = mm.fit("mlp", (X, Y), **PLAN)
+    for row in (X[0], X[0].tolist(), torch.from_numpy(X[0])):
+        with pytest.raises(Misuse, match=r"one example of shape \(4,\) without an axis for examples: write x\[None\]"):
+            ensemble.predict(row)
+    with pytest.raises(Misuse, match=r"one row as a pandas Series: write frame\.iloc\[\[0\]\]"):
+        ensemble.predict(pd.Series(X[0]))
+    column = mm.fit("mlp", (pd.Series(X[:, 0]), Y), **PLAN)
+    assert torch.equal(outputs(column, pd.Series(X[:, 0])), outputs(column, X[:, :1]))
+
+
+class WordsAndNumbers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(20, 4), nn.Linear(4 + 3, 2)
+
+    def forward(self, words: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        assert (words.dtype, numbers.dtype) == (torch.int64, torch.float32)
+        return self.head(torch.cat([self.embedding(words).mean(1), numbers], dim=1))
+
+
+def test_tokens_beside_numbers_and_inputs_by_name() -> None:
+    x = {"words": RNG.integers(0, 20, (60, 5)), "numbers": RNG.normal(50, 10, (60, 3))}
+    ensemble = mm.fit(WordsAndNumbers, (x, np.arange(60) % 2), inputs="tokens", **PLAN)
+    assert ensemble.prepare(x)[:, 5:].mean().abs() < 0.5  # standardised
+    for given, told in (
+        ({"words": x["words"]}, "inputs without numbers: expected a dict of arrays words, numbers, as in training"),
+        ({**x, "more": x["words"]}, "inputs with more: expected"),
+        ({"words": x["words"], "number": x["numbers"]}, "inputs without numbers and with number: expected"),
+    ):
+        with pytest.raises(Misuse, match=told):
+            ensemble.predict(given)
+
+
+def test_rows_named_for_validation() -> None:
+    data = mm.open_data((X, Y), val=[3, 7], test=0.0)
+    assert np.array_equal(data.val.x, X[[3, 7]])
+    for rows, told in (
+        ([1, 1, 2], "val= names row 1 more than once: expected every index once"),
+        ([1, 200], "val= names the rows 200, which do not exist or are held out already: expected indices 0 to 199"),
+        (np.ones(5, dtype=bool), "val= is a mask of 5 rows, 5 of them chosen: expected 200"),
+    ):
+        with pytest.raises(Misuse, match=told):
+            mm.open_data((X, Y), val=rows)
+
+
+def test_a_validation_file_has_weights_of_its_own(tmp_path: Path) -> None:
+    table = frame().assign(weight=np.linspace(1, 2, 120))
+    table.iloc[100:].to_csv(tmp_path / "val.csv", index=False)
+    data = mm.open_data(table.iloc[:100], target="price", weight="weight", val=str(tmp_path / "val.csv"))
+    assert data.val.weight is not None
+    np.testing.assert_allclose(data.val.weight, table["weight"].iloc[100:], rtol=1e-6)
+    without = table.iloc[100:].drop(columns="weight")
+    assert mm.open_data(table.iloc[:100], target="price", weight="weight", val=without).val.weight is None

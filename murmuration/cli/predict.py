@@ -10,7 +10,8 @@ from murmuration.cli.options import DATA_HELP, Force, Json, OwnNet, RunPath, net
 from murmuration.errors import Misuse
 
 HELP = help_text(
-    "Predict the inputs of a file or folder, one row each in their order; labels are not needed. Classification: the "
+    "Predict the inputs of a file or folder, one row each in their order; labels are not needed. The first column "
+    "names the input: `file` of an image, `index` of a parquet file with an index of its own. Classification: the "
     "class, its confidence, all probabilities, and two decompositions of the uncertainty. In nats, entropy is "
     "expected_entropy (aleatoric) plus mutual_information (epistemic). As variances of the one-hot label, aleatoric "
     "and epistemic are summed over classes, or of the predicted class alone (_predicted). Regression: the mean, the "

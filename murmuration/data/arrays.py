@@ -86,8 +86,8 @@ def is_array(source: Any) -> bool:
 
 
 def is_pair(source: Any) -> bool:
-    """Whether an object is a pair (inputs, targets)."""
-    return isinstance(source, tuple | list) and len(source) == 2
+    """Whether an object is a pair (inputs, targets); two numbers are not."""
+    return isinstance(source, tuple | list) and len(source) == 2 and not all(map(np.isscalar, source))
 
 
 def is_dataset(source: Any) -> bool:
@@ -128,7 +128,7 @@ def load_dataset(source: Any, options: LoadOptions) -> RawData:
     pairs = [source[i] for i in range(len(source))]
     if not pairs:
         raise Misuse(f"{type(source).__name__} is empty: expected pairs (x, y)")
-    if not is_pair(pairs[0]):
+    if not isinstance(pairs[0], tuple | list) or len(pairs[0]) != 2:
         raise Misuse(f"{type(source).__name__} gives a {type(pairs[0]).__name__}: expected pairs (x, y)")
     x, y = ([as_array(pair[i]) for pair in pairs] for i in (0, 1))
     inputs = stacked(x, "x")

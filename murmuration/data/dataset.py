@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,8 +27,20 @@ from murmuration.data.preparation import (
     image_shape,
     pixel_peak,
 )
-from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, fingerprint, is_table, take
+from murmuration.data.raw import (
+    Keys,
+    LoadOptions,
+    RawData,
+    RawPart,
+    SeveralInputs,
+    fingerprint,
+    is_table,
+    join_keys,
+    take,
+    take_keys,
+)
 from murmuration.data.splits import FEWEST_ROWS, split_rows
+from murmuration.data.tables import role_values
 from murmuration.data.targets import (
     Task,
     as_values,
@@ -55,6 +67,7 @@ class Split:
     y: Tensor  # (N,) int64 labels, or (N, K) float64 targets in their own units
     prepared: Tensor = None  # type: ignore[assignment]  # (N, ...); x itself unless given
     weight: Tensor | None = None  # (N,) sample weights
+    keys: Keys = field(default_factory=dict)  # the caller's names of the rows: the index of a table, image files
 
     def __post_init__(self) -> None:
         if self.prepared is None:
@@ -71,7 +84,7 @@ class Split:
                 return None
             return values.iloc[rows] if is_table(values) else values[rows]
 
-        return Split(some(self.x), self.y[rows], self.prepared[rows], some(self.weight))
+        return Split(some(self.x), self.y[rows], self.prepared[rows], some(self.weight), take_keys(self.keys, rows))
 
     def __repr__(self) -> str:
         return f"Split({len(self):,} examples of shape {tuple(self.prepared.shape[1:])})"
@@ -137,8 +150,8 @@ def open_data(
     If the source has a test part, it is kept and 10 % of the rest validate; otherwise the split is 70/10/20 % by
     `seed`. `val` and `test` choose otherwise: a share of the rows, other data (a path, a pair, a table), indices or a
     mask of rows, or a scikit-learn splitter. `groups` and `time` are a column's name or an array (N,): no group stands
-    in two splits; the latest rows test, those before them validate. `weight` are sample weights, a column's name or an
-    array (N,). These columns, and those named by `drop`, are not inputs.
+    in two splits; the latest rows test, those before them validate. `weight` are sample weights, a column's name (also
+    of other data given as `val`) or an array (N,). These columns, and those named by `drop`, are not inputs.
 
     >>> data = open_data("five-gaussians")
     >>> len(data.train), len(data.val), len(data.test), data.classes
@@ -156,7 +169,7 @@ def open_data(
     name, raw = load_source(source, options)
     held: dict[str, Any] = {"val": val, "test": test}
     for part in [part for part, value in held.items() if is_other_data(value)]:
-        raw = with_part(raw, part, load_source(held.pop(part), replace(options, roles={}))[1])
+        raw = with_part(raw, part, load_source(held.pop(part), replace(options, roles={}))[1], weight)
     chosen, classes, targets = encode_targets(raw, task)
     strata = {part: y.numpy() if chosen == "classification" else np.zeros(len(y)) for part, y in targets.items()}
     extra = raw.parts["all" if "all" in raw.parts else "train"].extra if set(raw.parts) & {"all", "train"} else {}
@@ -165,10 +178,11 @@ def open_data(
     preparation = fit_preparation(raw, take(raw.parts[train_part].inputs, train_rows), prepare, inputs)
 
     def split(name: str) -> Split:
-        part, kept = rows[name]
-        x, given = take(raw.parts[part].inputs, kept), raw.parts[part].extra.get("weight")
+        part, kept = raw.parts[rows[name][0]], rows[name][1]
+        x, given = take(part.inputs, kept), part.extra.get("weight")
         weights = None if given is None else torch.from_numpy(given[kept].astype(np.float32))
-        return Split(x, targets[part][torch.from_numpy(kept)], preparation.apply(x), weights)
+        y = targets[rows[name][0]][torch.from_numpy(kept)]
+        return Split(x, y, preparation.apply(x), weights, take_keys(part.keys, kept))
 
     again = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
     again |= {"test": test, **roles, "drop": list(options.drop) or None, "size": sizes}
@@ -206,14 +220,19 @@ def is_other_data(value: Any) -> bool:
     return isinstance(value, str | Path) or is_pair(value) or is_table(value)
 
 
-def with_part(raw: RawData, name: str, other: RawData) -> RawData:
-    """The source with the test part of another, or all its rows if it has none, as its part `name`."""
+def with_part(raw: RawData, name: str, other: RawData, weight: Any = None) -> RawData:
+    """The source with the test part of another, or all its rows if it has none, as its part `name`.
+
+    Its sample weights are its own column of the name `weight`, if it has one.
+    """
     found = other.parts.get("test") or other.parts.get("all")
     if found is None:
         raise Misuse(f"{name}= has only the parts {', '.join(other.parts)}: expected one with all rows or a test part")
     parts = {("train" if part == "all" else part): value for part, value in raw.parts.items()}
     if raw.class_names != other.class_names:
         raise Misuse(f"{name}= has other class names than the data: expected the same")
+    if isinstance(weight, str) and is_table(found.inputs) and weight in found.inputs.columns:
+        found = replace(found, extra={"weight": role_values(found.inputs[weight], "weight")})
     return replace(raw, parts={**parts, name: found})
 
 
@@ -263,29 +282,39 @@ def open_split(
     names = list(test_parts(raw))
     ys = torch.cat([encode_part(raw, raw.parts[name], task, classes) for name in names])
     x = join_inputs([raw.parts[name].inputs for name in names])
-    return Split(x, ys, torch.cat([prepare_part(raw, name, preparation) for name in names]))
+    prepared = torch.cat([prepare_part(raw, name, preparation) for name in names])
+    return Split(x, ys, prepared, keys=join_keys([raw.parts[name].keys for name in names]))
 
 
 def open_inputs(source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False) -> Tensor:
-    """Prepared inputs (N, ...) of the test part of a source, or of all its rows if it has none; targets are not needed.
+    """The prepared inputs (N, ...) of `open_keyed_inputs` alone."""
+    return open_keyed_inputs(source, preparation=preparation, seed=seed, adapt=adapt)[0]
 
-    Besides all formats of `open_data`: a table without its target, an npz without y, a flat folder of images (in the
-    order of their paths), a tensor or array alone. With `adapt`, images of other sizes and colours are resized and
-    recoloured to those of the preparation, see `adapt_images`.
+
+def open_keyed_inputs(
+    source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False
+) -> tuple[Tensor, Keys]:
+    """Prepared inputs (N, ...) of the test part of a source, or of all its rows if it has none, and their keys.
+
+    Targets are not needed. Besides all formats of `open_data`: a table without its target, an npz without y, a flat
+    folder of images (in the order of their paths), a list of images, a tensor or array alone. With `adapt`, images of
+    other sizes and colours are resized and recoloured to those of the preparation, see `adapt_images`.
     """
     fit_to = preparation if adapt and isinstance(preparation, ImagePreparation) else None
     if isinstance(source, Data):
         if fit_to and isinstance(source.preparation, ImagePreparation) and source.preparation.shape != fit_to.shape:
             pixels = source.preparation.pixels_of(source.test.prepared)  # in 256 levels, as they will be rounded
-            return adapt_images(pixels.transpose(0, 3, 1, 2), 255.0, fit_to)
+            return adapt_images(pixels.transpose(0, 3, 1, 2), 255.0, fit_to), source.test.keys
         if source.preparation == preparation:
-            return source.test.prepared
+            return source.test.prepared, source.test.keys
         source = source.test.x
     size = {"size": fit_to.shape[1:]} if fit_to else resized_for(preparation)
     _, raw = load_source(source, LoadOptions(None, seed, labelled=False, **size))
+    names = test_parts(raw)
+    keys = join_keys([raw.parts[name].keys for name in names])
     if fit_to:
-        return torch.cat([adapt_images(raw.parts[name].inputs, raw.peak, fit_to) for name in test_parts(raw)])
-    return torch.cat([prepare_part(raw, name, preparation) for name in test_parts(raw)])
+        return torch.cat([adapt_images(raw.parts[name].inputs, raw.peak, fit_to) for name in names]), keys
+    return torch.cat([prepare_part(raw, name, preparation) for name in names]), keys
 
 
 def resized_for(preparation: Preparation) -> dict[str, Any]:

@@ -108,6 +108,14 @@ FORMATS = (  # the first that matches is used
         name="tensors",
     ),
     Format(
+        "a list of images",
+        "paths of image files or PIL images, for prediction",
+        in_package("images.is_image_list"),
+        in_package("images.load_image_list"),
+        kind="object",
+        name="images",
+    ),
+    Format(
         "a pair (x, y)",
         "tensors or arrays of inputs and targets",
         in_package("arrays.is_pair"),
@@ -155,6 +163,11 @@ def format_of(source: Any) -> Format:
     for each in FORMATS:
         if each.matches(source):
             return each
+    from murmuration.data.images import is_image
+
+    if is_image(source):
+        one, write = (f"'{source}'", f"['{source}']") if isinstance(source, Path) else ("a PIL object", "[image]")
+        raise Misuse(f"{one} is a single image: give a folder of images, or in Python a list, {write}")
     if isinstance(source, Path):
         raise Misuse(f"'{source}' has the suffix '{source.suffix}': expected {format_usage('path')}")
     raise Misuse(f"a {type(source).__name__} is not data: expected {format_usage('name', 'path', 'object')}")

@@ -64,21 +64,52 @@ def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
     if not paths:
         raise Misuse(f"no images in '{folder}': expected class folders of {listed(sorted(IMAGE_SUFFIXES))}")
     planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
-    names = sort_names(label for found in files.values() for _, label in found)
-    index = {name: i for i, name in enumerate(names)}
+    classes = sort_names(label for found in files.values() for _, label in found)
+    index = {name: i for i, name in enumerate(classes)}
     parts, start = {}, 0
     for part, found in files.items():
         labels = np.array([index[label] for _, label in found], dtype=np.int64) if options.labelled else None
-        parts[str(part)] = RawPart(planes[start : start + len(found)], labels)
+        names = np.array([path.relative_to(folder).as_posix() for path, _ in found])
+        parts[str(part)] = RawPart(planes[start : start + len(found)], labels, keys={"file": names})
         start += len(found)
-    names_known = names if options.labelled else None
-    return RawData(parts, "classification", names_known, peak=255.0, resized=resized)
+    return RawData(parts, "classification", classes if options.labelled else None, peak=255.0, resized=resized)
 
 
 def load_listed_images(paths: Sequence[Path], part: RawPart, options: LoadOptions) -> RawData:
     """Images (N, C, H, W) whose files a table lists, with the targets of that table."""
     planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
     return RawData({"all": replace(part, inputs=planes)}, peak=255.0, resized=resized)
+
+
+def is_image(source: Any) -> bool:
+    """Whether an object is a PIL image, or the path of an image file by its name."""
+    if isinstance(source, str | Path):
+        return is_image_file(Path(source))
+    return all(hasattr(source, name) for name in ("mode", "size", "convert", "getexif"))
+
+
+def is_image_list(source: Any) -> bool:
+    """Whether an object is a list of PIL images and of paths of image files."""
+    return isinstance(source, tuple | list) and len(source) > 0 and all(map(is_image, source))
+
+
+def load_image_list(source: Sequence[Any], options: LoadOptions) -> RawData:
+    """Images (N, C, H, W) of a list of paths and PIL images, for prediction only."""
+    if options.labelled:
+        raise Misuse(f"a list of {len(source)} images without labels: give a folder of class folders, or a CSV file")
+    paths = [Path(each) if isinstance(each, str | Path) else None for each in source]
+    missing = [path for path in paths if path is not None and not path.is_file()]
+    if missing:
+        raise Misuse(f"no file '{missing[0]}': {len(missing)} of {len(source)} images are missing")
+
+    def opened(i: int) -> Any:
+        path = paths[i]
+        return source[i].copy() if path is None else open_image(path)  # a copy: it is closed after use
+
+    names = [f"image {i}" if path is None else str(source[i]) for i, path in enumerate(paths)]
+    planes, resized = stack_images(names, opened, options)
+    keys = {} if None in paths else {"file": np.array(names)}
+    return RawData({"all": RawPart(planes, keys=keys)}, peak=255.0, resized=resized)
 
 
 def labelled_files(folder: Path, labelled: bool) -> list[tuple[Path, str]]:

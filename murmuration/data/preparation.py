@@ -7,7 +7,7 @@ have names, and `to_json`. Its statistics are those of the training split.
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from murmuration.data.columns import column_values, find_column, is_numeric, to_numbers, to_texts
-from murmuration.data.raw import as_array, is_table, refuse_nonfinite, several_inputs
+from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, several_inputs
 from murmuration.data.targets import sort_names
 from murmuration.errors import Misuse, listed, unknown
 
@@ -96,7 +96,7 @@ class ArrayPreparation:
     def apply(self, raw: Any) -> Tensor:
         """Prepared inputs (N, D) or (N, C, ...) of an array, or of a table that has the named columns."""
         values = checked_array(self.columns_of(raw) if is_table(raw) else raw, "x")
-        values = values[:, None] if values.ndim == 1 else values
+        values = values[:, None] if values.ndim == 1 and self.shape == (1,) else values
         if values.shape[1:] != self.shape:
             raise wrong_shape(values, self.shape)
         return torch.from_numpy(standardise(values, np.array(self.mean), np.array(self.std)))
@@ -151,13 +151,23 @@ class SeveralPreparation:
 
     def apply(self, raw: Any) -> Tensor:
         """Prepared inputs (N, D) float32 of a tuple or dict of arrays."""
-        given = several_inputs(raw)
-        expected = listed(name for name, _ in self.parts)
-        if given is None or set(given.arrays) != {name for name, _ in self.parts}:
-            got = listed(given.arrays) if given is not None else type(raw).__name__
-            kind = "tuple" if self.positional else "dict"
-            raise Misuse(f"inputs {got} for a run trained on several: expected a {kind} of arrays {expected}")
-        columns = [preparation.apply(given.arrays[name]).flatten(1) for name, preparation in self.parts]
+        expected = [name for name, _ in self.parts]
+        given = raw.arrays if isinstance(raw, SeveralInputs) else raw
+        kind = "tuple" if self.positional else "dict"
+        if not isinstance(given, Mapping | tuple):
+            raise Misuse(
+                f"inputs of type {type(raw).__name__} for a run trained on several: expected a {kind} of arrays"
+                f" {listed(expected)}"
+            )
+        got = list(map(str, given if isinstance(given, Mapping) else range(len(given))))
+        missing, surplus = ([n for n in a if n not in b] for a, b in ((expected, got), (got, expected)))
+        found = several_inputs(raw)
+        if missing or surplus or found is None:
+            parts = [f"without {listed(missing)}"] * bool(missing) + [f"with {listed(surplus)}"] * bool(surplus)
+            raise Misuse(
+                f"inputs {' and '.join(parts)}: expected a {kind} of arrays {listed(expected)}, as in training"
+            )
+        columns = [preparation.apply(found.arrays[name]).flatten(1) for name, preparation in self.parts]
         if any(not each.is_floating_point() and each.numel() and each.abs().max() >= 2**24 for each in columns):
             raise Misuse("tokens of 16,777,216 or more among several inputs: expected smaller indices")
         return torch.cat([each.float() for each in columns], dim=1)
@@ -279,7 +289,13 @@ def fit_table(table: Any, targets: tuple[str, ...] = (), ignored: tuple[str, ...
                 f" leave it out with drop={str(name)!r} (--drop {name})",
                 stacklevel=2,
             )
-    return TablePreparation(tuple(fit_column(table[name]) for name in table.columns), targets, ignored)
+    empty = [str(name) for name in table.columns if table[name].isna().all()]
+    for name in empty:
+        warnings.warn(f"column '{name}' is missing in every training row: it is left out", stacklevel=2)
+    columns = tuple(fit_column(table[name]) for name in table.columns if str(name) not in empty)
+    if not columns:
+        raise Misuse(f"the columns {listed(empty)} are missing in every row: expected at least one with values")
+    return TablePreparation(columns, targets, (*ignored, *empty))
 
 
 def looks_like_identifier(values: Any) -> bool:
@@ -367,7 +383,11 @@ def wrong_shape(values: np.ndarray | Tensor, shape: tuple[int, ...]) -> Misuse:
 
 def to_planes(values: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
     """Images (N, C, H, W) from any layout (N, H, W), (N, H, W, C) or (N, C, H, W), given their shape (C, H, W)."""
-    _, height, width = shape
+    channels, height, width = shape
+    if values.shape in ((height, width), (height, width, channels)):
+        raise wrong_shape(values, values.shape)
+    if values.shape == shape and channels > 1:
+        raise Misuse(f"{shape} is one image or {channels} grey ones: write x[None] for one, x[:, None] for {channels}")
     if values.shape[1:] == (height, width):
         values = values[:, None]
     elif values.ndim == 4 and values.shape[1:] != shape and values.shape[1:3] == (height, width):

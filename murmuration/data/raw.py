@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from murmuration.data.targets import Task
 from murmuration.errors import Misuse
 
 PARTS = ("all", "train", "val", "test")
+Keys = Mapping[str, np.ndarray]  # the caller's names (N,) of examples: `index` of a table, `file` of images; or none
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,7 @@ class RawPart:
     inputs: Any  # np.ndarray, SeveralInputs or pandas.DataFrame
     targets: np.ndarray | None = None  # (N,) labels or numbers, or (N, K) numbers
     extra: Mapping[str, np.ndarray] = field(default_factory=dict)  # groups, time and weight (N,), where given
+    keys: Keys = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -90,6 +92,11 @@ def is_table(inputs: Any) -> bool:
     return hasattr(inputs, "columns") and hasattr(inputs, "iloc")
 
 
+def is_series(inputs: Any) -> bool:
+    """Whether inputs are a pandas Series, without importing pandas."""
+    return hasattr(inputs, "to_frame") and hasattr(inputs, "iloc") and not is_table(inputs)
+
+
 def as_array(values: Any) -> np.ndarray:
     """The numpy array of a tensor (detached, on the CPU), an array or nested lists."""
     if isinstance(values, torch.Tensor):
@@ -99,6 +106,17 @@ def as_array(values: Any) -> np.ndarray:
         return np.asarray(values)
     except ValueError as error:
         raise Misuse(f"examples have different shapes: expected one array of numbers ({error})") from None
+
+
+def take_keys(keys: Keys, rows: Any) -> Keys:
+    """The keys of the given rows."""
+    return {name: values[rows] for name, values in keys.items()}
+
+
+def join_keys(parts: Sequence[Keys]) -> Keys:
+    """The keys of several parts, one after the other; none if a part has none."""
+    names = set.intersection(*(set(part) for part in parts))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0] if name in names}
 
 
 def take(inputs: Any, rows: np.ndarray) -> Any:

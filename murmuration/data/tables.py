@@ -1,12 +1,13 @@
 """Tables: `.csv` and `.parquet` files and pandas tables, with the target named by its column."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from murmuration.data.columns import is_numeric, to_numbers, to_texts
-from murmuration.data.raw import LoadOptions, RawData, RawPart
+from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart
 from murmuration.data.targets import is_number
 from murmuration.errors import Failure, Misuse, did_you_mean, listed
 
@@ -26,11 +27,12 @@ def load_table_file(path: Path, options: LoadOptions) -> RawData:
     others = [name for name in table.columns if name != listing]
     if others and options.labelled:
         raise Misuse(f"'{path}' lists images in '{listing}' beside other columns: leave them out, drop={others[0]!r}")
-    paths = [path.parent / name for name in table[listing]]
+    names = [str(name) for name in table[listing]]
+    paths = [path.parent / name for name in names]
     missing = [each for each in paths if not each.is_file()]
     if missing:
         raise Misuse(f"'{path}' lists '{missing[0]}', which is no file: {len(missing)} of {len(paths)} are missing")
-    return load_listed_images(paths, raw.parts["all"], options)
+    return load_listed_images(paths, replace(raw.parts["all"], keys={"file": np.array(names)}), options)
 
 
 def lists_images(values: Any, folder: Path) -> bool:
@@ -83,6 +85,7 @@ def read_parquet(path: Path) -> Any:
 
 def table_raw(table: Any, options: LoadOptions, place: str) -> RawData:
     """Features and targets of a pandas table; a row index that `to_csv` wrote is dropped."""
+    keys = index_keys(table.index)
     table = table.reset_index(drop=True)
     table.columns = [str(name) for name in table.columns]
     if not table.columns.is_unique:
@@ -92,7 +95,7 @@ def table_raw(table: Any, options: LoadOptions, place: str) -> RawData:
     if not len(table):
         raise Misuse(f"{place} has no rows: expected a header line and rows")
     if not options.labelled:
-        return RawData({"all": RawPart(table)})
+        return RawData({"all": RawPart(table, keys=keys)})
     names = target_columns(table, options.target, place)
     roles = {role: str(column) for role, column in options.roles.items() if isinstance(column, str)}
     ignored = tuple(dict.fromkeys([*options.drop, *roles.values()]))
@@ -101,8 +104,25 @@ def table_raw(table: Any, options: LoadOptions, place: str) -> RawData:
         if name in names:
             raise Misuse(f"'{name}' is the target: it cannot be dropped, group, order or weigh the rows")
     extra = {role: role_values(table[name], role) for role, name in roles.items()}
-    part = RawPart(table.drop(columns=[*names, *ignored]), target_values(table, names), extra)
+    part = RawPart(table.drop(columns=[*names, *ignored]), target_values(table, names), extra, keys)
     return RawData({"all": part}, target_names=names, ignored=ignored)
+
+
+def index_keys(index: Any) -> Keys:
+    """The index of a pandas table as a column `index` (N,) of whole numbers or texts; none for 0 to N - 1.
+
+    Several levels are the columns `index_<name>`, or `index_<place>` where a level has no name.
+    """
+    import pandas as pd
+
+    if index.equals(pd.RangeIndex(len(index))):
+        return {}
+    levels = [index.get_level_values(place) for place in range(index.nlevels)]
+    values = [each.to_numpy() if each.dtype.kind in "iu" else np.array([str(v) for v in each]) for each in levels]
+    if len(values) == 1:
+        return {"index": values[0]}
+    names = [f"index_{place if name is None else name}" for place, name in enumerate(index.names)]
+    return dict(zip(names, values, strict=True))
 
 
 def role_values(values: Any, role: str) -> np.ndarray:

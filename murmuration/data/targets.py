@@ -163,3 +163,11 @@ def refuse_constant(targets: Tensor, name: str) -> None:
     if constant.any():
         value = targets[0, constant.int().argmax()].item()
         raise Misuse(f"{name} is {value:g} in every row: expected a target that varies")
+
+
+def as_numbers(y: Any, otherwise: str) -> Tensor:
+    """Targets of any kind as a tensor; the message `otherwise` refuses texts and objects."""
+    values = y if isinstance(y, Tensor) else np.asarray(y)
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "iufb":
+        raise Misuse(otherwise)
+    return torch.as_tensor(values)

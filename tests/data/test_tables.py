@@ -58,13 +58,14 @@ def test_numbers_are_imputed_and_scaled_as_scikit_learn_does() -> None:
 
 def test_constant_missing_and_never_missing_columns() -> None:
     table = pd.DataFrame({"same": [7.0] * 4, "none": [np.nan] * 4, "full": [1, 2, 3, 4]})
-    preparation = fit_table(table)
-    assert preparation.names == ("same", "none", "none missing", "full")
-    out = preparation.apply(table)
-    assert out[:, :2].abs().max() == 0
-    assert out[:, 2].tolist() == [1.0] * 4
-    gap = pd.DataFrame({"same": [8.0], "none": [np.nan], "full": [None]})
-    assert preparation.apply(gap)[0].tolist() == [1.0, 0.0, 1.0, 0.0]  # the median of 1..4 is their mean
+    with pytest.warns(UserWarning, match="column 'none' is missing in every training row: it is left out"):
+        preparation = fit_table(table)
+    assert preparation.names == ("same", "full")
+    assert preparation.apply(table)[:, 0].abs().max() == 0
+    gap = pd.DataFrame({"same": [8.0], "none": [3.0], "full": [None]})
+    assert preparation.apply(gap)[0].tolist() == [1.0, 0.0]  # the median of 1..4 is their mean
+    with pytest.raises(Misuse, match="the columns none are missing in every row: expected at least one with values"):
+        fit_table(table[["none"]])
 
 
 def test_missing_category_that_training_never_saw_is_unseen() -> None:
