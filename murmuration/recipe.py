@@ -404,7 +404,7 @@ class Plan:
         for name, usual in USUAL.items():
             if name != "clip_norm" or self.clip_norm is not None:
                 require_number(name, getattr(self, name), usual)
-        for name in ("schedule", "decay", "device", "optimizer"):
+        for name in ("schedule", "decay", "device", "trajectory", "optimizer"):
             value = getattr(self, name)
             if not isinstance(value, str | None) and not (name == "optimizer" and callable(value)):
                 raise Misuse(f"{name}={value!r}: need a name as text")

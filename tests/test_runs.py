@@ -1,6 +1,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path, digits: Data):
     "engine", ["loop", *(pytest.param(name, marks=pytest.mark.slow) for name in ("stacked", "threads"))]
 )
 def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path, digits: Data, steps, engine, normalised_net):
-    plan = Plan(**{**PLAN.to_json(), "engine": engine, "patience": 2, "epochs": 3})
+    plan = replace(PLAN, engine=engine, patience=2, epochs=3)
     undisturbed = mm.fit(normalised_net, digits, plan=plan, posthoc=None)
     with pytest.raises(Killed):
         mm.fit(

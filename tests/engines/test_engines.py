@@ -1,4 +1,5 @@
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -22,9 +23,7 @@ STEPS = 20
 
 def steps_on(name: str, spec: TrainSpec) -> dict[str, torch.Tensor]:
     """The tensors of all members after twenty steps on one engine, and which way it took."""
-    spec = TrainSpec(
-        spec.build, spec.data, spec.likelihood, spec.recipe, Plan(**{**spec.plan.to_json(), "engine": name})
-    )
+    spec = TrainSpec(spec.build, spec.data, spec.likelihood, spec.recipe, replace(spec.plan, engine=name))
     progress = begin(spec)
     choice = choose_engine(spec, progress)
     assert choice.engine.name == name

@@ -79,9 +79,7 @@ def test_a_member_that_diverges_late_goes_back_to_its_last_sound_epoch(digits: D
     """From the fourth epoch on the learning rate is absurd."""
     plan = Plan(engine="loop", optimizer="sgd", lr=0.05, schedule="steps:3=1e30", batch_size=64)
     ensemble = mm.fit("mlp", digits, members=2, epochs=5, plan=plan, posthoc=None)
-    sound = mm.fit(
-        "mlp", digits, members=2, epochs=3, plan=Plan(**{**plan.to_json(), "schedule": "constant"}), posthoc=None
-    )
+    sound = mm.fit("mlp", digits, members=2, epochs=3, plan=replace(plan, schedule="constant"), posthoc=None)
     assert all("has its weights of epoch 3" in text for text in ensemble.manifest["diverged"].values())
     assert len(ensemble.manifest["diverged"]) == 2
     assert all(torch.equal(tensors(sound)[name], tensor) for name, tensor in tensors(ensemble).items())
