@@ -9,6 +9,7 @@ from typing import Any
 _HOMES = {  # file -> its public names
     "alignment": ("Alignment", "align"),
     "diversity": ("TradeOff", "family", "fit_exponent", "flipped", "trade_off"),
+    "embedding": ("Embedding", "embed_paths", "kl_objective", "tsne"),
     "kernels": ("KernelDiagnosis", "kernel_diagnosis", "kernels_at_infinite_width", "kernels_before"),
     "paths": ("Paths", "ScoredPath", "barrier", "paths_between"),
     "planes": ("Plane", "PlaneBasis", "plane", "plane_basis"),

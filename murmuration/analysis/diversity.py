@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from murmuration.analysis.cells import Arrays, Cells
-from murmuration.analysis.landscape import Show, digest, silent
+from murmuration.analysis.landscape import Show, Verdict, digest, silent
 from murmuration.analysis.similarity import disagreement_bounds, normalised_diversity
 from murmuration.analysis.subspaces import PLANE, PLANE_COUNT, draw_vectors, neighbourhood
 from murmuration.analysis.trajectory import Trajectory
@@ -266,33 +266,24 @@ class TradeOff:
         return found
 
     @property
-    def verdict(self) -> str:
-        """Whether independent networks are more diverse than all samples of equal accuracy."""
-        matched = self.matched
-        if not matched or math.isnan(matched[INDEPENDENT][0]):
-            return "there are no other members of known diversity to compare the samples with"
-        own = matched.pop(INDEPENDENT)[0]
-        known = {name: value for name, (value, count) in matched.items() if count}
-        level = (
-            f"at equal accuracy (within {100 * MATCHED:.0f} points of {self.methods[INDEPENDENT].accuracy.mean():.1%})"
-        )
-        if not known:
-            return f"no sample reaches the accuracy of the independent networks {level}: give a smaller radius or scale"
-        best = max(known, key=lambda name: known[name])
-        missing = [name for name in matched if name not in known]
-        left_out = f"; no sample of {' or '.join(missing)} is as accurate" if missing else ""
-        relation = "more diverse than every sampler" if own > known[best] else "not more diverse than every sampler"
-        return (
-            f"{level} independent networks are {relation}: D = {own:.3g}, and {known[best]:.3g} for {best}, the most "
-            f"diverse sampler{left_out}"
-        )
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Claims of Fort et al. (2019) that these networks can decide, each with a sentence of numbers."""
+        found = [] if (matched := matched_verdict(self)) is None else [matched]
+        if SUBSPACES in self.exponents:
+            fit = self.exponents[SUBSPACES]
+            sentence = (
+                f"the best exponent is e = {fit.value:.2f} (95 % interval {fit.low:.2f} to {fit.high:.2f}), with a "
+                f"root mean square distance of {fit.residual:.2g} from the curve"
+            )
+            found.append(Verdict("wrong labels change more easily than right ones", fit.high < 1, sentence))
+        return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
         methods = {
             name: {key: getattr(each, key).tolist() for key in ("accuracy", "disagreement", "diversity")}
             for name, each in self.methods.items()
         }
-        known = {name: getattr(self, name) for name in ("reference", "classes", "examples", "within_bounds", "verdict")}
+        known = {name: getattr(self, name) for name in ("reference", "classes", "examples", "within_bounds")}
         matched = {name: {"diversity": value, "networks": count} for name, (value, count) in self.matched.items()}
         curves = {name: curve.tolist() for name, curve in self.curves().items()}
         fits = {name: fit.to_json() for name, fit in self.exponents.items()}
@@ -303,6 +294,7 @@ class TradeOff:
             "exponents": fits,
             "curves": curves,
             "settings": dict(self.settings),
+            "verdicts": [vars(each) for each in self.verdicts],
         }
 
     def frame(self) -> "pd.DataFrame":
@@ -316,6 +308,22 @@ class TradeOff:
             for values in [getattr(each, key)]
         ]
         return pd.concat(parts, ignore_index=True)
+
+
+def matched_verdict(found: TradeOff) -> Verdict | None:
+    """Whether independent networks are more diverse than all samples of equal accuracy; None if nothing is equal."""
+    known = {name: value for name, (value, count) in found.matched.items() if count}
+    if INDEPENDENT not in known or len(known) == 1:
+        return None
+    own = known.pop(INDEPENDENT)
+    best = max(known, key=lambda name: known[name])
+    missing = [name for name in found.methods if name not in known and name != INDEPENDENT]
+    left_out = f"; no sample of {', '.join(missing)} is as accurate" if missing else ""
+    sentence = (
+        f"within {100 * MATCHED:.0f} points of accuracy {found.methods[INDEPENDENT].accuracy.mean():.1%}, D is "
+        f"{own:.3g} for independent networks and {known[best]:.3g} for {best}, the most diverse sampler{left_out}"
+    )
+    return Verdict("at equal accuracy independent networks are more diverse than samples", own > known[best], sentence)
 
 
 def trade_off(

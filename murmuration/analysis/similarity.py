@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from murmuration.analysis.landscape import Verdict
 from murmuration.analysis.trajectory import Trajectory
 from murmuration.analysis.weight_space import (
     AT_ONCE,
@@ -46,6 +47,7 @@ COLUMNS = 1 << 16  # weights that are converted to double precision at a time
 BYTES = 1 << 28  # of weight vectors in memory for one block
 FEATURE_INPUTS = 1000  # inputs that CKA is computed on, at most
 LATE = 10  # the last checkpoints of a path
+ALIKE, ORTHOGONAL = 0.9, 0.1  # cosines above and below
 
 
 def pairwise(read: From[T], product: Callable[[list[T], list[T]], Array], size: int = AT_ONCE) -> Array:
@@ -213,32 +215,44 @@ class Similarity:
         return float(np.nanmean(values)) if np.isfinite(values).any() else math.nan
 
     @property
-    def verdict(self) -> str:
-        """What the matrices say, in a sentence."""
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Claims of Fort et al. (2019) on these networks, each with a sentence of numbers; none for one network."""
         if len(self.names) < 2:
-            return "there is one network: nothing to compare"
+            return ()
         if self.subject == "path":
             late = slice(-LATE, None)
-            same, apart = (np.nanmean(without_diagonal(m[late, late])) for m in (self.cosine, self.disagreement))
-            return (
-                f"the last {len(self.names[late])} checkpoints have a cosine of {same:.3f} and disagree on {apart:.1%} "
-                f"of the inputs; the first and the last checkpoint have {self.cosine[0, -1]:.3f} and disagree on "
+            same, moved = (np.nanmean(without_diagonal(m[late, late])) for m in (self.cosine, self.disagreement))
+            sentence = (
+                f"the last {len(self.names[late])} checkpoints have a mean cosine of {same:.3f} and disagree on "
+                f"{moved:.1%} of the inputs; the first and the last have {self.cosine[0, -1]:.3f} and "
                 f"{self.disagreement[0, -1]:.1%}"
             )
-        words = (
-            f"two {self.subject} have weights of cosine {self.mean('cosine'):.3f} and disagree on "
-            f"{self.mean('disagreement'):.1%} of the inputs, {self.mean('diversity'):.2f} of the error rate"
+            return (Verdict("the end of a path is one function at one place", bool(same > ALIKE), sentence),)
+        grouped = 1 < len(set(self.groups)) < len(self.groups)
+        cosine, apart, diversity = (
+            self.mean(name, same_group=False if grouped else None) for name in ("cosine", "disagreement", "diversity")
         )
-        if len(set(self.groups)) in (1, len(self.groups)):
-            return words
-        inside, between = (self.mean("disagreement", same_group=each) for each in (True, False))
-        return f"{words}; {inside:.1%} within a group and {between:.1%} between groups"
+        pair = "networks of different groups" if grouped else f"two {self.subject}"
+        sentence = (
+            f"{pair} have weights of cosine {cosine:.3f} on average and disagree on {apart:.1%} of the inputs, "
+            f"{diversity:.2f} times the error rate"
+        )
+        found = [Verdict("independent networks are orthogonal in weight space", cosine < ORTHOGONAL, sentence)]
+        if grouped:
+            inside = self.mean("disagreement", same_group=True)
+            sentence = (
+                f"networks disagree on {inside:.1%} of the inputs within a group and on {apart:.1%} between groups"
+            )
+            found.append(
+                Verdict("groups differ at least twice as much as their networks", apart >= 2 * inside, sentence)
+            )
+        return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
         matrices = {name: matrix.tolist() for name, matrix in self.matrices.items()}
         lists = {"names": list(self.names), "groups": list(self.groups), "accuracy": self.accuracy.tolist()}
-        known = {"subject": self.subject, "classes": self.classes, "examples": self.examples, "verdict": self.verdict}
-        return {**known, **lists, **matrices}
+        known = {"subject": self.subject, "classes": self.classes, "examples": self.examples}
+        return {**known, **lists, **matrices, "verdicts": [vars(each) for each in self.verdicts]}
 
     def frame(self) -> "pd.DataFrame":
         """One row for each number: measure, the two networks and the value."""
@@ -273,7 +287,7 @@ def network_similarity(
 
     `data` is a `Data` (its test split), a split or a pair (x, y); `train` the training inputs, which networks with
     batch-norm layers need. `groups` names the run of every network where there are several: then `mean` and the
-    verdict compare pairs within and between them.
+    verdicts compare pairs within and between them.
 
     >>> nets = [torch.nn.Linear(4, 3) for _ in range(3)]
     >>> network_similarity(nets, (torch.randn(20, 4), torch.arange(20) % 3)).cosine.shape

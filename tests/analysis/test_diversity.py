@@ -217,7 +217,9 @@ def test_sampled_networks_in_the_plane_of_accuracy_and_diversity(trained, tmp_pa
     level = found.methods["independent"].accuracy.mean()
     near = np.abs(found.methods["random"].accuracy - level) <= 0.02
     assert found.matched["random"][1] == near.sum()
-    assert "independent networks are" in found.verdict
+    own, *others = (value for value, count in found.matched.values() if count)
+    assert found.verdicts[0].holds == (own > max(others))
+    assert found.verdicts[1].holds == (fit.high < 1)
     assert set(found.curves()) == {
         "independent errors",
         "random label changes",
@@ -253,5 +255,5 @@ def test_nothing_accepted_leaves_the_method_out(trained):
         nets[:1], None, data, samplers=["random"], count=3, settings={"random": {"threshold": 2.0}}, val=data
     )
     assert dict(found.methods) == {}
-    assert "no other members" in found.verdict
+    assert found.verdicts == ()
     assert found.exponents == {}

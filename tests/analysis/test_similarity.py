@@ -125,7 +125,10 @@ def test_members_and_paths_are_compared_in_weights_predictions_and_features():
     assert found.diversity[0, 2] == pytest.approx(expected / (1 - found.accuracy[2]))
     assert found.classes == 4
     assert found.mean("disagreement", same_group=True) == pytest.approx(found.disagreement[0, 1])
-    assert "between groups" in found.verdict
+    orthogonal, twice = found.verdicts
+    assert orthogonal.holds == (found.cosine[:2, 2].mean() < 0.1)
+    assert twice.holds == (found.disagreement[:2, 2].mean() >= 2 * found.disagreement[0, 1])
+    assert "between groups" in twice.sentence
     assert ((found.cka > 0) & (found.cka <= 1 + 1e-9)).all()
     frame = found.frame()
     assert list(frame.columns) == ["measure", "first", "second", "value"]
@@ -136,7 +139,10 @@ def test_members_and_paths_are_compared_in_weights_predictions_and_features():
     np.testing.assert_allclose(path.cosine, found.cosine, atol=1e-12)
     np.testing.assert_allclose(path.disagreement, found.disagreement)
     assert path.cka is None
-    assert "last 3 checkpoints" in path.verdict
+    assert "last 3 checkpoints" in path.verdicts[0].sentence
+    assert not path.verdicts[0].holds  # three networks that have nothing in common
+    assert path_similarity(trajectory_of([nets[:1] * 4]), data).verdicts[0].holds
+    assert network_similarity(nets[:1], data).verdicts == ()
     with pytest.raises(mm.Misuse, match="2 names for 3 networks"):
         network_similarity(nets, data, names=("a", "b"))
 
