@@ -147,6 +147,7 @@ def _fit(
     spec = head_only_spec(whole)
     spec = replace(spec, gamma=spec.measure_gamma())
     progress = begin(spec)
+    warn_of_equal_members(settings)
     choice = choose_engine(spec, progress)
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
     if copies := spec.dynamics.copies(spec.end):
@@ -165,6 +166,15 @@ def _fit(
         runs.save_checkpoint(Path(out), progress)
     callback = ProgressCallback(out, show, checkpoint_seconds, created)
     return run_training(whole, spec, choice.engine, progress, manifest, callback)
+
+
+def warn_of_equal_members(plan: Plan) -> None:
+    """Warn of members that begin with the same weights and are trained on the same batches."""
+    if plan.members > 1 and "initialisation" in plan.same and plan.order == "same":
+        result = "be identical" if "noise" in plan.same else "differ by dropout and other noise alone"
+        warnings.warn(
+            f"all members begin with the same weights and see the same batches: they will {result}", stacklevel=2
+        )
 
 
 def make_spec(

@@ -6,7 +6,7 @@ Named methods are presets. Because the questions are independent, any answer of 
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -28,7 +28,13 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "coupling": COUPLINGS,
     "dynamics": DYNAMICS,
 }
-BATCH_ORDERS = ("own", "same", "split")
+BatchOrder = Literal["own", "same", "split"]
+BATCH_ORDERS: tuple[BatchOrder, ...] = get_args(BatchOrder)
+SAME = {  # random streams that all members can have in common
+    "initialisation": "initial weights, factors and masks",
+    "batches": "order of examples and augmentation: the same as batch_order same",
+    "noise": "dropout, draws of random weights, Langevin noise",
+}
 ENGINES = ("auto", "fastest", "loop", "stacked", "threads", "threads-stacked")
 SMALLEST = {"members": 0, "epochs": 1, "batch_size": 1, "seed": 0, "first_member": 0, "patience": 1}  # whole numbers
 USUAL = {"lr": 0.001, "warmup": 1, "momentum": 0.9, "weight_decay": 0.01, "l1": 0.0001, "clip_norm": 1}  # numbers
@@ -342,7 +348,9 @@ class Plan:
     l1: float = 0.0  # weight of the L1 norm of kernels; proximal steps make many of their weights exactly zero
     clip_norm: float | None = None  # largest gradient norm of a member
     lr_multipliers: tuple[tuple[str, float], ...] = ()  # (pattern of parameter names, multiplier of the learning rate)
-    batch_order: Literal["own", "same", "split"] | None = None  # None: own, or same where the coupling needs it
+    batch_order: BatchOrder | None = None  # None: own, or same where the coupling needs it
+    replacement: bool = False  # batches drawn with replacement, instead of a permutation of all examples each epoch
+    same: tuple[str, ...] = ()  # random streams of the first member that all members draw from: those of SAME
     augment: tuple[str, ...] = ()  # of images: pad-crop (with a border of the mean colour), flip
     patience: int | None = None  # early stopping: epochs without a better validation NLL
     trajectory: str | None = None  # weights along the path, written to the run: every-epoch, every:K or last:N epochs
@@ -368,6 +376,11 @@ class Plan:
             raise unknown("batch_order", self.batch_order, BATCH_ORDERS)
         if self.batch_order == "split" and self.batch_size < self.members:
             raise Misuse(f"batch_order=split: {self.members} members cannot split {self.batch_size} examples a step")
+        for name in self.same:
+            if name not in SAME:
+                raise unknown("random stream", name, SAME)
+        if "batches" in self.same and self.batch_order not in (None, "same"):
+            raise Misuse(f"batch_order={self.batch_order} with same=batches: leave one of the two out")
         if self.engine not in ENGINES:
             raise unknown("engine", self.engine, ENGINES)
         for name in self.augment:
@@ -446,7 +459,12 @@ class Plan:
                 f"batch_order={self.batch_order} with coupling {recipe.text('coupling')}: members are compared on the"
                 " same examples; leave it out"
             )
-        return replace(self, members=members, batch_order=self.batch_order or ("same" if same else "own"))
+        return replace(self, members=members, batch_order="same" if same else self.order)
+
+    @property
+    def order(self) -> BatchOrder:
+        """The batch order, where the recipe does not decide it."""
+        return self.batch_order or ("same" if "batches" in self.same else "own")
 
     def to_json(self) -> dict[str, Any]:
         record = asdict(replace(self, optimizer=None))
@@ -485,4 +503,5 @@ def plan_from_json(record: dict[str, Any], optimizer: Callable[..., torch.optim.
     if known.get("posthoc") is not None:
         known["posthoc"] = PostHocConfig(**known["posthoc"])
     multipliers = tuple((pattern, factor) for pattern, factor in known.get("lr_multipliers", ()))
-    return Plan(**{**known, "augment": tuple(known.get("augment", ())), "lr_multipliers": multipliers})
+    listed = {name: tuple(known.get(name, ())) for name in ("augment", "same")}
+    return Plan(**{**known, **listed, "lr_multipliers": multipliers})

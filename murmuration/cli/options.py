@@ -255,6 +255,13 @@ class TrainingOptions:
         str | None,
         option("Order of examples: own (each member shuffles), same, or split among members.", "Training", "WAY"),
     ] = None
+    replacement: Annotated[
+        bool, switch("--replacement", "Draw batches with replacement, instead of shuffling every epoch.", "Training")
+    ] = False
+    same: Annotated[
+        Names,
+        option("Random streams that all members have in common: initialisation, batches, noise.", "Training", "LIST"),
+    ] = None
     augment: Annotated[Names, option("Augmentation of images: pad-crop, flip.", "Training", "LIST")] = None
     patience: Annotated[
         int | None,
@@ -282,6 +289,7 @@ class TrainingOptions:
             **asdict(self),
             "members": self.members or 0,
             "augment": tuple(listed(self.augment)),
+            "same": tuple(listed(self.same)),
             "lr_multipliers": tuple(map(lr_multiplier, listed(self.lr_multipliers))),
             "posthoc": posthoc,
         }

@@ -26,14 +26,17 @@ def learning_rate(plan: Plan, schedule: str, time: TrainTime) -> float:
 
 def epoch_batches(split: Split, plan: Plan, epoch: int, schedule: str | None = None) -> Callable[[int], Batch]:
     """The batches of one epoch by index: each member's own, the same for all, or one that is split among members."""
-    order, schedule = plan.batch_order or "own", schedule or plan.schedule or "cosine"
+    order, schedule = plan.order, schedule or plan.schedule or "cosine"
     everybody = [plan.first_member + i for i in range(plan.members)]
     members = [ALL_MEMBERS] if order == "same" else everybody
     ordering = everybody if order == "own" else [ALL_MEMBERS]
     streams = [generator(plan.seed, "batches", member, epoch) for member in ordering]
-    orders = torch.stack([torch.randperm(len(split), generator=stream) for stream in streams])
-    size = min(plan.batch_size, len(split))
-    steps = steps_per_epoch(len(split), plan.batch_size)
+    count, size = len(split), min(plan.batch_size, len(split))
+    if plan.replacement:
+        orders = torch.stack([torch.randint(count, (count,), generator=stream) for stream in streams])
+    else:
+        orders = torch.stack([torch.randperm(count, generator=stream) for stream in streams])
+    steps = steps_per_epoch(count, plan.batch_size)
 
     def batch(index: int) -> Batch:
         rows = orders[:, index * size : (index + 1) * size]  # (M, B), or (1, B) for all

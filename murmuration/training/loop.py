@@ -128,7 +128,8 @@ def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
         members, origins = members.take(rows), origins[rows]
     progress.origins = origins
     if spec.dynamics.refreshes_statistics and members.members:
-        numbers = [plan.first_member + int(origin) for origin in origins]
+        config = spec.step_config()
+        numbers = [config.noise_member(int(origin)) for origin in origins]
         refresh_batch_norm(
             team, spec.weights, members, spec.data.train.prepared, seed=plan.seed, numbers=numbers, step=state.step
         )

@@ -117,13 +117,15 @@ class TrainSpec:
             clip_norm=self.dynamics.gradient_bound() if plan.clip_norm is None else plan.clip_norm,
             seed=plan.seed,
             first_member=plan.first_member,
+            same_noise="noise" in plan.same,
         )
 
     def member(self, index: int) -> nn.Module:
         """The network that member `index` begins as: a trained one, or fresh from its own initialisation stream."""
+        first = 0 if "initialisation" in self.plan.same else index
         if self.init_from:
-            return copy.deepcopy(self.init_from[index % len(self.init_from)])
-        with global_stream(self.plan.seed, "initialisation", self.plan.first_member + index):
+            return copy.deepcopy(self.init_from[first % len(self.init_from)])
+        with global_stream(self.plan.seed, "initialisation", self.plan.first_member + first):
             return self.build()
 
 
@@ -133,7 +135,8 @@ def initial_members(spec: TrainSpec) -> Population:
     shared = recipe.sharing.predicate(spec.member(0), spec.trace)
 
     def stream(member: int) -> torch.Generator:
-        return generator(plan.seed, "factors", plan.first_member + member)
+        first = 0 if "initialisation" in plan.same else member
+        return generator(plan.seed, "factors", plan.first_member + first)
 
     population = populate(spec.member, plan.members, shared)
     population = recipe.sharing.add_factors(population, spec.trace, stream)

@@ -58,9 +58,14 @@ class StepConfig:
     clip_norm: float | None = None  # largest norm of a member's own gradients, and of the shared ones
     seed: int = 0
     first_member: int = 0
+    same_noise: bool = False  # whether all members draw the noise of the first
     known_groups: dict[tuple[str, ...], "list[ParamGroup]"] = field(  # parameter groups by names of tensors
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    def noise_member(self, index: int) -> int:
+        """The member whose noise the member at this row draws."""
+        return index if index == ALL_MEMBERS else self.first_member + (0 if self.same_noise else index)
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,8 @@ def local(team: Team, config: StepConfig, state: State, members: slice, batch: B
     own, shared = _leaves(finite_tensors(group.own, state.active[members])), _leaves(group.shared)
     before = {name: tensor.clone() for name, tensor in group.buffers.items()}
     first = config.first_member + members.start
-    noise = [Noise(config.seed, first + i, state.step) for i in range(group.members)]
+    drawn = [config.noise_member(members.start + i) for i in range(group.members)]
+    noise = [Noise(config.seed, member, state.step) for member in drawn]
     (x, y), weight = batch.fetch(members), batch.weight(members)
     several = config.objective.samples > 1  # draws of an example are combined before it is weighted
     number = torch.arange(first, first + group.members, device=x.device)
@@ -179,7 +185,7 @@ def local(team: Team, config: StepConfig, state: State, members: slice, batch: B
         copies = {name: tensor.clone() for name, tensor in before.items()}
         return run_members(structure, chosen.with_buffers(copies), inputs, noise, team.engine.direct)
 
-    with global_stream(config.seed, "noise", first, state.step, redirect=team.engine.name == "loop"):
+    with global_stream(config.seed, "noise", drawn[0], state.step, redirect=team.engine.name == "loop"):
         passed = forward(team, coupling, structure, tensors, x, noise)
         rows = [member_losses(config.likelihood, passed.outputs, y, None if several else weight, number)]
         for _ in range(1, config.objective.samples):
@@ -458,8 +464,7 @@ def update(
         config.optimizer.update_member(members[0], tensors, gradients, [lrs[name] for name in tensors], state.memory)
         return
 
-    first = config.first_member
-    noise = [Noise(config.seed, m if m == ALL_MEMBERS else first + m, state.step, "langevin") for m in members]
+    noise = [Noise(config.seed, config.noise_member(m), state.step, "langevin") for m in members]
 
     def draw(likes: Sequence[Tensor]) -> list[Tensor]:  # streams go on from one group of tensors to the next
         found = many_normals(noise, likes if stacked else [like.unsqueeze(0) for like in likes])

@@ -1,5 +1,6 @@
 """Which examples members see: other orders in every epoch, own ones by member, the same where they are compared."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -38,6 +39,18 @@ def test_members_have_orders_of_their_own_or_one_order():
     own, same = orders(0, "own"), orders(0, "same")
     assert all((own[i] != own[j]).any() for i in range(3) for j in range(i))
     assert all(torch.equal(same[0], same[i]) for i in range(3))
+
+
+def test_batches_drawn_with_replacement():
+    """N draws of N examples hit 1 - 1/e of them, with a standard deviation of sqrt((e - 2) / N) / e."""
+    count, plan = 4000, replace(PLAN, batch_size=100, replacement=True)
+    rows = torch.arange(count)
+    epochs = [epoch_batches(Split(rows[:, None].float(), rows), plan, epoch) for epoch in range(2)]
+    found = [torch.cat([batch(index).fetch(slice(0, 3))[1] for index in range(40)], dim=1) for batch in epochs]
+    assert found[0].shape == (3, count)
+    drawn = [len(order.unique()) / count for epoch in found for order in epoch]
+    assert drawn == pytest.approx([1 - math.exp(-1)] * 6, abs=4 * math.sqrt((math.e - 2) / count) / math.e)
+    assert not torch.equal(found[0], found[1])
 
 
 @pytest.mark.parametrize("preset", ["function-rde", "feature-rde", "forde", "forde-identity"])
