@@ -147,7 +147,7 @@ def _fit(
     spec = head_only_spec(whole)
     spec = replace(spec, gamma=spec.measure_gamma())
     progress = begin(spec)
-    warn_of_equal_members(settings)
+    warn_of_equal_members(spec.plan)
     choice = choose_engine(spec, progress)
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
     if copies := spec.dynamics.copies(spec.end):

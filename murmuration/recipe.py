@@ -397,13 +397,14 @@ class Plan:
             learning_rate_factor(self.schedule, TrainTime(0, 1, self.epochs))
 
     def _convert(self) -> None:
-        """Numbers of numpy and a torch device as plain values; augmentations in one text, `posthoc` True or False."""
+        """Numbers of numpy and a torch device as plain values; names in one text, `posthoc` True or False."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         plain = {name: value.item() for name, value in given.items() if isinstance(value, np.generic)}
         if isinstance(self.device, torch.device):
             plain["device"] = str(self.device)
-        if isinstance(self.augment, str):
-            plain["augment"] = tuple(name.strip() for name in self.augment.split(","))
+        for name in ("augment", "same"):
+            if isinstance(given[name], str):
+                plain[name] = tuple(each.strip() for each in given[name].split(","))
         if isinstance(self.posthoc, bool):
             plain["posthoc"] = PostHocConfig() if self.posthoc else None
         for name, value in plain.items():

@@ -97,6 +97,7 @@ def test_batches_in_common_are_the_batch_order_same(little):
 def test_other_names_are_refused():
     with pytest.raises(mm.Misuse, match=r"random stream 'init'.*initialisation"):
         Plan(same=("init",))
+    assert Plan(same="batches, noise").same == ("batches", "noise")
 
 
 def test_equal_members_are_warned_of_in_one_line(little):
