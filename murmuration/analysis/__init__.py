@@ -8,6 +8,7 @@ from typing import Any
 
 _HOMES = {  # file -> its public names
     "alignment": ("Alignment", "align"),
+    "divergence": ("jensen_shannon",),
     "diversity": ("TradeOff", "family", "fit_exponent", "flipped", "trade_off"),
     "embedding": ("Embedding", "embed_paths", "kl_objective", "tsne"),
     "kernels": ("KernelDiagnosis", "kernel_diagnosis", "kernels_at_infinite_width", "kernels_before"),
@@ -21,6 +22,7 @@ _HOMES = {  # file -> its public names
         "normalised_diversity",
         "path_similarity",
     ),
+    "sizes": ("Sizes", "ensemble_sizes"),
     "stitching": ("StitchedView", "stitched_view"),
     "subspaces": ("SAMPLERS", "sample_subspace"),
     "trajectory": ("Trajectory", "open_trajectory", "trajectory_of"),
