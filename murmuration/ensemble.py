@@ -1,7 +1,6 @@
 """`Ensemble`: trained members, how they run, and their post-hoc steps; `predict` returns a `Predictive`."""
 
 import copy
-import html
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from murmuration.posthoc import PostHocConfig
 from murmuration.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
 from murmuration.posthoc.serialization import to_json
 from murmuration.predictive import Predictive
+from murmuration.progress import html_table
 from murmuration.recipe import Recipe
 from murmuration.runs import POSTHOC, create_run, save_members
 from murmuration.weights import KernelTrace, NetworkWeights, UnsupportedOp
@@ -72,8 +72,7 @@ class Ensemble:
         rows |= {"engine": self.engine.name, "calibrator": getattr(self.posthoc, "calibrator", None)}
         last = self.history[-1]["ensemble"] if self.history else {}
         rows |= {name.replace("val_", "validation "): f"{value:.4g}" for name, value in last.items()}
-        cells = "".join(f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows.items())
-        return f"<table><caption>{html.escape(repr(self))}</caption>{cells}</table>"
+        return html_table(repr(self), rows)
 
     @staticmethod
     def from_models(models: Sequence[nn.Module], *, task: str = "classification", noise_std: float = 1.0) -> "Ensemble":

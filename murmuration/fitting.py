@@ -46,6 +46,7 @@ from murmuration.progress import Show, is_watched, training_bar
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
 from murmuration.training import Progress, TrainSpec, begin, choose_engine, train
 from murmuration.training.head_only import head_only_spec, with_backbone
+from murmuration.training.interrupts import deferred_interrupts
 from murmuration.training.loop import start_from
 from murmuration.training.tuning import best_candidate, score_candidates
 
@@ -82,8 +83,8 @@ def fit(
     `patience`, `optimizer`, `posthoc` (None: no calibration), which take precedence over those of `plan`; and the
     keywords of `open_data`, such as `target`, `task`, `val`, `groups`, `time`, `drop`. `noise_std` fixes the noise of a
     regression, `link` is softmax or softplus for a classification, `likelihood` replaces both and says what numbers
-    mean. With `out`, the run is written there, survives being killed and can be resumed. A progress bar is shown on a
-    terminal and in a notebook unless `progress` is False.
+    mean. With `out`, the run is written there, survives being killed and can be resumed; Ctrl-C and SIGTERM write a
+    checkpoint first. A progress bar is shown on a terminal and in a notebook unless `progress` is False.
 
     >>> ensemble = fit("mlp", "two-moons", members=2, epochs=1)
     >>> ensemble.members
@@ -290,20 +291,29 @@ class ProgressCallback:
     saved: float = 0.0
     store: Callable[[Progress], None] = lambda progress: None  # a checkpoint of the trajectory, where one is due
 
+    interrupted: Callable[[], bool] = lambda: False  # whether Ctrl-C or SIGTERM waits for the end of a step
+
     def after_step(self, progress: Progress) -> None:
-        self.store(progress)  # before the state: a run resumed from it does not make this step again
-        self.show("", progress.state.step, self.total, None)
-        self._save_if_due(progress)
+        self._report(progress, None)
 
     def after_epoch(self, progress: Progress) -> None:
-        self.store(progress)
-        self.show("", progress.state.step, self.total, progress.history[-1])
-        self._save_if_due(progress)
+        self._report(progress, progress.history[-1])
 
-    def _save_if_due(self, progress: Progress) -> None:
-        if self.out is not None and time.monotonic() - self.saved >= self.checkpoint_seconds:
+    def _report(self, progress: Progress, record: dict[str, Any] | None) -> None:
+        """Show a step, and write a checkpoint if one is due or the run is interrupted, which is then raised."""
+        self.store(progress)  # before the state: a run resumed from it does not make this step again
+        step, stopped = progress.state.step, False
+        try:
+            self.show("", step, self.total, record)
+        except KeyboardInterrupt:
+            stopped = True
+        stopped = stopped or self.interrupted()
+        if self.out is not None and (stopped or time.monotonic() - self.saved >= self.checkpoint_seconds):
             runs.save_checkpoint(Path(self.out), progress)
             self.saved = time.monotonic()
+        if stopped:
+            hint = "" if self.out is None else f": continue with mm.resume('{self.out}')"
+            raise KeyboardInterrupt(f"stopped after step {step} of {self.total}{hint}")
 
 
 def run_training(
@@ -321,7 +331,8 @@ def run_training(
     if callback.out is not None and spec.plan.trajectory is not None:
         callback.store = trajectory_writer(whole, spec, Path(callback.out))
         callback.store(progress)
-    population = with_backbone(train(spec, engine, progress, callback), whole.backbone)
+    with deferred_interrupts(callback.out is not None) as callback.interrupted:
+        population = with_backbone(train(spec, engine, progress, callback), whole.backbone)
     if population.members == 0:
         reason = next(iter(progress.state.diverged.values())).reason
         raise Failure(f"no member could be trained ({reason}): lower the learning rate")

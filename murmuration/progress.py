@@ -1,7 +1,8 @@
-"""Progress bars for training and for work in countable pieces, on a terminal and in a notebook."""
+"""Progress bars for training and for work in countable pieces, on a terminal and in a notebook; notebook tables."""
 
+import html
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,3 +60,13 @@ def counting_bar(what: str, quiet: bool) -> Iterator[Callable[[str, int, int], N
         yield lambda text, done, total: bar.update(
             task, completed=done, total=total, description=f"{what}: {text}" if text else what
         )
+
+
+def html_table(caption: str, rows: Mapping[str, Any]) -> str:
+    """A table of names and values for a notebook.
+
+    >>> html_table("data", {"task": "a < b"})
+    '<table><caption>data</caption><tr><th>task</th><td>a &lt; b</td></tr></table>'
+    """
+    cells = "".join(f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows.items())
+    return f"<table><caption>{html.escape(caption)}</caption>{cells}</table>"

@@ -60,9 +60,9 @@ def create_run(path: Path, manifest: dict[str, Any]) -> Path:
 def require_free(path: Path) -> None:
     """Refuse a directory that already holds a run, or anything else."""
     if (path / MANIFEST).exists():
-        raise Misuse(f"{path} already holds a run: choose another --out, or continue it with murmur resume {path}")
+        raise Misuse(f"{path} already holds a run: choose another out=..., or continue it with mm.resume('{path}')")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise Misuse(f"{path} exists and is not an empty directory: choose another --out")
+        raise Misuse(f"{path} exists and is not an empty directory: choose another out=...")
 
 
 def discard_run(path: Path, made: Path) -> None:
@@ -132,7 +132,7 @@ def load_members(path: Path) -> tuple[Population, dict[str, Any]]:
     """The members and the manifest of a complete run."""
     manifest = read_run(path)
     if manifest["status"] != "complete":
-        raise Misuse(f"{path} is not finished: continue it with murmur resume {path}")
+        raise Misuse(f"{path} is not finished: continue it with mm.resume('{path}')")
     found = files.read_tensors(path / MEMBERS, manifest.get("members_sha256"))
     order = manifest.get("tensors", [])
     tensors = {name: found[name] for name in order} if set(order) == set(found) else found

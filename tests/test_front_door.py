@@ -1,5 +1,6 @@
 """What `fit` takes, `predict` takes: arrays, tensors, tables, paths and splits, in process and after `load`."""
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -528,3 +529,32 @@ def test_a_validation_file_has_weights_of_its_own(tmp_path: Path) -> None:
     np.testing.assert_allclose(data.val.weight, table["weight"].iloc[100:], rtol=1e-6)
     without = table.iloc[100:].drop(columns="weight")
     assert mm.open_data(table.iloc[:100], target="price", weight="weight", val=without).val.weight is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_writes_a_checkpoint_between_steps(number: signal.Signals, tmp_path: Path) -> None:
+    def stop(message: str, done: int, total: int, record: object) -> None:
+        if done == 7:
+            signal.raise_signal(number)
+
+    before, whole = signal.getsignal(number), mm.fit("mlp", (X, Y), **PLAN)
+    with pytest.raises(KeyboardInterrupt, match=r"stopped after step 7 of 10: continue with mm\.resume\('.*run'\)"):
+        mm.fit("mlp", (X, Y), out=tmp_path / "run", show=stop, checkpoint_seconds=1e9, **PLAN)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-000000007.safetensors"]
+    assert signal.getsignal(number) == before
+    resumed = mm.resume(tmp_path / "run", data=(X, Y))
+    assert torch.equal(outputs(resumed, X), outputs(whole, X))
+
+
+def test_an_interrupt_raised_by_a_callback_writes_a_checkpoint(tmp_path: Path) -> None:
+    def stop(message: str, done: int, total: int, record: object) -> None:
+        if record is not None:  # after the first epoch
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="stopped after step 5 of 10: continue with"):
+        mm.fit("mlp", (X, Y), out=tmp_path / "run", show=stop, checkpoint_seconds=1e9, **PLAN)
+    resumed = mm.resume(tmp_path / "run", data=(X, Y))
+    assert len(resumed.history) == 2
+    assert torch.equal(outputs(resumed, X), outputs(mm.fit("mlp", (X, Y), **PLAN), X))
+    with pytest.raises(KeyboardInterrupt, match=r"stopped after step 5 of 10$"):
+        mm.fit("mlp", (X, Y), show=stop, **PLAN)

@@ -163,7 +163,7 @@ def chain_of(module: nn.Module) -> list[nn.Linear]:
     layers = [each for each in leaves if isinstance(each, nn.Linear)]
     expected = [kind for _ in layers for kind in (nn.Linear, nn.ReLU)][:-1]
     if len(layers) < 2 or [type(each) for each in leaves] != expected:
-        raise Misuse("the limit of infinite width is known for chains of Linear and ReLU layers: use --net mlp")
+        raise Misuse("the limit of infinite width is known for chains of Linear and ReLU layers: use net='mlp'")
     return layers
 
 

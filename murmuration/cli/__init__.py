@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import fields
 from difflib import get_close_matches
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -84,8 +85,8 @@ app.add_typer(superres.app, name="superres", short_help="Image super-resolution,
 def main(arguments: list[str] | None = None) -> int:
     """The exit code of one command: 0 done, 2 misuse, 1 failure, 130 interrupted; every error is one line."""
     keep_freed_memory()  # before torch is imported and starts threads
-    warnings.showwarning = _say_note
     given = sys.argv[1:] if arguments is None else arguments
+    warnings.showwarning = partial(_say_note, given)
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
     try:
@@ -94,16 +95,16 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (KeyboardInterrupt, Interrupted) as error:
-        return _end(f"interrupted: {str(error) or NOTHING_WRITTEN}", 130)
+        return _end(f"interrupted: {in_flags(str(error), given) or NOTHING_WRITTEN}", 130)
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
         return _end(f"error: {_message(error, given)}", 2 if isinstance(error, Misuse | UsageError) else 1)
 
 
-def _say_note(message: Warning | str, *place: Any, **more: Any) -> None:
-    """Print a warning as one line."""
-    print(f"note: {message}", file=sys.stderr)
+def _say_note(arguments: list[str], message: Warning | str, *place: Any, **more: Any) -> None:
+    """Print a warning as one line, in the words of the command line."""
+    print(f"note: {in_flags(str(message), arguments)}", file=sys.stderr)
 
 
 def _run(arguments: list[str]) -> int:
@@ -186,9 +187,11 @@ def in_flags(message: str, arguments: list[str]) -> str:
     """An error message of the library with keyword arguments written as the flags of the command that was called.
 
     The library writes settings as Python keywords, `device='cpu'`. Those that are options of this command become
-    `--device cpu`, with the option's placeholder where no value is given (`target=...`). A keyword that the user wrote
-    inside a value, such as `momentum=2` in `--dynamics ivon:momentum=2`, stays as it is.
+    `--device cpu`, with the option's placeholder where no value is given (`target=...`), and `val=` alone becomes
+    `--val`. A keyword that the user wrote inside a value, such as `momentum=2` in `--dynamics ivon:momentum=2`, stays
+    as it is. `mm.resume('runs/x')` is the command `murmur resume runs/x`.
     """
+    message = re.sub(r"mm\.resume\('([^']*)'\)", lambda match: f"murmur resume {shlex.quote(match[1])}", message)
     command: Any = typer.main.get_command(app)
     for word in arguments:
         command = getattr(command, "commands", {}).get(word, command)
@@ -200,11 +203,12 @@ def in_flags(message: str, arguments: list[str]) -> str:
 
 
 def _with_flag(message: str, parameter: Any) -> str:
-    value = r"\.\.\.|'(?P<quoted>[^']*)'|(?P<plain>[^\s'\"(]+?)(?=[,;:.)]*(?:\s|$))"
+    plain, bare = r"(?P<plain>[^\s'\"(,;:)][^\s'\"(]*?)(?=[,;:.)]*(?:\s|$))", r"(?P<bare>)(?=[\s,;:)]|$)"
+    value = rf"\.\.\.|'(?P<quoted>[^']*)'|{plain}|{bare}"
 
     def flag(match: re.Match[str]) -> str:
         given = match["quoted"] if match["quoted"] is not None else match["plain"]
-        if getattr(parameter, "is_flag", False):
+        if getattr(parameter, "is_flag", False) or match["bare"] is not None:
             return str(parameter.opts[0])
         return f"{parameter.opts[0]} {parameter.metavar if given is None else shlex.quote(given)}"
 

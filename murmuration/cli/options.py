@@ -113,8 +113,15 @@ def network(text: str | None) -> Any:
     The module is imported from the working directory or wherever Python finds it. A run directory never causes an
     import: whoever loads such a run names the function again.
     """
-    if text is None or ":" not in text:
+    if text is None:
+        return None
+    from murmuration.nets import NETS
+
+    if text in NETS:
         return text
+    if ":" not in text:
+        known = unknown("net", text, NETS)
+        raise Misuse(f"{known}; for a function of your own write --net package.module:factory")
     module, _, name = text.partition(":")
     sys.path.insert(0, "")
     try:

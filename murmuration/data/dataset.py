@@ -1,6 +1,5 @@
 """Data sets: opening a source as three prepared splits, or another source with the preparation of an earlier run."""
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,6 +51,7 @@ from murmuration.data.targets import (
     refuse_missing,
 )
 from murmuration.errors import Misuse, listed, unknown
+from murmuration.progress import html_table
 
 VAL_SHARE = 0.15  # of the examples given to `fit`, to choose and calibrate by
 
@@ -113,8 +113,7 @@ class Data:
     def _repr_html_(self) -> str:
         rows = {"task": self.task, "inputs": self.input_shape, "classes": listed(self.classes) or "none"}
         rows |= {part: f"{len(getattr(self, part)):,} examples" for part in ("train", "val", "test")}
-        cells = "".join(f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows.items())
-        return f"<table><caption>{html.escape(self.name)}</caption>{cells}</table>"
+        return html_table(self.name, rows)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

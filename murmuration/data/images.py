@@ -155,7 +155,7 @@ def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: Lo
         size = (USUAL_SIDE, USUAL_SIDE)
         warnings.warn(
             f"the images have {len(sizes)} sizes: all are resized and cropped to {USUAL_SIDE}x{USUAL_SIDE};"
-            " write size= (--size) for another",
+            " write size=... for another",
             stacklevel=2,
         )
     size = size or next(iter(sizes), (0, 0))

@@ -286,7 +286,7 @@ def fit_table(table: Any, targets: tuple[str, ...] = (), ignored: tuple[str, ...
         if looks_like_identifier(table[name]):
             warnings.warn(
                 f"column '{name}' has a value of its own in nearly every row and looks like an identifier:"
-                f" leave it out with drop={str(name)!r} (--drop {name})",
+                f" leave it out with drop={str(name)!r}",
                 stacklevel=2,
             )
     empty = [str(name) for name in table.columns if table[name].isna().all()]

@@ -1,6 +1,5 @@
 """The evaluation of one ensemble: the one record behind `metrics.json`, the screen and the report."""
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,6 +32,7 @@ from murmuration.likelihoods import MULTI_LABEL
 from murmuration.metrics import ExampleScores, Score, shown_in
 from murmuration.metrics.groups import GroupScores
 from murmuration.posthoc import FEWEST, PostHoc, to_json
+from murmuration.progress import html_table
 
 INFINITE = Score(np.inf, np.nan, np.nan)  # the size of unbounded intervals
 
@@ -65,8 +65,7 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         shown = {name: score for name, score in self.scores.items() if name in shown_in("summary", self.task)}
-        rows = "".join(f"<tr><th>{name}</th><td>{html.escape(repr(score))}</td></tr>" for name, score in shown.items())
-        return f"<table><caption>{html.escape(repr(self))}</caption>{rows}</table>"
+        return html_table(repr(self), {name: repr(score) for name, score in shown.items()})
 
     @property
     def task(self) -> Any:

@@ -208,7 +208,11 @@ def mean_probs(pred: Predictive) -> np.ndarray:
 
 @dataclass(frozen=True)
 class IntervalRule:
-    """Prediction intervals: the method's own ends, moved outwards by threshold times scale."""
+    """Prediction intervals: the method's own ends, moved outwards by threshold times scale.
+
+    Each of several targets has a threshold of its own, and the coverage holds for each of them alone (marginal): all
+    targets of an input are covered at once less often, at worst 1 - K (1 - coverage) for K targets.
+    """
 
     method: str
     coverage: float  # nominal
@@ -233,7 +237,8 @@ class IntervalRule:
     @property
     def about(self) -> str:
         """A one-line description, with a warning if there were too few calibration examples."""
-        return INTERVAL_METHODS[self.method] + shortage_note(self.examples, self.coverage)
+        several = "; coverage is of each target alone, not of all at once" if len(self.thresholds) > 1 else ""
+        return INTERVAL_METHODS[self.method] + several + shortage_note(self.examples, self.coverage)
 
     def intervals(self, pred: Predictive, *, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """The ends (low, high), each (N, K), of the interval of each input and target.

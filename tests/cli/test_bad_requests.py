@@ -13,6 +13,7 @@ from cli_fixtures import SMALL, assert_refused, tree
 from torch import nn
 
 import murmuration as mm
+from murmuration import cli
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -267,3 +268,19 @@ def test_net_of_the_wrong_width(tmp_path):
     with pytest.raises(mm.Misuse, match=r"outputs \(2, 7\) for 2 inputs: the data needs \(2, 2\)"):
         mm.fit(nn.Linear(2, 7), "two-moons", out=tmp_path / "run", posthoc=None)
     assert tree(tmp_path) == {}
+
+
+def test_library_messages_are_written_in_flags(murmur, moons_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ownnet.py").write_text("")
+    for name in ("ownnet", "nowhere"):
+        told = (f"unknown net '{name}'", "write --net package.module:factory")
+        assert_refused(murmur("train", "two-moons", "--net", name), 2, told)
+    told = ("already holds a run: choose another --out DIR, or continue it with murmur resume",)
+    assert_refused(murmur("train", "two-moons", "--out", moons_run), 2, told)
+    table(tmp_path, "row,x,y\n" + "".join(f"{i},{i % 7},{'ab'[i % 2]}\n" for i in range(60)))
+    words = ("train", "given.csv", "--target", "y", *SMALL, "--out", "run", "--json")
+    ended = murmur(*words, "--val", "0", "--drop", "row")
+    assert_refused(ended, 2, ("training needs some; give --val a share",))
+    cli._say_note(list(words), "leave it out with drop='row'")
+    assert capsys.readouterr().err == "note: leave it out with --drop row\n"

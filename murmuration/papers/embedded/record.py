@@ -29,7 +29,7 @@ def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
     data = open_data(setting.data)
     if data.task != "classification":
         raise Misuse(
-            f"--data {setting.data} is a regression: the experiment measures accuracies, so give data with classes"
+            f"data='{setting.data}' is a regression: the experiment measures accuracies, so give data with classes"
         )
     path = out / RECORD
     record = continue_record(path, setting, data) if path.exists() else new_record(setting, data)
@@ -62,14 +62,14 @@ def continue_record(path: Path, setting: Setting, data: Data) -> Record:
     """The existing record, refused if it was made with other settings or data."""
     record = read_json(path)
     if not isinstance(record, dict) or record.get("experiment") != "embedded" or "cells" not in record:
-        raise Failure(f"{path} is no record of the experiment embedded: choose another --out")
+        raise Failure(f"{path} is no record of the experiment embedded: choose another out=...")
     now = new_record(setting, data)
     for key, value in now["setting"].items():
         if record["setting"].get(key) != value:
             before = record["setting"].get(key)
-            raise Misuse(f"{path} was made with {key}={before}, not {value}: repeat it, or give another --out")
+            raise Misuse(f"{path} was made with {key}={before}, not {value}: repeat it, or give another out=...")
     if record["data"]["fingerprint"] != now["data"]["fingerprint"]:
-        raise Failure(f"{setting.data} has changed since {path} was begun: its fingerprint differs; give another --out")
+        raise Failure(f"{setting.data} has changed since {path} was begun (fingerprints differ): give another out=...")
     return record
 
 
