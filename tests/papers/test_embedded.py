@@ -117,7 +117,7 @@ def test_records_of_something_else_are_refused(tmp_path, made):
     (tmp_path / RECORD).write_text("[]")
     with pytest.raises(Failure, match="is no record of the experiment embedded"):
         run(tmp_path, TINY, GRID, quiet)
-    with pytest.raises(Misuse, match="x-sin-x is a regression"):
+    with pytest.raises(Misuse, match="data='x-sin-x' is a regression"):
         run(tmp_path / "new", replace(TINY, data="x-sin-x"), GRID, quiet)
 
 
