@@ -188,3 +188,9 @@ def test_grouped_rules_equal_the_rules_of_their_groups() -> None:
         rule.regions(pred, ["a", "b"])
     with pytest.raises(Failure, match="damaged rule: field 'rules' of GroupedRule is missing"):
         from_json({"type": "GroupedRule"}, GroupedRule, "rule", (SetRule,))
+
+
+def test_coverage_of_several_targets_is_said_to_be_of_each_alone():
+    several, one = (IntervalRule("absolute", 0.9, (1.0,) * count, 50) for count in (2, 1))
+    assert several.about.endswith("; coverage is of each target alone, not of all at once")
+    assert "alone" not in one.about
