@@ -14,6 +14,7 @@ _HOMES = {  # file -> its public names
     "kernels": ("KernelDiagnosis", "kernel_diagnosis", "kernels_at_infinite_width", "kernels_before"),
     "paths": ("Paths", "ScoredPath", "barrier", "paths_between"),
     "planes": ("Plane", "PlaneBasis", "plane", "plane_basis"),
+    "randomness": ("Factorial", "factorial"),  # a file of the name of the function would hide it
     "similarity": (
         "Similarity",
         "disagreement_bounds",
