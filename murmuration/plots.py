@@ -9,18 +9,27 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import torch
 
 from murmuration.analysis.kernels import KernelDiagnosis, Stage
+from murmuration.analysis.paths import Paths
+from murmuration.analysis.planes import Plane
+from murmuration.analysis.stitching import StitchedView
 from murmuration.data import ArrayPreparation, Split, Task
-from murmuration.errors import Misuse, listed, unknown
+from murmuration.errors import Failure, Misuse, listed, unknown
 from murmuration.evaluation import EvalSet, Evaluation, score_predictions
+from murmuration.files import write_bytes
 from murmuration.likelihoods import CLASSIFICATION, REGRESSION
 from murmuration.predictive import Predictive
 from murmuration.reports.figures import Figure, plain, plot_text
 from murmuration.reports.kernels_page import heat_maps
+from murmuration.reports.landscape.paths import paths_figures
+from murmuration.reports.landscape.plane import plane_figures
+from murmuration.reports.landscape.stitched import stitched_figures
 from murmuration.reports.report import Report
 from murmuration.reports.sections.abstention import curves_figure, curves_of
 from murmuration.reports.sections.calibration import reliability_figure
@@ -50,6 +59,7 @@ __all__ = [
     "conformal_coverage",
     "confusion_matrix",
     "coupling",
+    "figure_image",
     "groups",
     "input_space",
     "kernels",
@@ -57,11 +67,14 @@ __all__ = [
     "ood_auroc",
     "ood_histogram",
     "parity",
+    "paths",
+    "plane",
     "pruning",
     "reliability",
     "risk_coverage",
     "shift",
     "signal_to_noise",
+    "stitched",
     "training_curves",
     "uncertainty_by_class",
     "uncertainty_histogram",
@@ -72,6 +85,7 @@ Evaluations = Evaluation | Sequence[Evaluation] | Report
 Scored = Evaluations | Predictive  # a Predictive with its targets y
 Name = TypeVar("Name", bound=str)
 
+IMAGES = (".png", ".svg", ".pdf", ".jpeg", ".webp")
 TITLE, LEGEND = 34, 26  # pixels above the plot
 VARIABLE = re.compile(r"var\((--[\w-]+)\)")
 COLOURS = re.compile(r"(--[\w-]+): light-dark\((#\w+|rgba\([^)]*\)), (#\w+|rgba\([^)]*\))\);")  # lines of style.css
@@ -229,6 +243,48 @@ def kernels(
     drawn = heat_maps([source] if isinstance(source, KernelDiagnosis) else source)
     missing = "no kernels between members: the limit of infinite width has none; write kernel_diagnosis(ensemble, x)"
     return _plotly(drawn[_choice("stage", stage, drawn, missing)], theme)
+
+
+def plane(source: Plane, score: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """A score on a plane of weight space, such as "accuracy", "train_loss" or "agreement_0", with its networks."""
+    return _plotly(_landscape(plane_figures(source), score), theme)
+
+
+def paths(source: Paths, score: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """A score along the paths between two networks, such as "train_loss", "accuracy" or "agreement_0"."""
+    return _plotly(_landscape(paths_figures(source), score), theme)
+
+
+def stitched(source: StitchedView, score: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """A score over the stitched wedges of a path, such as "accuracy" or "agreement_1"."""
+    return _plotly(_landscape(stitched_figures(source), score), theme)
+
+
+def _landscape(drawn: dict[str, Figure], score: str | None) -> Figure:
+    return drawn[_choice("score", score, drawn, "no score of the landscape is finite")]
+
+
+def figure_image(
+    figure: "Figure | go.Figure", path: str | Path, *, width: int = 700, scale: float = 2, theme: Theme = "light"
+) -> Path:
+    """Write a figure as an image, by the ending of its path: .png, .svg, .pdf, .jpeg or .webp.
+
+    `figure` is one of this module or of a page. Kaleido draws it in Chrome or Chromium, which must be installed; a
+    pixel of the figure is `scale` pixels of the image.
+    """
+    target = Path(path)
+    if target.suffix.lower() not in IMAGES:
+        raise Misuse(f"image '{target}': expected a path that ends in {listed(IMAGES)}")
+    drawn = _plotly(figure, theme) if isinstance(figure, Figure) else figure
+    if find_spec("kaleido") is None:
+        raise Misuse("an image of a figure needs kaleido: pip install 'torch-murmuration[plots]'")
+    try:
+        content = drawn.to_image(format=target.suffix[1:].lower(), width=width, scale=scale)
+    except Exception as error:  # kaleido's errors differ from version to version
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise Failure(f"no image of the figure: {reason}; install Chrome or Chromium, or set BROWSER_PATH") from None
+    write_bytes(target, content)
+    return target
 
 
 NO_OOD = "no evaluation has out-of-distribution inputs: write mm.evaluate(ensemble, data, ood=[...])"

@@ -24,6 +24,7 @@ from murmuration.analysis.cells import Arrays, Cells
 from murmuration.analysis.landscape import Array, Show, silent
 from murmuration.analysis.weight_space import PointOutputs, Points, score_points
 from murmuration.data import Split
+from murmuration.engines import engine
 from murmuration.errors import Misuse, unknown
 from murmuration.likelihoods import Categorical
 from murmuration.streams import ALL_MEMBERS, generator, global_stream
@@ -103,7 +104,9 @@ class TrainingLoss:
         return _order(self.seed, address, epoch, len(self.train))[batch * size : (batch + 1) * size]
 
     def losses(self, vectors: Iterable[Tensor]) -> Array:
-        outputs = PointOutputs(self.points, self.train.prepared, self.train.prepared)(vectors)
+        some = list(vectors)
+        runner = engine("loop" if len(some) == 1 else "threads")  # a single network runs on all cores
+        outputs = PointOutputs(self.points, self.train.prepared, self.train.prepared, runner)(some)
         return score_points(outputs, self.train.y, self.points.likelihood).loss.numpy()
 
 

@@ -114,12 +114,6 @@ def digest(*tensors: Tensor) -> str:
     return found.hexdigest()
 
 
-def normalised_disagreement(agreement: Array, accuracy: Array) -> Array:
-    """D = (1 - agreement) / (1 - accuracy), with the accuracy of the evaluated network; NaN where it makes no error."""
-    error = 1 - accuracy
-    return (1 - agreement) / np.where(error > 0, error, math.nan)
-
-
 def as_lists(value: Any) -> Any:
     """The value with arrays as lists, records as dictionaries of their fields, and without tensors."""
     if isinstance(value, np.ndarray | np.generic):
@@ -132,13 +126,11 @@ def as_lists(value: Any) -> Any:
 
 
 def long_rows(scores: Arrays, places: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row per number: scores (..., m) and their places (m,) as columns; agreement has a row per reference."""
+    """One row per number: scores (m,), or (R, m) as score_0, score_1, ... by reference, at places (m,)."""
     columns: list[tuple[str, Array]] = []
     for name, values in scores.items():
         columns += (
-            [(f"{name}_{turn + 1}", row) for turn, row in enumerate(values)]
-            if name == "agreement"
-            else [(name, values)]
+            [(name, values)] if values.ndim == 1 else [(f"{name}_{turn}", row) for turn, row in enumerate(values)]
         )
     count = len(columns[0][1])
     fixed = {name: np.broadcast_to(np.asarray(value), (count,)) for name, value in places.items()}

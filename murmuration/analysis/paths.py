@@ -124,6 +124,7 @@ class Paths:
     distance: float  # |θ1 - θ2|
     cosine: float  # of the weight vectors
     paths: tuple[ScoredPath, ...]
+    examples: int  # test examples
     settings: dict[str, Any] = field(default_factory=dict)
     ordered: bool = True  # whether the nodes of the tunnel advance along the straight line
     tunnel: Tensor | None = None  # (V, P), vertices of the tunnel
@@ -142,7 +143,9 @@ class Paths:
         found = [] if linear is None else [linear_verdict(linear)]
         for name, path in named.items():
             found += [] if name == "linear" or linear is None else [connection_verdict(path, linear)]
-            found += [function_verdict(path)] if name not in ("linear", "aligned") and _agrees(path) else []
+            found += (
+                [function_verdict(path, self.examples)] if name not in ("linear", "aligned") and _agrees(path) else []
+            )
         return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
@@ -191,15 +194,18 @@ def connection_verdict(path: ScoredPath, linear: ScoredPath) -> Verdict:
     return Verdict(f"low loss along the {path.name} path", bool(holds), sentence)
 
 
-def function_verdict(path: ScoredPath) -> Verdict:
-    """Whether predictions change along a path although the loss stays low."""
+def function_verdict(path: ScoredPath, examples: int) -> Verdict:
+    """Whether the ends of a path are different functions, and how predictions change along it.
+
+    A fraction d of N examples on which two networks differ has a standard error of about sqrt(d / N).
+    """
     first, last = path.scores["agreement"]
-    holds = bool(first[-1] < first[0] and last[0] < last[-1] and first[-1] <= first.min() + 0.05)
-    middle = len(first) // 2
+    middle, apart = int(np.abs(path.fraction - 0.5).argmin()), 1 - float(first[-1])
+    holds = apart > 2 * math.sqrt(apart / examples)
     sentence = (
-        f"Along the {path.name} path agreement with the first network falls from 100% to {first[-1]:.1%} "
-        f"(halfway {first[middle]:.1%}) and agreement with the second rises from {last[0]:.1%} (halfway "
-        f"{last[middle]:.1%}): the functions differ although the path connects them."
+        f"Along the {path.name} path agreement with the first network goes from 100.0% to {first[middle]:.1%} halfway "
+        f"and {first[-1]:.1%} at the end, agreement with the second from {last[0]:.1%} to {last[middle]:.1%} and "
+        f"100.0%{'' if holds else '; the networks differ on too few examples to tell'}."
     )
     return Verdict(f"functions change along the {path.name} path", holds, sentence)
 
@@ -282,7 +288,7 @@ def paths_between(
     distance = float((first.double() - last.double()).norm())
     tunnel = torch.stack([node.vector for node in builder.nodes]) if builder.nodes else None
     ordered = in_order(builder.nodes) if builder.nodes else True
-    return Paths(ends, distance, cosine, tuple(found), settings, ordered, tunnel)
+    return Paths(ends, distance, cosine, tuple(found), len(landscape.test), settings, ordered, tunnel)
 
 
 class _Builder:

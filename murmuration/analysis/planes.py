@@ -26,10 +26,10 @@ from murmuration.analysis.landscape import (
     digest,
     landscape_of,
     long_rows,
-    normalised_disagreement,
     silent,
 )
-from murmuration.analysis.weight_space import Networks
+from murmuration.analysis.similarity import normalised_diversity
+from murmuration.analysis.weight_space import Networks, Points
 from murmuration.errors import Misuse, unknown
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Plane:
     @property
     def normalised_disagreement(self) -> Array:
         """D (R, G, G) of every point with every reference network, by the accuracy of the point."""
-        return normalised_disagreement(self.scores["agreement"], self.scores["accuracy"])
+        return normalised_diversity(1 - self.scores["agreement"], self.scores["accuracy"])
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -149,9 +149,8 @@ class Plane:
         import pandas as pd
 
         x, y = (each.ravel() for each in np.meshgrid(self.x, self.y))
-        flat = {name: values.reshape(*values.shape[:-2], -1) for name, values in self.scores.items()}
-        flat["normalised_disagreement_1"] = self.normalised_disagreement[0].ravel()
-        flat["normalised_disagreement_2"] = self.normalised_disagreement[1].ravel()
+        shown = self.scores | {"normalised_disagreement": self.normalised_disagreement}
+        flat = {name: values.reshape(*values.shape[:-2], -1) for name, values in shown.items()}
         rows = long_rows(flat, {"kind": "grid", "name": "", "index": np.arange(len(x)), "x": x, "y": y})
         for each in (self.anchors, *self.overlays):
             own = each.scores | {"residual": each.residual, "norm": each.norm}
@@ -170,7 +169,7 @@ def plane(
     grid: int = 21,
     margin: float = 0.2,
     trajectory: Checkpoints | None = None,
-    samples: Mapping[str, Iterable[Tensor]] | None = None,
+    samples: Mapping[str, Points | Iterable[Tensor]] | None = None,
     folder: Path | None = None,
     show: Show = silent,
 ) -> Plane:
@@ -178,9 +177,9 @@ def plane(
 
     With origin="zero" the plane passes through the origin of the weight space and two networks, with origin="anchor"
     through three networks, the first of which is the point (0, 0). `trajectory` has the checkpoints of the same
-    networks by their number; `samples` are weight vectors (P,) by name, such as draws around the first network. Both
-    are projected, and scored where they are. Rows of the grid are kept in `folder`, from which a killed computation
-    continues.
+    networks by their number; `samples` are points or weight vectors (P,) by name, such as those of `sample_subspace`.
+    Both are projected, and scored where they are. Rows of the grid are kept in `folder`, from which a killed
+    computation continues.
     """
     _check(anchors, origin, grid, margin)
     landscape = landscape_of(networks, examples, train=train, references=anchors)
@@ -192,8 +191,9 @@ def plane(
     names = tuple(f"network {member}" for member in anchors)
     groups = [_Group("anchors", "anchors", corners)]
     if trajectory is not None:
-        groups += [_Group(f"training of network {m}", "trajectory", _Path(trajectory, m)) for m in anchors]
+        groups += [_Group(f"training of {m}", "trajectory", _Path(trajectory, m)) for m in anchors]
     groups += [_Group(name, "samples", each) for name, each in (samples or {}).items()]
+    groups = [group for group in groups if any(True for _ in group.vectors)]
     places = [_located(basis, group.vectors) for group in groups]
     x, y = (grid_axis(values.tolist(), grid, margin) for values in places[0][:2])
     about = {
@@ -233,9 +233,9 @@ def _row(landscape: Landscape, basis: PlaneBasis, x: Array, y: float) -> Arrays:
 class _Group:
     """Networks to overlay, whose vectors can be gone through more than once."""
 
-    def __init__(self, name: str, kind: Kind, vectors: Iterable[Tensor]) -> None:
-        once = isinstance(vectors, Iterator)
-        self.name, self.kind, self.vectors = name, kind, list(vectors) if once else vectors
+    def __init__(self, name: str, kind: Kind, vectors: Points | Iterable[Tensor]) -> None:
+        each = vectors.vectors if isinstance(vectors, Points) else vectors
+        self.name, self.kind, self.vectors = name, kind, list(each) if isinstance(each, Iterator) else each
 
 
 @dataclass(frozen=True)
@@ -303,10 +303,13 @@ def agreement_regions(found: Plane) -> Verdict:
     away = (length > np.hypot(*ends.T).min() / 4) & (cosines.max(0) > math.sqrt(0.5))
     own = [away & (cosines.argmax(0) == turn) for turn in (0, 1)]
     means = [[float(found.scores["agreement"][other][region].mean()) for other in (0, 1)] for region in own]
-    holds = means[0][0] > means[0][1] and means[1][1] > means[1][0]
+    apart = 1 - float(found.anchors.scores["agreement"][0][2])  # only examples on which the networks differ count
+    error = math.sqrt(apart / found.examples)
+    holds = min(means[0][0] - means[0][1], means[1][1] - means[1][0]) > 2 * error
     sentence = (
-        f"In the direction of {found.names[0]}, points of the plane agree with it on {means[0][0]:.0%} of the examples "
-        f"and with {found.names[1]} on {means[0][1]:.0%}; in the direction of {found.names[1]}, with it on "
-        f"{means[1][1]:.0%} and with {found.names[0]} on {means[1][0]:.0%}."
+        f"In the direction of {found.names[0]}, points of the plane agree with it on {means[0][0]:.1%} of the examples "
+        f"and with {found.names[1]} on {means[0][1]:.1%}; in the direction of {found.names[1]}, with it on "
+        f"{means[1][1]:.1%} and with {found.names[0]} on {means[1][0]:.1%}. Differences "
+        f"{'exceed' if holds else 'do not both exceed'} two standard errors ({2 * error:.1%})."
     )
     return Verdict("each direction agrees with its own optimum", holds, sentence)

@@ -26,7 +26,7 @@ ADDRESSES = {
     "ping",
 }
 EMBEDDING = {"link", "iframe", "frame", "object", "embed", "base"}
-TRACES = {"scatter", "bar", "box", "heatmap"}  # all that the figures use; map traces would ask for tiles
+TRACES = {"scatter", "bar", "box", "heatmap", "contour"}  # all that the figures use; map traces would ask for tiles
 FETCHING = re.compile(r"\bfetch\s*\(|XMLHttpRequest|WebSocket|EventSource|sendBeacon|\bimport\s*\(|importScripts")
 STYLE_ADDRESS = re.compile(r"(?:url\(|@import)\s*['\"]?([^'\")\s;]*)", re.IGNORECASE)
 

@@ -28,9 +28,11 @@ from murmuration.analysis.connectors import (
 from murmuration.analysis.paths import barrier, chain, straight
 from murmuration.analysis.weight_space import points_of
 from murmuration.data import Split
+from murmuration.streams import ALL_MEMBERS, generator
 
 DOUBLE_WELL = FunctionObjective(lambda v: (v.square().sum() - 1).square())
 QUADRATIC = FunctionObjective(lambda v: (torch.tensor([1.0, 3.0, 0.2]) * v.square()).sum())
+QUADRATIC_2D = FunctionObjective(lambda v: (torch.tensor([1.0, 3.0]) * v.square()).sum())
 FAST = Descent(steps=300, lr=0.02)
 ENDS = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
 
@@ -178,13 +180,14 @@ def test_curves_find_the_valley_and_continue_when_killed(kind, tmp_path):
     assert torch.equal(control[1], again[1])
 
 
-def test_weight_decay_of_a_curve_pulls_its_bend_to_the_origin():
-    flat = FunctionObjective(lambda v: 0 * v.sum())
-    control = train_curve(*ENDS, flat, steps=300, lr=0.05, weight_decay=1.0)
-    # the mean of |w(t)|² over t is least for a bend b with 1/5 (b + b) + ... = 0: its derivative, by hand
-    weights = np.array([bezier_coefficients(t, 3) for t in np.linspace(0, 1, 2001)])
-    best = -(weights[:, 1] @ weights[:, [0, 2]]) / (weights[:, 1] @ weights[:, 1])
-    assert control[1].tolist() == pytest.approx(best.tolist(), abs=0.05)
+@pytest.mark.parametrize("kind", COEFFICIENTS)
+def test_the_first_step_of_a_curve_is_that_of_the_chain_rule(kind):
+    control = train_curve(*ENDS, QUADRATIC_2D, kind=kind, steps=1, lr=0.1, weight_decay=0.5, seed=3)
+    t = torch.rand((), generator=generator(3, "tunnel", ALL_MEMBERS, 0), dtype=torch.float64).item()
+    bend = torch.tensor([0.5, 0.5], requires_grad=True)
+    vector = curve_point([ENDS[0], bend, ENDS[1]], kind, t)
+    (QUADRATIC_2D.function(vector) + 0.25 * vector.square().sum()).backward()
+    torch.testing.assert_close(control[1], bend.detach() - 0.1 * bend.grad)
 
 
 def network(norm: bool = False) -> nn.Module:

@@ -124,7 +124,7 @@ def test_identical_ends_have_no_barrier_and_reversed_ends_mirror_the_curve(nets,
 
 def test_frames_and_json(found):
     frame = found.frame()
-    row = frame[(frame["path"] == "bezier") & (frame["index"] == 30) & (frame["measure"] == "agreement_2")]
+    row = frame[(frame["path"] == "bezier") & (frame["index"] == 30) & (frame["measure"] == "agreement_1")]
     assert row["value"].item() == found["bezier"].scores["agreement"][1, 30]
     record = json.loads(json.dumps(found.to_json()))
     assert record["paths"][0]["barrier"]["excess"] == found["linear"].barrier().excess

@@ -93,7 +93,7 @@ def test_a_vector_beside_the_plane_has_its_distance_as_residual():
 
 @pytest.fixture(scope="module")
 def found(nets, examples) -> Plane:
-    samples = {"random": [points_of(nets).vectors[0] + 0.01 * k for k in range(4)]}
+    samples = {"random": (points_of(nets).vectors[0] + 0.01 * k for k in range(4)), "others": points_of(nets), "no": []}
     return plane(nets, examples, train=examples, grid=5, margin=0.5, trajectory=Checkpoints(nets), samples=samples)
 
 
@@ -161,7 +161,8 @@ def test_trajectories_are_projected_and_scored_where_they_are(found, nets, examp
     nn.utils.vector_to_parameters(next(Checkpoints(nets).vectors(0)), probe.parameters())
     accuracy = (probe(examples[0]).argmax(1) == examples[1]).double().mean().item()
     assert first.scores["accuracy"][0] == accuracy
-    assert [(each.name, len(each.x)) for each in found.overlays[2:]] == [("random", 4)]
+    assert [(each.name, len(each.x)) for each in found.overlays[2:]] == [("random", 4), ("others", 3)]
+    assert found.overlays[-1].scores["loss"][1] == found.anchors.scores["loss"][2]
 
 
 def test_verdicts_frame_and_json(found):

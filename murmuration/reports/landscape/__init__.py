@@ -1,0 +1,1 @@
+"""Figures and pages on the loss landscape between trained networks."""
