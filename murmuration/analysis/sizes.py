@@ -26,6 +26,7 @@ from torch import Tensor
 
 from murmuration.analysis.cells import Arrays, Cells
 from murmuration.analysis.divergence import SUBSETS, mean_divergence, subsets_of
+from murmuration.analysis.diversity import INDEPENDENT, MATCHED
 from murmuration.analysis.landscape import Show, Verdict, digest, silent
 from murmuration.analysis.subspaces import COUNT, LAST, sample_subspace
 from murmuration.analysis.trajectory import Trajectory
@@ -48,7 +49,6 @@ Source = Callable[[], Ensemble]  # the networks of one method around one run, ma
 
 SCORED = ("accuracy", "nll", "brier", "ece")
 ORIGINAL, AVERAGE, PATH = "original", "average", "trajectory"  # methods beside the samplers
-INDEPENDENT = "independent"  # the group of all runs' final weights
 TOGETHER = 5  # M, networks whose Jensen-Shannon divergence is taken
 LEAST = 1e-12  # probability that a logarithm is taken of
 BYTES = 1 << 29  # of networks in memory
@@ -205,16 +205,16 @@ class Sizes:
 
 
 def growth_verdict(found: Sizes) -> Verdict | None:
-    """Whether scores improve with every run that is added."""
+    """Whether scores improve with the number of runs."""
     if ORIGINAL not in found.methods or len(found.sizes) < 2:
         return None
     accuracy, errors = ([found.score(ORIGINAL, k, name) for k in found.sizes] for name in ("accuracy", "brier"))
-    holds = all(np.diff(errors) <= 0) and all(np.diff(accuracy) >= 0)
+    holds = bool((np.diff(errors) <= 0).all()) and accuracy[-1] >= accuracy[0]
     sentence = (
         f"from 1 to {found.sizes[-1]} runs accuracy goes from {accuracy[0]:.1%} to {accuracy[-1]:.1%} and the Brier "
         f"score from {errors[0]:.3f} to {errors[-1]:.3f}"
     )
-    return Verdict("accuracy and Brier score improve with every run", holds, sentence)
+    return Verdict("every run improves the Brier score, and all together the accuracy", holds, sentence)
 
 
 def addition_verdict(found: Sizes) -> Verdict | None:
@@ -234,22 +234,30 @@ def addition_verdict(found: Sizes) -> Verdict | None:
 
 
 def divergence_verdict(found: Sizes) -> Verdict | None:
-    """Whether independent runs diverge more than networks around one run, the more so under corruption."""
-    last = found.severities[-1]
-    known = {group: found.divergence(group, last) for group in found.divergences}
-    own = known.pop(INDEPENDENT, math.nan)
-    known = {group: value for group, value in known.items() if math.isfinite(value)}
+    """Whether independent runs diverge more than networks around one run, the more so under corruption.
+
+    Groups whose mean prediction is less accurate than one run, by more than 2 points, do not count: bad networks
+    diverge.
+    """
+    last, level = found.severities[-1], found.score(ORIGINAL, 1, "accuracy") if ORIGINAL in found.methods else math.nan
+    own = found.divergence(INDEPENDENT, last)
+    groups = [group for group in found.divergences if group != INDEPENDENT]
+    known = {
+        group: found.divergence(group, last) for group in groups if found.score(group, 1, "accuracy") >= level - MATCHED
+    }
     if not known or not math.isfinite(own):
         return None
     best = max(known, key=lambda group: known[group])
     gaps = [found.divergence(INDEPENDENT, each) - found.divergence(best, each) for each in (0, last)]
-    holds = own > known[best] and (last == 0 or gaps[1] > gaps[0])
     where = f"at severity {last}" if last else "on clean inputs"
-    growing = f"; the gap was {gaps[0]:.3f} on clean inputs and is {gaps[1]:.3f}" if last else ""
+    growing = f"; the gap is {gaps[0]:.3f} on clean inputs and {gaps[1]:.3f} there" if last else ""
+    worse = [group for group in groups if group not in known]
+    left_out = f"; {', '.join(worse)} does not count, being less accurate than one run" if worse else ""
     sentence = (
         f"{where} the Jensen-Shannon divergence of {found.together} networks is {own:.3f} for independent runs and "
-        f"{known[best]:.3f} for {best}{growing}"
+        f"{known[best]:.3f} for {best}{growing}{left_out}"
     )
+    holds = own > known[best] and (last == 0 or gaps[1] > gaps[0])
     return Verdict("independent runs diverge most, the more so under corruption", bool(holds), sentence)
 
 
@@ -336,9 +344,7 @@ def cell_key(method: str, run: int, condition: Condition, place: int) -> str:
     return f"{method}-{run}-{f'ood-{place}' if condition.ood else condition.key}"
 
 
-def predictions_of(
-    ensemble: Ensemble, x: Tensor, y: Tensor, *, together: int, most: int, seed: int, eps: float
-) -> Arrays:
+def predictions_of(ensemble: Ensemble, x: Tensor, y: Tensor, *, together: int, seed: int, eps: float) -> Arrays:
     """Mean probabilities (N, K) of an ensemble's networks, the mean divergence of `together` of them, and labels (N,).
 
     The divergence is NaN if there are fewer. A few inputs at a time are unfolded in memory.
@@ -348,7 +354,7 @@ def predictions_of(
         probs = pred.probs
         means.append(pred.mean_probs.float())
         few = len(probs) < together or together < 2
-        total += math.nan if few else mean_divergence(probs, together, most=most, seed=seed, eps=eps).sum().item()
+        total += math.nan if few else mean_divergence(probs, together, seed=seed, eps=eps).sum().item()
     return {"probs": torch.cat(means).numpy(), "divergence": np.array(total / len(x)), "labels": y.numpy()}
 
 
@@ -462,8 +468,8 @@ def ensemble_sizes(
     further = {name: runs_of(given) for name, given in (others or {}).items()}
     methods |= {name: [partial(itself, each) for each in runs] for name, runs in further.items()}
     size = min(TOGETHER, len(points)) if together is None else together
-    divergence: dict[str, Any] = {"most": subsets, "seed": seed, "eps": eps}
-    known = {"count": count, "settings": dict(settings or {}), "together": size, **divergence}
+    divergence: dict[str, Any] = {"together": size, "seed": seed, "eps": eps}
+    known = {"count": count, "settings": dict(settings or {}), "subsets": subsets, **divergence}
     about = {
         "weights": digest(points.vectors, *weights_of(further)),
         "inputs": inputs.digest(),
@@ -473,7 +479,7 @@ def ensemble_sizes(
     tasks = [Task(name, run, source) for name, runs in methods.items() for run, source in enumerate(runs)]
     with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory() as place:
         cells = Cells(Path(place), about)
-        predict_all(tasks, inputs, cells, show, partial(predictions_of, together=size, **divergence))
+        predict_all(tasks, inputs, cells, show, partial(predictions_of, **divergence))
         return scored_sizes({name: len(runs) for name, runs in methods.items()}, inputs.conditions, cells, known)
 
 
@@ -524,7 +530,7 @@ def scored_sizes(
 ) -> Sizes:
     """The record from predictions in their cells: `methods` have so many runs each."""
     labelled = tuple(each for each in conditions if not each.ood)
-    sizes, chosen = tuple(range(1, max(methods.values()) + 1)), {"most": known["most"], "seed": known["seed"]}
+    sizes, seed = tuple(range(1, max(methods.values()) + 1)), known["seed"]
     scores = np.full((len(methods), len(sizes), len(labelled), len(SCORED)), np.nan)
     deviations, examples = scores.copy(), 0
     divergences: dict[str, dict[Condition, float]] = {INDEPENDENT: {}, **{name: {} for name in methods}}
@@ -532,15 +538,15 @@ def scored_sizes(
         found = [cells(cell_key(name, run, condition, place), absent) for run in range(runs)]
         probs, labels = torch.from_numpy(np.stack([each["probs"] for each in found])), found[0]["labels"]
         if not condition.ood:
-            together = size_scores(probs, torch.from_numpy(labels), sizes, **chosen)
+            together = size_scores(probs, torch.from_numpy(labels), sizes, most=known["subsets"], seed=seed)
             scores[row, :, place], deviations[row, :, place] = together
             examples = max(examples, len(labels))
         divergences[name][condition] = float(np.mean([each["divergence"] for each in found]))
         if name == ORIGINAL and 2 <= known["together"] <= runs:
             parts = probs.split(STREAM, dim=1)
-            own = [mean_divergence(each, known["together"], eps=known["eps"], **chosen) for each in parts]
+            own = [mean_divergence(each, known["together"], seed=seed, eps=known["eps"]) for each in parts]
             divergences[INDEPENDENT][condition] = torch.cat(own).mean().item()
-    counted = [[counted_subsets(runs, size, known["most"]) for size in sizes] for runs in methods.values()]
+    counted = [[counted_subsets(runs, size, known["subsets"]) for size in sizes] for runs in methods.values()]
     return Sizes(
         tuple(methods),
         sizes,
