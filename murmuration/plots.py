@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import torch
 
+from murmuration.analysis.diversity import TradeOff
+from murmuration.analysis.embedding import Embedding
 from murmuration.analysis.kernels import KernelDiagnosis, Stage
 from murmuration.analysis.paths import Paths
 from murmuration.analysis.planes import Plane
+from murmuration.analysis.similarity import Similarity
+from murmuration.analysis.sizes import Sizes
 from murmuration.analysis.stitching import StitchedView
 from murmuration.data import ArrayPreparation, Split, Task
 from murmuration.errors import Failure, Misuse, listed, unknown
@@ -27,9 +31,13 @@ from murmuration.likelihoods import CLASSIFICATION, REGRESSION
 from murmuration.predictive import Predictive
 from murmuration.reports.figures import Figure, plain, plot_text
 from murmuration.reports.kernels_page import heat_maps
+from murmuration.reports.landscape.embedding import embedding_figures
 from murmuration.reports.landscape.paths import paths_figures
 from murmuration.reports.landscape.plane import plane_figures
+from murmuration.reports.landscape.similarity import similarity_figures
+from murmuration.reports.landscape.sizes import sizes_figures
 from murmuration.reports.landscape.stitched import stitched_figures
+from murmuration.reports.landscape.trade_off import trade_off_figures
 from murmuration.reports.report import Report
 from murmuration.reports.sections.abstention import curves_figure, curves_of
 from murmuration.reports.sections.calibration import reliability_figure
@@ -59,6 +67,8 @@ __all__ = [
     "conformal_coverage",
     "confusion_matrix",
     "coupling",
+    "embedding",
+    "ensemble_sizes",
     "figure_image",
     "groups",
     "input_space",
@@ -74,7 +84,9 @@ __all__ = [
     "risk_coverage",
     "shift",
     "signal_to_noise",
+    "similarity",
     "stitched",
+    "trade_off",
     "training_curves",
     "uncertainty_by_class",
     "uncertainty_histogram",
@@ -258,6 +270,26 @@ def paths(source: Paths, score: str | None = None, *, theme: Theme = "light") ->
 def stitched(source: StitchedView, score: str | None = None, *, theme: Theme = "light") -> "go.Figure":
     """A score over the stitched wedges of a path, such as "accuracy" or "agreement_1"."""
     return _plotly(_landscape(stitched_figures(source), score), theme)
+
+
+def similarity(source: Similarity, matrix: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """A matrix of networks, "cosine", "disagreement", "cka" or "diversity"."""
+    return _plotly(_landscape(similarity_figures(source), matrix), theme)
+
+
+def embedding(source: Embedding, *, theme: Theme = "light") -> "go.Figure":
+    """The t-SNE map of runs and samples."""
+    return _plotly(embedding_figures(source)["map"], theme)
+
+
+def trade_off(source: TradeOff, part: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """Diversity against accuracy of sampled networks: the "plane", or the part "near" the reference."""
+    return _plotly(_landscape(trade_off_figures(source), part), theme)
+
+
+def ensemble_sizes(source: Sizes, figure: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """A score against ensemble size ("size-nll") or severity ("severity-nll"), or divergences ("divergence-ood")."""
+    return _plotly(_landscape(sizes_figures(source), figure), theme)
 
 
 def _landscape(drawn: dict[str, Figure], score: str | None) -> Figure:

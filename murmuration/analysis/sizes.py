@@ -206,24 +206,32 @@ class Sizes:
 
 def growth_verdict(found: Sizes) -> Verdict | None:
     """Whether scores improve with the number of runs."""
-    if ORIGINAL not in found.methods or len(found.sizes) < 2:
+    sizes = sizes_of(found, ORIGINAL)
+    if len(sizes) < 2:
         return None
-    accuracy, errors = ([found.score(ORIGINAL, k, name) for k in found.sizes] for name in ("accuracy", "brier"))
+    accuracy, errors = ([found.score(ORIGINAL, k, name) for k in sizes] for name in ("accuracy", "brier"))
     holds = bool((np.diff(errors) <= 0).all()) and accuracy[-1] >= accuracy[0]
     sentence = (
-        f"from 1 to {found.sizes[-1]} runs accuracy goes from {accuracy[0]:.1%} to {accuracy[-1]:.1%} and the Brier "
-        f"score from {errors[0]:.3f} to {errors[-1]:.3f}"
+        f"from 1 to {sizes[-1]} runs accuracy goes from {accuracy[0]:.1%} to {accuracy[-1]:.1%} and the Brier score from "
+        f"{errors[0]:.3f} to {errors[-1]:.3f}"
     )
     return Verdict("every run improves the Brier score, and all together the accuracy", holds, sentence)
 
 
+def sizes_of(found: Sizes, method: str) -> list[int]:
+    """The ensemble sizes that a method has runs for."""
+    if method not in found.methods:
+        return []
+    return [k for k, count in zip(found.sizes, found.subsets[found.methods.index(method)], strict=True) if count]
+
+
 def addition_verdict(found: Sizes) -> Verdict | None:
     """Whether sampling improves the ensemble too, and less than ensembling improves one run."""
-    if ORIGINAL not in found.methods or not found.samplers or len(found.sizes) < 2:
+    size = max(sizes_of(found, ORIGINAL), default=1)
+    errors = {name: found.score(name, size, "brier") for name in found.samplers if size in sizes_of(found, name)}
+    if not errors or size < 2:
         return None
-    size = found.sizes[-1]
-    errors = {name: found.score(name, size, "brier") for name in found.samplers}
-    best = min(errors, key=lambda name: errors[name] if math.isfinite(errors[name]) else math.inf)
+    best = min(errors, key=lambda name: errors[name])
     base, sampled = (found.score(name, 1, "brier") for name in (ORIGINAL, best))
     whole, both = found.score(ORIGINAL, size, "brier"), errors[best]
     sentence = (

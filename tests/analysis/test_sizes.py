@@ -171,6 +171,9 @@ def test_other_methods_are_split_into_runs(trained):
     whole = found.score("original", 3, "brier")
     assert found.score("again", 1, "brier") == pytest.approx(whole, rel=1e-5)
     assert found.score("again", 2, "brier") == pytest.approx(whole, rel=1e-5)
+    few = ensemble_sizes([ensemble.member(0)], None, data, samplers=(), others={"three": ensemble}, examples=40)
+    assert few.sizes == (1, 2, 3)
+    assert few.verdicts == ()  # one run has no size to grow to, and nothing to diverge from
 
 
 def test_plain_modules_and_what_is_refused(trained):
