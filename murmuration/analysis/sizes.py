@@ -212,8 +212,8 @@ def growth_verdict(found: Sizes) -> Verdict | None:
     accuracy, errors = ([found.score(ORIGINAL, k, name) for k in sizes] for name in ("accuracy", "brier"))
     holds = bool((np.diff(errors) <= 0).all()) and accuracy[-1] >= accuracy[0]
     sentence = (
-        f"from 1 to {sizes[-1]} runs accuracy goes from {accuracy[0]:.1%} to {accuracy[-1]:.1%} and the Brier score from "
-        f"{errors[0]:.3f} to {errors[-1]:.3f}"
+        f"from 1 to {sizes[-1]} runs accuracy goes from {accuracy[0]:.1%} to {accuracy[-1]:.1%} and the Brier score "
+        f"from {errors[0]:.3f} to {errors[-1]:.3f}"
     )
     return Verdict("every run improves the Brier score, and all together the accuracy", holds, sentence)
 
