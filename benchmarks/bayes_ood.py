@@ -61,14 +61,8 @@ CHOICES: dict[str, dict[str, Method]] = {  # recipe -> settings that it is chose
 def train(method: Method, net: str, seed: int, data: mm.Data) -> mm.Ensemble:
     """The ensemble of one method, one member after another."""
     name, answers, members = method
-    return mm.fit(
-        net,
-        data,
-        recipe=make_recipe(name, **answers),
-        members=members,
-        seed=seed,
-        plan=mm.Plan(engine="loop", posthoc=None),
-    )
+    plan = mm.Plan(members=members or 0, seed=seed, engine="loop", posthoc=None)
+    return mm.fit(net, data, recipe=make_recipe(name, **answers), plan=plan)
 
 
 def foreign_inputs(x: Tensor) -> dict[str, Tensor]:

@@ -33,7 +33,11 @@ FAST = {  # options that make a command quick; they replace those of the command
     "compare": ("--members", "2", "--epochs", "1", "--engine", "loop"),
     "prune": ("--finetune", "1"),
     "explore": ("--examples", "4"),
-    "reproduce": ("--epochs", "1", "--widths", "0.5", "--models", "1,2", "--arms", "independent", "--seeds", "0"),
+    "explore plane": ("--examples", "4", "--grid", "3"),
+    "explore sizes": ("--examples", "4", "--samples", "2"),
+    "explore factorial": ("--examples", "4", "--runs", "1", "--rates", "0.001", "--epochs", "1"),
+    "reproduce embedded": ("--epochs", "1", "--widths", "0.5", "--models", "1,2", "--arms", "naive", "--seeds", "0"),
+    "reproduce landscape": ("--epochs", "1", "--members", "2", "--examples", "20", "--parts", "similarity"),
     "superres train": ("--members", "2", "--epochs", "1", "--patches", "24", "--size", "6"),
 }
 SMALL_DATA = {
@@ -132,7 +136,9 @@ def fast_options(name: str, words: list[str]) -> list[str]:
 def quick(text: str, number: int) -> list[str]:
     """The arguments of a command line with less to compute and with an --out of its own."""
     words = shlex.split(text)[1:]
-    name = " ".join(words[:2]) if words[:1] == ["superres"] else words[0]
+    name = " ".join(words[:2]) if words[0] in ("superres", "reproduce") else words[0]
+    if name == "explore" and f"explore {words[2]}" in FAST:
+        name = f"explore {words[2]}"
     faster = fast_options(name, words)
     if name == "superres train" and words[2:3] != ["my-photos"]:
         words.insert(2, "my-photos")  # the photographs it would take are large

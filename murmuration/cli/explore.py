@@ -1,7 +1,7 @@
-"""`murmur explore`: diagnose members before and after training."""
+"""`murmur explore`: tangent kernels between members, and the loss landscape around them (`landscape.py`)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +9,7 @@ import typer
 
 import murmuration.cli.options as options
 from murmuration.cli.console import help_text, print_json, print_table
+from murmuration.cli.landscape import EXAMPLES, StudyOptions, refuse_foreign, run_study, show_outcome
 from murmuration.errors import Misuse, unknown
 from murmuration.progress import counting_bar
 
@@ -17,17 +18,34 @@ if TYPE_CHECKING:
     from murmuration.data import Data
     from murmuration.recipe import Plan
 
+WHATS = {  # studies of the loss landscape; `reports/landscape/studies.py` has them
+    "similarity": "cosine of weights, disagreement and CKA of features, across members and along training.",
+    "subspaces": "networks drawn around members by subspace samplers, and how alike they are.",
+    "plane": "loss, accuracy and agreement on the plane through the origin and two members, or through three members.",
+    "tunnel": "straight line, aligned line, low-loss tunnel and curves between two members, and their stitched view.",
+    "trade-off": "diversity against accuracy of members and of samples around one, with limit curves.",
+    "tsne": "predictions along training and of samples, embedded in two dimensions.",
+    "sizes": "ensembles, subspaces and averages against ensemble size, under corruption and on --ood inputs.",
+    "factorial": "initialisation, batch order and learning rate as sources of diversity; trains small ensembles anew.",
+}
 HELP = help_text(
-    "Diagnose whether members that share weights behave as an ensemble: their neural tangent kernels before and after "
-    "training, written as a page (RUN/kernels.html). With DATA instead of RUN, the members that `murmur train` would "
-    "start from with the same options are diagnosed, and the page is written to --out.",
+    "Explore a trained ensemble from inside. WHAT is one of\n\n"
+    "kernels: whether members that share weights behave as an ensemble, by their neural tangent kernels before and "
+    "after training (RUN/kernels.html). With DATA instead of RUN, the members that `murmur train` would start from "
+    "with the same options, and the page is written to --out.\n\n"
+    + "\n\n".join(f"{name}: {summary}" for name, summary in WHATS.items())
+    + "\n\nAll but kernels write RUN/explore/WHAT.html, with the numbers as .json and .parquet; a killed command "
+    "continues. Checkpoints along training come from `murmur train --trajectory every-epoch`.",
+    "murmur explore runs/digits similarity",
+    "murmur explore runs/digits plane --grid 21 --anchors 0,1",
+    "murmur explore runs/digits trade-off --samples 50",
     "murmur explore runs/digits kernels",
     "murmur explore digits kernels --recipe batch-ensemble --net mlp --members 8",
     "murmur explore digits kernels --recipe batch-ensemble --sharing rank-one:init=rademacher,gamma=M --out k.html",
-    "murmur explore runs/digits --examples 64 --json",
+    "murmur explore runs/digits kernels --examples 64 --json",
     "murmur explore digits kernels --recipe batch-ensemble --net mlp --infinite-width",
 )
-KERNELS = "kernels"  # what can be explored
+KERNELS, KERNEL_EXAMPLES = "kernels", 32
 WHERE_HELP = f"A run directory, or data: {options.DATA_HELP[0].lower()}{options.DATA_HELP[1:]}"
 
 
@@ -75,8 +93,10 @@ class Request:
 def explore(
     *,
     where: Annotated[str, typer.Argument(help=WHERE_HELP, metavar="RUN|DATA")],
-    what: Annotated[str, typer.Argument(help="kernels.", metavar="WHAT")] = "kernels",
-    examples: Annotated[int, typer.Option(help="Number of test inputs.", metavar="N")] = 32,
+    what: Annotated[str, typer.Argument(help=f"{', '.join((*WHATS, 'kernels'))}.", metavar="WHAT")] = "kernels",
+    examples: Annotated[
+        int | None, typer.Option(help=f"Number of test inputs; {EXAMPLES}, or 32 for kernels.", metavar="N")
+    ] = None,
     on: Annotated[str | None, typer.Option(help="Other inputs than the run's test split.", metavar="DATA")] = None,
     infinite_width: Annotated[
         bool, options.switch("--infinite-width", "Also the infinite-width limit, of fully connected networks.")
@@ -84,20 +104,28 @@ def explore(
     out: Annotated[
         str | None, typer.Option(help="Page; RUN/<what>.html if left out, none for DATA.", metavar="FILE.html")
     ] = None,
+    landscape: StudyOptions,
     start: StartOptions,
     answers: options.RecipeOptions,
     reading: options.DataOptions,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Diagnose whether members that share weights behave as an ensemble."""
+    """Explore an ensemble from inside: tangent kernels, and the loss landscape around its members."""
     from murmuration.files import write_bytes
 
-    if what != KERNELS:
-        raise unknown("thing to explore", what, [KERNELS])
-    if examples < 1:
+    if what not in (*WHATS, KERNELS):
+        raise unknown("thing to explore", what, (*WHATS, KERNELS))
+    if examples is not None and examples < 1:
         raise Misuse(f"--examples {examples}: expected at least 1")
-    request = Request(where, examples, on, infinite_width, start, answers, reading, as_json)
+    if what != KERNELS and infinite_width:
+        raise Misuse(f"--infinite-width is for kernels, not for {what}: leave it out")
+    if what != KERNELS:
+        request = Request(where, examples or EXAMPLES, on, infinite_width, start, answers, reading, as_json)
+        return study_run(what, request, landscape, options.output_path(out, (".html",), force) if out else None)
+    if landscape.given():
+        raise Misuse(f"--{next(iter(landscape.given()))} is not for kernels: leave it out")
+    request = Request(where, examples or KERNEL_EXAMPLES, on, infinite_width, start, answers, reading, as_json)
     (refuse_for_run if request.is_run else refuse_for_data)(request)
     usual = Path(where) / f"{what}.html" if request.is_run else None
     path = options.output_path(out, (".html",), force) if out else usual
@@ -111,6 +139,45 @@ def explore(
         return print_json({"run" if request.is_run else "data": where, **told, **stages})
     show_kernels(where, found)
     print(f"written: {path}" if path else "add --out FILE.html for a page with figures")
+
+
+def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | None) -> None:
+    """A study of the loss landscape of a run."""
+    from murmuration.analysis.trajectory import find_trajectory
+    from murmuration.cli.training import load_run, reopen_data
+    from murmuration.evaluation import eval_set_for
+    from murmuration.reports.landscape.studies import STUDIES
+    from murmuration.reports.landscape.study import Subject, evaluation_seconds
+
+    study, path = STUDIES[what], Path(request.where)
+    if not request.is_run:
+        raise Misuse(f"{request.where} is no run, for it holds no run.json: {what} explores a trained run")
+    refuse_foreign(what, study, landscape, STUDIES)
+    refuse_for_run(replace(request, start=replace(request.start, net=None)))
+    if landscape.image not in (None, "png", "svg"):
+        raise Misuse(f"--image {landscape.image}: expected png or svg")
+    net = options.network(request.start.net)
+    ensemble, data = load_run(path, posthoc=False, net=net), reopen_data(path)
+    target = options.named_targets(request.reading.target)
+    test = (data.test if request.on is None else eval_set_for(ensemble, request.on, target).split)[: request.examples]
+    page = out or path / "explore" / f"{what}.html"
+    subject = Subject(ensemble, data, test, find_trajectory(path, net=net), landscape.choices(ensemble))
+    if not request.quiet:
+        print(cost_text(evaluation_seconds(subject, study.networks(subject)), len(test)))
+    with counting_bar(what, request.quiet) as show:
+        subject = replace(subject, folder=page.with_suffix(""), show=show)
+        found = run_study(what, study, subject, page, path, landscape.image)
+    show_outcome(found, as_json=request.quiet)
+
+
+def cost_text(seconds: float, examples: int) -> str:
+    """The estimate of a study's cost, in a sentence.
+
+    >>> cost_text(300, 2000)
+    'estimated time on 2,000 examples: 5 min'
+    """
+    amount = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(seconds, 1):.0f} s"
+    return f"estimated time on {examples:,} examples: {amount}"
 
 
 def refuse_for_run(request: Request) -> None:

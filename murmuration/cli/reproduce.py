@@ -1,7 +1,7 @@
 """`murmur reproduce`: a published experiment reproduced, with its figure and verdicts."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,8 +16,11 @@ HELP = help_text(
     "murmur reproduce embedded",
     "murmur reproduce embedded --widths 0.5,1 --models 1,2,4,8 --arms independent,naive --seeds 0",
     "murmur reproduce embedded --data two-moons --epochs 30 --out runs/moons",
+    "murmur reproduce landscape --epochs 10 --parts similarity,plane,trade-off",
+    "murmur reproduce landscape --data cifar-10-batches-bin --ood svhn.npz --out runs/landscape",
 )
 REPORT = "report.html"
+LAB = "Landscape"
 
 
 def reproduce(
@@ -28,6 +31,12 @@ def reproduce(
     arms: Annotated[Names, option("Kinds of ensemble; all if left out.", "Grid", "LIST")] = None,
     seeds: Annotated[Names, option("Random seeds, at least three for verdicts; default 0,1,2.", "Grid", "LIST")] = None,
     epochs: Annotated[int | None, option("Passes over the training examples.", "Grid", "N")] = None,
+    prepare: Annotated[str | None, option("Scaling of images: unit if left out, none.", LAB, "WAY")] = None,
+    net: Annotated[str | None, option("Network; small-cnn if left out.", LAB, "NAME")] = None,
+    members: Annotated[int | None, option("Independent runs; 5 if left out.", LAB, "N")] = None,
+    ood: Annotated[str | None, option("Out-of-distribution inputs.", LAB, "DATA")] = None,
+    examples: Annotated[int | None, option("Test examples; 2000 if left out.", LAB, "N")] = None,
+    parts: Annotated[Names, option("Parts of the experiment; all if left out.", LAB, "LIST")] = None,
     out: Annotated[str | None, option("Directory; runs/reproduce-NAME if left out.", "Options", "DIR")] = None,
     as_json: Json = False,
 ) -> None:
@@ -38,8 +47,9 @@ def reproduce(
     from murmuration.reports.report import this_command
 
     path = Path(out or f"runs/reproduce-{experiment}")
-    axes = {"widths": widths, "models": models, "arms": arms, "seeds": seeds}
-    given = {name: ",".join(listed(texts)) for name, texts in axes.items() if texts is not None}
+    lists = {"widths": widths, "models": models, "arms": arms, "seeds": seeds, "parts": parts}
+    given: dict[str, Any] = {name: ",".join(listed(texts)) for name, texts in lists.items() if texts is not None}
+    given |= {"prepare": prepare, "net": net, "members": members, "ood": ood, "examples": examples}
     request = Request(data, epochs=epochs, **given)
     try:
         with counting_bar(experiment, quiet=as_json) as show:

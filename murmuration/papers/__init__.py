@@ -21,6 +21,12 @@ class Request:
     arms: str | None = None
     seeds: str | None = None
     epochs: int | None = None
+    prepare: str | None = None
+    net: str | None = None
+    members: int | None = None
+    ood: str | None = None
+    examples: int | None = None
+    parts: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Outcome:
 EXPERIMENTS = {  # folder in papers/, whose `reproduce.py` has `reproduce(request, out, show, command) -> Outcome`
     "embedded": "embedded ensembles by width, number of members and regime, against separate networks "
     "(Velikanov et al. 2022)",
+    "landscape": "deep ensembles from the perspective of the loss landscape: similarity, planes, tunnels, diversity, "
+    "subspaces, shift (Fort et al. 2019)",
 }
 
 

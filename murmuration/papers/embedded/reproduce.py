@@ -28,6 +28,9 @@ def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Out
 
 def setting_for(request: Request) -> Setting:
     """The settings with the options of the request."""
+    for name in ("prepare", "net", "members", "ood", "examples", "parts"):
+        if getattr(request, name) is not None:
+            raise Misuse(f"{name}={getattr(request, name)} is for the experiment landscape: leave it out")
     if request.epochs is not None and request.epochs < 1:
         raise Misuse(f"epochs={request.epochs}: need a whole number, at least 1")
     given: dict[str, Any] = {"data": request.data, "epochs": request.epochs}

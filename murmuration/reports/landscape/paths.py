@@ -11,7 +11,6 @@ from murmuration.reports.figures import Figure, axis, colour, layout, scale_of, 
 from murmuration.reports.formatting import number, percent
 from murmuration.reports.html import Markup, details, figure, grid, join, section, table
 from murmuration.reports.landscape.maps import LABELS, verdict_section
-from murmuration.reports.page import framed
 
 ALONG = "fraction of the path's length"
 SPOKEN = {
@@ -22,8 +21,8 @@ PLACES = {"linear": 0, "aligned": 3, "tunnel": 1, "bezier": 2, "polygon": 4}  # 
 DASHES = {"linear": "dash", "aligned": "dashdot"}
 
 
-def paths_page(found: Paths, title: str, subtitle: str) -> str:
-    """The page on the paths between two networks."""
+def paths_sections(found: Paths) -> Markup:
+    """The sections of the page on the paths between two networks."""
     first, last = found.ends
     reading = (
         f"Networks {first} and {last} are {number(found.distance)} apart in weight space, and their weight vectors "
@@ -37,7 +36,7 @@ def paths_page(found: Paths, title: str, subtitle: str) -> str:
         agreement_section(lines),
         table_section(found),
     ]
-    return framed(title, subtitle, join(parts))
+    return join(parts)
 
 
 def paths_figures(found: Paths) -> dict[str, Figure]:

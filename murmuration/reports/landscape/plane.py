@@ -19,15 +19,14 @@ from murmuration.reports.landscape.maps import (
     upper_colour,
     verdict_section,
 )
-from murmuration.reports.page import framed
 
 MOST = 60  # points of a trajectory or of samples that are drawn
 INKS = (1, 2, 3, 4, 6)  # places of the palette that are not the blue of the maps
 HOVER = "%{customdata[0]}: loss %{customdata[1]:.3g}, accuracy %{customdata[2]:.1%}, %{customdata[3]:.0%} outside"
 
 
-def plane_page(found: Plane, title: str, subtitle: str) -> str:
-    """The page on one plane."""
+def plane_sections(found: Plane) -> Markup:
+    """The sections of the page on one plane."""
     through = "the origin of the weight space and two networks" if found.origin == "zero" else "three networks"
     reading = f"The plane contains {through}. Distances are Euclidean, in units of the weights."
     maps = plane_figures(found)
@@ -38,7 +37,7 @@ def plane_page(found: Plane, title: str, subtitle: str) -> str:
         disagreement_section(maps),
         networks_section(found),
     ]
-    return framed(title, subtitle, join(parts))
+    return join(parts)
 
 
 def plane_figures(found: Plane) -> dict[str, Figure]:

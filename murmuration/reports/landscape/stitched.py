@@ -8,14 +8,13 @@ from murmuration.reports.figures import Figure
 from murmuration.reports.formatting import number, percent
 from murmuration.reports.html import Markup, figure, grid, join, section, table
 from murmuration.reports.landscape.maps import LABELS, MAP_HEIGHT, contour, equal_axes, label_at, marked, upper_colour
-from murmuration.reports.page import framed
 
 PIXELS = 161  # of a map, along the longer axis
 
 
-def stitched_page(found: StitchedView, title: str, subtitle: str) -> str:
-    """The page on one stitched view."""
-    return framed(title, subtitle, join([verdict(found), maps_section(found), vertices_section(found)]))
+def stitched_sections(found: StitchedView) -> Markup:
+    """The sections of the page on one stitched view."""
+    return join([verdict(found), maps_section(found), vertices_section(found)])
 
 
 def verdict(found: StitchedView) -> Markup:
@@ -34,7 +33,7 @@ def verdict(found: StitchedView) -> Markup:
         "Every wedge is a plane through the origin and two consecutive vertices of the path; neighbouring wedges share "
         "a ray, on which their values coincide. Radius and angle are those of weight space."
     )
-    return section("verdict", "What the wedges show", reading, Markup(f'<p class="lead">{words}</p>'))
+    return section("wedges", "What the wedges show", reading, Markup(f'<p class="lead">{words}</p>'))
 
 
 def stitched_figures(found: StitchedView) -> dict[str, Figure]:

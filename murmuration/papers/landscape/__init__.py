@@ -1,0 +1,1 @@
+"""Deep ensembles from the perspective of the loss landscape (Fort, Hu and Lakshminarayanan 2019)."""

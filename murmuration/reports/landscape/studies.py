@@ -1,0 +1,279 @@
+"""The studies, one function each: from an ensemble to a record, sections of a page, figures and sentences."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from murmuration.analysis.alignment import permutation_groups
+from murmuration.analysis.diversity import DRAWN, WITHOUT_PATH
+from murmuration.analysis.diversity import trade_off as compute_trade_off
+from murmuration.analysis.embedding import embed_paths
+from murmuration.analysis.landscape import Verdict
+from murmuration.analysis.paths import PATHS, paths_between
+from murmuration.analysis.planes import plane as compute_plane
+from murmuration.analysis.randomness import factorial as compute_factorial
+from murmuration.analysis.similarity import Similarity, network_similarity, path_similarity
+from murmuration.analysis.sizes import SAMPLED, ensemble_sizes
+from murmuration.analysis.stitching import stitched_view
+from murmuration.analysis.subspaces import SAMPLERS, draw_vectors, neighbourhood, sample_subspace
+from murmuration.data.shift import CORRUPTIONS
+from murmuration.errors import Misuse, unknown
+from murmuration.recipe import plan_from_json
+from murmuration.reports.html import join
+from murmuration.reports.landscape.embedding import embedding_figures, embedding_sections
+from murmuration.reports.landscape.factorial import factorial_figures, factorial_sections
+from murmuration.reports.landscape.paths import paths_figures, paths_sections
+from murmuration.reports.landscape.plane import plane_figures, plane_sections
+from murmuration.reports.landscape.similarity import similarity_figures, similarity_sections
+from murmuration.reports.landscape.sizes import sizes_figures, sizes_sections
+from murmuration.reports.landscape.stitched import stitched_figures, stitched_sections
+from murmuration.reports.landscape.study import Outcome, Records, Study, Subject
+from murmuration.reports.landscape.trade_off import trade_off_figures, trade_off_sections
+
+SAMPLES, PLANE_SAMPLES, FEW_SAMPLES = (
+    30,
+    50,
+    10,
+)  # of every sampler: in scores, on the diversity-accuracy plane, in maps
+PATHS_SHOWN = 3  # members whose path is compared with itself
+
+
+def samplers_of(subject: Subject) -> tuple[str, ...]:
+    """The samplers that were asked for, or all; without a trajectory those that need none."""
+    for name in subject.choices.samplers:
+        if name not in SAMPLERS:
+            raise unknown("sampler", name, SAMPLERS)
+    return subject.choices.samplers or (DRAWN if subject.trajectory is not None else WITHOUT_PATH)
+
+
+def sentences(verdicts: Iterable[Verdict]) -> list[str]:
+    """The sentences of verdicts, each after its claim and whether it holds."""
+    return [f"{each.claim}: {'yes' if each.holds else 'no'}; {each.sentence}" for each in verdicts]
+
+
+def similarity(subject: Subject) -> Outcome:
+    """Members with one another, and the checkpoints of the first ones with themselves."""
+    parts = {"members": network_similarity(subject.ensemble, subject.test, train=subject.train_x)}
+    if subject.trajectory is not None:
+        count = min(subject.trajectory.members, PATHS_SHOWN)
+        for member in range(count):
+            subject.show(f"path of member {member}", member, count)
+            found = path_similarity(subject.trajectory, subject.test, member, train=subject.train_x)
+            parts[f"path of member {member}"] = found
+    return compared(parts)
+
+
+def subspaces(subject: Subject) -> Outcome:
+    """By sampler: samples around the first members, with one another; those around one member are a group."""
+    ensemble, count = subject.ensemble, subject.choices.samples or FEW_SAMPLES
+    members, chosen, parts = range(min(ensemble.members, PATHS_SHOWN)), samplers_of(subject), {}
+    for done, sampler in enumerate(chosen):
+        subject.show(sampler, done, len(chosen))
+        drawn = [
+            sample_subspace(
+                ensemble, subject.trajectory, member, sampler, count, val=subject.data.val, train=subject.train_x
+            )
+            for member in members
+        ]
+        groups = [f"member {member}" for member, found in zip(members, drawn, strict=True) for _ in found.vectors]
+        if len(set(groups)) < 2:
+            continue  # samples around one member, or none, were accepted
+        everything = replace(drawn[0][[0] * len(groups)], vectors=torch.cat([found.vectors for found in drawn]))
+        names = [str(number) for number in range(len(groups))]
+        parts[sampler] = network_similarity(
+            everything, subject.test, train=subject.train_x, cka=False, names=names, groups=groups
+        )
+    if not parts:
+        raise Misuse("no samples around two members: the ensemble has one member, or none was accurate enough")
+    return compared(parts)
+
+
+def compared(parts: Mapping[str, Similarity]) -> Outcome:
+    """The outcome of similarity matrices by name."""
+    told = [f"{name}: {line}" for name, part in parts.items() for line in sentences(part.verdicts)]
+    figures = [each for place, part in enumerate(parts.values()) for each in similarity_figures(part, place).values()]
+    return Outcome(Records(parts), similarity_sections(list(parts.values())), figures, told)
+
+
+def plane(subject: Subject) -> Outcome:
+    """The plane through the origin and two members, or through three members."""
+    anchors, samples = subject.choices.anchors, {}
+    if len(anchors) not in (2, 3):
+        raise Misuse(f"{len(anchors)} anchors: a plane goes through two members and the origin, or through three")
+    if subject.trajectory is not None:
+        around = neighbourhood(subject.ensemble, subject.trajectory, anchors[0])
+        count = subject.choices.samples or SAMPLES
+        samples["diagonal Gaussian"] = list(draw_vectors(around, "diagonal", count, scale=(0.0, 10.0)))
+    found = compute_plane(
+        subject.ensemble,
+        subject.test,
+        train=subject.data.train[: len(subject.test)],
+        anchors=anchors,
+        origin="zero" if len(anchors) == 2 else "anchor",
+        grid=subject.choices.grid,
+        trajectory=subject.trajectory,
+        samples=samples,
+        folder=subject.folder,
+        show=subject.show,
+    )
+    return Outcome(found, plane_sections(found), list(plane_figures(found).values()), sentences(found.verdicts))
+
+
+def tunnel(subject: Subject) -> Outcome:
+    """Paths between two members, and the stitched view of the tunnel."""
+    if len(subject.choices.anchors) != 2:
+        raise Misuse(f"{len(subject.choices.anchors)} anchors: a tunnel connects two members")
+    ends = (subject.choices.anchors[0], subject.choices.anchors[1])
+    common: dict[str, Any] = {"ends": ends, "show": subject.show}
+    found = paths_between(
+        subject.ensemble,
+        subject.test,
+        train=subject.data.train,
+        paths=paths_for(subject),
+        folder=subject.piece("paths"),
+        **common,
+    )
+    assert found.tunnel is not None
+    view = stitched_view(subject.ensemble, subject.test, found.tunnel, folder=subject.piece("stitched"), **common)
+    figures = [*paths_figures(found).values(), *stitched_figures(view).values()]
+    body = join([paths_sections(found), stitched_sections(view)])
+    return Outcome(Records({"paths": found, "stitched": view}), body, figures, sentences(found.verdicts))
+
+
+def paths_for(subject: Subject) -> tuple[str, ...]:
+    """All kinds of paths that the network allows: hidden units of some cannot be permuted."""
+    try:
+        permutation_groups(subject.ensemble.groups[0].module)
+    except Misuse:
+        return tuple(name for name in PATHS if name != "aligned")
+    return tuple(PATHS)
+
+
+def trade_off(subject: Subject) -> Outcome:
+    """Diversity against accuracy, of the other members and of samples around the first anchor."""
+    found = compute_trade_off(
+        subject.ensemble,
+        subject.trajectory,
+        subject.test,
+        reference=subject.choices.anchors[0],
+        samplers=samplers_of(subject),
+        count=subject.choices.samples or PLANE_SAMPLES,
+        others=subject.choices.beside,
+        val=subject.data.val,
+        train=subject.train_x,
+        folder=subject.folder,
+        show=subject.show,
+    )
+    figures = list(trade_off_figures(found).values())
+    return Outcome(found, trade_off_sections(found), figures, sentences(found.verdicts))
+
+
+def tsne(subject: Subject) -> Outcome:
+    """Predictions along training, and of samples around the members, in one map."""
+    if subject.trajectory is None:
+        raise Misuse("the run has no trajectory: train it with --trajectory every-epoch (trajectory='every-epoch')")
+    found = embed_paths(
+        subject.ensemble,
+        subject.trajectory,
+        subject.test,
+        samplers=samplers_of(subject),
+        count=subject.choices.samples or FEW_SAMPLES,
+        val=subject.data.val,
+        train=subject.train_x,
+    )
+    figures = list(embedding_figures(found).values())
+    return Outcome(found, embedding_sections(found), figures, sentences(found.verdicts))
+
+
+def sizes(subject: Subject) -> Outcome:
+    """Ensembles, subspaces and averages against ensemble size, clean, corrupted and on OOD inputs."""
+    choices = subject.choices
+    found = ensemble_sizes(
+        subject.ensemble,
+        subject.trajectory,
+        subject.test,
+        samplers=choices.samplers or (SAMPLED if subject.trajectory is not None else ("random",)),
+        count=choices.samples or SAMPLES,
+        others=choices.beside,
+        shift=bool(choices.severities) or None,
+        severities=choices.severities,
+        ood=choices.ood,
+        val=subject.data.val,
+        train=subject.train_x,
+        folder=subject.folder,
+        show=subject.show,
+    )
+    return Outcome(found, sizes_sections(found), list(sizes_figures(found).values()), sentences(found.verdicts))
+
+
+def factorial(subject: Subject) -> Outcome:
+    """Initialisation x batch order x learning rate, with the network and the batch size of the run."""
+    manifest, choices = subject.ensemble.manifest, subject.choices
+    plan = plan_from_json(manifest["plan"])
+    found = compute_factorial(
+        manifest["net"].get("name", subject.ensemble.groups[0].module),
+        subject.data,
+        lrs=choices.rates,
+        runs=choices.runs,
+        epochs=choices.epochs,
+        batch_size=plan.batch_size,
+        seed=plan.seed,
+        folder=subject.folder,
+        show=subject.show,
+    )
+    figures = list(factorial_figures(found).values())
+    return Outcome(found, factorial_sections(found), figures, sentences(found.verdicts))
+
+
+def checkpoints(subject: Subject) -> int:
+    """The number of checkpoints of one member."""
+    return 0 if subject.trajectory is None else len(subject.trajectory)
+
+
+def passes(subject: Subject, epochs: float) -> float:
+    """Training of one network for so many epochs, in evaluations of it; a step costs about three forward passes."""
+    return 3 * epochs * len(subject.data.train) / len(subject.test)
+
+
+def plane_cost(subject: Subject) -> float:
+    beside = len(subject.choices.anchors) * checkpoints(subject) + (subject.choices.samples or SAMPLES)
+    return 2 * (subject.choices.grid**2 + beside)  # on test and on training examples
+
+
+def tunnel_cost(subject: Subject) -> float:
+    """Two lines of 25 points, about 15 nodes of 300 steps, two curves of 1,000 steps, 36 rays of 13 points."""
+    optimised = (15 * 300 + 2 * 1000) * 128 / len(subject.data.train)  # epochs
+    return 2 * (2 * 25 + 100 + 2 * 61) + passes(subject, optimised) + 36 * 13
+
+
+def sizes_cost(subject: Subject) -> float:
+    networks = 2 + 10 + len(subject.choices.samplers or SAMPLED) * (subject.choices.samples or SAMPLES)
+    inputs = 1 + len(subject.choices.severities) * len(CORRUPTIONS) + len(subject.choices.ood)
+    return subject.ensemble.members * networks * inputs
+
+
+def factorial_cost(subject: Subject) -> float:
+    choices = subject.choices
+    return 2 * 4 * len(choices.rates) * choices.runs * passes(subject, choices.epochs)
+
+
+STUDIES: Mapping[str, Study] = {
+    "similarity": Study((), lambda s: 2 * s.ensemble.members + PATHS_SHOWN * checkpoints(s), similarity),
+    "subspaces": Study(
+        ("anchors", "samplers", "samples"),
+        lambda s: len(samplers_of(s)) * (s.choices.samples or FEW_SAMPLES),
+        subspaces,
+    ),
+    "plane": Study(("anchors", "grid", "samples"), plane_cost, plane),
+    "tunnel": Study(("anchors",), tunnel_cost, tunnel),
+    "trade-off": Study(
+        ("anchors", "samplers", "samples", "beside"),
+        lambda s: len(samplers_of(s)) * (s.choices.samples or PLANE_SAMPLES),
+        trade_off,
+    ),
+    "tsne": Study(("samplers", "samples"), lambda s: PATHS_SHOWN * checkpoints(s), tsne),
+    "sizes": Study(("samplers", "samples", "beside", "ood", "severities"), sizes_cost, sizes),
+    "factorial": Study(("runs", "rates", "epochs"), factorial_cost, factorial),
+}
