@@ -127,7 +127,7 @@ def unfinished(run: Path, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("RUN", "kernel"), ("unknown thing to explore 'kernel': did you mean 'kernels'? Known: kernels",)),
+        (("RUN", "kernel"), ("unknown thing to explore 'kernel': did you mean 'kernels'?",)),
         ((), ("RUN|DATA is missing",)),
         (("RUN", "kernels", "--examples", "0"), ("--examples 0: expected at least 1",)),
         (("RUN", "kernels", "--recipe", "forde"), ("--recipe forde is for DATA: ", " is a run and has its own")),
@@ -153,6 +153,6 @@ def test_bad_requests_end_in_one_line(murmur, moons_run, tmp_path, monkeypatch, 
 
 def test_help_opens_with_examples(murmur):
     text = murmur("explore", "--help").out
-    assert text.index("murmur explore runs/digits kernels") < text.index("Diagnose whether members")
+    assert text.index("murmur explore runs/digits kernels") < text.index("Explore a trained ensemble")
     assert "explore" in murmur("--help").out
     assert SMALL[0] in text

@@ -47,4 +47,4 @@ def test_bad_requests_are_one_line(murmur, tmp_path, words, told):
 
 def test_experiments_are_listed(murmur):
     ended = murmur("list", "experiments", "--json")
-    assert list(json.loads(ended.out)) == ["embedded"]
+    assert list(json.loads(ended.out)) == ["embedded", "landscape"]

@@ -1,10 +1,13 @@
 """The reproduction of the loss-landscape paper: claims from records, and a small run of the whole."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import murmuration
 from murmuration.errors import Misuse
 from murmuration.papers import Request, reproduce
 from murmuration.papers.landscape.chains import Chains
@@ -34,6 +37,15 @@ def verdict_of(parts: dict, name: str) -> str:
 def test_a_part_that_was_not_run_is_said_so():
     assert {each.verdict for each in claims({})} == {"not run"}
     assert {each.part for each in QUESTIONS} == set(PARTS)
+
+
+def test_every_claim_is_one_that_an_analysis_makes():
+    folder = Path(murmuration.__file__).parent
+    sources = [*(folder / "analysis").glob("*.py"), folder / "papers" / "landscape" / "chains.py"]
+    made = " ".join(path.read_text() for path in sources).replace("{path.name}", "tunnel")
+    used = re.findall(r'stated\("(.*)"\)', (folder / "papers" / "landscape" / "claims.py").read_text())
+    assert len(used) == 15
+    assert [claim for claim in used if f'"{claim}"' not in made] == []
 
 
 def test_disagreement_of_runs_must_be_twice_that_of_checkpoints():

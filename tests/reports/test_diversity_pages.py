@@ -14,10 +14,11 @@ from murmuration.analysis.embedding import Embedding, Separation
 from murmuration.analysis.similarity import Similarity
 from murmuration.analysis.sizes import SCORED, Condition, Sizes
 from murmuration.reports import report_check
-from murmuration.reports.landscape.embedding import embedding_figures, embedding_page
-from murmuration.reports.landscape.similarity import similarity_figures, similarity_page
-from murmuration.reports.landscape.sizes import sizes_figures, sizes_page
-from murmuration.reports.landscape.trade_off import trade_off_figures, trade_off_page
+from murmuration.reports.landscape.embedding import embedding_figures, embedding_sections
+from murmuration.reports.landscape.similarity import similarity_figures, similarity_sections
+from murmuration.reports.landscape.sizes import sizes_figures, sizes_sections
+from murmuration.reports.landscape.trade_off import trade_off_figures, trade_off_sections
+from murmuration.reports.page import framed
 
 RNG = np.random.default_rng(0)
 
@@ -80,10 +81,10 @@ def compared() -> Sizes:
 
 def test_pages_are_sound_and_say_what_was_found(members, path, embedding, traded, compared, tmp_path):
     pages = {
-        "similarity": (similarity_page([members, path], "A <title>", "digits"), (members, path)),
-        "embedding": (embedding_page(embedding, "A <title>", "digits"), (embedding,)),
-        "trade_off": (trade_off_page(traded, "A <title>", "digits"), (traded,)),
-        "sizes": (sizes_page(compared, "A <title>", "digits"), (compared,)),
+        "similarity": (framed("A <title>", "digits", similarity_sections([members, path])), (members, path)),
+        "embedding": (framed("A <title>", "digits", embedding_sections(embedding)), (embedding,)),
+        "trade_off": (framed("A <title>", "digits", trade_off_sections(traded)), (traded,)),
+        "sizes": (framed("A <title>", "digits", sizes_sections(compared)), (compared,)),
     }
     for name, (page, records) in pages.items():
         (tmp_path / f"{name}.html").write_text(page)
@@ -145,9 +146,9 @@ def test_pages_without_corruptions_samples_or_other_members(members, tmp_path):
     alone = Similarity("members", ("0",), ("0",), np.ones((1, 1)), np.zeros((1, 1)), np.array([0.5]), 3, 10)
     reference = TradeOff(1.0, 3, 10, {}, {})
     for page in (
-        sizes_page(bare, "a", "b"),
-        similarity_page(alone, "a", "b"),
-        trade_off_page(reference, "a", "b"),
+        framed("a", "b", sizes_sections(bare)),
+        framed("a", "b", similarity_sections([alone])),
+        framed("a", "b", trade_off_sections(reference)),
     ):
         (tmp_path / "page.html").write_text(page)
         assert report_check(tmp_path / "page.html") == []

@@ -17,9 +17,10 @@ from murmuration.analysis.stitching import StitchedView, stitched_view
 from murmuration.analysis.weight_space import points_of
 from murmuration.reports import report_check
 from murmuration.reports.landscape.maps import upper_colour
-from murmuration.reports.landscape.paths import paths_figures, paths_page
-from murmuration.reports.landscape.plane import plane_figures, plane_page
-from murmuration.reports.landscape.stitched import cartesian, stitched_figures, stitched_page
+from murmuration.reports.landscape.paths import paths_figures, paths_sections
+from murmuration.reports.landscape.plane import plane_figures, plane_sections
+from murmuration.reports.landscape.stitched import cartesian, stitched_figures, stitched_sections
+from murmuration.reports.page import framed
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +67,9 @@ def regression() -> tuple[mm.Ensemble, tuple[torch.Tensor, torch.Tensor]]:
 
 def test_pages_are_sound_and_say_what_was_found(flat, found, view, tmp_path):
     pages = {
-        "plane": plane_page(flat, "A <plane>", "digits"),
-        "paths": paths_page(found, "Paths", "digits"),
-        "stitched": stitched_page(view, "Wedges", "digits"),
+        "plane": framed("A <plane>", "digits", plane_sections(flat)),
+        "paths": framed("Paths", "digits", paths_sections(found)),
+        "stitched": framed("Wedges", "digits", stitched_sections(view)),
     }
     for name, page in pages.items():
         (tmp_path / f"{name}.html").write_text(page)
@@ -89,7 +90,11 @@ def test_pages_of_regressions_have_no_accuracy_and_no_agreement(tmp_path):
     assert list(plane_figures(flat)) == ["loss"]
     assert list(paths_figures(lines)) == ["loss"]
     assert list(stitched_figures(view)) == ["loss"]
-    pages = plane_page(flat, "a", "b"), paths_page(lines, "a", "b"), stitched_page(view, "a", "b")
+    pages = (
+        framed("a", "b", plane_sections(flat)),
+        framed("a", "b", paths_sections(lines)),
+        framed("a", "b", stitched_sections(view)),
+    )
     for page in pages:
         (tmp_path / "page.html").write_text(page)
         assert report_check(tmp_path / "page.html") == []
@@ -119,7 +124,7 @@ def test_three_networks_are_drawn_without_an_origin(nets, examples, tmp_path):
     flat = plane(nets, examples, anchors=(0, 1, 2), origin="anchor", grid=3)
     words = [note["text"] for note in plane_figures(flat)["accuracy"].layout["annotations"]]
     assert words == ["network 0", "network 1", "network 2"]
-    (tmp_path / "page.html").write_text(plane_page(flat, "a", "b"))
+    (tmp_path / "page.html").write_text(framed("a", "b", plane_sections(flat)))
     assert report_check(tmp_path / "page.html") == []
 
 

@@ -125,10 +125,6 @@ def ordered_divergences(part: Any) -> tuple[bool, str] | None:
     return holds, ", ".join(f"{group} {found[group]:.3f}" for group in SVHN)
 
 
-def monotone(part: Any) -> tuple[bool, str] | None:
-    return stated("accuracy and Brier score improve with every run")(part)
-
-
 QUESTIONS = (
     Question(
         "orthogonal",
@@ -227,7 +223,12 @@ QUESTIONS = (
         "S6",
     ),
     Question(
-        "size", "Accuracy and Brier score improve with every run of an ensemble.", "sizes", monotone, QUALITATIVE, "8"
+        "size",
+        "Every run that is added improves the Brier score, and all together the accuracy.",
+        "sizes",
+        stated("every run improves the Brier score, and all together the accuracy"),
+        QUALITATIVE,
+        "8",
     ),
     Question(
         "benefits add up",

@@ -9,16 +9,15 @@ from murmuration.reports.figures import SYMBOLS, Figure, axis, colour, layout, p
 from murmuration.reports.formatting import number, percent, plural
 from murmuration.reports.html import Markup, figure, join, section, table
 from murmuration.reports.landscape.maps import verdict_section
-from murmuration.reports.page import framed
 
 SHAPES = [shape for shape in SYMBOLS if shape not in ("circle", "star")]  # of samplers; paths have the others
 
 
-def embedding_page(found: Embedding, title: str, subtitle: str) -> str:
-    """The page on one embedding."""
+def embedding_sections(found: Embedding) -> Markup:
+    """The sections of the page on one embedding."""
     reading = "Networks are compared by all their class probabilities on the same inputs, not by a score."
     parts = [verdict_section(found.verdicts, "What the map shows", reading), map_section(found), numbers_section(found)]
-    return framed(title, subtitle, join(parts))
+    return join(parts)
 
 
 def embedding_figures(found: Embedding) -> dict[str, Figure]:

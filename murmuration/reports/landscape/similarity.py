@@ -10,7 +10,6 @@ from murmuration.reports.figures import Figure, axis, heat, layout, plot_text
 from murmuration.reports.formatting import finite_mean, number, percent
 from murmuration.reports.html import Markup, details, figure, grid, join, section, table
 from murmuration.reports.landscape.maps import verdict_section
-from murmuration.reports.page import framed
 
 WRITTEN = 12  # networks up to which cells hold their numbers
 
@@ -39,9 +38,8 @@ READINGS = {
 }
 
 
-def similarity_page(found: Similarity | Sequence[Similarity], title: str, subtitle: str) -> str:
-    """The page on one or several sets of networks."""
-    records = [found] if isinstance(found, Similarity) else list(found)
+def similarity_sections(records: Sequence[Similarity]) -> Markup:
+    """The sections of the page on some sets of networks."""
     reading = (
         "Networks can be far apart in weight space and alike in what they predict, or the other way round: a "
         "permutation of hidden units changes all weights and no prediction."
@@ -49,7 +47,7 @@ def similarity_page(found: Similarity | Sequence[Similarity], title: str, subtit
     verdicts = [verdict for each in records for verdict in each.verdicts]
     parts = [verdict_section(verdicts, "What the networks have in common", reading)]
     parts += [maps_section(each, place) for place, each in enumerate(records)]
-    return framed(title, subtitle, join([*parts, *(means_section(each, place) for place, each in enumerate(records))]))
+    return join([*parts, *(means_section(each, place) for place, each in enumerate(records))])
 
 
 def similarity_figures(found: Similarity, place: int = 0) -> dict[str, Figure]:

@@ -10,7 +10,6 @@ from murmuration.reports.figures import Figure, axis, colour, dash, layout, plot
 from murmuration.reports.formatting import MISSING, number, percent
 from murmuration.reports.html import Markup, details, figure, grid, join, section, table
 from murmuration.reports.landscape.maps import verdict_section
-from murmuration.reports.page import framed
 
 NAMES = {ORIGINAL: "runs", AVERAGE: "weight averages", "trajectory": "late checkpoints"}
 
@@ -20,8 +19,8 @@ def named(method: str) -> str:
     return NAMES.get(method, method)
 
 
-def sizes_page(found: Sizes, title: str, subtitle: str) -> str:
-    """The page on one comparison."""
+def sizes_sections(found: Sizes) -> Markup:
+    """The sections of the page on one comparison."""
     reading = (
         "An ensemble averages predictions of independent runs, a subspace those of networks around one run, and a "
         "weight average is one network. They can be combined."
@@ -34,7 +33,7 @@ def sizes_page(found: Sizes, title: str, subtitle: str) -> str:
         divergence_section(found, figures),
         variants_section(found),
     ]
-    return framed(title, subtitle, join(parts))
+    return join(parts)
 
 
 def sizes_figures(found: Sizes) -> dict[str, Figure]:

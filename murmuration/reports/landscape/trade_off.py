@@ -10,7 +10,6 @@ from murmuration.reports.figures import Figure, axis, colour, dash, layout, scat
 from murmuration.reports.formatting import MISSING, count, finite_mean, number, percent
 from murmuration.reports.html import Markup, figure, join, section, table, tag
 from murmuration.reports.landscape.maps import verdict_section
-from murmuration.reports.page import framed
 
 CURVES = {
     "independent errors": "Both networks err independently; no maximum, but what unrelated networks would reach.",
@@ -23,14 +22,14 @@ NEAR = 0.05  # of the reference's accuracy
 HIGHEST = 1.3  # of D that is shown, unless networks lie above
 
 
-def trade_off_page(found: TradeOff, title: str, subtitle: str) -> str:
-    """The page on one plane of networks."""
+def trade_off_sections(found: TradeOff) -> Markup:
+    """The sections of the page on one plane of networks."""
     reading = (
         "Networks far from a trained one differ from it because they are worse. What counts is how different networks "
         "are at equal accuracy."
     )
     parts = [verdict_section(found.verdicts, "Diversity at equal accuracy", reading), plane_section(found)]
-    return framed(title, subtitle, join([*parts, methods_section(found), curves_section(found)]))
+    return join([*parts, methods_section(found), curves_section(found)])
 
 
 def trade_off_figures(found: TradeOff) -> dict[str, Figure]:
