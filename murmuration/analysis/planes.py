@@ -191,7 +191,7 @@ def plane(
     names = tuple(f"network {member}" for member in anchors)
     groups = [_Group("anchors", "anchors", corners)]
     if trajectory is not None:
-        groups += [_Group(f"training of {m}", "trajectory", _Path(trajectory, m)) for m in anchors]
+        groups += [_Group(f"training of network {m}", "trajectory", _Path(trajectory, m)) for m in anchors]
     groups += [_Group(name, "samples", each) for name, each in (samples or {}).items()]
     groups = [group for group in groups if any(True for _ in group.vectors)]
     places = [_located(basis, group.vectors) for group in groups]

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import murmuration as mm
-from murmuration.analysis.alignment import align, permutation_groups, permuted
+from murmuration.analysis.alignment import align, match_weights, permutation_groups, permuted
 from murmuration.analysis.paths import paths_between
 from murmuration.analysis.weight_space import points_of
 from murmuration.nets import build_net
@@ -71,6 +71,17 @@ def test_alignment_of_unlike_networks_keeps_the_function_and_brings_weights_toge
         if method == "weights":
             assert found.cosine_after > found.cosine_before
     assert set(found.to_json()) >= {"method", "moved", "orders", "cosine_after"}
+
+
+def test_weights_are_matched_from_both_ends_of_the_network():
+    one, two = (trained("small-cnn", seed).state_dict() for seed in (1, 2))
+    groups = permutation_groups(net_named("small-cnn"))
+
+    def nearness(sequence):
+        moved = permuted(two, groups, match_weights(one, two, sequence))
+        return sum(float((one[name] * moved[name]).sum()) for name in one)
+
+    assert nearness(groups) == pytest.approx(nearness(groups[::-1]), rel=1e-6)
 
 
 def test_groups_of_a_convolutional_and_of_a_residual_network():

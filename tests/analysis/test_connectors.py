@@ -87,6 +87,13 @@ def test_orthogonal_nodes_keep_their_place_and_never_end_worse():
     assert sum(lengths) >= float((two - one).norm())
 
 
+def test_a_descent_that_overshoots_keeps_its_start():
+    start = torch.tensor([0.8, 0.61])
+    best, loss, first = descend(start, DOUBLE_WELL, Descent(steps=20, lr=5.0), address=1)
+    assert loss == first == pytest.approx(DOUBLE_WELL.losses([start])[0])
+    assert torch.equal(best, start)
+
+
 def test_free_nodes_leave_their_place():
     bowl = FunctionObjective(lambda v: (v - torch.tensor([1.0, 0.0])).square().sum())  # everything rolls into one end
     free = tunnel_nodes(*ENDS, bowl, nodes=2, settings=FAST, mode="free", depth=0)

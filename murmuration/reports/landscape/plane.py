@@ -128,7 +128,8 @@ def overlays(found: Plane) -> list[dict[str, Any]]:
     for place, each in enumerate(found.overlays):
         kept, ink = thin(len(each.x), MOST), colour(INKS[place % len(INKS)])
         mode, shape = ("lines+markers", "circle") if each.kind == "trajectory" else ("markers", symbol(place))
-        trace = marked(mode, each.x[kept], each.y[kept], each.name, ink, shape, size=5)
+        name = each.name.replace("training of network", "training of")  # short, for the legend of a phone
+        trace = marked(mode, each.x[kept], each.y[kept], name, ink, shape, size=5)
         drawn.append(trace | {"customdata": hover(each, kept), "hovertemplate": HOVER})
     ends = marked("markers", found.anchors.x, found.anchors.y, "networks", "var(--ink)", "star", size=9)
     return [*drawn, ends | {"showlegend": False, "hoverinfo": "skip"}]
