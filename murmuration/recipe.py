@@ -420,7 +420,8 @@ class Plan:
                 require_number(name, getattr(self, name), usual)
         for name in ("schedule", "decay", "device", "trajectory", "optimizer"):
             value = getattr(self, name)
-            if not isinstance(value, str | None) and not (name == "optimizer" and callable(value)):
+            own = name == "optimizer" and (callable(value) or isinstance(value, torch.optim.Optimizer))
+            if not isinstance(value, str | None) and not own:
                 raise Misuse(f"{name}={value!r}: need a name as text")
         if self.posthoc is not None and not isinstance(self.posthoc, PostHocConfig):
             raise Misuse(f"posthoc={self.posthoc!r}: need True, False or mm.PostHocConfig(calibrate='temperature')")

@@ -24,8 +24,8 @@ def verdict_section(verdicts: Sequence[Verdict], title: str, reading: str) -> Ma
     """The claims, whether they hold, and their sentences."""
 
     def item(each: Verdict) -> Markup:
-        claim = f"{each.claim[0].upper()}{each.claim[1:]}: {'yes' if each.holds else 'no'}."
-        return tag("li", join([tag("strong", claim), each.sentence]))
+        claim, sentence = (f"{text[0].upper()}{text[1:]}" for text in (each.claim, each.sentence.rstrip(".")))
+        return tag("li", join([tag("strong", f"{claim}: {'yes' if each.holds else 'no'}."), f"{sentence}."]))
 
     return section("verdict", title, reading, tag("ul", join(map(item, verdicts))))
 
