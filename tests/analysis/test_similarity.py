@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import murmuration as mm
+from murmuration.analysis.divergence import jensen_shannon
 from murmuration.analysis.similarity import (
     cosines,
     disagreement_bounds,
@@ -80,6 +81,9 @@ def test_permuted_and_rescaled_units_are_the_same_function_at_another_place():
     assert found.cosine[0, 1] < 0.9
     assert found.cosine[0, 2] < 0.9
     np.testing.assert_allclose(found.cka, 1.0, atol=1e-9)
+    x = labelled((12,))[0]
+    probs = torch.stack([each(x).softmax(-1) for each in (net, channels_permuted(net), channels_permuted(net, 4.0))])
+    assert jensen_shannon(probs).abs().max() < 1e-6
 
 
 def test_disagreement_obeys_its_bounds_and_the_triangle_inequality():
