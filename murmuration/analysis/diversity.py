@@ -363,6 +363,7 @@ def trade_off(
         rest = [index for index in range(len(points)) if index != reference]
         sources = {INDEPENDENT: partial(iter, points.vectors[rest]), **sources}
     known = {"reference": reference, "count": count, "seed": seed, "settings": given}
+    known["trajectory"] = [] if trajectory is None else list(trajectory.steps)
     cells = Cells(folder, {"weights": digest(points.vectors, *further.values()), "data": digest(x, y), **known})
     own = next(outputs([points.vectors[reference]]))
     alone = score_points([own], y, points.likelihood)

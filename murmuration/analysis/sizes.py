@@ -482,6 +482,8 @@ def ensemble_sizes(
         "weights": digest(points.vectors, *weights_of(further)),
         "inputs": inputs.digest(),
         "conditions": [list(each) for each in inputs.conditions],
+        "suite": str(inputs.suite),
+        "trajectory": [] if trajectory is None else list(trajectory.steps),
         **known,
     }
     tasks = [Task(name, run, source) for name, runs in methods.items() for run, source in enumerate(runs)]
