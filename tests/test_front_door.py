@@ -558,3 +558,9 @@ def test_an_interrupt_raised_by_a_callback_writes_a_checkpoint(tmp_path: Path) -
     assert torch.equal(outputs(resumed, X), outputs(mm.fit("mlp", (X, Y), **PLAN), X))
     with pytest.raises(KeyboardInterrupt, match=r"stopped after step 5 of 10$"):
         mm.fit("mlp", (X, Y), show=stop, **PLAN)
+
+
+def test_a_share_for_a_part_that_the_data_has_is_refused():
+    with pytest.raises(mm.Misuse, match="test= for data that has a test part of its own, 500 examples: leave it out"):
+        mm.open_data("two-moons", test=0.3)
+    assert len(mm.open_data("two-moons", val=0.3).val) == 450

@@ -97,8 +97,13 @@ def split_rows(
     if groups is not None and time is not None:
         raise Misuse("groups= and time=: rows cannot be split by both; give one of them")
     asked = [("test", TEST_FRACTION, test), ("val", VAL_FRACTION, val)]
+    # rows that the caller names are held out before others are drawn
     for name, fraction, wanted in sorted(asked, key=lambda each: each[2] is None or np.isscalar(each[2])):
-        if name in parts:  # rows that the caller names are held out before others are drawn
+        if name in parts:
+            if wanted is not None:
+                raise Misuse(
+                    f"{name}= for data that has a {name} part of its own, {len(parts[name]):,} examples: leave it out"
+                )
             continue
         rows = found["train"][1]
         if usual:
