@@ -85,6 +85,7 @@ app.add_typer(superres.app, name="superres", short_help="Image super-resolution,
 def main(arguments: list[str] | None = None) -> int:
     """The exit code of one command: 0 done, 2 misuse, 1 failure, 130 interrupted; every error is one line."""
     keep_freed_memory()  # before torch is imported and starts threads
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle OpenMP threads sleep: spinning ones starve busy cores
     given = sys.argv[1:] if arguments is None else arguments
     warnings.showwarning = partial(_say_note, given)
     if given[:1] == ["help"]:

@@ -391,3 +391,12 @@ def test_compare_says_where_members_does_not_apply(monkeypatch, capsys, tmp_path
     assert [plan.members for plan in found] == [trained]
     line = f"{recipe} has members={trained}: --members 3 is for recipes without a number of their own\n"
     assert capsys.readouterr().out == (line if trained != 3 else "")
+
+
+def test_idle_threads_sleep_unless_the_caller_says_otherwise(monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert main(["--version"]) == 0
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert main(["--version"]) == 0
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
