@@ -16,7 +16,7 @@ from cli_fixtures import SMALL
 
 import murmuration as mm
 from murmuration import cli
-from murmuration.cli import compare, lists, options, training
+from murmuration.cli import compare, lists, main, options, training
 from murmuration.cli.selftest_checks import CHECKS
 from murmuration.progress import training_bar
 from murmuration.recipe import ENGINES, Plan
