@@ -21,7 +21,7 @@ PAGES = [
 ]
 PROGRAMS = sorted(path for folder in ("examples", "benchmarks", "docs") for path in (ROOT / folder).glob("*.py"))
 RUNS = {
-    "digits": ("digits", "--net", "mlp"),
+    "digits": ("digits", "--net", "mlp", "--trajectory", "every-epoch"),
     "prices": ("prices.csv", "--target", "price"),
     "photos": ("photos",),
     "cifar10": ("cifar-10-batches-bin", "--net", "small-cnn"),

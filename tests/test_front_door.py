@@ -1,6 +1,7 @@
 """What `fit` takes, `predict` takes: arrays, tensors, tables, paths and splits, in process and after `load`."""
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -531,6 +532,17 @@ def test_a_validation_file_has_weights_of_its_own(tmp_path: Path) -> None:
     assert mm.open_data(table.iloc[:100], target="price", weight="weight", val=without).val.weight is None
 
 
+@pytest.fixture
+def usual_handlers() -> Iterator[None]:
+    """Python's handlers of interrupts; a process that a shell started in the background ignores Ctrl-C."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("usual_handlers")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_writes_a_checkpoint_between_steps(number: signal.Signals, tmp_path: Path) -> None:
     def stop(message: str, done: int, total: int, record: object) -> None:

@@ -17,7 +17,7 @@ HELP = help_text(
     "murmur reproduce embedded --widths 0.5,1 --models 1,2,4,8 --arms independent,naive --seeds 0",
     "murmur reproduce embedded --data two-moons --epochs 30 --out runs/moons",
     "murmur reproduce landscape --epochs 10 --parts similarity,plane,trade-off",
-    "murmur reproduce landscape --data cifar-10-batches-bin --ood svhn.npz --out runs/landscape",
+    "murmur reproduce landscape --data cifar-10-batches-bin --prepare unit --out runs/landscape",
 )
 REPORT = "report.html"
 LAB = "Landscape"

@@ -55,7 +55,7 @@ def off_diagonal(matrix: Any, last: int | None = None) -> float:
     """
     values = np.array(matrix, dtype=float)
     values = values if last is None else values[-last:, -last:]
-    return float(values[~np.eye(len(values), dtype=bool)].mean())
+    return float(values[~np.eye(len(values), dtype=bool)].mean()) if len(values) > 1 else math.nan
 
 
 def paths_of(part: Any) -> list[Any]:

@@ -1,6 +1,7 @@
 """The studies, one function each: from an ensemble to a record, sections of a page, figures and sentences."""
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,8 @@ from murmuration.analysis.randomness import factorial as compute_factorial
 from murmuration.analysis.similarity import Similarity, network_similarity, path_similarity
 from murmuration.analysis.sizes import SAMPLED, ensemble_sizes
 from murmuration.analysis.stitching import stitched_view
-from murmuration.analysis.subspaces import SAMPLERS, draw_vectors, neighbourhood, sample_subspace
+from murmuration.analysis.subspaces import RANK, SAMPLERS, draw_vectors, neighbourhood, sample_subspace
+from murmuration.analysis.weight_space import points_of
 from murmuration.data.shift import CORRUPTIONS
 from murmuration.errors import Misuse, unknown
 from murmuration.recipe import plan_from_json
@@ -38,14 +40,37 @@ SAMPLES, PLANE_SAMPLES, FEW_SAMPLES = (
     10,
 )  # of every sampler: in scores, on the diversity-accuracy plane, in maps
 PATHS_SHOWN = 3  # members whose path is compared with itself
+NOTEBOOK_LENGTH = 23.4  # of the initial weights of MediumCNN, for which the notebook's distances were chosen
+MARGIN = 0.05  # of validation accuracy that a random sample may lose
 
 
-def samplers_of(subject: Subject) -> tuple[str, ...]:
-    """The samplers that were asked for, or all; without a trajectory those that need none."""
+def samplers_of(subject: Subject, usual: Sequence[str] = DRAWN) -> tuple[str, ...]:
+    """The samplers that were asked for, or the usual ones for which there are checkpoints and samples enough."""
     for name in subject.choices.samplers:
         if name not in SAMPLERS:
             raise unknown("sampler", name, SAMPLERS)
-    return subject.choices.samplers or (DRAWN if subject.trajectory is not None else WITHOUT_PATH)
+    if subject.trajectory is None:
+        possible = tuple(name for name in usual if name in WITHOUT_PATH)
+    else:
+        known = {"pca": len(subject.trajectory), "pca-random": subject.choices.samples or SAMPLES}
+        possible = tuple(name for name in usual if known.get(name, math.inf) > RANK)
+    return subject.choices.samplers or possible
+
+
+def sampler_settings(subject: Subject, *, wide: bool = False) -> dict[str, dict[str, Any]]:
+    """Settings by sampler: the notebook's distances in proportion to the length of the initial weights.
+
+    With `wide` those of the diversity-accuracy plane, where all samples are accepted. Without a trajectory the length
+    of the final weights counts.
+    """
+    points, member = points_of(subject.ensemble), subject.choices.anchors[0]
+    start = points.vectors[member] if subject.trajectory is None else subject.trajectory.start(member)
+    unit = float(start.norm()) / NOTEBOOK_LENGTH
+    if wide:
+        far: dict[str, Any] = {"radius": (0.0, 70 * unit), "threshold": None}
+        return {"random": far, "diagonal": {"scale": (0.0, 10.0)}, "pca": {"scale": 6 * unit}}
+    near: dict[str, Any] = {"radius": (0.0, 10 * unit), "margin": MARGIN}
+    return {"random": near, "pca": {"scale": unit}, "pca-random": {"scale": unit, **near}}
 
 
 def sentences(verdicts: Iterable[Verdict]) -> list[str]:
@@ -69,12 +94,12 @@ def subspaces(subject: Subject) -> Outcome:
     """By sampler: samples around the first members, with one another; those around one member are a group."""
     ensemble, count = subject.ensemble, subject.choices.samples or FEW_SAMPLES
     members, chosen, parts = range(min(ensemble.members, PATHS_SHOWN)), samplers_of(subject), {}
+    known: dict[str, Any] = {"val": subject.data.val, "train": subject.train_x}
+    settings = sampler_settings(subject)
     for done, sampler in enumerate(chosen):
         subject.show(sampler, done, len(chosen))
         drawn = [
-            sample_subspace(
-                ensemble, subject.trajectory, member, sampler, count, val=subject.data.val, train=subject.train_x
-            )
+            sample_subspace(ensemble, subject.trajectory, member, sampler, count, **known, **settings.get(sampler, {}))
             for member in members
         ]
         groups = [f"member {member}" for member, found in zip(members, drawn, strict=True) for _ in found.vectors]
@@ -160,6 +185,7 @@ def trade_off(subject: Subject) -> Outcome:
         reference=subject.choices.anchors[0],
         samplers=samplers_of(subject),
         count=subject.choices.samples or PLANE_SAMPLES,
+        settings=sampler_settings(subject, wide=True),
         others=subject.choices.beside,
         val=subject.data.val,
         train=subject.train_x,
@@ -174,11 +200,12 @@ def tsne(subject: Subject) -> Outcome:
     """Predictions along training, and of samples around the members, in one map."""
     if subject.trajectory is None:
         raise Misuse("the run has no trajectory: train it with --trajectory every-epoch (trajectory='every-epoch')")
+    settings = sampler_settings(subject)
     found = embed_paths(
         subject.ensemble,
         subject.trajectory,
         subject.test,
-        samplers=samplers_of(subject),
+        samplers={name: settings.get(name, {}) for name in samplers_of(subject)},
         count=subject.choices.samples or FEW_SAMPLES,
         val=subject.data.val,
         train=subject.train_x,
@@ -194,8 +221,9 @@ def sizes(subject: Subject) -> Outcome:
         subject.ensemble,
         subject.trajectory,
         subject.test,
-        samplers=choices.samplers or (SAMPLED if subject.trajectory is not None else ("random",)),
+        samplers=samplers_of(subject, SAMPLED),
         count=choices.samples or SAMPLES,
+        settings=sampler_settings(subject),
         others=choices.beside,
         shift=bool(choices.severities) or None,
         severities=choices.severities,
@@ -249,7 +277,7 @@ def tunnel_cost(subject: Subject) -> float:
 
 
 def sizes_cost(subject: Subject) -> float:
-    networks = 2 + 10 + len(subject.choices.samplers or SAMPLED) * (subject.choices.samples or SAMPLES)
+    networks = 2 + 10 + len(samplers_of(subject, SAMPLED)) * (subject.choices.samples or SAMPLES)
     inputs = 1 + len(subject.choices.severities) * len(CORRUPTIONS) + len(subject.choices.ood)
     return subject.ensemble.members * networks * inputs
 
