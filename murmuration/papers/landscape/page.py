@@ -26,7 +26,6 @@ TITLES = {
     "factorial": "Factorial",
     "chains": "Chains",
 }
-MARKS = {"holds": "holds", "does not hold": "does not hold", "not run": "not run"}
 
 
 def page(record: Mapping[str, Any], found: Sequence[Claim], bodies: Mapping[str, Markup], command: str) -> str:
@@ -61,24 +60,25 @@ def summary(found: Sequence[Claim]) -> Markup:
 
 def claims_section(found: Sequence[Claim]) -> Markup:
     """Every claim with its numbers and the published ones."""
-    columns = ["Claim", "Verdict", "Measured here", "Published", "Figure"]
-    rows = [
-        (each.statement, [MARKS[each.verdict], each.measured or "not run", each.published, each.figure])
-        for each in found
-    ]
-    reading = "The paper shows most results as figures; numbers of its text stand in the column of published ones."
-    return section("claims", "Claim by claim", reading, table("Claims of the paper", columns, rows))
+    rows = []
+    for each in found:
+        where = each.figure if each.figure.startswith("section") else f"figure {each.figure}"
+        beside = join([tag("p", each.measured), tag("p", f"Published: {each.published} ({where}).")])
+        rows.append((each.verdict, [tag("span", each.statement, "wide"), tag("div", beside, "wide")]))
+    reading = "The paper shows most results as figures; the numbers of its text are given as published."
+    board = tag("div", table("Claims of the paper", ("Verdict", "Claim", "Measured here"), rows), "words")
+    return section("claims", "Claim by claim", reading, board)
 
 
 def settings_section(record: Mapping[str, Any], command: str) -> Markup:
     """The settings, the networks, and what was not attempted."""
     rows = [(name, [str(value)]) for name, value in record["setting"].items() if name != "parts"]
     networks = [(name, [written(value)]) for name, value in record.get("networks", {}).items()]
-    left_out = [(name, [cost]) for name, cost in NOT_ATTEMPTED.items()]
+    left_out = [(name, [tag("span", cost, "wide")]) for name, cost in NOT_ATTEMPTED.items()]
     parts = [
         table("Settings", ["Setting", "Value"], rows),
         table("Networks", ["What", "Value"], networks),
-        table("Not attempted", ["Figure", "What it would take"], left_out),
+        tag("div", table("Not attempted", ["Figure", "What it would take"], left_out), "wrapped"),
         tag("p", f"Command: {command}") if command else Markup(""),
     ]
     return section("settings", "Settings", "What was trained, and what was left out.", join(parts))
