@@ -44,6 +44,7 @@ HELP = help_text(
     "murmur list recipes",
 )
 UsageError: Any = typer.BadParameter.__mro__[1]  # wherever this version of typer keeps it
+SPINS = "20000"  # of an idle thread, before it sleeps; libgomp takes 300,000
 DEBUG, COMPLETE = "MURMUR_DEBUG", "_MURMUR_COMPLETE"
 
 app = typer.Typer(help=HELP, rich_markup_mode="rich", cls=PlainGroup)
@@ -85,7 +86,8 @@ app.add_typer(superres.app, name="superres", short_help="Image super-resolution,
 def main(arguments: list[str] | None = None) -> int:
     """The exit code of one command: 0 done, 2 misuse, 1 failure, 130 interrupted; every error is one line."""
     keep_freed_memory()  # before torch is imported and starts threads
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle OpenMP threads sleep: spinning ones starve busy cores
+    if "OMP_WAIT_POLICY" not in os.environ:  # idle OpenMP threads sleep sooner: spinning ones starve busy cores
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     given = sys.argv[1:] if arguments is None else arguments
     warnings.showwarning = partial(_say_note, given)
     if given[:1] == ["help"]:

@@ -395,8 +395,12 @@ def test_compare_says_where_members_does_not_apply(monkeypatch, capsys, tmp_path
 
 def test_idle_threads_sleep_unless_the_caller_says_otherwise(monkeypatch):
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     assert main(["--version"]) == 0
-    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert "GOMP_SPINCOUNT" not in os.environ
     monkeypatch.delenv("OMP_WAIT_POLICY")
     assert main(["--version"]) == 0
-    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert os.environ["GOMP_SPINCOUNT"] == "20000"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert main(["--version"]) == 0
+    assert os.environ["GOMP_SPINCOUNT"] == "7"
