@@ -2,6 +2,7 @@
 
 python benchmarks/pages.py                    rewrite the tables
 python benchmarks/pages.py --add RUN NAME     first add the record of a finished run, as NAME or as bayes-run-NAME
+python benchmarks/pages.py --add-landscape DIR NAME    first add what `murmur reproduce landscape` left in DIR
 """
 
 import argparse
@@ -14,6 +15,7 @@ from typing import Any
 
 from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, bayes_runs_table, superres_table
 from coverage_table import coverage_table
+from landscape_table import claims_table, landscape_record
 from recipe_table import recipes_table
 from tables import SCORES, head, score
 
@@ -268,6 +270,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "embedded-members": ("embedded", embedded_members_table),
     "embedded-kernels": ("embedded", embedded_kernels_table),
     "embedded-verdicts": ("embedded", embedded_verdicts_table),
+    "landscape-cifar10": ("landscape-cifar10", claims_table),
 }
 
 
@@ -304,6 +307,7 @@ PAGES = tuple(
         "docs/embedded.md",
         "docs/bayes.md",
         "docs/dynamics.md",
+        "docs/landscape-cifar10.md",
         "docs/pruning.md",
     )
 )
@@ -312,11 +316,16 @@ PAGES = tuple(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--add", nargs=2, metavar=("RUN", "NAME"), help="a run directory, and what to call it")
+    parser.add_argument("--add-landscape", nargs=2, metavar=("DIR", "NAME"), help="a reproduction, and what to call it")
     options = parser.parse_args()
     if options.add:
         run, name = options.add
         file = name if name.startswith("bayes-run-") else f"run-{name}"
         (RESULTS / f"{file}.json").write_text(json.dumps(run_record(Path(run)), indent=2) + "\n")
+    if options.add_landscape:
+        folder, name = options.add_landscape
+        kept = landscape_record(json.loads((Path(folder) / "record.json").read_text()))
+        (RESULTS / f"landscape-{name}.json").write_text(json.dumps(kept, indent=2) + "\n")
     for page in PAGES:
         page.write_text(with_tables(page.read_text()))
 
