@@ -134,7 +134,7 @@ class Plane:
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Claims of Fort et al. (2019) on the radial plane, each with a sentence of numbers."""
-        trajectories = [each for each in self.overlays if each.kind == "trajectory"]
+        trajectories = [each for each in self.overlays if each.kind == "trajectory" and len(each.norm) > 1]
         found = [similar_scores(self)]
         if self.origin == "zero":
             found += map(outward, trajectories)

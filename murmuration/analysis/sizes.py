@@ -266,7 +266,8 @@ def divergence_verdict(found: Sizes) -> Verdict | None:
         f"{known[best]:.3f} for {best}{growing}{left_out}"
     )
     holds = own > known[best] and (last == 0 or gaps[1] > gaps[0])
-    return Verdict("independent runs diverge most, the more so under corruption", bool(holds), sentence)
+    under = "independent runs diverge most, the more so under corruption"
+    return Verdict(under if last else "independent runs diverge most", bool(holds), sentence)
 
 
 def run_methods(

@@ -1,5 +1,6 @@
 """`murmur explore`: tangent kernels between members, and the loss landscape around them (`landscape.py`)."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -160,6 +161,10 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
     ensemble, data = load_run(path, posthoc=False, net=net), reopen_data(path)
     target = options.named_targets(request.reading.target)
     test = (data.test if request.on is None else eval_set_for(ensemble, request.on, target).split)[: request.examples]
+    if ensemble.recipe.weights.stochastic:
+        warnings.warn(
+            "weights or masks of the members are random: networks with their means are explored", stacklevel=2
+        )
     page = out or path / "explore" / f"{what}.html"
     subject = Subject(ensemble, data, test, find_trajectory(path, net=net), landscape.choices(ensemble))
     if not request.quiet:

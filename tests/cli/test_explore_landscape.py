@@ -1,6 +1,7 @@
 """`murmur explore RUN WHAT`: every study of the loss landscape leaves a page and its numbers, and can continue."""
 
 import json
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -96,3 +97,16 @@ def test_what_does_not_fit_is_refused(murmur, run, words, told):
 
 def test_data_is_no_run(murmur):
     assert_refused(murmur("explore", "two-moons", "plane"), 2, ("two-moons is no run",))
+
+
+def test_means_stand_for_random_weights_and_one_member_has_no_plane(murmur, tmp_path):
+    words = ["train", "two-moons", "--net", "mlp", "--recipe", "bayes", "--epochs", "1", "--engine", "loop", "--json"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        ended = murmur("explore", tmp_path / "run", "similarity", "--examples", 20, "--json")
+    assert ended.code == 0
+    assert "networks with their means are explored" in ended.err
+    refused = murmur("explore", tmp_path / "run", "plane")
+    assert refused.code == 2
+    assert "the ensemble has 1" in refused.err

@@ -32,6 +32,7 @@ def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Out
     path = out / RECORD
     record = continue_record(path, setting) if path.exists() else new_record(setting)
     out.mkdir(parents=True, exist_ok=True)
+    write_json(path, record)  # before training: a killed run may continue with these settings only
     laboratory = Laboratory(setting, out, show)
     bodies: dict[str, Markup] = {}
     for part in setting.parts:

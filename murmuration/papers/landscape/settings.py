@@ -30,9 +30,7 @@ class Setting:
     ood: str | None = None
     examples: int = 2000  # test examples of every analysis
     grid: int = 21  # points a side of the plane
-    samples: int = 30  # of every sampler and member; 50 on the diversity-accuracy plane
     severities: tuple[int, ...] = (1, 3, 5)
-    corrupted: int = 1000  # test images under corruption
     factorial_epochs: int = 10
     factorial_runs: int = 3
     rates: tuple[float, ...] = (4e-4, 8e-4, 1.6e-3, 3.2e-3)  # of the factorial; the paper's list is not known

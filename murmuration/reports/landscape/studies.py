@@ -122,9 +122,19 @@ def compared(parts: Mapping[str, Similarity]) -> Outcome:
     return Outcome(Records(parts), similarity_sections(list(parts.values())), figures, told)
 
 
+def require_members(subject: Subject) -> None:
+    """Refuse anchors that the ensemble does not have."""
+    anchors, members = subject.choices.anchors, subject.ensemble.members
+    if max(anchors) >= members:
+        raise Misuse(
+            f"members {', '.join(map(str, anchors))} are needed and the ensemble has {members}: train more by members="
+        )
+
+
 def plane(subject: Subject) -> Outcome:
     """The plane through the origin and two members, or through three members."""
     anchors, samples = subject.choices.anchors, {}
+    require_members(subject)
     if len(anchors) not in (2, 3):
         raise Misuse(f"{len(anchors)} anchors: a plane goes through two members and the origin, or through three")
     if subject.trajectory is not None:
@@ -148,6 +158,7 @@ def plane(subject: Subject) -> Outcome:
 
 def tunnel(subject: Subject) -> Outcome:
     """Paths between two members, and the stitched view of the tunnel."""
+    require_members(subject)
     if len(subject.choices.anchors) != 2:
         raise Misuse(f"{len(subject.choices.anchors)} anchors: a tunnel connects two members")
     ends = (subject.choices.anchors[0], subject.choices.anchors[1])
