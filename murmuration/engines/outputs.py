@@ -9,7 +9,7 @@ from murmuration.streams import Noise, Stream
 from murmuration.weights import NetworkWeights, run_members
 
 CHUNK = 512  # inputs per forward pass, at most: bounds memory, keeps operators large
-ENTRIES = 393_216  # input values per forward pass, 128 images of 3 x 32 x 32: larger feature maps leave the cache
+ENTRIES = 393_216  # input values per forward pass, 128 images of 3 x 32 x 32: larger passes were slower
 
 
 def member_outputs(
