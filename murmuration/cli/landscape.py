@@ -115,7 +115,7 @@ def run_study(
         raise Interrupted(CONTINUES) from None
     about = f"{run} · {subject.ensemble.members} members · {len(subject.test):,} examples"
     record = {"what": what, "run": str(run), **json_numbers(outcome.record)}
-    write_bytes(page, outcome.page(f"{what.capitalize()} of {run.name}", about).encode())
+    write_bytes(page, outcome.page(f"{study.title} of {run.name}", about).encode())
     write_json(page.with_suffix(".json"), record)
     write_whole(page.with_suffix(".parquet"), lambda file: outcome.record.frame().to_parquet(file))
     written = [page, page.with_suffix(".json"), page.with_suffix(".parquet")]

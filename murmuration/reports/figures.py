@@ -42,6 +42,12 @@ class Figure:
     layout: dict[str, Any]
     height: int = 320
 
+    @property
+    def legend(self) -> int:
+        """The number of names in the legend."""
+        shown = self.layout.get("showlegend", False)
+        return sum(1 for trace in self.data if trace.get("showlegend", True)) if shown else 0
+
 
 def colour(place: int) -> str:
     """The colour at this place; the palette repeats, symbols and dashes tell repeats apart."""
@@ -74,6 +80,7 @@ def axis(title: str = "") -> dict[str, Any]:
         "tickcolor": "var(--grid)",
         "zeroline": False,
         "tickangle": 0,
+        "automargin": True,  # a title is not drawn over long tick labels
         "exponentformat": "none",
     }
 

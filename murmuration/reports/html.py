@@ -97,7 +97,7 @@ def figure(drawing: Figure | None) -> Markup:
         return NOTHING
     name = text(drawing.name)
     title = f"<figcaption>{text(drawing.title)}</figcaption>" if drawing.title else ""
-    look = f'style="height:{drawing.height}px"'
+    look = f'style="--height:{drawing.height}px;--legend:{drawing.legend}"'
     box = f'<div class="plot" id="{name}" role="img" aria-label="{text(drawing.label)}" {look}>'
     data = to_json({"data": drawing.data, "layout": drawing.layout})
     return Markup(

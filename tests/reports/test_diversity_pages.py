@@ -81,7 +81,10 @@ def compared() -> Sizes:
 
 def test_pages_are_sound_and_say_what_was_found(members, path, embedding, traded, compared, tmp_path):
     pages = {
-        "similarity": (framed("A <title>", "digits", similarity_sections([members, path])), (members, path)),
+        "similarity": (
+            framed("A <title>", "digits", similarity_sections({"members": members, "path": path})),
+            (members, path),
+        ),
         "embedding": (framed("A <title>", "digits", embedding_sections(embedding)), (embedding,)),
         "trade_off": (framed("A <title>", "digits", trade_off_sections(traded)), (traded,)),
         "sizes": (framed("A <title>", "digits", sizes_sections(compared)), (compared,)),
@@ -147,7 +150,7 @@ def test_pages_without_corruptions_samples_or_other_members(members, tmp_path):
     reference = TradeOff(1.0, 3, 10, {}, {})
     for page in (
         framed("a", "b", sizes_sections(bare)),
-        framed("a", "b", similarity_sections([alone])),
+        framed("a", "b", similarity_sections({"random": alone})),
         framed("a", "b", trade_off_sections(reference)),
     ):
         (tmp_path / "page.html").write_text(page)

@@ -1,6 +1,7 @@
 """The page on similarity of networks: heat maps of cosine, disagreement, diversity and CKA."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,6 @@ MATRICES = {
     "cka": Matrix("CKA of features", 0.0, 1.0),
     "diversity": Matrix("Normalised diversity", 0.0, None),
 }
-SUBJECTS = {"members": "Members", "path": "Checkpoints of a path", "samples": "Networks of several groups"}
 READINGS = {
     "members": "One row and one column for each member; the diagonal, a member with itself, is left blank.",
     "path": "One row and one column for each checkpoint, by epoch from the lower left; a square of equal colour on the "
@@ -38,16 +38,21 @@ READINGS = {
 }
 
 
-def similarity_sections(records: Sequence[Similarity]) -> Markup:
-    """The sections of the page on some sets of networks."""
+def similarity_sections(records: Mapping[str, Similarity]) -> Markup:
+    """The sections of the page on some sets of networks, by name."""
     reading = (
         "Networks can be far apart in weight space and alike in what they predict, or the other way round: a "
         "permutation of hidden units changes all weights and no prediction."
     )
-    verdicts = [verdict for each in records for verdict in each.verdicts]
+    verdicts = [
+        replace(verdict, claim=f"{heading(name, each)}: {verdict.claim}")
+        for name, each in records.items()
+        for verdict in each.verdicts
+    ]
     parts = [verdict_section(verdicts, "What the networks have in common", reading)]
-    parts += [maps_section(each, place) for place, each in enumerate(records)]
-    return join([*parts, *(means_section(each, place) for place, each in enumerate(records))])
+    parts += [maps_section(each, place, heading(name, each)) for place, (name, each) in enumerate(records.items())]
+    parts += [means_section(each, place, heading(name, each)) for place, (name, each) in enumerate(records.items())]
+    return join(parts)
 
 
 def similarity_figures(found: Similarity, place: int = 0) -> dict[str, Figure]:
@@ -55,18 +60,19 @@ def similarity_figures(found: Similarity, place: int = 0) -> dict[str, Figure]:
     return {name: matrix_map(found, name, place) for name in MATRICES if name in found.matrices}
 
 
-def maps_section(found: Similarity, place: int) -> Markup:
+def maps_section(found: Similarity, place: int, title: str) -> Markup:
     """The heat maps of one set of networks."""
     maps = {name: figure(each) for name, each in similarity_figures(found, place).items()}
     shown = grid(each for name, each in maps.items() if name != "diversity")
     more = details("Disagreement over the error rate", grid([maps["diversity"]]))
-    return section(f"maps-{place}", heading(found), READINGS[found.subject], join([shown, more]))
+    return section(f"maps-{place}", title, READINGS[found.subject], join([shown, more]))
 
 
-def heading(found: Similarity) -> str:
-    """What the networks are."""
-    member = f" of member {found.groups[0]}" if found.subject == "path" else ""
-    return f"{SUBJECTS[found.subject]}{member}"
+def heading(name: str, found: Similarity) -> str:
+    """What the networks are: members, a path, or samples by the name of their sampler."""
+    if found.subject == "path":
+        return f"Path of member {found.groups[0]}"
+    return "Members" if found.subject == "members" else f"Samples by {name}"
 
 
 def matrix_map(found: Similarity, name: str, place: int) -> Figure:
@@ -87,7 +93,7 @@ def matrix_map(found: Similarity, name: str, place: int) -> Figure:
     return Figure(f"{name}-{place}", look.title, label, [trace], layout(axis(kind) | ticks, up), 360)
 
 
-def means_section(found: Similarity, place: int) -> Markup:
+def means_section(found: Similarity, place: int, title: str) -> Markup:
     """A table of means over pairs."""
     grouped = 1 < len(set(found.groups)) < len(found.groups)
     kinds = [("All pairs", None)] + ([("Within a group", True), ("Between groups", False)] if grouped else [])
@@ -96,5 +102,5 @@ def means_section(found: Similarity, place: int) -> Markup:
     known = f"{len(found.names)} networks with accuracies from {percent(found.accuracy.min())} to "
     reading = f"{known}{percent(found.accuracy.max())} on {found.examples:,} examples."
     columns = ["Mean over", *(MATRICES[name].title for name in names)]
-    title = f"Numbers: {heading(found)[0].lower()}{heading(found)[1:]}"
-    return section(f"means-{place}", title, reading, table("Means over pairs of networks", columns, rows))
+    told = f"Numbers: {title[0].lower()}{title[1:]}"
+    return section(f"means-{place}", told, reading, table("Means over pairs of networks", columns, rows))

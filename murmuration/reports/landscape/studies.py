@@ -119,7 +119,7 @@ def compared(parts: Mapping[str, Similarity]) -> Outcome:
     """The outcome of similarity matrices by name."""
     told = [f"{name}: {line}" for name, part in parts.items() for line in sentences(part.verdicts)]
     figures = [each for place, part in enumerate(parts.values()) for each in similarity_figures(part, place).values()]
-    return Outcome(Records(parts), similarity_sections(list(parts.values())), figures, told)
+    return Outcome(Records(parts), similarity_sections(parts), figures, told)
 
 
 def require_members(subject: Subject) -> None:
@@ -299,20 +299,22 @@ def factorial_cost(subject: Subject) -> float:
 
 
 STUDIES: Mapping[str, Study] = {
-    "similarity": Study((), lambda s: 2 * s.ensemble.members + PATHS_SHOWN * checkpoints(s), similarity),
+    "similarity": Study("Similarity", (), lambda s: 2 * s.ensemble.members + PATHS_SHOWN * checkpoints(s), similarity),
     "subspaces": Study(
+        "Subspaces",
         ("anchors", "samplers", "samples"),
         lambda s: len(samplers_of(s)) * (s.choices.samples or FEW_SAMPLES),
         subspaces,
     ),
-    "plane": Study(("anchors", "grid", "samples"), plane_cost, plane),
-    "tunnel": Study(("anchors",), tunnel_cost, tunnel),
+    "plane": Study("Loss plane", ("anchors", "grid", "samples"), plane_cost, plane),
+    "tunnel": Study("Paths between members", ("anchors",), tunnel_cost, tunnel),
     "trade-off": Study(
+        "Diversity and accuracy",
         ("anchors", "samplers", "samples", "beside"),
         lambda s: len(samplers_of(s)) * (s.choices.samples or PLANE_SAMPLES),
         trade_off,
     ),
-    "tsne": Study(("samplers", "samples"), lambda s: PATHS_SHOWN * checkpoints(s), tsne),
-    "sizes": Study(("samplers", "samples", "beside", "ood", "severities"), sizes_cost, sizes),
-    "factorial": Study(("runs", "rates", "epochs"), factorial_cost, factorial),
+    "tsne": Study("t-SNE", ("samplers", "samples"), lambda s: PATHS_SHOWN * checkpoints(s), tsne),
+    "sizes": Study("Ensemble sizes", ("samplers", "samples", "beside", "ood", "severities"), sizes_cost, sizes),
+    "factorial": Study("Sources of diversity", ("runs", "rates", "epochs"), factorial_cost, factorial),
 }

@@ -95,8 +95,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Study:
-    """One study: the choices it takes, how many networks it evaluates, and how it runs."""
+    """One study: the title of its page, the choices it takes, how many networks it evaluates, and how it runs."""
 
+    title: str
     choices: tuple[str, ...]
     networks: Callable[[Subject], float]  # evaluations of a network on all examples, roughly
     run: Callable[[Subject], Outcome]
