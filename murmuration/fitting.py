@@ -37,8 +37,8 @@ from murmuration.likelihoods import (
     width_of,
 )
 from murmuration.memory import suggest_keeping_freed_memory
+from murmuration.nets.inputs import for_preparation
 from murmuration.nets.narrow import narrowed
-from murmuration.nets.several import with_several_inputs
 from murmuration.nets.source import Net, NetSource, check_net, check_outputs, net_source
 from murmuration.population import Population, is_auxiliary
 from murmuration.posthoc.fit import FEWEST, check_config
@@ -205,7 +205,7 @@ def make_spec(
     if plan.posthoc is not None:
         check_config(plan.posthoc, likelihood.task)
     plain = net_source(net or default_net(data), data.input_shape, likelihood.width)
-    source = with_several_inputs(plain, data.preparation)
+    source = for_preparation(plain, data.preparation)
     _check_outputs(source, data, likelihood)
     backbone = next(trained_networks(recipe.sharing.frozen, "backbone:frozen", net, source), None)
     init_from = tuple(trained_networks(recipe.weights.init_from, "moped:init_from", net, source))
@@ -550,7 +550,7 @@ def source_again(manifest: dict[str, Any], net: Net | None = None) -> NetSource:
         raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=...")
     width = width_of(manifest["likelihood"])
     source = net_source(net if net is not None else manifest["net"]["name"], tuple(manifest["input_shape"]), width)
-    source = with_several_inputs(source, preparation_from_json(manifest["data"]["preparation"]))
+    source = for_preparation(source, preparation_from_json(manifest["data"]["preparation"]))
     widths = manifest["net"].get("widths")
     return source if widths is None else narrow_source(source, widths)
 

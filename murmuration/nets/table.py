@@ -11,6 +11,7 @@ from torch import nn
 from murmuration.errors import Misuse, unknown
 from murmuration.nets.convnets import alexnet, lenet5, plain_cnn, three_conv_three_fc
 from murmuration.nets.dense import mlp
+from murmuration.nets.efficientnet_lite import efficientnet_lite
 from murmuration.nets.resnets import preact_resnet18, resnet18, resnet20, resnet50
 from murmuration.nets.subpixel import subpixel
 
@@ -42,6 +43,14 @@ NETS: dict[str, NetEntry] = {
     "resnet18": NetEntry(resnet18, (), "ResNet-18; 11.2 million"),
     "preact-resnet18": NetEntry(preact_resnet18, (), "ResNet-18 of pre-activated blocks; 11.2 million"),
     "resnet50": NetEntry(resnet50, (), "ResNet-50 v2, pre-activated bottlenecks; 23.5 million and the head"),
+    **{
+        name: NetEntry(partial(efficientnet_lite, variant=name), ("dropout",), about)
+        for name, about in {
+            "efficientnet-lite0": "EfficientNet-Lite0, colour; ImageNet weights; 3.4 million and the head",
+            "efficientnet-lite1": "EfficientNet-Lite1, deeper; ImageNet weights; 4.1 million and the head",
+            "efficientnet-lite2": "EfficientNet-Lite2, deeper and wider; ImageNet weights; 4.8 million and the head",
+        }.items()
+    },
     "subpixel": NetEntry(subpixel, (), "image to larger image: 4 convs added to bicubic; 60 thousand"),
     "subpixel-plain": NetEntry(subpixel_plain, (), "the same, without bicubic"),
 }
