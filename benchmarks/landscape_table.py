@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import numpy as np
 from tables import head
+
+from murmuration.papers.landscape.claims import SVHN
 
 KEPT = ("experiment", "setting", "versions", "networks", "claims")
 
@@ -34,4 +37,50 @@ def claims_table(record: dict[str, Any]) -> str:
         lines.append(
             f"| {each['statement']} | {each['verdict']} | {measured} | {each['published']} | {each['figure']} |"
         )
+    return "\n".join(lines)
+
+
+def run_claims_table(record: dict[str, Any]) -> str:
+    """The claims that were judged on these networks, without the published numbers."""
+    lines = head(["claim", "here", "measured", "figure"])
+    judged = [each for each in record["claims"] if each["verdict"] != "not run"]
+    lines += [f"| {each['statement']} | {each['verdict']} | {each['measured']} | {each['figure']} |" for each in judged]
+    return "\n".join(lines)
+
+
+def sizes_table(record: dict[str, Any]) -> str:
+    """One run and all runs of every method: scores on clean inputs, and the Brier score at the highest severity."""
+    found = record.get("sizes")
+    if found is None:
+        return "not run"
+    scores, last, worst = np.array(found["scores"], dtype=float), len(found["sizes"]) - 1, max(found["severities"])
+    at = [i for i, each in enumerate(found["conditions"]) if each["severity"] == worst and not each["ood"]]
+    told = {"original": "runs", "average": "weight averages", "trajectory": "late checkpoints"}
+    lines = head(["method", "runs", "accuracy", "NLL", "Brier", "ECE", f"accuracy, severity {worst}", "Brier"])
+    for row, method in enumerate(found["methods"]):
+        for column in (0, last):
+            clean, shifted = scores[row, column, 0], np.nanmean(scores[row, column][at], axis=0)
+            if np.isnan(clean).all():
+                continue
+            cells = [f"{clean[0]:.1%}", *(f"{value:.3f}" for value in clean[1:])]
+            cells += [f"{shifted[0]:.1%}", f"{shifted[2]:.3f}"]
+            lines.append(f"| {told.get(method, method)} | {found['sizes'][column]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def divergence_table(record: dict[str, Any]) -> str:
+    """Jensen-Shannon divergence by group: by severity, on OOD inputs, and as published for SVHN."""
+    found = record.get("sizes")
+    if found is None:
+        return "not run"
+    severities = found["severities"]
+    columns = ["clean" if not each else f"severity {each}" for each in severities]
+    lines = head(["networks", *columns, "SVHN, 28x28", "SVHN, published"])
+    for group, values in found["divergences"].items():
+        by = [
+            np.mean([each["value"] for each in values if each["severity"] == s and not each["ood"]]) for s in severities
+        ]
+        ood = [each["value"] for each in values if each["ood"]]
+        told = [f"{value:.3f}" for value in (*by, *ood)]
+        lines.append(f"| {group} | {' | '.join(told)} | {SVHN.get(group, '')} |")
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from typing import Any
 
 from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, bayes_runs_table, superres_table
 from coverage_table import coverage_table
-from landscape_table import claims_table, landscape_record
+from landscape_table import claims_table, divergence_table, landscape_record, run_claims_table, sizes_table
 from recipe_table import recipes_table
 from tables import SCORES, head, score
 
@@ -271,6 +271,10 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "embedded-kernels": ("embedded", embedded_kernels_table),
     "embedded-verdicts": ("embedded", embedded_verdicts_table),
     "landscape-cifar10": ("landscape-cifar10", claims_table),
+    "landscape-sizes": ("landscape-cifar10", sizes_table),
+    "landscape-divergence": ("landscape-cifar10", divergence_table),
+    "landscape-raw": ("landscape-cifar10-raw", run_claims_table),
+    "landscape-medium": ("landscape-cifar10-medium", run_claims_table),
 }
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.analysis.cells import Arrays, Cells
-from murmuration.analysis.landscape import Array, Show, silent
+from murmuration.analysis.landscape import Array, Show, scored, silent
 from murmuration.analysis.weight_space import PointOutputs, Points, score_points
 from murmuration.data import Split
 from murmuration.engines import engine
@@ -45,7 +45,7 @@ class Objective(Protocol):
         ...
 
     def losses(self, vectors: Iterable[Tensor]) -> Array:
-        """The exact loss (m,) at each of m vectors."""
+        """The loss (m,) at each of m vectors, the same for the same vector."""
         ...
 
 
@@ -67,8 +67,8 @@ class FunctionObjective:
 class TrainingLoss:
     """The mean negative log-likelihood of training examples under a network, as a function of its weights.
 
-    Gradients are those of mini-batches in training mode, without dropout unless asked for; the exact loss is that of
-    evaluation mode, with batch-norm statistics of the vector's own.
+    Gradients are those of mini-batches in training mode, without dropout unless asked for; the loss itself is that of
+    evaluation mode, with batch-norm statistics of the vector's own, over at most `landscape.SCORED` examples.
     """
 
     points: Points
@@ -106,8 +106,9 @@ class TrainingLoss:
     def losses(self, vectors: Iterable[Tensor]) -> Array:
         some = list(vectors)
         runner = engine("loop" if len(some) == 1 else "threads")  # a single network runs on all cores
-        outputs = PointOutputs(self.points, self.train.prepared, self.train.prepared, runner)(some)
-        return score_points(outputs, self.train.y, self.points.likelihood).loss.numpy()
+        examples = scored(self.train)
+        outputs = PointOutputs(self.points, examples.prepared, self.train.prepared, runner)(some)
+        return score_points(outputs, examples.y, self.points.likelihood).loss.numpy()
 
 
 @lru_cache(maxsize=2)

@@ -28,6 +28,7 @@ from murmuration.errors import Misuse
 
 Array = NDArray[np.float64]
 Show = Callable[[str, int, int], None]  # the piece at hand, pieces done, pieces in all
+SCORED = 5000  # training examples at most that a loss or accuracy is a mean over
 
 
 def silent(text: str, done: int, total: int) -> None:
@@ -66,7 +67,7 @@ class Landscape:
             ]
             part = {"loss": test.loss.numpy(), "accuracy": test.accuracy.numpy(), "agreement": np.array(agreement)}
             if self.train is not None:
-                train = self._scores(self.train, some)
+                train = self._scores(scored(self.train), some)
                 part |= {"train_loss": train.loss.numpy(), "train_accuracy": train.accuracy.numpy()}
             parts.append(part)
         return {name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]}
@@ -80,6 +81,11 @@ class Landscape:
         """A digest of all examples, which scores depend on."""
         splits = [split for split in (self.test, self.train) if split is not None]
         return digest(*(tensor for split in splits for tensor in (split.prepared, split.y)))
+
+
+def scored(train: Split) -> Split:
+    """The training examples that scores are means over: all, or every second, third, ... so that `SCORED` are left."""
+    return train[:: math.ceil(len(train) / SCORED)]
 
 
 def landscape_of(

@@ -25,6 +25,7 @@ from murmuration.analysis.connectors import (
     train_curve,
     tunnel_nodes,
 )
+from murmuration.analysis.landscape import scored
 from murmuration.analysis.paths import barrier, chain, straight
 from murmuration.analysis.weight_space import points_of
 from murmuration.data import Split
@@ -244,3 +245,10 @@ def test_unknown_words_are_refused():
         train_curve(*ENDS, DOUBLE_WELL, kind="spline")
     with pytest.raises(mm.Misuse, match="control=2"):
         train_curve(*ENDS, DOUBLE_WELL, control=2)
+
+
+def test_losses_are_means_over_evenly_spaced_training_examples(monkeypatch):
+    train = Split(torch.arange(12.0).unsqueeze(1), torch.arange(12))
+    assert len(scored(train)) == 12
+    monkeypatch.setattr("murmuration.analysis.landscape.SCORED", 5)
+    assert scored(train).y.tolist() == [0, 3, 6, 9]

@@ -33,7 +33,7 @@ class Setting:
     severities: tuple[int, ...] = (1, 3, 5)
     factorial_epochs: int = 10
     factorial_runs: int = 3
-    rates: tuple[float, ...] = (4e-4, 8e-4, 1.6e-3, 3.2e-3)  # of the factorial; the paper's list is not known
+    rates: tuple[float, ...] = (4e-4, 1.6e-3, 3.2e-3)  # of the factorial; the paper's list is not known
     chains: int = 3  # of cSG-MCMC
     cycles: int = 3
     parts: tuple[str, ...] = field(default=PARTS)

@@ -11,7 +11,7 @@ from murmuration.analysis.alignment import permutation_groups
 from murmuration.analysis.diversity import DRAWN, WITHOUT_PATH
 from murmuration.analysis.diversity import trade_off as compute_trade_off
 from murmuration.analysis.embedding import embed_paths
-from murmuration.analysis.landscape import Verdict
+from murmuration.analysis.landscape import SCORED, Verdict
 from murmuration.analysis.paths import PATHS, paths_between
 from murmuration.analysis.planes import plane as compute_plane
 from murmuration.analysis.randomness import factorial as compute_factorial
@@ -278,13 +278,16 @@ def passes(subject: Subject, epochs: float) -> float:
 
 def plane_cost(subject: Subject) -> float:
     beside = len(subject.choices.anchors) * checkpoints(subject) + (subject.choices.samples or SAMPLES)
-    return 2 * (subject.choices.grid**2 + beside)  # on test and on training examples
+    both = 1 + min(len(subject.data.train), SCORED) / len(subject.test)  # test and training examples
+    return both * (subject.choices.grid**2 + beside)
 
 
 def tunnel_cost(subject: Subject) -> float:
     """Two lines of 25 points, about 15 nodes of 300 steps, two curves of 1,000 steps, 36 rays of 13 points."""
     optimised = (15 * 300 + 2 * 1000) * 128 / len(subject.data.train)  # epochs
-    return 2 * (2 * 25 + 100 + 2 * 61) + passes(subject, optimised) + 36 * 13
+    judged = 15 * 6 + 30 * 3  # losses of nodes as they descend, and inside segments
+    both = 1 + min(len(subject.data.train), SCORED) / len(subject.test)
+    return both * (2 * 25 + 100 + 2 * 61 + judged) + passes(subject, optimised) + 36 * 13
 
 
 def sizes_cost(subject: Subject) -> float:
