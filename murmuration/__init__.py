@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Gaussian,
         HeteroscedasticGaussian,
         Likelihood,
+        MeanAndStd,
         MultiLabel,
         Quantiles,
     )
@@ -58,6 +59,7 @@ __all__ = [
     "Gaussian",
     "HeteroscedasticGaussian",
     "Likelihood",
+    "MeanAndStd",
     "Measure",
     "Misuse",
     "MultiLabel",
@@ -113,6 +115,7 @@ _HOMES = {
         "Gaussian",
         "HeteroscedasticGaussian",
         "Likelihood",
+        "MeanAndStd",
         "MultiLabel",
         "Quantiles",
     ),

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from murmuration.data import Data, Preparation, Split, open_split
 from murmuration.data.dataset import open_keyed_inputs
 from murmuration.data.images import is_image_list
 from murmuration.data.preparation import SeveralPreparation, TablePreparation, TokenPreparation, wrong_shape
-from murmuration.data.raw import Keys, is_series, take_keys
+from murmuration.data.raw import Keys, as_array, is_series, take_keys
 from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.files import read_json, write_json
-from murmuration.likelihoods import CLASSIFICATION, REGRESSION, Categorical, Gaussian, Likelihood
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical, Gaussian, Likelihood
+from murmuration.nets.comparison import same_function
 from murmuration.population import Population, populate
 from murmuration.posthoc import PostHocConfig
 from murmuration.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
@@ -27,7 +28,7 @@ from murmuration.posthoc.serialization import to_json
 from murmuration.predictive import Predictive
 from murmuration.progress import html_table
 from murmuration.recipe import Recipe
-from murmuration.runs import POSTHOC, create_run, save_members
+from murmuration.runs import GIVEN, POSTHOC, create_run, save_members
 from murmuration.weights import KernelTrace, NetworkWeights, UnsupportedOp
 from murmuration.weights.family import OUT, effective_kernel
 
@@ -75,24 +76,44 @@ class Ensemble:
         return html_table(repr(self), rows)
 
     @staticmethod
-    def from_models(models: Sequence[nn.Module], *, task: str = "classification", noise_std: float = 1.0) -> "Ensemble":
+    def from_models(
+        models: Sequence[nn.Module],
+        *,
+        task: str = "classification",
+        noise_std: float = 1.0,
+        likelihood: Likelihood | None = None,
+    ) -> "Ensemble":
         """An ensemble of networks trained elsewhere, of one architecture or several.
 
-        Outputs are logits, or for `task="regression"` means of a Gaussian with standard deviation `noise_std`.
+        Outputs are logits, or for `task="regression"` means of a Gaussian with standard deviation `noise_std`;
+        `likelihood` replaces both: `mm.MultiLabel(K)`, or `mm.MeanAndStd(K)` for means and standard deviations. Inputs
+        are taken as they are, floating-point ones in the precision of each network; of a `Data` or a split, the
+        prepared ones. Outputs are float32.
 
         >>> nets = [nn.Linear(4, 3) for _ in range(2)]
         >>> tuple(Ensemble.from_models(nets).predict(torch.zeros(5, 4)).outputs.shape)
         (2, 5, 3)
         """
+        if isinstance(models, nn.Module) or not all(isinstance(model, nn.Module) for model in models):
+            raise Misuse(f"from_models got {type(models).__name__}: give a list of networks, nn.Module each")
         if not models:
             raise Misuse("from_models got no models: give at least one nn.Module")
-        if task not in (CLASSIFICATION, REGRESSION):
-            raise unknown("task", task, (CLASSIFICATION, REGRESSION))
-        same = all(_same_architecture(models[0], model) for model in models)
-        parts = [list(models)] if same else [[model] for model in models]
+        if task == MULTI_LABEL and likelihood is None:
+            raise Misuse("task='multi-label' without the number of labels: write likelihood=mm.MultiLabel(K)")
+        if task not in TASKS:
+            raise unknown("task", task, TASKS)
+        if likelihood is not None and not isinstance(likelihood, Likelihood):
+            raise Misuse(f"likelihood={likelihood!r:.60}: give an object such as mm.MultiLabel(3)")
+        if likelihood is None and task == REGRESSION:
+            likelihood = Gaussian(noise_std)
+        parts: list[list[nn.Module]] = []
+        for model in models:  # neighbours only: members keep the order of the models
+            if parts and same_function(parts[-1][0], model):
+                parts[-1].append(model)
+            else:
+                parts.append([model])
         groups = tuple(MemberGroup(part[0], populate(part.__getitem__, len(part))) for part in parts)
-        likelihood = None if task == "classification" else Gaussian(noise_std)
-        return Ensemble(groups, likelihood, engine("threads"), Recipe("given"))
+        return Ensemble(groups, likelihood, engine("threads"), Recipe(GIVEN))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -137,6 +158,8 @@ class Ensemble:
         """The inputs of `prepare`, and the caller's names of them: `index` of a table, `file` of images, or none."""
         source: Any = x.test if isinstance(x, Data) else x
         if isinstance(source, Split):
+            if self.preparation is None:
+                return self._checked(source.prepared), source.keys
             if source.x is None:
                 raise Misuse("the split holds prepared inputs only: write predict(split.prepared, prepared=True)")
             return self.keyed_inputs(source.x)[0], source.keys
@@ -159,7 +182,10 @@ class Ensemble:
 
     def _checked(self, x: Any) -> Tensor:
         """Prepared inputs (N, ...), floats in single precision; refuses another shape than training's, and NaN."""
-        inputs = torch.as_tensor(x)
+        try:
+            inputs = torch.as_tensor(x)
+        except (TypeError, ValueError, RuntimeError):  # torch raises any of them
+            raise Misuse(f"inputs of type {type(x).__name__}: expected a tensor or array (N, ...) of numbers") from None
         if inputs.is_floating_point() and not inputs.isfinite().all():
             raise Misuse("the inputs hold NaN or infinite values: expected finite numbers")
         expected = tuple(self.manifest.get("input_shape", inputs.shape[1:]))
@@ -167,7 +193,7 @@ class Ensemble:
             raise wrong_shape(inputs, expected)
         if inputs.is_floating_point() and not self.input_dtype.is_floating_point:
             raise Misuse(f"prepared inputs of type {inputs.dtype} for a run trained on tokens: expected whole numbers")
-        return inputs.to(self.input_dtype)
+        return inputs if self.preparation is None else inputs.to(self.input_dtype)
 
     def predict(
         self, x: Any, *, draws: int | None = None, calibrated: bool = True, prepared: bool = False
@@ -181,8 +207,8 @@ class Ensemble:
         """
         inputs, keys = (self._checked(x), {}) if prepared else self.keyed_inputs(x)
         times = self.recipe.weights.resolve_draws(draws)
-        outputs = torch.cat([self._outputs(group, inputs, times) for group in self.groups]).cpu()
-        made = Predictive(outputs, self.likelihood or Categorical(outputs.shape[-1]))
+        outputs = self._joined([self._outputs(group, inputs, times) for group in self.groups])
+        made = Predictive(outputs, self._likelihood_of(outputs.shape[-1]))
         if self.posthoc is None or not calibrated:
             return replace(made, names=self.names, keys=keys)
         return replace(self.posthoc.calibrated(made), names=self.names, keys=keys, posthoc=self.posthoc)
@@ -211,10 +237,20 @@ class Ensemble:
             return replace(source, prepared=self.prepare(source))
         if self.preparation is None:
             x, y = source
-            return Split(self._checked(x), torch.as_tensor(y))
+            return Split(self._checked(x), self._targets(y))
         record = self.manifest["data"]
         known: dict[str, Any] = {"task": record["task"], "classes": tuple(record["classes"])}
         return open_split(source, preparation=self.preparation, target=target, **known)
+
+    def _targets(self, y: Any) -> Tensor:
+        """Labels (N,), or targets (N, K) in double precision, for networks trained elsewhere."""
+        targets = torch.as_tensor(as_array(y))
+        if self.likelihood is not None and self.likelihood.task != CLASSIFICATION:
+            return (targets[:, None] if targets.ndim == 1 else targets).double()
+        if targets.is_floating_point() or targets.ndim != 1:
+            got = f"{targets.dtype} of shape {tuple(targets.shape)}"
+            raise Misuse(f"labels are {got}: expected whole numbers (N,), the places of the classes in the outputs")
+        return targets.long()
 
     def fit_posthoc(self, x: Any, y: Any = None, config: PostHocConfig | None = None) -> "Ensemble":
         """The ensemble with a calibrator, conformal rules and abstention rules fitted on labelled examples.
@@ -232,6 +268,21 @@ class Ensemble:
         parts = list(self.stream(split.prepared, calibrated=False, prepared=True))
         return replace(self, posthoc=fit_posthoc(Predictive.concatenate(parts), split.y, config))
 
+    def _joined(self, parts: list[Tensor]) -> Tensor:
+        """The outputs (S, N, K) of all groups in single precision; refuses groups of different outputs."""
+        shapes = dict.fromkeys(tuple(part.shape[1:]) for part in parts)
+        if len(shapes) > 1 or len(next(iter(shapes))) != 2:
+            got = " and ".join(map(str, shapes))
+            raise Misuse(f"the networks give outputs {got}: expected the same (N, K) of all, K numbers an input")
+        return torch.cat([part.cpu().float() for part in parts])
+
+    def _likelihood_of(self, width: int) -> Likelihood:
+        """The likelihood of so many outputs; networks trained elsewhere may have any number."""
+        known = self.likelihood
+        if isinstance(known, Gaussian) and known == Gaussian(known.noise_std):
+            return replace(known, targets=width)
+        return known or Categorical(width)
+
     def _outputs(self, group: MemberGroup, x: Tensor, draws: int) -> Tensor:
         """Outputs (S, N, K) of one group, on the engine it was trained on; draws are stacked where it is faster.
 
@@ -239,6 +290,8 @@ class Ensemble:
         raises an error of some kind and falls through; any other mistake is raised again without stacking.
         """
         parameters = dict(group.module.named_parameters())
+        if self.preparation is None and x.is_floating_point():
+            x = x.to(precision(group.population))
         dense = all(parameters[name].dim() == 2 for name in self.kernel_trace.names)
         direct = (engine("stacked", direct=True),) if dense else ()
         mapped = (engine("stacked"),) if len(x) <= FEW else ()
@@ -253,11 +306,28 @@ class Ensemble:
 
     def save(self, path: str | Path) -> None:
         """Write a run directory that `murmuration.load` reads back."""
-        if len(self.groups) != 1:
-            raise Misuse("an ensemble of several architectures cannot be saved: keep the models' own files")
-        create_run(Path(path), self.manifest)
+        given = self.recipe.name == GIVEN and not self.manifest
+        manifest = self._description() if given else self.manifest
+        create_run(Path(path), manifest)
         save_posthoc(Path(path), self.posthoc)  # before the manifest declares the run complete
-        save_members(Path(path), self.groups[0].population, self.manifest, self.history)
+        tensors = [group.population.to_tensors() for group in self.groups]
+        joined = {f"{i}/{name}": t for i, named in enumerate(tensors) for name, t in named.items()}
+        save_members(Path(path), joined if GIVEN in manifest else tensors[0], manifest, self.history)
+
+    def _description(self) -> dict[str, Any]:
+        """The manifest of networks trained elsewhere."""
+        return {
+            "recipe": self.recipe.to_json(),
+            "likelihood": None if self.likelihood is None else self.likelihood.to_json(),
+            "engine": asdict(self.engine),
+            GIVEN: [type(group.module).__qualname__ for group in self.groups],
+        }
+
+
+def precision(population: Population) -> torch.dtype:
+    """The type of the first floating-point tensor of members; float32 if they have none."""
+    named = {**population.own, **population.shared, **population.buffers}
+    return next((tensor.dtype for tensor in named.values() if tensor.is_floating_point()), torch.float32)
 
 
 def save_posthoc(path: Path, posthoc: PostHoc | None) -> None:
@@ -289,18 +359,3 @@ def _as_module(group: MemberGroup, index: int, family: NetworkWeights) -> nn.Mod
         plain |= {bias: tensors[bias] * out for bias, out in scaled.items() if out is not None}
     module.load_state_dict({**tensors, **plain}, strict=False)
     return module.eval()
-
-
-def _same_architecture(a: nn.Module, b: nn.Module) -> bool:
-    """Whether two networks differ in their weights only, judged by their modules' attributes and shapes."""
-
-    def structure(module: nn.Module) -> list[tuple]:
-        return [
-            (name, type(part), repr(part), {k: repr(v) for k, v in vars(part).items() if not k.startswith("_")})
-            for name, part in module.named_modules()
-        ]
-
-    def shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-        return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-
-    return structure(a) == structure(b) and shapes(a) == shapes(b)

@@ -27,6 +27,7 @@ from murmuration.engines import engine as engine_named
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc, save_posthoc
 from murmuration.errors import Failure, Misuse, require_integer, unknown
 from murmuration.files import read_json, read_tensors, write_json, write_tensors
+from murmuration.given_models import load_given, require_same_tensors
 from murmuration.likelihoods import (
     MULTI_LABEL,
     REGRESSION,
@@ -40,7 +41,7 @@ from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.nets.inputs import for_preparation
 from murmuration.nets.narrow import narrowed
 from murmuration.nets.source import Net, NetSource, check_net, check_outputs, net_source
-from murmuration.population import Population, is_auxiliary
+from murmuration.population import Population
 from murmuration.posthoc.fit import FEWEST, check_config
 from murmuration.progress import Show, is_watched, training_bar
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
@@ -252,7 +253,7 @@ def resume(
 def load(
     path: str | Path,
     *,
-    net: Net | None = None,
+    net: Any = None,
     recipe: Recipe | None = None,
     likelihood: Likelihood | None = None,
     posthoc: bool = True,
@@ -260,13 +261,18 @@ def load(
     """The ensemble of a finished run.
 
     One with a network of the caller's own needs that `net`, for its structure, one with recipe objects of the caller's
-    own that `recipe`, and one with a likelihood of the caller's own that `likelihood`. Without `posthoc` the
-    calibrator, conformal sets and abstention rules are left out.
+    own that `recipe`, and one with a likelihood of the caller's own that `likelihood`. An ensemble of given models of
+    several architectures needs a list as `net`: one for each model, or one for each run of neighbours of one
+    architecture. Without `posthoc` the calibrator, conformal sets and abstention rules are left out.
     """
+    if runs.GIVEN in runs.read_run(Path(path)):
+        return load_given(Path(path), net, likelihood, posthoc)
+    if isinstance(net, list | tuple):
+        raise Misuse(f"net= is a list, and {path} holds members of one network: give that network alone")
     population, manifest = runs.load_members(Path(path))
     likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
     module = source_again(manifest, net).build()
-    _require_same_tensors(module, population, Path(path))
+    require_same_tensors(module, population, Path(path))
     return Ensemble(
         (MemberGroup(module, population),),
         likelihood,
@@ -353,7 +359,7 @@ def run_training(
     if callback.out is not None:
         try:
             save_posthoc(Path(callback.out), ensemble.posthoc)
-            runs.save_members(Path(callback.out), population, complete, progress.history)
+            runs.save_members(Path(callback.out), population.to_tensors(), complete, progress.history)
         except Failure:  # a full disk, say: a run that cannot be continued is not left behind
             runs.discard_run(Path(callback.out), callback.created or Path(callback.out))
             raise
@@ -563,14 +569,3 @@ def narrow_source(source: NetSource, widths: dict[str, Any]) -> NetSource:
 def _check_outputs(source: NetSource, data: Data, likelihood: Likelihood) -> None:
     with torch.random.fork_rng(devices=[]):
         check_outputs(source.build(), data.train.prepared[:2], likelihood.width)
-
-
-def _require_same_tensors(module: nn.Module, population: Population, path: Path) -> None:
-    shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
-    stored = {name: tuple(tensor.shape[1:]) for name, tensor in population.own.items() if not is_auxiliary(name)}
-    stored |= {name: tuple(tensor.shape) for name, tensor in population.shared.items() if not is_auxiliary(name)}
-    if shapes != stored:
-        differing = sorted(set(shapes.items()) ^ set(stored.items()))[0]
-        raise Misuse(
-            f"{path} holds members of another architecture: '{differing[0]}' differs; give the net= it was made of"
-        )

@@ -25,12 +25,13 @@ from torch import Tensor
 from murmuration import files
 from murmuration.dynamics import WeightPath
 from murmuration.errors import Failure, Misuse
-from murmuration.population import Population, population_from_tensors
+from murmuration.population import Named, Population, population_from_tensors
 from murmuration.training import Progress
 from murmuration.training.step import Divergence, State
 
 FORMAT = 1
 MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
+GIVEN = "given"  # recipe of networks trained elsewhere; in their manifest, the names of their classes
 BACKBONE = "backbone.safetensors"  # the body of a run on a frozen backbone, for resume
 SWEEP = "sweep.json"  # scores of the candidates of a coupling space
 WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, SWEEP)  # by a run until it is complete
@@ -118,25 +119,30 @@ def read_run(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def save_members(path: Path, population: Population, manifest: dict[str, Any], history: list[dict]) -> None:
-    """Close a run: members, then history, then the manifest that declares it complete."""
-    files.write_tensors(path / MEMBERS, population.to_tensors())
+def save_members(path: Path, tensors: Named, manifest: dict[str, Any], history: list[dict]) -> None:
+    """Close a run: the members' tensors, then history, then the manifest that declares it complete."""
+    files.write_tensors(path / MEMBERS, tensors)
     write_history(path, history)
     complete = {**manifest, "format": FORMAT, "status": "complete", "members_sha256": files.digest_of(path / MEMBERS)}
-    complete["tensors"] = list(population.to_tensors())  # the file has another order; draws may depend on it
+    complete["tensors"] = list(tensors)  # the file has another order; draws may depend on it
     files.write_json(path / MANIFEST, complete)
     remove_checkpoints(path)
 
 
 def load_members(path: Path) -> tuple[Population, dict[str, Any]]:
     """The members and the manifest of a complete run."""
+    tensors, manifest = load_tensors(path)
+    return population_from_tensors(tensors), manifest
+
+
+def load_tensors(path: Path) -> tuple[Named, dict[str, Any]]:
+    """The stored tensors, in their order, and the manifest of a complete run."""
     manifest = read_run(path)
     if manifest["status"] != "complete":
         raise Misuse(f"{path} is not finished: continue it with mm.resume('{path}')")
     found = files.read_tensors(path / MEMBERS, manifest.get("members_sha256"))
     order = manifest.get("tensors", [])
-    tensors = {name: found[name] for name in order} if set(order) == set(found) else found
-    return population_from_tensors(tensors), manifest
+    return {name: found[name] for name in order} if set(order) == set(found) else found, manifest
 
 
 def write_history(path: Path, history: list[dict[str, Any]]) -> None:
@@ -206,7 +212,7 @@ def load_checkpoint(path: Path) -> Progress | None:
         tensors["best"],
         tensors["waited"],
         latest["history"],
-        WeightPath(points, _below(tensors, "counts")),
+        WeightPath(points, below(tensors, "counts")),
         latest["seconds"],
     )
 
@@ -284,23 +290,24 @@ def _as_tensor(key: str, value: object) -> Tensor:
 
 def _memory(tensors: dict[str, Tensor]) -> dict[int, list[dict[str, Any]]]:
     found: dict[int, dict[int, dict[str, Any]]] = {}
-    for name, tensor in _below(tensors, "memory").items():
+    for name, tensor in below(tensors, "memory").items():
         member, index, key = name.split("/", 2)
         found.setdefault(int(member), {}).setdefault(int(index), {})[key] = tensor
     return {member: [rows.get(i, {}) for i in range(max(rows) + 1)] for member, rows in found.items()}
 
 
-def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def below(tensors: Named, prefix: str) -> Named:
+    """The tensors whose names begin with `prefix/`, without it."""
     return {key[len(prefix) + 1 :]: t for key, t in tensors.items() if key.startswith(prefix + "/")}
 
 
 def _population(tensors: dict[str, Tensor], prefix: str, members: int) -> Population:
-    return population_from_tensors(_below(tensors, prefix), members)
+    return population_from_tensors(below(tensors, prefix), members)
 
 
 def _opt_state(tensors: dict[str, Tensor], prefix: str) -> dict[str, dict[str, Tensor]]:
     found: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in _below(tensors, prefix).items():
+    for key, tensor in below(tensors, prefix).items():
         kind, _, name = key.partition("/")
         found.setdefault(kind, {})[name] = tensor
     return found

@@ -35,6 +35,7 @@ ORDER = [
     "training",
     "runs",
     "ensemble",
+    "given_models",
     "prediction_files",
     "fitting",
     "metrics",

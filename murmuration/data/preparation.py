@@ -453,6 +453,15 @@ def fit_array(values: np.ndarray, names: tuple[str, ...], as_is: bool) -> ArrayP
     return ArrayPreparation(values.shape[1:], tuple(mean.tolist()), tuple(std.tolist()), names)
 
 
+def unchanged(x: Tensor) -> ArrayPreparation | TokenPreparation:
+    """The preparation that takes inputs like x (N, ...) as they are: floating point, or tokens."""
+    shape = tuple(x.shape[1:])
+    if not x.is_floating_point():
+        return TokenPreparation(shape)
+    width = shape[0] if shape else 1
+    return ArrayPreparation(shape or (1,), (0.0,) * width, (1.0,) * width)
+
+
 def fields_of(record: dict[str, Any]) -> dict[str, Any]:
     """The fields of a frozen record from its JSON: all but `kind`, lists as tuples."""
     return {key: tuple(v) if isinstance(v, list) else v for key, v in record.items() if key != "kind"}

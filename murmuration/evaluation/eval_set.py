@@ -5,13 +5,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
 from murmuration.data import Data, Preparation, Split, Task
+from murmuration.data.preparation import unchanged
 from murmuration.ensemble import STREAM, Ensemble
 from murmuration.errors import Misuse
+from murmuration.likelihoods import CLASSIFICATION
 from murmuration.metrics import ExampleScores
 from murmuration.metrics.example_scores import ScoreAccumulator
 from murmuration.posthoc import PostHoc
@@ -69,10 +71,13 @@ def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | 
     split = ensemble.labelled(data, target=target)
     if not len(split):
         raise Misuse("no examples to evaluate on: expected at least one")
-    if ensemble.preparation is None:
-        raise Misuse("an ensemble of given models: evaluate it on a Data, mm.open_data(...)")
-    record = ensemble.manifest["data"]
     name = str(data) if isinstance(data, str | Path) else "examples"
+    if ensemble.preparation is None:  # networks trained elsewhere
+        found = ensemble.predict(split.prepared[:1], prepared=True).likelihood
+        labels = tuple(map(str, range(found.width))) if found.task == CLASSIFICATION else ()
+        task = cast(Task, found.task)
+        return EvalSet(name, task, split, labels, unchanged(split.prepared), {"test": len(split)})
+    record = ensemble.manifest["data"]
     task, classes = record["task"], tuple(record["classes"])
     return EvalSet(name, task, split, classes, ensemble.preparation, {"test": len(split)})
 
