@@ -138,6 +138,7 @@ class Laboratory:
         images = len(self.data.input_shape) == 3
         choices = Choices(
             grid=setting.grid,
+            samples=setting.subspace if part == "sizes" else None,
             severities=setting.severities if images else (),
             runs=setting.factorial_runs,
             rates=setting.rates,

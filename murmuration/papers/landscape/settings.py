@@ -31,9 +31,10 @@ class Setting:
     examples: int = 2000  # test examples of every analysis
     grid: int = 21  # points a side of the plane
     severities: tuple[int, ...] = (1, 3, 5)
+    subspace: int = 10  # networks of a sampler around each run, in the part sizes
     factorial_epochs: int = 10
     factorial_runs: int = 3
-    rates: tuple[float, ...] = (4e-4, 1.6e-3, 3.2e-3)  # of the factorial; the paper's list is not known
+    rates: tuple[float, ...] = (4e-4, 3.2e-3)  # of the factorial; the paper's list is not known
     chains: int = 3  # of cSG-MCMC
     cycles: int = 3
     parts: tuple[str, ...] = field(default=PARTS)
