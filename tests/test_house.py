@@ -114,7 +114,7 @@ def test_nothing_from_outside_is_run_as_code():
         f"{path.name}:{i}"
         for path in FILES
         for i, line in enumerate(path.read_text().splitlines(), 1)
-        if suspicious.search(line) and ".eval()" not in line
+        if suspicious.search(line.replace(".eval()", "")) and not re.search(r"torch\.load\(.*weights_only=True\)", line)
     ]
     assert hits == []
 

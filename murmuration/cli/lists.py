@@ -69,11 +69,13 @@ def couplings() -> Entries:
 
 def nets() -> Entries:
     from murmuration.nets import NETS
+    from murmuration.nets.libraries import LIBRARIES
 
-    return {
+    own = {
         name: {"inputs": "any" if row.tables else "images", "description": row.description}
         for name, row in NETS.items()
     }
+    return own | {name: {"inputs": inputs, "description": about} for name, (inputs, about) in LIBRARIES.items()}
 
 
 def data() -> Entries:

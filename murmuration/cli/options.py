@@ -116,8 +116,9 @@ def network(text: str | None) -> Any:
     if text is None:
         return None
     from murmuration.nets import NETS
+    from murmuration.nets.libraries import is_library_net
 
-    if text in NETS:
+    if text in NETS or is_library_net(text):
         return text
     if ":" not in text:
         known = unknown("net", text, NETS)

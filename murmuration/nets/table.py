@@ -12,6 +12,7 @@ from murmuration.errors import Misuse, unknown
 from murmuration.nets.convnets import alexnet, lenet5, plain_cnn, three_conv_three_fc
 from murmuration.nets.dense import mlp
 from murmuration.nets.efficientnet_lite import efficientnet_lite
+from murmuration.nets.libraries import is_library_net, library_net
 from murmuration.nets.resnets import preact_resnet18, resnet18, resnet20, resnet50
 from murmuration.nets.subpixel import subpixel
 
@@ -67,16 +68,22 @@ def build_net(
 ) -> nn.Module:
     """A network by name, for inputs of a shape without the batch axis and a number of outputs.
 
+    `timm:NAME`, `hf:FOLDER` and `hf:TYPE:key=value` are networks of other libraries; see `nets/libraries.py`.
+
     Options that are None keep the network's defaults. Weights are drawn from torch's global generator: to fix them,
     seed it around the call (`torch.random.fork_rng`, `torch.manual_seed`).
 
     >>> sum(p.numel() for p in build_net("small-cnn", (3, 32, 32), 10).parameters())
     19466
     """
-    if name not in NETS:
+    if name not in NETS and not is_library_net(name):
         raise unknown("net", name, NETS)
     given = {"hidden": hidden, "activation": activation, "dropout": dropout}
     options = {key: value for key, value in given.items() if value is not None}
+    if is_library_net(name):
+        if options:
+            raise Misuse(f"{name} has no option '{next(iter(options))}': leave it out")
+        return library_net(name, tuple(input_shape), outputs)
     check_shape(name, tuple(input_shape), outputs)
     check_options(name, options)
     return NETS[name].factory(tuple(input_shape), outputs, **options)
