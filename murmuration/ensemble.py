@@ -64,8 +64,11 @@ class Ensemble:
         """
         nets = ", ".join(dict.fromkeys(type(group.module).__name__ for group in self.groups))
         stored = sum(group.population.parameters_stored() for group in self.groups)
+        fixed = sum(group.population.parameters_fixed() for group in self.groups)
+        some = f" ({fixed:,} fixed)" if fixed else ""
         fitted = "" if self.posthoc is None else f", calibrator {getattr(self.posthoc.calibrator, 'name', 'none')}"
-        return f"Ensemble({self.members} members of {nets}, {stored:,} parameters, recipe {self.recipe.name}{fitted})"
+        size = f"{self.members} members of {nets}, {stored:,} parameters{some}"
+        return f"Ensemble({size}, recipe {self.recipe.name}{fitted})"
 
     def _repr_html_(self) -> str:
         data = self.manifest.get("data", {})
@@ -351,7 +354,8 @@ def load_posthoc(path: Path) -> PostHoc | None:
 def _as_module(group: MemberGroup, index: int, family: NetworkWeights) -> nn.Module:
     """A member as a module of its own, with rank-one factors and masks multiplied into its kernels."""
     module, population = copy.deepcopy(group.module), group.population
-    own = {name: tensor[index] for name, tensor in {**population.own, **population.buffers}.items()}
+    alone = population.group(slice(index, index + 1))
+    own = {name: tensor[0] for name, tensor in {**alone.own, **alone.buffers, **alone.fixed}.items()}
     tensors = {**own, **population.shared}
     plain = {name: effective_kernel(kernel, tensors, tensors[name]) for name, kernel in family.spec.kernels.items()}
     if family.spec.bias_inside:

@@ -47,6 +47,7 @@ def require_same_tensors(module: nn.Module, population: Population, path: Path) 
     shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
     stored = {name: tuple(tensor.shape[1:]) for name, tensor in population.own.items() if not is_auxiliary(name)}
     stored |= {name: tuple(tensor.shape) for name, tensor in population.shared.items() if not is_auxiliary(name)}
+    stored |= {name: tuple(tensor.shape[1:]) for name, tensor in population.fixed.items()}
     if shapes != stored:
         differing = sorted(set(shapes.items()) ^ set(stored.items()))[0]
         raise Misuse(

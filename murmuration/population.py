@@ -1,13 +1,14 @@
 """The members of an ensemble as named tensors.
 
-A parameter is *own* (each member has a copy, on a leading axis of length M) or *shared* (one copy for all members).
-Buffers, such as batch-norm statistics, are own. A member is a view into these tensors, never a copy.
+A parameter is *own* (each member has a copy, on a leading axis of length M), *shared* (one copy for all members) or
+*fixed* (`requires_grad=False` in the network: nothing moves, scales or masks it, and it is no distribution). Buffers,
+such as batch-norm statistics, are own. A member is a view into these tensors, never a copy.
 
 A name with a colon is an auxiliary tensor of the parameter before the colon: `K:in`, `K:std_param`, `K:kept`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -15,46 +16,51 @@ from torch import Tensor, nn
 from murmuration.errors import Failure, Misuse
 
 Named = dict[str, Tensor]
-KINDS = ("own", "shared", "buffers")
+KINDS = ("own", "shared", "buffers", "fixed")
 KEPT = ":kept"  # auxiliary buffer, bool (M, ...): False where the parameter is pruned, and stays zero
 
 
 @dataclass(frozen=True)
 class Population:
-    """M members: `own` and `buffers` have a leading member axis, `shared` has none."""
+    """M members: `own` and `buffers` have a leading member axis, `shared` has none.
+
+    The leading axis of a `fixed` tensor has length M, or 1 where all members have the same values, stored once.
+    """
 
     members: int
     own: Named  # (M, ...) each
     shared: Named  # (...) each
     buffers: Named  # (M, ...) each
+    fixed: Named = field(default_factory=dict)  # (1, ...) or (M, ...) each
 
     def group(self, members: slice) -> "Population":
         """Some members as views: in-place changes of the group change the population."""
         own, buffers = rows_of(self.own, members), rows_of(self.buffers, members)
-        return Population(len(range(*members.indices(self.members))), own, self.shared, buffers)
+        fixed = {name: t if len(t) == 1 else t[members] for name, t in self.fixed.items()}
+        return Population(len(range(*members.indices(self.members))), own, self.shared, buffers, fixed)
 
     def take(self, members: Tensor) -> "Population":
         """The members at these indices; own tensors and buffers are copied, shared tensors are not."""
+        fixed = {name: t if len(t) == 1 else t[members] for name, t in self.fixed.items()}
         own = {name: tensor[members] for name, tensor in self.own.items()}
         buffers = {name: tensor[members] for name, tensor in self.buffers.items()}
-        return Population(len(members), own, self.shared, buffers)
+        return Population(len(members), own, self.shared, buffers, fixed)
 
     def clone(self) -> "Population":
-        return self.map(Tensor.clone)
+        """A copy of everything that training changes; fixed tensors are not copied."""
+        return replace(self.map(Tensor.clone), fixed=self.fixed)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Population":
         """The population with every tensor replaced by `change(tensor)`, which must keep the member axis."""
-        own, shared, buffers = (
-            {name: change(tensor) for name, tensor in named.items()} for named in (self.own, self.shared, self.buffers)
-        )
-        return Population(self.members, own, shared, buffers)
+        kinds = (getattr(self, kind) for kind in KINDS)
+        return Population(self.members, *({name: change(t) for name, t in named.items()} for named in kinds))
 
     def with_own_copies(self) -> "Population":
         """The same members with a copy of every shared tensor each; itself if nothing is shared."""
         if not self.shared:
             return self
         copies = {name: t.expand(self.members, *t.shape).clone() for name, t in self.shared.items()}
-        return Population(self.members, {**self.own, **copies}, {}, self.buffers)
+        return replace(self, own={**self.own, **copies}, shared={})
 
     @staticmethod
     def concatenate(populations: "list[Population]") -> "Population":
@@ -64,7 +70,8 @@ class Population:
         first = populations[0]
         own = {name: torch.cat([p.own[name] for p in populations]) for name in first.own}
         buffers = {name: torch.cat([p.buffers[name] for p in populations]) for name in first.buffers}
-        return Population(sum(p.members for p in populations), own, {}, buffers)
+        fixed = {name: _joined([(p.fixed[name], p.members) for p in populations]) for name in first.fixed}
+        return Population(sum(p.members for p in populations), own, {}, buffers, fixed)
 
     def copy_members(self, source: "Population", members: Tensor) -> None:
         """Overwrite the own tensors and buffers of the members at these indices by the source's."""
@@ -78,13 +85,18 @@ class Population:
             tensor.copy_(source.shared[name])
 
     def parameters_per_member(self) -> int:
-        """The number of parameter entries that one member uses, shared ones included."""
+        """The number of parameter entries that one member uses, shared and fixed ones included."""
         own = sum(tensor.numel() for tensor in self.own.values()) // max(self.members, 1)
-        return own + sum(tensor.numel() for tensor in self.shared.values())
+        fixed = sum(tensor[0].numel() for tensor in self.fixed.values())
+        return own + fixed + sum(tensor.numel() for tensor in self.shared.values())
+
+    def parameters_fixed(self) -> int:
+        """The number of stored parameter entries that are not trained."""
+        return sum(tensor.numel() for tensor in self.fixed.values())
 
     def parameters_stored(self) -> int:
-        """The number of parameter entries of all members together, without pruned ones."""
-        total = 0
+        """The number of parameter entries of all members together, fixed ones included, without pruned ones."""
+        total = self.parameters_fixed()
         for named, own in ((self.own, True), (self.shared, False)):
             for name, tensor in named.items():
                 mask = kept_mask(name.partition(":")[0], self.buffers, own)
@@ -93,8 +105,16 @@ class Population:
         return total
 
     def to_tensors(self) -> Named:
-        """One flat dict with keys `own/NAME`, `shared/NAME`, `buffers/NAME`, as stored in a safetensors file."""
+        """One flat dict with keys `own/NAME`, `shared/NAME`, ..., as stored in a safetensors file."""
         return {f"{kind}/{name}": tensor for kind in KINDS for name, tensor in getattr(self, kind).items()}
+
+
+def _joined(parts: list[tuple[Tensor, int]]) -> Tensor:
+    """One fixed tensor of several populations, each (1, ...) or (M, ...) and given with its number M of members."""
+    first = parts[0][0]
+    if all(len(tensor) == 1 and torch.equal(tensor, first) for tensor, _ in parts):
+        return first
+    return torch.cat([tensor.expand(members, *tensor.shape[1:]) for tensor, members in parts])
 
 
 def rows_of(named: Named, members: slice | int) -> Named:
@@ -135,45 +155,66 @@ def population_from_tensors(tensors: Mapping[str, Tensor], members: int | None =
             found[kind][name] = tensor
     counts = {len(tensor) for kind in ("own", "buffers") for tensor in found[kind].values()}
     if not counts:
-        counts = {members or 1}  # nothing but shared tensors
+        counts = {members or 1}  # nothing but shared and fixed tensors
     if len(counts) != 1:
         raise Failure(f"stored tensors have different numbers of members: {sorted(counts)}; the file is damaged")
     return Population(counts.pop(), **found)
 
 
+def no_name(name: str) -> bool:
+    """A predicate on names of parameters that holds for none."""
+    return False
+
+
 def populate(
-    build: Callable[[int], nn.Module], members: int, shared: Callable[[str], bool] | None = None
+    build: Callable[[int], nn.Module],
+    members: int,
+    shared: Callable[[str], bool] | None = None,
+    fixed: Callable[[str], bool] | None = None,
 ) -> Population:
-    """M members, the i-th with the initial values of `build(i)`; shared parameters are those of `build(0)`."""
+    """M members, the i-th with the initial values of `build(i)`; shared parameters are those of `build(0)`.
+
+    A parameter that is both shared and fixed is fixed, and each member has its own value of it.
+    """
     if members < 1:
         raise Misuse(f"members={members}: an ensemble needs at least 1")
-    is_shared = shared or (lambda name: False)
     population = None
     for index in range(members):
         module = build(index)
         if population is None:
-            population = _allocate(module, members, is_shared)
+            population = _allocate(module, members, shared or no_name, fixed or no_name)
         _copy_member(module, population, index)
     assert population is not None
-    return population
+    return replace(population, fixed={name: _stored_once(tensor) for name, tensor in population.fixed.items()})
 
 
-def _allocate(module: nn.Module, members: int, is_shared: Callable[[str], bool]) -> Population:
+def _stored_once(tensor: Tensor) -> Tensor:
+    """A fixed tensor (M, ...) as (1, ...) if all members have the same values."""
+    return tensor[:1].clone() if torch.equal(tensor, tensor[:1].expand_as(tensor)) else tensor
+
+
+def _allocate(
+    module: nn.Module, members: int, shared: Callable[[str], bool], fixed: Callable[[str], bool]
+) -> Population:
     def empty(tensor: Tensor) -> Tensor:
         return tensor.detach().new_empty((members, *tensor.shape))
 
-    parameters = dict(module.named_parameters())
+    def copied(tensor: Tensor) -> Tensor:  # fused optimizers ignore strides: gradients are in the usual order
+        return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+    trained = {name: tensor for name, tensor in module.named_parameters() if not fixed(name)}
     return Population(
         members,
-        own={name: empty(tensor) for name, tensor in parameters.items() if not is_shared(name)},
-        shared={name: tensor.detach().clone() for name, tensor in parameters.items() if is_shared(name)},
+        own={name: empty(tensor) for name, tensor in trained.items() if not shared(name)},
+        shared={name: copied(tensor) for name, tensor in trained.items() if shared(name)},
         buffers={name: empty(tensor) for name, tensor in module.named_buffers()},
+        fixed={name: empty(tensor) for name, tensor in module.named_parameters() if fixed(name)},
     )
 
 
 def _copy_member(module: nn.Module, population: Population, index: int) -> None:
     for mine, theirs in (
-        (population.own, module.named_parameters()),
+        ({**population.own, **population.fixed}, module.named_parameters()),
         (population.buffers, module.named_buffers()),
     ):
         for name, tensor in theirs:

@@ -15,7 +15,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -192,8 +192,9 @@ def load_checkpoint(path: Path) -> Progress | None:
     found = files.read_tensors(folder / latest["file"], latest["sha256"])
     tensors = {name: found[name] for name in latest["order"]}
     members = len(tensors["active"])
+    population = _population(tensors, "population", members)
     state = State(
-        _population(tensors, "population", members),
+        population,
         _opt_state(tensors, "opt_state"),
         _opt_state(tensors, "shared_opt_state"),
         tensors["active"],
@@ -203,16 +204,17 @@ def load_checkpoint(path: Path) -> Progress | None:
         latest["step_seconds"],
         _memory(tensors),
     )
-    points = {name: _population(tensors, f"path/{name}", members) for name in latest["points"]}
+    others = {key: _population(tensors, key, members) for key in ("kept", *(f"path/{n}" for n in latest["points"]))}
+    others = {key: replace(other, fixed=population.fixed) for key, other in others.items()}
     return Progress(
         state,
-        _population(tensors, "kept", members),
+        others["kept"],
         tensors["kept_epoch"],
         tensors["loss_sum"],
         tensors["best"],
         tensors["waited"],
         latest["history"],
-        WeightPath(points, below(tensors, "counts")),
+        WeightPath({name: others[f"path/{name}"] for name in latest["points"]}, below(tensors, "counts")),
         latest["seconds"],
     )
 
@@ -245,7 +247,7 @@ def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:
     try:
         with safe_open(str(file), framework="pt") as stored:
             names = list(stored.keys())
-            whole = {name for name in names if name.startswith("shared/")}
+            whole = {n for n in names if n.startswith("shared/") or stored.get_slice(n).get_shape()[:1] == [1]}
             found = {name: stored.get_tensor(name) for name in whole}
             found |= {name: stored.get_slice(name)[row : row + 1] for name in names if name not in whole}
     except (SafetensorError, OSError, ValueError) as error:
@@ -256,8 +258,8 @@ def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:
 
 def _progress_tensors(progress: Progress) -> dict[str, Tensor]:
     state, path = progress.state, progress.path
-    populations = {"population": state.population, "kept": progress.kept}
-    populations |= {f"path/{name}": point for name, point in path.points.items()}
+    others = {"kept": progress.kept, **{f"path/{name}": point for name, point in path.points.items()}}
+    populations = {"population": state.population, **{name: replace(p, fixed={}) for name, p in others.items()}}
     opt_states = {"opt_state": state.opt_state, "shared_opt_state": state.shared_opt_state}
     tensors = {f"{key}/{name}": t for key, p in populations.items() for name, t in p.to_tensors().items()}
     tensors |= {

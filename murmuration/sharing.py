@@ -129,7 +129,7 @@ class Sharing:
     def add_factors(self, population: Population, trace: KernelTrace, streams: Streams) -> Population:
         """The population with rank-one factors `K:in` (M, C_in) and `K:out` (M, C_out) among its own tensors.
 
-        A single member has none, nor has a sharing that is not rank-one.
+        A single member has none, nor has a sharing that is not rank-one, nor a fixed kernel.
         """
         if not self.rank_one or population.members == 1:
             return population
@@ -141,6 +141,8 @@ class Sharing:
 
         factors: Named = {}
         for kernel in trace.kernels:
+            if kernel.name in population.fixed:
+                continue
             if self.first or kernel is not trace.kernels[0]:
                 factors[kernel.name + INTO] = drawn(kernel.channels, kernel.name)
             if self.last or kernel is not trace.kernels[-1]:

@@ -211,7 +211,9 @@ def make_request(
     x, split = (x1, None) if x2 is None else (torch.cat([x1, x2]), len(x1))
     spec = replace(family.spec, rates={}, dropout="never")
     names = frozenset(name for name in (*population.own, *population.shared) if trained is None or trained(name))
-    own, shared = {**population.own, **population.buffers}, {name: t.detach() for name, t in population.shared.items()}
+    fixed = {name: t.expand(population.members, *t.shape[1:]) for name, t in population.fixed.items()}
+    own = {**population.own, **population.buffers, **fixed}
+    shared = {name: t.detach() for name, t in population.shared.items()}
     members = [{name: t[index].detach() for name, t in own.items()} | shared for index in range(population.members)]
     device = next(iter(members[0].values())).device
     return KernelRequest(Structure(module).train(False), spec, tuple(members), names, x.detach().to(device), split)

@@ -361,15 +361,11 @@ def diagnose(stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, i
     """The diagnosis of an ensemble on inputs x (n, ...), with the products (M, M) of its outputs."""
     require_several(ensemble.members)
     recipe, group = ensemble.recipe, ensemble.groups[0]
-    plan, frozen = ensemble.manifest.get("plan"), bool(recipe.sharing.frozen)
-
-    def is_trained(name: str) -> bool:  # on a frozen backbone the heads alone
-        return not frozen or name.partition(".")[0] == "head"
-
-    shares = len(ensemble.groups) == 1 and any(map(is_trained, group.population.shared))
+    plan = ensemble.manifest.get("plan")
+    shares = len(ensemble.groups) == 1 and bool(group.population.shared)
     gram, own = torch.eye(ensemble.members, dtype=torch.float64), 1.0
     if shares:
-        blocks = member_kernels(group.module, group.population, ensemble.family, x, trained=is_trained)
+        blocks = member_kernels(group.module, group.population, ensemble.family, x)
         gram = torch.einsum("aibi->ab", blocks.common.double())
         alone = torch.einsum("aii->", blocks.individual.double()).item()
         own = alone / (alone + gram.trace().item())

@@ -86,7 +86,10 @@ def open_trajectory(
 
     def network(row: int, step: int) -> Points:
         population, _ = runs.load_path_point(path, step, row)
-        return points_of(replace(ensemble, groups=(MemberGroup(ensemble.groups[0].module, population),)))
+        group, own = ensemble.groups[0], dict(population.own)
+        own |= {name: t for name, t in population.fixed.items() if len(group.population.fixed[name]) > 1}
+        alone = replace(population, own=own, fixed={n: t for n, t in population.fixed.items() if n not in own})
+        return points_of(replace(ensemble, groups=(MemberGroup(group.module, alone),)))
 
     rows = sorted(set(origins))
     if len(rows) == len(origins):

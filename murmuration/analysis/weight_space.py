@@ -31,14 +31,18 @@ AT_ONCE = 16  # networks that are in memory together
 
 @dataclass(frozen=True)
 class WeightSpace:
-    """The weights of one architecture as vectors (P,), in the order of the network's parameters."""
+    """The weights of one architecture as vectors (P,), in the order of the network's parameters.
+
+    Fixed parameters that all networks have in common are no weights: they stand among the buffers of `Points`.
+    """
 
     module: nn.Module  # the architecture; its own weights are not used
+    fixed: frozenset[str] = frozenset()
 
     @cached_property
     def shapes(self) -> dict[str, torch.Size]:
-        """The shape of every parameter."""
-        return {name: parameter.shape for name, parameter in self.module.named_parameters()}
+        """The shape of every parameter that is not fixed."""
+        return {name: p.shape for name, p in self.module.named_parameters() if name not in self.fixed}
 
     @property
     def size(self) -> int:
@@ -65,7 +69,7 @@ class WeightSpace:
 
 @dataclass(frozen=True)
 class Points:
-    """Some points of a weight space, with the buffers of their networks."""
+    """Some points of a weight space, with the buffers and the fixed parameters of their networks."""
 
     space: WeightSpace
     vectors: Tensor  # (m, P)
@@ -186,9 +190,11 @@ def points_of(networks: Networks) -> Points:
             f"networks of {len(ensemble.groups)} architectures have no weight space in common: give those of one"
         )
     modules = [ensemble.member(index) for index in range(ensemble.members)]
-    space = WeightSpace(ensemble.groups[0].module)
+    group = ensemble.groups[0]
+    space = WeightSpace(group.module, frozenset(name for name, t in group.population.fixed.items() if len(t) == 1))
     parameters = [dict(module.named_parameters()) for module in modules]
-    buffers = [dict(module.named_buffers()) for module in modules]
+    fixed = [{name: each[name].detach() for name in space.fixed} for each in parameters]
+    buffers = [dict(module.named_buffers()) | each for module, each in zip(modules, fixed, strict=True)]
     vectors = space.flatten({name: torch.stack([each[name].detach() for each in parameters]) for name in space.shapes})
     stacked = {name: torch.stack([each[name] for each in buffers]) for name in buffers[0]}
     return Points(space, vectors, stacked, ensemble.likelihood)

@@ -12,7 +12,7 @@ this with several members.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -121,4 +121,4 @@ def deviation(population: Population, mean: Population, rows: Tensor, before: Po
         own[name] = torch.zeros_like(tensor) if before is None else before.own[name].clone()
         own[name][rows] = tensor[rows] - mean.own[name][rows]
     shared = {name: tensor - mean.shared[name] for name, tensor in population.shared.items()}
-    return Population(population.members, own, shared, {})
+    return replace(population, own=own, shared=shared, buffers={})

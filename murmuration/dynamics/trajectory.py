@@ -43,7 +43,7 @@ class CheckpointTimes:
         tensors = population.to_tensors()
         if not self.half:
             return tensors
-        return {name: t if name.startswith("buffers/") else _halved(t) for name, t in tensors.items()}
+        return {name: t if name.startswith(("buffers/", "fixed/")) else _halved(t) for name, t in tensors.items()}
 
 
 def parse_trajectory(text: str) -> CheckpointTimes:

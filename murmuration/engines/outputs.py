@@ -38,7 +38,7 @@ def member_outputs(
     def run(group: slice) -> Tensor:
         some = members_of_draws(population, group, draws)
         drawn = weights.realise(some.own, some.shared, noise(group, "prediction"), buffers=some.buffers)
-        tensors = drawn.with_buffers(some.buffers)
+        tensors = drawn.with_buffers(some.buffers, some.fixed)
         device = next(iter({**tensors.own, **tensors.shared}.values())).device
         structure, direct = team.structure(training=False), team.engine.direct
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from murmuration.ensemble import Ensemble
 from murmuration.mixtures import jensen_shannon_distance
-from murmuration.population import Named, Population
+from murmuration.population import Named
 from murmuration.recipe import Recipe
 from murmuration.weights import Gaussian
 from murmuration.weights.gaussian import STD_PARAM, softplus_inverse
@@ -213,7 +213,7 @@ def from_prior(ensemble: Ensemble, layers: list[_Weights], stds: Named) -> Ensem
         place, keep = (own, slice(None)) if each.posterior.own else (shared, 0)
         place[each.name] = (each.posterior.weights.centre * each.kept)[keep].to(each.posterior.std).clone()
         place[each.name + STD_PARAM] = softplus_inverse(stds[each.name])[keep].clone()
-    believed = Population(group.population.members, own, shared, group.population.buffers)
+    believed = replace(group.population, own=own, shared=shared)
     recipe = Recipe("prior", ensemble.recipe.sharing, Gaussian(draws=ensemble.recipe.weights.draws))
     return replace(ensemble, groups=(replace(group, population=believed),), recipe=recipe)
 

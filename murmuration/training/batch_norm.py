@@ -52,7 +52,9 @@ def refresh_batch_norm(
             inputs = part.to(next(iter({**some.own, **some.shared}.values())).device)
             inputs = inputs.expand(some.members, *part.shape)
             with global_stream(seed, "noise", numbers[group][0], step + 1 + index, redirect=team.engine.name == "loop"):
-                run_members(structure, tensors.with_buffers(some.buffers), inputs, noise, team.engine.direct)
+                run_members(
+                    structure, tensors.with_buffers(some.buffers, some.fixed), inputs, noise, team.engine.direct
+                )
         for norm, momentum in momenta.items():
             norm.momentum = momentum
 

@@ -73,20 +73,21 @@ def with_features(body: nn.Module, split: Split) -> Split:
     part = body.eval().get_submodule("body")
     if not len(split):
         return split
-    return replace(split, prepared=torch.cat([part(x) for x in split.prepared.split(CHUNK)]))
+    return replace(split, prepared=torch.cat([part(x.clone()) for x in split.prepared.split(CHUNK)]))
 
 
 def with_backbone(heads: Population, body: nn.Module | None) -> Population:
-    """The population of whole networks: these heads on the shared body."""
+    """The population of whole networks: these heads on the fixed body."""
     if body is None:
         return heads
     own = {f"head.{name}": tensor for name, tensor in heads.own.items()}
     buffers = {f"head.{name}": tensor for name, tensor in heads.buffers.items()}
-    below = {name: t.detach().clone() for name, t in body.named_parameters() if not _in_head(name)}
+    below = {name: t.detach()[None].clone() for name, t in body.named_parameters() if not _in_head(name)}
+    fixed = {f"head.{name}": tensor for name, tensor in heads.fixed.items()} | below
     for name, tensor in body.named_buffers():
         if not _in_head(name):
             buffers[name] = tensor.detach().expand(heads.members, *tensor.shape).clone()
-    return Population(heads.members, own, below, buffers)
+    return Population(heads.members, own, {}, buffers, fixed)
 
 
 def _in_head(name: str) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.coupling import Coupling
-from murmuration.coupling.space import OWN_WEIGHTS
+from murmuration.coupling.space import FEATURES, OWN_WEIGHTS
 from murmuration.data import Data, Split
 from murmuration.dynamics import Dynamics, TrainTime
 from murmuration.errors import Misuse
@@ -59,7 +59,7 @@ class TrainSpec:
         """The kernels of the network, where the recipe acts on them."""
         if not self.recipe.needs_kernels and not self.plan.l1:
             return KernelTrace(())
-        return trace_kernels(self.member(0), self.data.train.prepared[:2]).require_supported()
+        return trace_kernels(self.member(0), self.data.train.prepared[:2].clone()).require_supported()
 
     @cached_property
     def weights(self) -> NetworkWeights:
@@ -132,13 +132,18 @@ class TrainSpec:
 def initial_members(spec: TrainSpec) -> Population:
     """The members before the first step, with the factors, masks or standard deviations of the recipe."""
     recipe, plan = spec.recipe, spec.plan
-    shared = recipe.sharing.predicate(spec.member(0), spec.trace)
+    first = spec.member(0)
+    shared = recipe.sharing.predicate(first, spec.trace)
+    fixed = {name for name, parameter in first.named_parameters() if not parameter.requires_grad}
 
     def stream(member: int) -> torch.Generator:
         first = 0 if "initialisation" in plan.same else member
         return generator(plan.seed, "factors", plan.first_member + first)
 
-    population = populate(spec.member, plan.members, shared)
+    population = populate(spec.member, plan.members, shared, fixed.__contains__)
+    if not population.own and not population.shared:
+        found = "has requires_grad=False" if fixed else "does not exist"
+        raise Misuse(f"nothing to train: every parameter of {type(first).__name__} {found}; leave some trainable")
     population = recipe.sharing.add_factors(population, spec.trace, stream)
     population = recipe.weights.init(population, spec.trace, stream, spec.dynamics.initial_std())
     if plan.members > 1 and not population.own and not population.buffers:
@@ -148,6 +153,11 @@ def initial_members(spec: TrainSpec) -> Population:
         raise Misuse(
             f"coupling {recipe.text('coupling')} with sharing {recipe.text('sharing')}: members have no weights of"
             " their own to repel"
+        )
+    if FEATURES in needs and not any(name.startswith("body.") for name in (*population.own, *population.shared)):
+        raise Misuse(
+            f"coupling {recipe.text('coupling')} with a body that is not trained: its features do not move; write"
+            " coupling outputs"
         )
     unmatched = [pattern for pattern, _ in plan.lr_multipliers if not _matches(pattern, population)]
     if unmatched:

@@ -171,25 +171,25 @@ def local(team: Team, config: StepConfig, state: State, members: slice, batch: B
     (x, y), weight = batch.fetch(members), batch.weight(members)
     several = config.objective.samples > 1  # draws of an example are combined before it is weighted
     number = torch.arange(first, first + group.members, device=x.device)
-    coupling = _coupling_now(config, state)
+    coupling, features = _coupling_now(config, state), None
     if coupling is not None and INPUTS in coupling.needs:
         x = x.detach().requires_grad_()
     draw = partial(config.weights.realise, own, shared, noise, buffers=before, training=True)
     realised = draw()
     weights = {**realised.own, **{name: t.expand(group.members, *t.shape) for name, t in realised.shared.items()}}
-    tensors, structure, features = realised.with_buffers(group.buffers), team.structure(training=True), None
+    tensors, structure = realised.with_buffers(group.buffers, group.fixed), team.structure(training=True)
 
     def run(other: Named, inputs: Tensor) -> Tensor:
         again = other is weights  # from the leaves on: the graph of this pass may be freed by then
         chosen = draw() if again else Realised(other, {}, realised.spec)
         copies = {name: tensor.clone() for name, tensor in before.items()}
-        return run_members(structure, chosen.with_buffers(copies), inputs, noise, team.engine.direct)
+        return run_members(structure, chosen.with_buffers(copies, group.fixed), inputs, noise, team.engine.direct)
 
     with global_stream(config.seed, "noise", drawn[0], state.step, redirect=team.engine.name == "loop"):
         passed = forward(team, coupling, structure, tensors, x, noise)
         rows = [member_losses(config.likelihood, passed.outputs, y, None if several else weight, number)]
         for _ in range(1, config.objective.samples):
-            other = draw().with_buffers(group.buffers)
+            other = draw().with_buffers(group.buffers, group.fixed)
             outputs = run_members(structure, other, x, noise, team.engine.direct)
             rows.append(member_losses(config.likelihood, outputs, y, None, number))
         cost = config.weights.complexity(own, shared, before, noise, realised.stds) if config.objective.beta else None

@@ -1,7 +1,7 @@
 """Dropout that stays on when predicting (MC dropout, Gal and Ghahramani 2016).
 
 Dropout layers of the network are active in every pass. A network without dropout layers gets dropout of `rate` before
-every kernel but the first; before a convolution whole channels are dropped.
+every trained kernel but the network's first; before a convolution whole channels are dropped.
 """
 
 from dataclasses import dataclass, replace
@@ -26,5 +26,5 @@ class Dropout(WeightFamily):
 
     def in_network(self, trace: KernelTrace, *, bias_inside: bool = False) -> NetworkWeights:
         base = super().in_network(trace, bias_inside=bias_inside)
-        rates = {} if trace.has_dropout else dict.fromkeys(trace.names[1:], self.rate)
+        rates = {} if trace.has_dropout else {kernel.name: self.rate for kernel in trace.kernels[1:] if kernel.trained}
         return replace(base, spec=replace(base.spec, rates=rates, dropout="always"))

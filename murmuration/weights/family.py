@@ -59,8 +59,15 @@ class Realised:
     spec: ForwardSpec
     stds: Rows | None = None  # standard deviations before pruning, so that the complexity need not find them again
 
-    def with_buffers(self, buffers: Named) -> "Realised":
-        return replace(self, own={**self.own, **buffers})
+    def with_buffers(self, buffers: Named, fixed: Named | None = None) -> "Realised":
+        """All tensors of the pass: buffers (m, ...), and fixed parameters, (1, ...) or (m, ...), beside the weights."""
+        own, common = {**self.own, **buffers}, dict(self.shared)
+        for name, tensor in (fixed or {}).items():
+            if len(tensor) == 1:
+                common[name] = tensor[0]
+            else:
+                own[name] = tensor
+        return replace(self, own=own, shared=common)
 
 
 class WeightFamily:

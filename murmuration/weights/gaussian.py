@@ -175,7 +175,7 @@ class Gaussian(WeightFamily):
         trained = {**own, **{name: mean.expand(members, *mean.shape) for name, mean in shared.items()}}
         centres = {name + CENTRE: mean.clone() for name, mean in trained.items() if self._begins_trained(name)}
         own, shared = {**population.own, **own_std}, {**population.shared, **shared_std}
-        return Population(members, own, shared, {**population.buffers, **centres})
+        return replace(population, own=own, shared=shared, buffers={**population.buffers, **centres})
 
     def _begins_trained(self, name: str) -> bool:
         """Whether a tensor begins at trained weights; rank-one factors never do."""

@@ -46,6 +46,7 @@ class Kernel:
     transposed: bool = False
     biases: tuple[str, ...] = ()  # added to its outputs; several where layers are tied
     positions_per_channel: int = 1  # adjacent inputs of one channel, where images were flattened before the kernel
+    trained: bool = True  # False: requires_grad is False
 
     @property
     def channels(self) -> int:
@@ -156,6 +157,7 @@ class KernelTracer(TorchFunctionMode):
         super().__init__()
         self.x = x
         self.flattened: dict[int, tuple[Tensor, int]] = {}  # flattened images, and their positions per channel
+        self.fixed = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
         self.names = {id(parameter): name for name, parameter in module.named_parameters()}
         self.kernels: dict[str, Kernel] = {}
         self.unsupported: dict[str, str] = {}
@@ -198,7 +200,9 @@ class KernelTracer(TorchFunctionMode):
             return
         rows, columns = weight.shape[0], weight.shape[1] * like.groups
         inputs, outputs = (rows, columns) if like.transposed else (columns, rows)
-        found = self.kernels.get(name, replace(like, name=name, inputs=inputs, outputs=outputs))
+        found = self.kernels.get(
+            name, replace(like, name=name, inputs=inputs, outputs=outputs, trained=weight.requires_grad)
+        )
         beside = self.names.get(id(bias))
         if beside is not None and beside not in found.biases:
             found = replace(found, biases=(*found.biases, beside))
@@ -208,7 +212,7 @@ class KernelTracer(TorchFunctionMode):
         """Record a parameter, or a function of one, that is multiplied by an operator that cannot be intercepted."""
         _, made_of = self.made.get(id(tensor), (tensor, None))
         name = self.names.get(id(tensor), made_of)
-        if name is not None and tensor.dim() > 1:
+        if name is not None and tensor.dim() > 1 and name not in self.fixed:
             operator = resolve_name(func) or str(func)
             self.unsupported[name] = operator if made_of is None else f"{operator} after other operators"
 

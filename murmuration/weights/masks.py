@@ -1,7 +1,7 @@
 """Fixed masks: each member uses a random subset of channels, drawn once before training.
 
 A mask scales the input channels of every kernel but the first, in training and prediction; dropout layers of the
-network are inactive. A single member has no masks.
+network are inactive. A single member has no masks, nor has a fixed kernel.
 """
 
 from dataclasses import dataclass, field, replace
@@ -43,6 +43,8 @@ class Masks(WeightFamily):
         masks, tensors = {}, {**population.own, **population.shared}
         generators = [streams(member) for member in range(population.members)]
         for kernel in trace.kernels[1:]:
+            if kernel.name in population.fixed:
+                continue
             dtype = tensors[kernel.name].dtype
             rows = [self.distribution.sample((kernel.inputs,), each, dtype=dtype) for each in generators]
             masks[kernel.name + INTO] = torch.stack(rows)

@@ -68,8 +68,8 @@ def test_the_body_stays_and_heads_differ(how: str, net: nn.Module, little: Data)
     assert all(torch.equal(given[name], tensor) for name, tensor in net.state_dict().items())
     for name, tensor in given.items():
         if name.startswith("body."):
-            stored = population.shared.get(name, population.buffers.get(name, torch.empty(0)))
-            assert torch.equal(stored if name in population.shared else stored[0], tensor), name
+            stored = {**population.fixed, **population.buffers}[name]
+            assert torch.equal(stored[0], tensor), name
     head = population.own["head.0.weight"]
     assert all((head[i] - head[j]).abs().max() > 0.05 for i in range(3) for j in range(i))
     assert sum(ensemble.history[-1]["train_loss"]) < sum(ensemble.history[0]["train_loss"])
@@ -83,7 +83,7 @@ def test_predictions_are_those_of_whole_networks(net: nn.Module, little: Data):
     for i in range(3):
         plain = Normalised()
         own = {name: tensor[i] for name, tensor in {**population.own, **population.buffers}.items()}
-        plain.load_state_dict({**own, **population.shared})
+        plain.load_state_dict({**own, **{name: t[0] for name, t in population.fixed.items()}})
         with torch.no_grad():
             torch.testing.assert_close(plain.eval()(x), outputs[i], rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(ensemble.member(i)(x), outputs[i], rtol=1e-5, atol=1e-5)
@@ -127,9 +127,9 @@ def test_the_body_of_a_run_and_that_of_a_net_are_the_same(little: Data, tmp_path
         posthoc=None,
     )
     of_net = mm.fit(base, little, recipe=FROZEN, plan=PLAN, posthoc=None)
-    for name, tensor in of_run.groups[0].population.shared.items():
-        assert torch.equal(tensor, base.state_dict()[name])
-        assert torch.equal(tensor, of_net.groups[0].population.shared[name])
+    for name, tensor in of_run.groups[0].population.fixed.items():
+        assert torch.equal(tensor[0], base.state_dict()[name])
+        assert torch.equal(tensor, of_net.groups[0].population.fixed[name])
     again = mm.load(tmp_path / "heads")
     assert_same_bits(of_run, again)
     assert torch.equal(again.predict(little.test.x).outputs, of_run.predict(little.test.x).outputs)
@@ -161,7 +161,7 @@ def test_repulsive_heads_are_two_answers(coupling: str, net: nn.Module, little: 
     assert not torch.equal(
         ensemble.groups[0].population.own["head.0.weight"], alone.groups[0].population.own["head.0.weight"]
     )
-    assert all(torch.equal(net.state_dict()[k], t) for k, t in ensemble.groups[0].population.shared.items())
+    assert all(torch.equal(net.state_dict()[k], t[0]) for k, t in ensemble.groups[0].population.fixed.items())
 
 
 class Between(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.errors import Misuse
-from murmuration.population import KEPT, Named, Population
+from murmuration.population import KEPT, KINDS, Named, Population
 from murmuration.weights import Kernel, KernelTrace
 from murmuration.weights.gaussian import CENTRE, STD_PARAM
 from murmuration.weights.kernel_trace import repeat_channels
@@ -37,20 +37,20 @@ def compact_population(
         if name.endswith((":in", ":out")):
             raise Misuse(f"compact: members scale channels by factors or masks ({name}); leave compact out")
     widths: dict[str, tuple[int, int]] = {}
-    own, shared, buffers = dict(population.own), dict(population.shared), dict(population.buffers)
+    own, shared, buffers, fixed = (dict(getattr(population, kind)) for kind in KINDS)
     previous: Tensor | None = None  # channels that the layer before keeps; None: the inputs, all of them
     for kernel in trace.kernels:
         kept = kept_channels(kernel, population)
         if previous is not None and kernel.inputs % len(previous):
             raise Misuse(f"compact: {kernel.name} does not take the channels of the layer before; leave compact out")
         into = repeat_channels(torch.ones(1, dtype=torch.bool) if previous is None else previous, kernel.inputs)
-        for named, axes in ((own, 1), (shared, 0), (buffers, 1)):
+        for named, axes in ((own, 1), (shared, 0), (buffers, 1), (fixed, 1)):
             cut(named, kernel.name, [kept, into], axes)
             for bias in kernel.biases:
                 cut(named, bias, [kept], axes)
         widths[kernel.name.rpartition(".")[0]] = (int(into.sum()), int(kept.sum()))
         previous = kept
-    return widths, Population(population.members, own, shared, buffers)
+    return widths, Population(population.members, own, shared, buffers, fixed)
 
 
 def cut(named: Named, name: str, kept: Sequence[Tensor], axes: int) -> None:

@@ -16,7 +16,7 @@ nested: a higher sparsity, or pruning a pruned population, removes more.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -84,13 +84,13 @@ class Pruning:
 
 def prune_population(population: Population, weights: WeightFamily, trace: KernelTrace, pruning: Pruning) -> Population:
     """The population with some weights removed: they are zero, masked, and have no distribution any more."""
-    kernels, before = trace.kernels, population.buffers
-    if not kernels:
-        raise Misuse("nothing to prune: the net has no linear layers or convolutions")
+    trained, before = [kernel for kernel in trace.kernels if kernel.name not in population.fixed], population.buffers
+    if not trained:
+        raise Misuse("nothing to prune: the net has no trained linear layers or convolutions")
     if pruning.structured:
-        masks = channel_masks(population, kernels, pruning)
+        masks = channel_masks(population, [kernel for kernel in trained if kernel != trace.kernels[-1]], pruning)
     else:
-        masks = weight_masks(population, weights, kernels, pruning)
+        masks = weight_masks(population, weights, trained, pruning)
     masks = {name: mask & before[name + KEPT] if name + KEPT in before else mask for name, mask in masks.items()}
     own = {name: t.masked_fill(~masks[name], 0) if name in masks else t.clone() for name, t in population.own.items()}
     shared = {
@@ -98,7 +98,7 @@ def prune_population(population: Population, weights: WeightFamily, trace: Kerne
     }
     buffers = {name: t.clone() for name, t in before.items()}
     buffers |= {name + KEPT: mask for name, mask in masks.items()}
-    return Population(population.members, own, shared, buffers)
+    return replace(population, own=own, shared=shared, buffers=buffers)
 
 
 def weight_masks(population: Population, weights: WeightFamily, kernels: Sequence[Kernel], pruning: Pruning) -> Named:
@@ -153,9 +153,9 @@ def largest(scores: Sequence[Tensor], sparsity: float) -> list[Tensor]:
 
 
 def channel_masks(population: Population, kernels: Sequence[Kernel], pruning: Pruning) -> Named:
-    """Masks (M, ...) of kernels and their biases, whole output channels at a time; the last layer is left alone."""
+    """Masks (M, ...) of kernels and their biases, whole output channels at a time."""
     scores = {}
-    for kernel in kernels[:-1]:
+    for kernel in kernels:
         each = torch.stack([channel_scores(kernel, row) for row in rows_of(population, kernel.name)])  # (M, C)
         scores[kernel.name] = each if kernel.name in population.own else each[0]
     if not scores:
@@ -163,12 +163,13 @@ def channel_masks(population: Population, kernels: Sequence[Kernel], pruning: Pr
     best = {name: score == score.max(-1, keepdim=True).values for name, score in scores.items()}
     found = threshold_masks(population, scores, pruning)
     masks: Named = {}
-    for kernel in kernels[:-1]:
+    for kernel in kernels:
         channels, weight = found[kernel.name] | best[kernel.name], rows_of(population, kernel.name)[0]  # (M, C)
         scales = [kernel.matrix(None, keep.to(weight.dtype), weight) for keep in channels]
         masks[kernel.name] = torch.stack([(s > 0).expand_as(weight) for s in scales if s is not None])
         whole = kernel.name in population.shared  # else a shared bias belongs to channels that some members keep
-        masks |= {bias: channels.clone() for bias in kernel.biases if whole or bias in population.own}
+        trained = [bias for bias in kernel.biases if bias not in population.fixed]
+        masks |= {bias: channels.clone() for bias in trained if whole or bias in population.own}
     return masks
 
 
@@ -197,7 +198,7 @@ class ParameterCounts:
 
 def count_parameters(population: Population) -> ParameterCounts:
     """The counts of a population."""
-    tensors = [*population.own.items(), *population.shared.items()]
+    tensors = [*population.own.items(), *population.shared.items(), *population.fixed.items()]
     weights = [tensor for name, tensor in tensors if not is_auxiliary(name)]
     return ParameterCounts(
         sum(tensor.numel() for tensor in weights),
