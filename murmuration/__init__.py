@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from murmuration.evaluation import EvalSet, Evaluation, ShiftSuite
     from murmuration.fitting import fit, load
     from murmuration.likelihoods import (
+        LDAM,
         Categorical,
+        Experts,
         Focal,
         Gaussian,
         HeteroscedasticGaussian,
         Likelihood,
+        LogitAdjusted,
         MeanAndStd,
         MultiLabel,
         Quantiles,
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "LDAM",
     "Categorical",
     "Data",
     "Dynamics",
@@ -54,11 +58,13 @@ __all__ = [
     "EvalSet",
     "Evaluation",
     "ExampleScores",
+    "Experts",
     "Failure",
     "Focal",
     "Gaussian",
     "HeteroscedasticGaussian",
     "Likelihood",
+    "LogitAdjusted",
     "MeanAndStd",
     "Measure",
     "Misuse",
@@ -110,11 +116,14 @@ _HOMES = {
     "evaluation": ("EvalSet", "Evaluation", "ShiftSuite"),
     "fitting": ("fit", "load"),
     "likelihoods": (
+        "LDAM",
         "Categorical",
+        "Experts",
         "Focal",
         "Gaussian",
         "HeteroscedasticGaussian",
         "Likelihood",
+        "LogitAdjusted",
         "MeanAndStd",
         "MultiLabel",
         "Quantiles",

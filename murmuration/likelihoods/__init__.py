@@ -4,6 +4,7 @@
 |---|---|---|---|
 | `Categorical` | classification | logits of K classes | label indices (N,) |
 | `Focal` | classification | the same, trained by the focal loss | label indices (N,) |
+| `LogitAdjusted`, `LDAM`, `Experts` | classification | the same, for imbalanced classes | label indices (N,) |
 | `MultiLabel` | multi-label | logits of K labels | zeros and ones (N, K) |
 | `Gaussian` | regression | K means, noise known | values (N, K) |
 | `HeteroscedasticGaussian` | regression | K means, then K noise levels | values (N, K) |
@@ -32,6 +33,7 @@ from murmuration.likelihoods.base import (
     weighted,
 )
 from murmuration.likelihoods.classes import Categorical, Focal, MultiLabel, identity
+from murmuration.likelihoods.imbalance import LDAM, Experts, LogitAdjusted
 from murmuration.likelihoods.regression import (
     Gaussian,
     HeteroscedasticGaussian,
@@ -43,14 +45,17 @@ from murmuration.likelihoods.regression import (
 
 __all__ = [
     "CLASSIFICATION",
+    "LDAM",
     "MULTI_LABEL",
     "REGRESSION",
     "TASKS",
     "Categorical",
+    "Experts",
     "Focal",
     "Gaussian",
     "HeteroscedasticGaussian",
     "Likelihood",
+    "LogitAdjusted",
     "MeanAndStd",
     "MultiLabel",
     "Quantiles",
@@ -111,6 +116,9 @@ def fit_likelihood(likelihood: Any, task: str, y: Tensor) -> Likelihood:
 BUILT_IN: tuple[type[Likelihood], ...] = (
     Categorical,
     Focal,
+    LogitAdjusted,
+    LDAM,
+    Experts,
     MultiLabel,
     Gaussian,
     HeteroscedasticGaussian,

@@ -52,6 +52,10 @@ class Likelihood(ABC):
         """
         return self
 
+    def during(self, progress: float) -> "Likelihood":
+        """The likelihood that members are trained by after a fraction of the epochs; a loss may change in training."""
+        return self
+
     def encode(self, y: Tensor) -> Tensor:
         """Targets y (N, ...) in their own units as `loss` takes them; computed once, before training."""
         return y.float() if y.is_floating_point() else y

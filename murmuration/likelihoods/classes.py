@@ -13,7 +13,7 @@ from murmuration.errors import Misuse, unknown
 from murmuration.likelihoods.base import CLASSIFICATION, MULTI_LABEL, Likelihood, weighted
 
 LOWEST = -37.0  # below it softplus(x) equals exp(x) in double precision
-BALANCED = "balanced"
+BALANCED, EFFECTIVE = "balanced", "effective"
 
 
 def identity(outputs: Tensor) -> Tensor:
@@ -36,7 +36,8 @@ LINKS: dict[str, Callable[[Tensor], Tensor]] = {  # outputs -> logits; class pro
     "softplus": log_softplus,
 }
 
-ClassWeight = tuple[float, ...] | str | None  # one for each class, "balanced", or none
+Numbers = tuple[float, ...]
+ClassWeight = Numbers | str | None  # one for each class, "balanced", "effective", or none
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class ClassOutputs(Likelihood):
     Both are the softmax of logits, which are f or log softplus(f); use `logits` wherever probabilities are needed.
     `class_weight` multiplies the loss of each example by the weight of its class, as torch's cross_entropy with
     reduction "none" does: the mean over a batch is not divided by the sum of weights. "balanced" is
-    N / (K N_c), whose mean over the N training examples is 1.
+    N / (K N_c), whose mean over the N training examples is 1; "effective" is by the effective number of examples of a
+    class, (1 - b) / (1 - b^N_c) for b = 0.9999, whose mean over the K classes is 1 (Cui et al. 2019).
     """
 
     classes: int
@@ -72,8 +74,8 @@ class ClassOutputs(Likelihood):
         if isinstance(weights, dict):
             raise Misuse(f"class_weight={weights}: expected one number for each class, in the order of the classes")
         if isinstance(weights, str):
-            if weights != BALANCED:
-                raise unknown("class_weight", weights, (BALANCED,))
+            if weights not in (BALANCED, EFFECTIVE):
+                raise unknown("class_weight", weights, (BALANCED, EFFECTIVE))
         elif weights is not None:
             object.__setattr__(self, "class_weight", tuple(float(each) for each in weights))
             bad = len(weights) != self.classes or not all(0 <= each < math.inf for each in weights)
@@ -91,19 +93,31 @@ class ClassOutputs(Likelihood):
     def for_targets(self, y: Tensor) -> "ClassOutputs":
         if len(y) and int(y.max()) >= self.classes:
             raise Misuse(f"{self} for label {int(y.max())}: expected labels 0 to {self.classes - 1}")
-        if self.class_weight != BALANCED:
+        if not isinstance(self.class_weight, str):
             return self
-        counts = y.bincount(minlength=self.classes).double()
+        counts, how = y.bincount(minlength=self.classes).double(), self.class_weight
         if not counts.all():
             missing = int((counts == 0).nonzero()[0])
-            raise Misuse(f"class_weight=balanced: class {missing} has no training example; give the weights as numbers")
-        weights: Any = {"class_weight": tuple((len(y) / (self.classes * counts)).tolist())}
+            raise Misuse(f"class_weight={how}: class {missing} has no training example; give the weights as numbers")
+        balanced = tuple((len(y) / (self.classes * counts)).tolist())
+        weights: Any = {"class_weight": balanced if how == BALANCED else effective_weights(tuple(counts.tolist()))}
         return replace(self, **weights)
 
     def _class_weight(self, like: Tensor) -> Tensor | None:
-        if self.class_weight == BALANCED:
-            raise Misuse("class_weight=balanced has no training targets yet: call for_targets(y) first, as fit does")
+        if isinstance(self.class_weight, str):
+            how = self.class_weight
+            raise Misuse(f"class_weight={how} has no training targets yet: call for_targets(y) first, as fit does")
         return None if self.class_weight is None else like.new_tensor(self.class_weight)
+
+
+def effective_weights(counts: Numbers, beta: float = 0.9999) -> Numbers:
+    """Class weights (1 - beta) / (1 - beta^n), with mean 1 over the classes (Cui et al. 2019).
+
+    >>> [round(each, 6) for each in effective_weights((90, 9, 1))]
+    [0.029833, 0.297124, 2.673043]
+    """
+    raw = [(1 - beta) / -math.expm1(count * math.log(beta)) for count in counts]
+    return tuple(each * len(raw) / sum(raw) for each in raw)
 
 
 @dataclass(frozen=True)

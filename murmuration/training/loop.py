@@ -141,6 +141,7 @@ def run_epoch(team: Team, config: StepConfig, spec: TrainSpec, progress: Progres
     state, dynamics, end = progress.state, spec.dynamics, spec.end
     epoch, first = divmod(state.step, end.steps_per_epoch)
     batches = epoch_batches(spec.train_split, spec.plan, epoch, spec.schedule)
+    config = replace(config, likelihood=config.likelihood.during(epoch / end.epochs))
     measured = config.coupling.repulsion.every if config.coupling is not None else 0  # contains the first interaction
     for index in range(first, end.steps_per_epoch):
         losses = step(team, config, state, replace(batches(index), measured=index < measured))

@@ -1,0 +1,188 @@
+"""Likelihoods for classes of very different size: they move the decision towards rare classes while training.
+
+With the frequencies pi_c = n_c / N of the classes among the training examples:
+
+| likelihood | loss of an example with label y | reference |
+|---|---|---|
+| `LogitAdjusted` | cross-entropy of f + tau log pi | balanced softmax (Ren et al. 2020; Menon et al. 2021) |
+| `LDAM` | cross-entropy of s (f - margin_y at the label) | margins of n^(-1/4) (Cao et al. 2019) |
+| `Experts` | as `LogitAdjusted`, with another tau for each member | SADE (Zhang et al. 2022) |
+
+A class-balanced loss by the effective number of examples (Cui et al. 2019) is `class_weight="effective"` of any
+likelihood of classes. Predictions are the softmax of f without the adjustment: those of classes that are equally
+frequent.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from murmuration.errors import Misuse
+from murmuration.likelihoods.base import weighted
+from murmuration.likelihoods.classes import ClassOutputs, ClassWeight, Numbers, effective_weights
+
+
+@dataclass(frozen=True)
+class Imbalanced(ClassOutputs):
+    """Classification with the number of training examples of each class, which `fit` fills in."""
+
+    counts: Numbers | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.counts is None:
+            return
+        object.__setattr__(self, "counts", tuple(float(each) for each in self.counts))
+        if len(self.counts) != self.classes or not all(0 < each < math.inf for each in self.counts):
+            raise Misuse(f"counts={self.counts}: expected {self.classes} positive numbers, one for each class")
+
+    def for_targets(self, y: Tensor) -> "Imbalanced":
+        fitted = super().for_targets(y)
+        assert isinstance(fitted, Imbalanced)
+        if self.counts is not None:
+            return fitted
+        counts = y.bincount(minlength=self.classes)
+        if not counts.all():
+            missing = int((counts == 0).nonzero()[0])
+            raise Misuse(f"class {missing} has no training example: give counts=, one number for each class")
+        known: Any = {"counts": tuple(counts.tolist())}
+        return replace(fitted, **known)
+
+    def known_counts(self, like: Tensor) -> Tensor:
+        """The counts (K,) of training examples."""
+        if self.counts is None:
+            raise Misuse(f"{type(self).__name__} has no training targets yet: call for_targets(y) first, as fit does")
+        return like.new_tensor(self.counts)
+
+    def log_frequencies(self, like: Tensor) -> Tensor:
+        """log pi (K,) of the classes."""
+        counts = self.known_counts(like)
+        return (counts / counts.sum()).log()
+
+
+def cross_entropy(logits: Tensor, y: Tensor, class_weight: Tensor | None, weight: Tensor | None) -> Tensor:
+    """Cross-entropy (m, N) of labels y (m, N) under logits (m, N, K), multiplied by class and sample weights."""
+    return weighted(F.cross_entropy(logits.movedim(-1, 1), y, class_weight, reduction="none"), weight)
+
+
+@dataclass(frozen=True)
+class LogitAdjusted(Imbalanced):
+    """Classification by the cross-entropy of f + tau log pi; tau = 1 is the balanced softmax, tau = 0 the plain one.
+
+    >>> rare = LogitAdjusted(3, counts=(90, 9, 1)).loss(torch.zeros(1, 1, 3), torch.tensor([[2]]))
+    >>> round(rare.item(), 6)
+    4.60517
+    """
+
+    tau: float = 1.0
+    link: str = "softmax"
+    class_weight: ClassWeight = None
+    kind: ClassVar[str] = "logit-adjusted"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.tau < math.inf:
+            raise Misuse(f"tau={self.tau:g}: expected a number that is not negative, such as 1")
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
+        adjusted = self.logits(outputs) + self.tau * self.log_frequencies(outputs)
+        return cross_entropy(adjusted, y, self._class_weight(outputs), weight)
+
+
+@dataclass(frozen=True)
+class LDAM(Imbalanced):
+    """Classification by label-distribution-aware margins: the label's output must exceed the others by a margin.
+
+    The margin of class c is `margin` n_c^(-1/4) / max of n^(-1/4): largest for the rarest class. Outputs are
+    cosines, of a network that ends in `murmuration.nets.CosineLinear`, and are multiplied by `scale`; for a plain last
+    layer write scale=1. From the fraction `reweight_from` of the epochs on, examples are weighted by the effective
+    number of examples of their class (deferred re-weighting); None: never.
+
+    >>> [round(each, 6) for each in LDAM(3, counts=(90, 9, 1)).margins(torch.zeros(())).tolist()]
+    [0.162334, 0.288675, 0.5]
+    """
+
+    margin: float = 0.5
+    scale: float = 30.0
+    reweight_from: float | None = 0.8
+    link: str = "softmax"
+    class_weight: ClassWeight = None
+    kind: ClassVar[str] = "ldam"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in (("margin", self.margin), ("scale", self.scale)):
+            if not 0 < value < math.inf:
+                raise Misuse(f"{name}={value:g}: expected a positive number")
+        if self.reweight_from is not None and not 0 <= self.reweight_from <= 1:
+            raise Misuse(
+                f"reweight_from={self.reweight_from:g}: expected a fraction of the epochs such as 0.8, or None"
+            )
+        if self.reweight_from is not None and self.class_weight is not None:
+            raise Misuse("class_weight with reweight_from, which sets class weights late in training: give one of them")
+
+    def margins(self, like: Tensor) -> Tensor:
+        """The margin (K,) of every class."""
+        roots = self.known_counts(like).pow(-0.25)
+        return self.margin * roots / roots.max()
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        return self.scale * super().logits(outputs)
+
+    def during(self, progress: float) -> "LDAM":
+        if self.reweight_from is None or progress < self.reweight_from:
+            return self
+        assert self.counts is not None
+        return replace(self, reweight_from=None, class_weight=effective_weights(self.counts))
+
+    def validate(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> dict[str, Any]:
+        largest = float(outputs.abs().nan_to_num(0, 0, 0).max())
+        if self.scale > 1 and largest > 1 + 1e-3:
+            raise Misuse(
+                f"LDAM with scale={self.scale:g} and outputs up to {largest:.3g}: expected cosines, at most 1; end the"
+                " net in murmuration.nets.CosineLinear, or write scale=1"
+            )
+        return super().validate(outputs, y, weight)
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
+        at_label = F.one_hot(y, self.classes).to(outputs.dtype) * self.margins(outputs)
+        return cross_entropy(self.logits(outputs - at_label), y, self._class_weight(outputs), weight)
+
+
+@dataclass(frozen=True)
+class Experts(Imbalanced):
+    """Three kinds of experts in turn, member by member: for common, for equally frequent and for rare classes.
+
+    Members 0, 3, ... are trained by the cross-entropy of f, members 1, 4, ... by that of f + log pi, and members
+    2, 5, ... by that of f + log pi - tau log pi', where pi' has the frequencies in reverse order of rank.
+    """
+
+    tau: float = 2.0
+    link: str = "softmax"
+    class_weight: ClassWeight = None
+    kind: ClassVar[str] = "experts"
+
+    def adjustments(self, like: Tensor) -> Tensor:
+        """What is added to the logits (3, K) by the three kinds of experts."""
+        frequencies = self.log_frequencies(like)
+        return torch.stack([0 * frequencies, frequencies, frequencies - self.tau * reversed_ranks(frequencies)])
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
+        if member is None:
+            raise Misuse("Experts.loss without member: the loss of an expert depends on which member it is")
+        adjusted = self.logits(outputs) + self.adjustments(outputs)[member.to(outputs.device) % 3].unsqueeze(1)
+        return cross_entropy(adjusted, y, self._class_weight(outputs), weight)
+
+
+def reversed_ranks(values: Tensor) -> Tensor:
+    """The values (K,) with their order of rank reversed: the largest where the smallest was.
+
+    >>> reversed_ranks(torch.tensor([0.9, 0.09, 0.01]))
+    tensor([0.0100, 0.0900, 0.9000])
+    """
+    ranked = values.sort()
+    return torch.empty_like(values).scatter(0, ranked.indices, ranked.values.flip(0))
