@@ -20,7 +20,7 @@ import json
 import tempfile
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -39,7 +39,7 @@ FEW = {  # answers of presets that need more epochs than one otherwise
     "swag": "swag:draws=2,start=0",
     "multi-swag": "swag:draws=2,start=0",
     "snapshot": "snapshot:cycles=1",
-    "csgmcmc": "csgmcmc:cycles=1,samples=1",
+    "csgmcmc": "csgmcmc:cycles=1,samples=1,sampling=0.5",
 }
 PLAN = Plan(epochs=1, batch_size=16, lr=0.02, optimizer="sgd", posthoc=None, engine="loop")
 
@@ -84,6 +84,10 @@ def _cell(net: Network, data: Data, preset: str, engines: tuple[str, ...], reloa
     ensemble = train(net, data, preset, "loop")
     outputs = outputs_of(ensemble, data)
     gaps = [*uncovered(net, ensemble, outputs), *moved(net, ensemble)]
+    if net.twin is not None:
+        plain = outputs_of(train(replace(net, build=net.twin), data, preset, "loop"), data)
+        if (difference := (plain - outputs).abs().max().item()) > BOUND:
+            gaps.append(f"outputs differ by {difference:.1g} from those of the same function written plainly")
     if reload:
         gaps += changed_by_loading(net, ensemble, data, outputs)
     if gaps:

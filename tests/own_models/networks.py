@@ -30,6 +30,7 @@ class Network:
     inputs: str
     special: str
     no_kernels: tuple[str, ...] = ()  # parameters of two axes or more that no linear operator multiplies inputs by
+    twin: Callable[[], nn.Module] | None = None  # the same function and initial weights written plainly
 
 
 def _inputs(name: str, rows: int = ROWS) -> tuple[Any, Tensor, dict[str, Any]]:
@@ -361,12 +362,15 @@ class Gated(nn.Module):
 class Checkpointed(nn.Module):
     """Activation checkpointing: the hidden layer runs again in the backward pass."""
 
-    def __init__(self) -> None:
+    def __init__(self, active: bool = True) -> None:
         super().__init__()
+        self.active = active
         self.stem, self.inner, self.head = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
         h = torch.tanh(self.stem(x))
+        if not self.active:
+            return self.head(torch.tanh(self.inner(h)))
         return self.head(torch.utils.checkpoint.checkpoint(lambda h: torch.tanh(self.inner(h)), h, use_reentrant=False))
 
 
@@ -515,7 +519,9 @@ NETWORKS: dict[str, Network] = {
     "experts": Network(Experts, "table", "rows routed to experts"),
     "training-only": Network(TrainingOnly, "table", "a layer used in training mode alone"),
     "gated": Network(Gated, "table", "a gate after the head"),
-    "checkpointed": Network(Checkpointed, "table", "activation checkpointing"),
+    "checkpointed": Network(
+        Checkpointed, "table", "activation checkpointing", twin=partial(Checkpointed, active=False)
+    ),
     "frozen": Network(Frozen, "table", "requires_grad=False, with batch-norm"),
     "frozen-norm": Network(FrozenNorm, "table", "batch-norm kept in evaluation mode by train()"),
     "plain-attribute": Network(PlainAttribute, "table", "a random tensor that is no buffer"),
@@ -528,6 +534,6 @@ NETWORKS: dict[str, Network] = {
     "double": Network(lambda: plain().double(), "table", "float64 weights"),
     "bfloat16": Network(lambda: plain().bfloat16(), "table", "bfloat16 weights"),
     "lazy": Network(lambda: nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.Linear(8, CLASSES)), "table", "LazyLinear"),
-    "script": Network(lambda: torch.jit.script(plain()), "table", "torch.jit.script"),
-    "compiled": Network(compiled, "table", "torch.compile(backend='eager')"),
+    "script": Network(lambda: torch.jit.script(plain()), "table", "torch.jit.script", twin=plain),
+    "compiled": Network(compiled, "table", "torch.compile(backend='eager')", twin=plain),
 }
