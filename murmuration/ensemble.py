@@ -16,6 +16,7 @@ from murmuration.data.dataset import open_keyed_inputs
 from murmuration.data.images import is_image_list
 from murmuration.data.preparation import SeveralPreparation, TablePreparation, TokenPreparation, wrong_shape
 from murmuration.data.raw import Keys, as_array, is_series, take_keys
+from murmuration.devices import resolve_device
 from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.files import read_json, write_json
@@ -132,12 +133,32 @@ class Ensemble:
         return sum(group.population.members for group in self.groups)
 
     def member(self, index: int) -> nn.Module:
-        """One member as a plain network with its own copy of the weights."""
+        """One member as a plain network with its own copy of the weights, on the device of the ensemble.
+
+        A member with random weights is the network of their means; its draws are no modules.
+        """
         for group in self.groups:
             if index < group.population.members:
                 return _as_module(group, index, self.family)
             index -= group.population.members
         raise Misuse(f"member {index + self.members}: the ensemble has {self.members}")
+
+    @property
+    def device(self) -> torch.device:
+        """Where the members are."""
+        return self.groups[0].population.device
+
+    def to(self, device: str | torch.device) -> "Ensemble":
+        """The ensemble with its members on a device: cpu, cuda, cuda:1, mps or auto.
+
+        `predict` takes the same inputs as before, moves them there a pass at a time, and returns predictions on the
+        CPU.
+
+        >>> Ensemble.from_models([nn.Linear(4, 3)]).to("auto").members
+        1
+        """
+        place = resolve_device(device)
+        return replace(self, groups=tuple(replace(g, population=g.population.to(place)) for g in self.groups))
 
     @property
     def kernel_trace(self) -> KernelTrace:
@@ -362,4 +383,4 @@ def _as_module(group: MemberGroup, index: int, family: NetworkWeights) -> nn.Mod
         scaled = {bias: tensors.get(name + OUT) for name in plain for bias in family.spec.kernels[name].biases}
         plain |= {bias: tensors[bias] * out for bias, out in scaled.items() if out is not None}
     module.load_state_dict({**tensors, **plain}, strict=False)
-    return module.eval()
+    return module.eval().to(population.device)

@@ -21,6 +21,7 @@ from torch import nn
 
 from murmuration import runs
 from murmuration.data import Data, open_data, open_training_data, preparation_from_json
+from murmuration.devices import CPU, is_available, resolve_device
 from murmuration.dynamics.trajectory import parse_trajectory
 from murmuration.engines import Engine
 from murmuration.engines import engine as engine_named
@@ -207,7 +208,7 @@ def make_spec(
         check_config(plan.posthoc, likelihood.task)
     plain = net_source(net or default_net(data), data.input_shape, likelihood.width)
     source = for_preparation(plain, data.preparation)
-    _check_outputs(source, data, likelihood)
+    source = _check_outputs(source, data, likelihood, plan.device)
     backbone = next(trained_networks(recipe.sharing.frozen, "backbone:frozen", net, source), None)
     init_from = tuple(trained_networks(recipe.weights.init_from, "moped:init_from", net, source))
     return TrainSpec(source.build, data, likelihood, recipe, plan, backbone=backbone, init_from=init_from), source
@@ -221,27 +222,32 @@ def resume(
     recipe: Recipe | None = None,
     optimizer: Callable[..., torch.optim.Optimizer] | None = None,
     likelihood: Likelihood | None = None,
+    device: str | None = None,
     show: Show = show_nothing,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Ensemble:
     """Continue a killed run; the ensemble is the one the undisturbed run would have left, bit for bit.
 
-    A run on a network, data, recipe objects, an optimizer or a likelihood of the caller's own needs them again.
+    A run on a network, data, recipe objects, an optimizer or a likelihood of the caller's own needs them again. The
+    run goes on where it was begun, and is refused if that device is missing; on another `device` rounding differs.
     """
     path = Path(path)
     manifest = runs.read_run(path)
     if manifest["status"] == "complete":
-        return load(path, net=net, recipe=recipe, likelihood=likelihood)
+        return load(path, net=net, recipe=recipe, likelihood=likelihood, device=device)
     runs.remove_partial_files(path)
     opened = reopen(manifest, data)
     likelihood, source = likelihood_from_json(manifest["likelihood"], likelihood), source_again(manifest, net)
-    _check_outputs(source, opened, likelihood)
-    chosen, plan = recipe_from_json(manifest["recipe"], recipe), plan_from_json(manifest["plan"], optimizer)
+    chosen, plan = recipe_from_json(manifest["recipe"], recipe), plan_from_json(manifest["plan"], optimizer, device)
+    if plan.device != manifest["plan"].get("device", CPU):
+        before = manifest.get("devices", [manifest["plan"].get("device", CPU)])
+        manifest = {**manifest, "plan": {**manifest["plan"], "device": plan.device}, "devices": [*before, plan.device]}
+    source = _check_outputs(source, opened, likelihood, plan.device)
     stored = read_tensors(path / runs.BACKBONE) if chosen.sharing.frozen else None
     backbone = None if stored is None else with_tensors(source.build(), stored, path / runs.BACKBONE)
     whole = TrainSpec(source.build, opened, likelihood, chosen, plan, backbone=backbone)
     spec = replace(head_only_spec(whole), gamma=manifest.get("gamma"))
-    progress = runs.load_checkpoint(path)
+    progress = runs.load_checkpoint(path, plan.device)
     if progress is None and (chosen.weights.init_from or "pruning" in manifest):
         raise Failure(f"{path} was killed before its first weights were written: remove it and begin anew")
     engine = engine_from(manifest)
@@ -257,24 +263,27 @@ def load(
     recipe: Recipe | None = None,
     likelihood: Likelihood | None = None,
     posthoc: bool = True,
+    device: str | None = None,
 ) -> Ensemble:
     """The ensemble of a finished run.
 
     One with a network of the caller's own needs that `net`, for its structure, one with recipe objects of the caller's
     own that `recipe`, and one with a likelihood of the caller's own that `likelihood`. An ensemble of given models of
     several architectures needs a list as `net`: one for each model, or one for each run of neighbours of one
-    architecture. Without `posthoc` the calibrator, conformal sets and abstention rules are left out.
+    architecture. Without `posthoc` the calibrator, conformal sets and abstention rules are left out. Members are put on
+    `device`, by default the one they were trained on; if that is missing here, on the CPU with a warning.
     """
     if runs.GIVEN in runs.read_run(Path(path)):
-        return load_given(Path(path), net, likelihood, posthoc)
+        return load_given(Path(path), net, likelihood, posthoc).to(device or CPU)
     if isinstance(net, list | tuple):
         raise Misuse(f"net= is a list, and {path} holds members of one network: give that network alone")
     population, manifest = runs.load_members(Path(path))
+    place = _device_to_load(manifest) if device is None else resolve_device(device)
     likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
     module = source_again(manifest, net).build()
     require_same_tensors(module, population, Path(path))
     return Ensemble(
-        (MemberGroup(module, population),),
+        (MemberGroup(module, population.to(place)),),
         likelihood,
         engine_from(manifest),
         recipe_from_json(manifest["recipe"], recipe),
@@ -283,6 +292,17 @@ def load(
         load_posthoc(Path(path)) if posthoc else None,
         preparation_from_json(manifest["data"]["preparation"]),
     )
+
+
+def _device_to_load(manifest: dict[str, Any]) -> str:
+    """The device that a run was trained on, or the CPU with a warning if it is missing."""
+    trained = manifest.get("plan", {}).get("device", CPU)
+    if is_available(trained):
+        return str(trained)
+    warnings.warn(
+        f"the run was trained on {trained}, which is not available here: its members are on the CPU", stacklevel=3
+    )
+    return CPU
 
 
 @dataclass
@@ -410,7 +430,7 @@ def train_members(
     created = runs.create_run(path, manifest)
     for name, record in (files or {}).items():
         write_json(path / name, record)
-    progress = start_from(spec, population.map(lambda tensor: tensor.to(spec.plan.device)))
+    progress = start_from(spec, population.to(spec.plan.device))
     runs.save_checkpoint(path, progress)
     callback = ProgressCallback(path, show, CHECKPOINT_SECONDS, created)
     return run_training(spec, spec, engine, progress, manifest, callback)
@@ -566,6 +586,12 @@ def narrow_source(source: NetSource, widths: dict[str, Any]) -> NetSource:
     return NetSource(lambda: narrowed(source.build(), widths), {**source.record, "widths": widths})
 
 
-def _check_outputs(source: NetSource, data: Data, likelihood: Likelihood) -> None:
+def _check_outputs(source: NetSource, data: Data, likelihood: Likelihood, device: str) -> NetSource:
+    """The source with networks on the CPU, from where members move to `device`; refuses outputs that do not fit."""
     with torch.random.fork_rng(devices=[]):
-        check_outputs(source.build(), data.train.prepared[:2], likelihood.width)
+        module = source.build()
+        found = next((t.device for t in module.parameters() if t.device.type != CPU), None)
+        if found is not None and found.type != torch.device(device).type:
+            raise Misuse(f"the net is on {found}, and device='{device}': write device='{found}'")
+        check_outputs(module.cpu(), data.train.prepared[:2], likelihood.width)
+    return source if found is None else NetSource(lambda: source.build().cpu(), source.record)

@@ -33,6 +33,15 @@ class Population:
     buffers: Named  # (M, ...) each
     fixed: Named = field(default_factory=dict)  # (1, ...) or (M, ...) each
 
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return next(iter(self.to_tensors().values())).device
+
+    def to(self, device: torch.device | str) -> "Population":
+        """The population with every tensor on a device; tensors that are there already are not copied."""
+        return self.map(lambda tensor: tensor.to(device))
+
     def group(self, members: slice) -> "Population":
         """Some members as views: in-place changes of the group change the population."""
         own, buffers = rows_of(self.own, members), rows_of(self.buffers, members)

@@ -13,6 +13,7 @@ import torch
 
 from murmuration.coupling import COUPLINGS, Repulsion
 from murmuration.data import AUGMENTATIONS
+from murmuration.devices import CPU, is_available, resolve_device
 from murmuration.dynamics import DYNAMICS, Dynamics, Optimizer, TorchOptimizer, TrainTime, learning_rate_factor
 from murmuration.dynamics.optimizer import Decay, make_optimizer
 from murmuration.dynamics.trajectory import parse_trajectory
@@ -355,7 +356,7 @@ class Plan:
     patience: int | None = None  # early stopping: epochs without a better validation NLL
     trajectory: str | None = None  # weights along the path, written to the run: every-epoch, every:K or last:N epochs
     engine: str = "auto"
-    device: str = "cpu"
+    device: str = "cpu"  # cpu, cuda, cuda:1, mps; auto: CUDA, else MPS, else the CPU
     first_member: int = 0  # members draw the streams of first_member, first_member + 1, ...
     posthoc: PostHocConfig | None = field(default_factory=PostHocConfig)  # fitted on validation examples; None: nothing
 
@@ -391,7 +392,7 @@ class Plan:
                 f"trajectory={self.trajectory} with patience: which epochs are the last is not known before; write"
                 " every-epoch"
             )
-        _require_device(self.device)
+        object.__setattr__(self, "device", resolve_device(self.device))
         self.make_optimizer()
         if self.schedule is not None:
             learning_rate_factor(self.schedule, TrainTime(0, 1, self.epochs))
@@ -475,13 +476,6 @@ class Plan:
         return {**record, "optimizer": self.optimizer if function is None else f"{OBJECT}{name}"}
 
 
-def _require_device(name: str) -> None:
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:  # torch raises either, depending on what is missing
-        raise Misuse(f"device='{name}' is not available here: write device='cpu'") from error
-
-
 def recipe_from_json(record: dict[str, Any], given: Recipe | None = None) -> Recipe:
     """The recipe of a record; `given` is that of a run with objects of the caller's own, and must agree."""
     if given is not None:
@@ -492,9 +486,17 @@ def recipe_from_json(record: dict[str, Any], given: Recipe | None = None) -> Rec
     return Recipe(record["name"], members=record["members"], fixed_members=record["fixed_members"], **answers)
 
 
-def plan_from_json(record: dict[str, Any], optimizer: Callable[..., torch.optim.Optimizer] | None = None) -> Plan:
-    """The plan of a record; an optimizer of the caller's own must be given again."""
+def plan_from_json(
+    record: dict[str, Any],
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+    device: str | None = None,
+) -> Plan:
+    """The plan of a record; an optimizer of the caller's own must be given again, and a device that is missing here."""
     known = {each.name: record[each.name] for each in fields(Plan) if each.name in record}
+    if device is not None:
+        known["device"] = device
+    elif not is_available(known.get("device", CPU)):
+        raise Misuse(f"the run was trained on {known['device']}, which is not available here: write device='cpu'")
     if str(known.get("optimizer")).startswith(OBJECT):
         if optimizer is None:
             raise Misuse(

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from murmuration import files
+from murmuration.devices import CPU
 from murmuration.dynamics import WeightPath
 from murmuration.errors import Failure, Misuse
 from murmuration.population import Named, Population, population_from_tensors
@@ -36,6 +37,8 @@ BACKBONE = "backbone.safetensors"  # the body of a run on a frozen backbone, for
 SWEEP = "sweep.json"  # scores of the candidates of a coupling space
 WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, SWEEP)  # by a run until it is complete
 TRAJECTORY, ACTIVE = "trajectory", "active"  # weights along the path; (M,) bool: members that were still trained
+ON_DEVICE = ("population", "kept", "path", "opt_state", "shared_opt_state")  # tensors of a checkpoint, by prefix
+MEMORY = "memory"  # of a torch optimizer
 CHECKPOINTS, LATEST, STEPS = "checkpoints", "latest.json", "step-*.safetensors"
 
 
@@ -167,6 +170,7 @@ def save_checkpoint(path: Path, progress: Progress) -> None:
     latest = {
         "file": file.name,
         "order": list(tensors),  # the file has another; sums over tensors are rounded by it
+        "off_cpu": [name for name, tensor in tensors.items() if tensor.device.type != "cpu"],
         "sha256": files.digest_of(file),
         "step": state.step,
         "seconds": progress.seconds,
@@ -183,14 +187,15 @@ def save_checkpoint(path: Path, progress: Progress) -> None:
             old.unlink()
 
 
-def load_checkpoint(path: Path) -> Progress | None:
-    """The progress of a run at its last whole checkpoint; None before the first."""
+def load_checkpoint(path: Path, device: str = CPU) -> Progress | None:
+    """The progress of a run at its last whole checkpoint, members and optimizer on `device`; None before the first."""
     folder = path / CHECKPOINTS
     if not (folder / LATEST).exists():
         return None
     latest = files.read_json(folder / LATEST)
     found = files.read_tensors(folder / latest["file"], latest["sha256"])
-    tensors = {name: found[name] for name in latest["order"]}
+    off_cpu = set(latest.get("off_cpu", ()))
+    tensors = {name: _placed(name, found[name], device, off_cpu) for name in latest["order"]}
     members = len(tensors["active"])
     population = _population(tensors, "population", members)
     state = State(
@@ -217,6 +222,16 @@ def load_checkpoint(path: Path) -> Progress | None:
         WeightPath({name: others[f"path/{name}"] for name in latest["points"]}, below(tensors, "counts")),
         latest["seconds"],
     )
+
+
+def _placed(name: str, tensor: Tensor, device: str, off_cpu: set[str]) -> Tensor:
+    """A tensor of a checkpoint where training needs it.
+
+    That is the device for members, their path and the optimizer. A torch optimizer may count its steps on the CPU.
+    """
+    kind = name.partition("/")[0]
+    moves = kind in ON_DEVICE or (kind == MEMORY and (tensor.dim() > 0 or name in off_cpu))
+    return tensor.to(device) if moves else tensor
 
 
 def step_file(step: int) -> str:
@@ -271,7 +286,7 @@ def _progress_tensors(progress: Progress) -> dict[str, Tensor]:
     tensors |= {f"counts/{name}": count for name, count in path.counts.items()}
     for member, states in state.memory.items():
         for index, kept in enumerate(states):
-            tensors |= {f"memory/{member}/{index}/{key}": _as_tensor(key, value) for key, value in kept.items()}
+            tensors |= {f"{MEMORY}/{member}/{index}/{key}": _as_tensor(key, value) for key, value in kept.items()}
     small = {
         "active": state.active,
         "best": progress.best,
@@ -292,7 +307,7 @@ def _as_tensor(key: str, value: object) -> Tensor:
 
 def _memory(tensors: dict[str, Tensor]) -> dict[int, list[dict[str, Any]]]:
     found: dict[int, dict[int, dict[str, Any]]] = {}
-    for name, tensor in below(tensors, "memory").items():
+    for name, tensor in below(tensors, MEMORY).items():
         member, index, key = name.split("/", 2)
         found.setdefault(int(member), {}).setdefault(int(index), {})[key] = tensor
     return {member: [rows.get(i, {}) for i in range(max(rows) + 1)] for member, rows in found.items()}

@@ -63,22 +63,45 @@ def generator(
     return torch.Generator(device).manual_seed(stream_seed(seed, stream, member, time))
 
 
-@contextmanager
-def global_stream(seed: int, stream: Stream, member: int, time: int = 0, redirect: bool = True) -> Iterator[None]:
-    """Torch's global generator, which module constructors use, draws from one stream inside this block.
+def global_generators(device: torch.device | str) -> list[torch.Generator]:
+    """Torch's global generators that a network on this device may draw from: the CPU's, and the device's own."""
+    place = torch.device(device)
+    if place.type == "cpu":
+        return [torch.default_generator]
+    if place.type == "mps":
+        return [torch.default_generator, torch.mps._get_default_mps_generator()]
+    module = torch.get_device_module(place)
+    index = module.current_device() if place.index is None else place.index
+    return [torch.default_generator, module.default_generators[index]]
 
-    The global generator belongs to the whole process, so `redirect` must be False where several threads run.
+
+@contextmanager
+def global_stream(
+    seed: int,
+    stream: Stream,
+    member: int,
+    time: int = 0,
+    redirect: bool = True,
+    device: torch.device | str = "cpu",
+) -> Iterator[None]:
+    """Torch's global generators, the CPU's and that of `device`, draw from one stream inside this block.
+
+    Module constructors use them, and layers with noise of their own. They belong to the whole process, so `redirect`
+    must be False where several threads run.
     """
     if not redirect:
         yield
         return
     # Not torch.manual_seed: it also queues a seed, with a stack trace, for every accelerator that is not there.
-    before = torch.get_rng_state()
-    torch.default_generator.manual_seed(stream_seed(seed, stream, member, time))
+    generators = global_generators(device)
+    before = [each.get_state() for each in generators]
+    for each in generators:
+        each.manual_seed(stream_seed(seed, stream, member, time))
     try:
         yield
     finally:
-        torch.set_rng_state(before)
+        for each, state in zip(generators, before, strict=True):
+            each.set_state(state)
 
 
 class Noise:
@@ -105,15 +128,17 @@ class Noise:
         return self._generators[device]
 
     def bits(self, count: int, device: torch.device) -> torch.Tensor:
-        """Random 16-bit integers (count,) of the whole range, four to a 64-bit word.
+        """Random 16-bit integers (count,) of the whole range.
 
-        On a CPU they come from numpy's SFC64, several times faster than torch's Mersenne Twister.
+        On a CPU they come from numpy's SFC64, four to a 64-bit word, several times faster than torch's Mersenne
+        Twister. Elsewhere each is drawn alone, in a range that single-precision generators cover exactly.
         """
         words = -(-count // 4)
         if device.type != "cpu":
-            whole = (-(2**63), 2**63 - 1)
-            drawn = torch.randint(*whole, (words,), generator=self.generator(device), device=device)
-            return drawn.view(torch.int16)[:count]
+            drawn = torch.randint(
+                -(2**15), 2**15, (count,), generator=self.generator(device), device=device, dtype=torch.int32
+            )
+            return drawn.to(torch.int16)
         if self._words is None:
             seed, member, time = self._address
             self._words = np.random.SFC64(stream_seed(seed, self._stream or "bits", member, time))

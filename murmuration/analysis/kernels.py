@@ -18,6 +18,7 @@ from torch import Tensor
 
 from murmuration.analysis.infinite_width import Kernels, architecture_of, limit_kernels
 from murmuration.data import Data, open_data
+from murmuration.devices import CPU
 from murmuration.engines import assemble, engine, member_outputs
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Failure, Misuse
@@ -323,6 +324,7 @@ def subset(x: Tensor, inputs: int, seed: int) -> Tensor:
 
 def spec_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> TrainSpec:
     """The spec of the run that trained this ensemble, from its manifest."""
+    ensemble = ensemble.to(CPU)
     manifest, likelihood = ensemble.manifest, ensemble.likelihood
     if "plan" not in manifest or likelihood is None:
         raise Misuse(
@@ -333,7 +335,7 @@ def spec_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> TrainSpec
         raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=")
     source = net_source(net or named, data.input_shape, likelihood.width)
     body = ensemble.member(0) if ensemble.recipe.sharing.frozen else None  # not trained
-    plan = plan_from_json(manifest["plan"])
+    plan = plan_from_json(manifest["plan"], device=CPU)
     return TrainSpec(source.build, data, likelihood, ensemble.recipe, plan, backbone=body)
 
 
@@ -360,7 +362,7 @@ def require_several(members: int) -> None:
 def diagnose(stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, initialisations: int) -> KernelDiagnosis:
     """The diagnosis of an ensemble on inputs x (n, ...), with the products (M, M) of its outputs."""
     require_several(ensemble.members)
-    recipe, group = ensemble.recipe, ensemble.groups[0]
+    recipe, group = ensemble.recipe, ensemble.to(CPU).groups[0]
     plan = ensemble.manifest.get("plan")
     shares = len(ensemble.groups) == 1 and bool(group.population.shared)
     gram, own = torch.eye(ensemble.members, dtype=torch.float64), 1.0

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from murmuration import runs
 from murmuration.analysis.weight_space import Points, points_of
+from murmuration.devices import CPU
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
 from murmuration.fitting import load
@@ -76,7 +77,7 @@ def open_trajectory(
     snapshots) they are the networks at the last checkpoint, one for each path.
     """
     path = Path(run)
-    ensemble = load(path, net=net, recipe=recipe, likelihood=likelihood, posthoc=False)
+    ensemble = load(path, net=net, recipe=recipe, likelihood=likelihood, posthoc=False, device=CPU)
     stored = runs.path_steps(path)
     if not stored:
         raise Misuse(f"{path} has no trajectory: train it with trajectory='every-epoch' (--trajectory every-epoch)")

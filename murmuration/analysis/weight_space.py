@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.data import Data, Split
+from murmuration.devices import CPU
 from murmuration.engines import Engine, Team, assemble, engine, member_outputs
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
@@ -176,7 +177,7 @@ def points_of(networks: Networks) -> Points:
     """The networks of an ensemble, or given as modules, as points of one weight space.
 
     Members that share weights, or have factors and masks, count as the plain networks they amount to; of a
-    distribution of weights the mean counts.
+    distribution of weights the mean counts. Points are on the CPU.
 
     >>> points = points_of([nn.Linear(4, 3), nn.Linear(4, 3)])
     >>> len(points), points.space.size
@@ -189,6 +190,7 @@ def points_of(networks: Networks) -> Points:
         raise Misuse(
             f"networks of {len(ensemble.groups)} architectures have no weight space in common: give those of one"
         )
+    ensemble = ensemble.to(CPU)
     modules = [ensemble.member(index) for index in range(ensemble.members)]
     group = ensemble.groups[0]
     space = WeightSpace(group.module, frozenset(name for name, t in group.population.fixed.items() if len(t) == 1))

@@ -13,6 +13,7 @@ from murmuration.cli.options import (
     Json,
     Names,
     OwnNet,
+    RunDevice,
     RunPath,
     ShiftOptions,
     grouped,
@@ -50,6 +51,7 @@ def evaluate(
     out: Annotated[str | None, typer.Option(help="Also write here: a .json or .html file.", metavar="FILE")] = None,
     shift: ShiftOptions,
     net: OwnNet = None,
+    device: RunDevice = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +67,7 @@ def evaluate(
     if target and on is None:
         raise Misuse(f"--target {target[0]} is for --on: the run's own target is known")
     extra = [output_path(out, (".json", ".html"), force)] if out else []
-    ensemble = load_run(path, net=network(net))
+    ensemble = load_run(path, net=network(net), device=device)
     if is_superres(ensemble):
         if on or out or shift.wanted or shift.ood:
             raise Misuse(

@@ -158,7 +158,7 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
     if landscape.image not in (None, "png", "svg"):
         raise Misuse(f"--image {landscape.image}: expected png or svg")
     net = options.network(request.start.net)
-    ensemble, data = load_run(path, posthoc=False, net=net), reopen_data(path)
+    ensemble, data = load_run(path, posthoc=False, net=net, device="cpu"), reopen_data(path)
     target = options.named_targets(request.reading.target)
     test = (data.test if request.on is None else eval_set_for(ensemble, request.on, target).split)[: request.examples]
     if ensemble.recipe.weights.stochastic:
@@ -227,7 +227,7 @@ def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
     from murmuration.evaluation import eval_set_for
 
     path, on, inputs = Path(request.where), request.on, request.examples
-    ensemble, data = load_run(path, posthoc=False), reopen_data(path)
+    ensemble, data = load_run(path, posthoc=False, device="cpu"), reopen_data(path)
     target = options.named_targets(request.reading.target)
     x = data.test.prepared if on is None else eval_set_for(ensemble, on, target).split.prepared
     limit = [limit_diagnosis(spec_of(ensemble, data), x, inputs=inputs)] if request.infinite_width else []

@@ -58,7 +58,9 @@ class StudyOptions:
             elif name == "samplers":
                 found[name] = tuple(listed(value))
             elif name == "beside":
-                found[name] = {Path(run).name: load_run(Path(run), posthoc=False) for run in listed(value)}
+                found[name] = {
+                    Path(run).name: load_run(Path(run), posthoc=False, device="cpu") for run in listed(value)
+                }
             elif name == "ood":
                 found[name] = ood_splits(listed(value), ensemble)
         return Choices(**found)

@@ -107,6 +107,12 @@ OwnNet = Annotated[
 ]
 
 
+RunDevice = Annotated[
+    str | None,
+    option("cpu, cuda, cuda:1, mps or auto (the best one here); by default the run's own.", "Hardware", "NAME"),
+]
+
+
 def network(text: str | None) -> Any:
     """The network that --net states: a name of this package, or the function `package.module:factory` of the user.
 
@@ -285,7 +291,7 @@ class TrainingOptions:
         ),
     ] = None
     engine: Annotated[str, option("auto, fastest or a name; see `murmur list engines`.", "Hardware", "NAME")] = "auto"
-    device: Annotated[str, option("cpu, cuda, cuda:1, mps.", "Hardware", "NAME")] = "cpu"
+    device: Annotated[str, option("cpu, cuda, cuda:1, mps or auto (the best one here).", "Hardware", "NAME")] = "cpu"
 
     def plan(self, posthoc: "PostHocConfig | None" = None) -> "Plan":
         """The plan, checked as far as it can be without data."""

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from murmuration.cli.console import help_text, print_json
-from murmuration.cli.options import DATA_HELP, Force, Json, OwnNet, RunPath, network, output_path, switch
+from murmuration.cli.options import DATA_HELP, Force, Json, OwnNet, RunDevice, RunPath, network, output_path, switch
 from murmuration.errors import Misuse
 
 HELP = help_text(
@@ -32,6 +32,7 @@ def predict(
         bool, switch("--uncalibrated", "Without calibration, conformal sets and abstention.")
     ] = False,
     net: OwnNet = None,
+    device: RunDevice = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -43,7 +44,7 @@ def predict(
     path = output_path(out, tuple(WRITERS), force)
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"--per-member with {path.name}: a table has one row per input; write --out {path.stem}.npz")
-    ensemble = load_run(Path(run), posthoc=not uncalibrated, net=network(net))
+    ensemble = load_run(Path(run), posthoc=not uncalibrated, net=network(net), device=device)
     found = save_predictions(ensemble, data, path, per_member=per_member)
     if as_json:
         return print_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from murmuration.cli.console import help_text, print_table
-from murmuration.cli.options import Json, OwnNet, RunPath, grouped, network, option, switch
+from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, grouped, network, option, switch
 from murmuration.progress import counting_bar, training_bar
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def prune(
     net: OwnNet = None,
     finetune: Annotated[int, option("Epochs of fine-tuning with the run's recipe.", "Training", "N")] = 0,
     lr: Annotated[float | None, option("Learning rate of fine-tuning; by default the run's.", "Training", "X")] = None,
+    device: RunDevice = None,
     as_json: Json = False,
 ) -> None:
     """Prune a run and evaluate the result."""
@@ -85,7 +86,7 @@ def prune(
         found = plan_pruning(run, pruning, tolerance=tolerance, show=show, net=network(net))
     with with_resume_hint(path):
         with training_bar(finetune, as_json, "fine-tuning") as bar:
-            ensemble = prune_run(found, path, finetune=finetune, lr=lr, compact=compact, show=bar)
+            ensemble = prune_run(found, path, finetune=finetune, lr=lr, compact=compact, device=device, show=bar)
         evaluation = evaluate_ensemble(ensemble, found.data)
         if not as_json:
             show_pruning(ensemble)

@@ -3,16 +3,16 @@
 from pathlib import Path
 
 from murmuration.cli.console import help_text
-from murmuration.cli.options import Json, OwnNet, RunPath, network
+from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, network
 
 HELP = help_text(
     "Continue an interrupted run from its last checkpoint. The result equals that of an uninterrupted run, bit for "
-    "bit. A finished run is evaluated again.",
+    "bit, on the device that it was begun on. A finished run is evaluated again.",
     "murmur resume runs/digits",
 )
 
 
-def resume(run: RunPath, net: OwnNet = None, as_json: Json = False) -> None:
+def resume(run: RunPath, net: OwnNet = None, device: RunDevice = None, as_json: Json = False) -> None:
     """Continue an interrupted run, then evaluate it."""
     from murmuration.applications.superres import is_superres
     from murmuration.cli.results import finish_run
@@ -22,7 +22,7 @@ def resume(run: RunPath, net: OwnNet = None, as_json: Json = False) -> None:
     path = Path(run)
     data = reopen_data(path)
     with with_resume_hint(path):
-        ensemble = resume_run(path, data, quiet=as_json, net=network(net))
+        ensemble = resume_run(path, data, quiet=as_json, net=network(net), device=device)
         if is_superres(ensemble):
             return close_superres(path, ensemble, as_json=as_json)
         finish_run(path, ensemble, data, as_json=as_json)

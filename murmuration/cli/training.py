@@ -48,18 +48,18 @@ def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: 
         )
 
 
-def resume_run(path: Path, data: "Data", *, quiet: bool, net: Any = None) -> "Ensemble":
+def resume_run(path: Path, data: "Data", *, quiet: bool, net: Any = None, device: str | None = None) -> "Ensemble":
     """The ensemble of an existing run, trained to its end first if it was interrupted."""
     from murmuration.resuming import resume
 
     manifest = read_manifest(path)
     if manifest["status"] == "complete":
-        return load_run(path, net=net)
+        return load_run(path, net=net, device=device)
     with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
-        return resume(path, data=data, show=show, net=net)
+        return resume(path, data=data, show=show, net=net, device=device)
 
 
-def load_run(path: Path, *, posthoc: bool = True, net: Any = None) -> "Ensemble":
+def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str | None = None) -> "Ensemble":
     """The ensemble of a finished run, with its post-hoc steps if it has any and they fit."""
     from dataclasses import replace
 
@@ -67,7 +67,7 @@ def load_run(path: Path, *, posthoc: bool = True, net: Any = None) -> "Ensemble"
     from murmuration.fitting import load
 
     read_manifest(path)  # a damaged one is refused by what it lacks
-    ensemble = load(path, posthoc=False, net=net)
+    ensemble = load(path, posthoc=False, net=net, device=device)
     if not posthoc:
         return ensemble
     try:

@@ -61,7 +61,7 @@ class FeatureSpace(Space):
 
 def leading_directions(vectors: Tensor, count: int, which: str) -> Tensor:
     """Orthonormal directions (D, r) of the largest, or smallest nonzero, singular values of vectors (M, D)."""
-    precise = vectors.double()
+    precise = vectors.cpu().double()  # not every device knows double precision
     values, combinations = torch.linalg.eigh(precise @ precise.mT)  # ascending
     positive = values > 1e-10 * values[-1].clamp_min(1e-30)
     values, combinations = values[positive], combinations[:, positive]

@@ -20,6 +20,7 @@ from murmuration.dynamics.base import OptState, StepTime
 from murmuration.errors import Misuse, unknown
 
 Decay = Literal["coupled", "decoupled"]
+FUSED = ("cpu", "cuda")  # devices with fused kernels
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,16 @@ class Optimizer:
     def _adam(
         self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], lr: float, taken: int
     ) -> None:
+        device = parameters[0].device
+        fused = device.type in FUSED  # such a kernel reads the counts of steps where the parameters are
         adam(
             parameters,
             gradients,
             state[0],
             state[1],
             [],
-            list(torch.full((len(parameters),), float(taken)).unbind()),
-            fused=parameters[0].device.type in ("cpu", "cuda"),
+            list(torch.full((len(parameters),), float(taken), device=device if fused else None).unbind()),
+            fused=fused,
             amsgrad=False,
             beta1=self.betas[0],
             beta2=self.betas[1],
@@ -82,7 +85,7 @@ class Optimizer:
             parameters,
             gradients,
             list(state[0]),
-            fused=parameters[0].device.type in ("cpu", "cuda"),
+            fused=parameters[0].device.type in FUSED,
             weight_decay=self.weight_decay if coupled else 0.0,
             momentum=self.momentum,
             lr=lr,

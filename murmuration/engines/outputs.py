@@ -22,7 +22,7 @@ def member_outputs(
     seed: int = 0,
     first_member: int = 0,
 ) -> Tensor:
-    """Outputs (M draws, N, K) on inputs (N, ...), in evaluation mode; the draws of a member are adjacent.
+    """Outputs (M draws, N, K) on inputs (N, ...), in evaluation mode, on the CPU; draws of a member are adjacent.
 
     A draw is one function: its weights and dropout masks depend on the seed, the member and the index of the draw, and
     are the same for all inputs. So an input has the same outputs, up to rounding, whatever is predicted beside it.
@@ -39,12 +39,11 @@ def member_outputs(
         some = members_of_draws(population, group, draws)
         drawn = weights.realise(some.own, some.shared, noise(group, "prediction"), buffers=some.buffers)
         tensors = drawn.with_buffers(some.buffers, some.fixed)
-        device = next(iter({**tensors.own, **tensors.shared}.values())).device
         structure, direct = team.structure(training=False), team.engine.direct
 
         def outputs(part: Tensor) -> Tensor:  # masks from the start of their streams for every part
-            inputs = part.to(device).expand(some.members, *part.shape)
-            return run_members(structure, tensors, inputs, noise(group, "prediction-masks"), direct)
+            inputs = part.to(population.device).expand(some.members, *part.shape)
+            return run_members(structure, tensors, inputs, noise(group, "prediction-masks"), direct).cpu()
 
         return torch.cat([outputs(part) for part in x.split(pass_size(x))], dim=1)
 

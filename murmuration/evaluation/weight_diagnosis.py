@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.devices import CPU
 from murmuration.ensemble import Ensemble
 from murmuration.mixtures import jensen_shannon_distance
 from murmuration.population import Named
@@ -207,7 +208,7 @@ def _distances(
 
 def from_prior(ensemble: Ensemble, layers: list[_Weights], stds: Named) -> Ensemble:
     """The ensemble as it was believed to be before data: the same network, its distributions those of the prior."""
-    group = ensemble.groups[0]
+    group = ensemble.to(CPU).groups[0]
     own, shared = dict(group.population.own), dict(group.population.shared)
     for each in layers:
         place, keep = (own, slice(None)) if each.posterior.own else (shared, 0)

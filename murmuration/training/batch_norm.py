@@ -49,12 +49,10 @@ def refresh_batch_norm(
                 norm.momentum = len(part) / (index * CHUNK + len(part))
             noise = [Noise(seed, number, step + 1 + index) for number in numbers[group]]
             tensors = deterministic.realise(some.own, some.shared, noise, buffers=some.buffers)
-            inputs = part.to(next(iter({**some.own, **some.shared}.values())).device)
-            inputs = inputs.expand(some.members, *part.shape)
-            with global_stream(seed, "noise", numbers[group][0], step + 1 + index, redirect=team.engine.name == "loop"):
-                run_members(
-                    structure, tensors.with_buffers(some.buffers, some.fixed), inputs, noise, team.engine.direct
-                )
+            inputs = part.to(some.device).expand(some.members, *part.shape)
+            alone, given = team.engine.name == "loop", tensors.with_buffers(some.buffers, some.fixed)
+            with global_stream(seed, "noise", numbers[group][0], step + 1 + index, alone, some.device):
+                run_members(structure, given, inputs, noise, team.engine.direct)
         for norm, momentum in momenta.items():
             norm.momentum = momentum
 

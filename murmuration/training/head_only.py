@@ -1,5 +1,6 @@
 """Heads on a trained, frozen body: the body's features are computed once, and the heads are trained on them."""
 
+import copy
 from dataclasses import replace
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor, nn
 
 from murmuration.coupling.space import FEATURES
 from murmuration.data import Split
+from murmuration.devices import CPU
 from murmuration.errors import Misuse
 from murmuration.population import Population
 from murmuration.sharing import SHARING
@@ -29,7 +31,7 @@ def head_only_spec(spec: TrainSpec) -> TrainSpec:
             " body: move all of it into body or head"
         )
     data, recipe = spec.data, replace(spec.recipe, sharing=SHARING["own"].value)  # heads have no body to share
-    train, val, test = (with_features(body, split) for split in (data.train, data.val, data.test))
+    train, val, test = (with_features(body, split, spec.plan.device) for split in (data.train, data.val, data.test))
     return replace(
         spec,
         build=lambda: spec.build().get_submodule("head"),
@@ -68,16 +70,17 @@ def _is_head_of_body(net: nn.Module, x: Tensor) -> bool:
 
 
 @torch.no_grad()
-def with_features(body: nn.Module, split: Split) -> Split:
-    """The split with the features of the body in the place of inputs."""
-    part = body.eval().get_submodule("body")
+def with_features(body: nn.Module, split: Split, device: str = CPU) -> Split:
+    """The split with the features of the body, computed on `device` and kept on the CPU, in the place of inputs."""
     if not len(split):
         return split
-    return replace(split, prepared=torch.cat([part(x.clone()) for x in split.prepared.split(CHUNK)]))
+    part = copy.deepcopy(body.eval().get_submodule("body")).to(device)
+    parts = split.prepared.split(CHUNK)
+    return replace(split, prepared=torch.cat([part(x.to(device, copy=True)).cpu() for x in parts]))
 
 
 def with_backbone(heads: Population, body: nn.Module | None) -> Population:
-    """The population of whole networks: these heads on the fixed body."""
+    """The population of whole networks: these heads on the fixed body, where the heads are."""
     if body is None:
         return heads
     own = {f"head.{name}": tensor for name, tensor in heads.own.items()}
@@ -87,7 +90,7 @@ def with_backbone(heads: Population, body: nn.Module | None) -> Population:
     for name, tensor in body.named_buffers():
         if not _in_head(name):
             buffers[name] = tensor.detach().expand(heads.members, *tensor.shape).clone()
-    return Population(heads.members, own, {}, buffers, fixed)
+    return Population(heads.members, own, {}, buffers, fixed).to(heads.device)
 
 
 def _in_head(name: str) -> bool:

@@ -53,7 +53,7 @@ def begin(spec: TrainSpec) -> Progress:
     needs_parts = spec.coupling is not None and FEATURES in spec.coupling.needs
     if spec.recipe.sharing.needs_parts or needs_parts:
         Structure(spec.member(0)).require_parts()
-    return start_from(spec, initial_members(spec).map(lambda t: t.to(spec.plan.device)))
+    return start_from(spec, initial_members(spec).to(spec.plan.device))
 
 
 def start_from(spec: TrainSpec, population: Population) -> Progress:
@@ -123,7 +123,7 @@ def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
     if state.diverged:
         lost = [member for member, found in state.diverged.items() if found.restored == 0]
         outputs = member_outputs(team, spec.weights.deterministic(), members, spec.data.val.prepared)
-        sound = outputs.flatten(1).isfinite().all(1).cpu() & ~torch.isin(origins, torch.tensor(lost))
+        sound = outputs.flatten(1).isfinite().all(1) & ~torch.isin(origins, torch.tensor(lost))
         rows = sound.nonzero().flatten()
         members, origins = members.take(rows), origins[rows]
     progress.origins = origins
@@ -173,9 +173,9 @@ def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress
     """Score every member on the validation split, keep finite or best weights, and write the epoch's record."""
     state, plan, split, epoch = progress.state, spec.plan, spec.data.val, len(progress.history) + 1
     outputs = member_outputs(team, config.weights.deterministic(), state.population, split.prepared)  # (M, N, K)
-    scores = config.likelihood.validate(outputs, split.y.to(outputs.device), validation_weight(split, outputs.device))
+    scores = config.likelihood.validate(outputs, split.y, validation_weight(split))
     nll = torch.tensor(scores["val_nll"])
-    bad = (~outputs.isfinite()).any(-1).sum(1).cpu()  # (M,) validation examples
+    bad = (~outputs.isfinite()).any(-1).sum(1)  # (M,) validation examples
     for member in (state.active & ((bad > 0) | nll.isnan())).nonzero().flatten().tolist():
         where = f"{int(bad[member])} of {len(split)} validation examples" if bad[member] else "validation examples"
         state.diverged[member] = Divergence(f"outputs not finite on {where} after step {state.step}")
@@ -195,9 +195,9 @@ def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress
     _write_record(spec, progress, scores, trained)
 
 
-def validation_weight(split: Split, device: torch.device) -> Tensor | None:
+def validation_weight(split: Split) -> Tensor | None:
     """The sample weights (N,) of a split, if it has any that are not all zero."""
-    return None if split.weight is None or not bool(split.weight.any()) else split.weight.to(device)
+    return None if split.weight is None or not bool(split.weight.any()) else split.weight
 
 
 def mean_of_active(nll: Tensor, active: Tensor) -> Tensor:

@@ -185,7 +185,7 @@ def local(team: Team, config: StepConfig, state: State, members: slice, batch: B
         copies = {name: tensor.clone() for name, tensor in before.items()}
         return run_members(structure, chosen.with_buffers(copies, group.fixed), inputs, noise, team.engine.direct)
 
-    with global_stream(config.seed, "noise", drawn[0], state.step, redirect=team.engine.name == "loop"):
+    with global_stream(config.seed, "noise", drawn[0], state.step, team.engine.name == "loop", x.device):
         passed = forward(team, coupling, structure, tensors, x, noise)
         rows = [member_losses(config.likelihood, passed.outputs, y, None if several else weight, number)]
         for _ in range(1, config.objective.samples):

@@ -89,8 +89,7 @@ def validation_nll(spec: TrainSpec, engine: Engine, population: Population, inpu
     def nll(team: Team, x: Tensor) -> float:
         draws, seed = spec.recipe.weights.draws, spec.plan.seed
         outputs = member_outputs(team, spec.weights, population, x, draws, seed=seed)
-        y, weight = spec.data.val.y.to(outputs.device), validation_weight(spec.data.val, outputs.device)
-        scores = spec.likelihood.validate(outputs, y, weight)
+        scores = spec.likelihood.validate(outputs, spec.data.val.y, validation_weight(spec.data.val))
         return float(scores["ensemble"]["val_nll"])
 
     with assemble(engine, spec.member(0)) as team:

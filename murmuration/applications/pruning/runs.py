@@ -13,6 +13,7 @@ import murmuration.applications.pruning.masks as masks
 from murmuration import fitting
 from murmuration.applications.pruning.compact import compact_population, require_same_outputs
 from murmuration.data import Data, Split
+from murmuration.devices import CPU
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
 from murmuration.files import json_numbers, write_json
@@ -125,7 +126,7 @@ def plan_pruning(
     `tolerance`, or RMSE grows by no more than that fraction; the rule log-alpha has a default threshold. A run on a
     network or tensors of the caller's own needs them again as `net` and `data`.
     """
-    ensemble, asked = fitting.load(run, net=net, posthoc=False), pruning or masks.Pruning()
+    ensemble, asked = fitting.load(run, net=net, posthoc=False, device=CPU), pruning or masks.Pruning()
     opened, module = fitting.reopen(ensemble.manifest, data), ensemble.groups[0].module
     trace = trace_kernels(module, opened.train.prepared[:2])
     curve = sparsity_curve(ensemble, trace, opened.val, asked, show) if len(opened.val) else []
@@ -153,12 +154,13 @@ def prune(
     finetune: int = 0,
     lr: float | None = None,
     compact: bool = False,
+    device: str | None = None,
     show: fitting.Show = fitting.show_nothing,
 ) -> Ensemble:
     """The pruned ensemble, written as a new run, after `finetune` epochs of training by the run's own recipe.
 
-    `compact` removes pruned channels from the network instead of holding them at zero. A killed fine-tuning continues
-    with `resume`.
+    `compact` removes pruned channels from the network instead of holding them at zero. Weights are chosen on the CPU;
+    fine-tuning runs on `device`, by default that of the run. A killed fine-tuning continues with `resume`.
     """
     require_free(Path(out))
     check_request(found.pruning, finetune=finetune, lr=lr, compact=compact)
@@ -171,10 +173,11 @@ def prune(
         source, population = compact_source(found, population)
         before = record["counts"]["numbers_before"]
         record |= {"compact": True, "counts": {**asdict(masks.count_parameters(population)), "numbers_before": before}}
-    spec = spec_of(found, source, population, finetune, lr)
+    spec = spec_of(found, source, population, finetune, lr, device if finetune else CPU)
     if not finetune:
         described = fitting.describe(spec, source, ensemble.engine, "as before")
-        manifest = {**ensemble.manifest, **described, "gamma": spec.gamma, "pruning": record}
+        trained = {"plan": ensemble.manifest["plan"], "gamma": spec.gamma, "pruning": record}
+        manifest = {**ensemble.manifest, **described, **trained}
         groups = (MemberGroup(spec.member(0), population),)
         made = fitting.with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), spec)
         made.save(out)
@@ -211,10 +214,10 @@ def check_request(pruning: masks.Pruning, *, finetune: int, lr: float | None, co
 
 
 def spec_of(
-    found: PruningPlan, source: NetSource, population: Population, finetune: int, lr: float | None
+    found: PruningPlan, source: NetSource, population: Population, finetune: int, lr: float | None, device: str | None
 ) -> TrainSpec:
     """The spec of fine-tuning; without fine-tuning, the spec that made the members."""
-    ensemble, plan = found.ensemble, plan_from_json(found.ensemble.manifest["plan"])
+    ensemble, plan = found.ensemble, plan_from_json(found.ensemble.manifest["plan"], device=device)
     assert ensemble.likelihood is not None  # runs always say what their outputs mean
     recipe = ensemble.recipe
     if finetune:

@@ -21,6 +21,7 @@ from murmuration.analysis.stitching import stitched_view
 from murmuration.analysis.subspaces import RANK, SAMPLERS, draw_vectors, neighbourhood, sample_subspace
 from murmuration.analysis.weight_space import points_of
 from murmuration.data.shift import CORRUPTIONS
+from murmuration.devices import CPU
 from murmuration.errors import Misuse, unknown
 from murmuration.recipe import plan_from_json
 from murmuration.reports.html import join
@@ -250,7 +251,7 @@ def sizes(subject: Subject) -> Outcome:
 def factorial(subject: Subject) -> Outcome:
     """Initialisation x batch order x learning rate, with the network and the batch size of the run."""
     manifest, choices = subject.ensemble.manifest, subject.choices
-    plan = plan_from_json(manifest["plan"])
+    plan = plan_from_json(manifest["plan"], device=CPU)
     found = compute_factorial(
         manifest["net"].get("name", subject.ensemble.groups[0].module),
         subject.data,
