@@ -16,6 +16,7 @@ ORDER = [
     "memory",
     "streams",
     "recipe_text",
+    "devices",
     "workers",
     "progress",
     "data",
