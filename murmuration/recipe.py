@@ -351,6 +351,7 @@ class Plan:
     lr_multipliers: tuple[tuple[str, float], ...] = ()  # (pattern of parameter names, multiplier of the learning rate)
     batch_order: BatchOrder | None = None  # None: own, or same where the coupling needs it
     replacement: bool = False  # batches drawn with replacement, instead of a permutation of all examples each epoch
+    drop_last: bool = False  # leave out the examples of an epoch that do not fill a batch
     same: tuple[str, ...] = ()  # random streams of the first member that all members draw from: those of SAME
     augment: tuple[str, ...] = ()  # of images: pad-crop (with a border of the mean colour), flip
     patience: int | None = None  # early stopping: epochs without a better validation NLL
@@ -497,6 +498,7 @@ def plan_from_json(
         known["device"] = device
     elif not is_available(known.get("device", CPU)):
         raise Misuse(f"the run was trained on {known['device']}, which is not available here: write device='cpu'")
+    known.setdefault("drop_last", True)  # runs without this setting did so
     if str(known.get("optimizer")).startswith(OBJECT):
         if optimizer is None:
             raise Misuse(

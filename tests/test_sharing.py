@@ -18,7 +18,7 @@ from murmuration.recipe import Plan, Recipe, make_recipe, recipe_from_json
 from murmuration.recipe_text import parse
 from murmuration.sharing import SHARING, Sharing, norm_parameters, sharing_where
 from murmuration.training import Progress, TrainSpec, begin, train
-from murmuration.training.batches import epoch_batches, steps_per_epoch
+from murmuration.training.batches import epoch_batches, plan_slices
 from murmuration.training.step import step
 from murmuration.weights import KernelTrace, trace_kernels
 from murmuration.weights.distributions import RandomSign
@@ -365,7 +365,7 @@ def test_a_member_that_falls_leaves_what_all_share_alone(how: Engine, little: Da
     assert "loss nan at step 0; has its initial weights" in progress.history[-1]["diverged"]["1"]
     assert all(tensor.isfinite().all() for tensor in found.to_tensors().values())
     reference.state.active[1] = False
-    steps = steps_per_epoch(len(little.train), plan.batch_size)
+    steps = len(plan_slices(len(little.train), plan))
     before = {name: tensor.clone() for name, tensor in reference.state.population.shared.items()}
     with assemble(engine("loop"), spec.member(0)) as team:
         for index in range(2 * steps):

@@ -16,7 +16,7 @@ from murmuration.fitting import load
 from murmuration.likelihoods import Likelihood
 from murmuration.nets.source import Net
 from murmuration.recipe import Recipe
-from murmuration.training.batches import steps_per_epoch
+from murmuration.training.batches import batch_slices
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,9 @@ def open_trajectory(
         raise Misuse(f"{path} has no trajectory: train it with trajectory='every-epoch' (--trajectory every-epoch)")
     plan, origins = ensemble.manifest["plan"], ensemble.manifest["origins"]
     steps = tuple(step for step in stored if step > 0)
-    per_epoch = steps_per_epoch(ensemble.manifest["data"]["examples"]["train"], plan["batch_size"])
+    parts = plan["members"] if plan["batch_order"] == "split" else 1
+    examples, drop_last = ensemble.manifest["data"]["examples"]["train"], plan.get("drop_last", True)
+    per_epoch = len(batch_slices(examples, plan["batch_size"], drop_last=drop_last, parts=parts))
 
     def network(row: int, step: int) -> Points:
         population, _ = runs.load_path_point(path, step, row)

@@ -272,6 +272,9 @@ class TrainingOptions:
     replacement: Annotated[
         bool, switch("--replacement", "Draw batches with replacement, instead of shuffling every epoch.", "Training")
     ] = False
+    drop_last: Annotated[
+        bool, switch("--drop-last", "Leave out the examples of an epoch that do not fill a batch.", "Training")
+    ] = False
     same: Annotated[
         Names,
         option("Random streams that all members have in common: initialisation, batches, noise.", "Training", "LIST"),

@@ -96,12 +96,12 @@ class Repulsion:
             raise Misuse(f"weight={self.weight}: need 1/B, 1/N or a number that is not negative")
         return self.weight
 
-    def prepare(self, x: Tensor, *, members: int, batch: int, epochs: int) -> "Coupling | None":
-        """The coupling of M members trained on inputs x (N, ...); None for one member."""
+    def prepare(self, x: Tensor, *, members: int, batch: int, steps: int = 1, epochs: int = 1) -> "Coupling | None":
+        """The coupling of M members trained on inputs x (N, ...) in so many steps an epoch; None for one member."""
         if members == 1:
             return None
         weight = self.weight_for(batch=min(batch, len(x)), examples=len(x))
-        return Coupling(self, self.space.prepare(x), weight, max(1, len(x) // batch), epochs)
+        return Coupling(self, self.space.prepare(x), weight, steps, epochs)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from murmuration.engines import Team
 from murmuration.population import Population
 from murmuration.streams import Noise, global_stream
+from murmuration.training.batches import batch_slices
 from murmuration.weights import NetworkWeights, Structure, run_members
 
 CHUNK = 512  # inputs of a batch
@@ -44,9 +45,10 @@ def refresh_batch_norm(
         some, structure = members.group(group), team.structure(training=True)
         momenta = {part: part.momentum for part in batch_norms(structure)}
         deterministic = weights.deterministic()
-        for index, part in enumerate(x.split(CHUNK)):
+        for index, rows in enumerate(batch_slices(len(x), CHUNK)):
+            part = x[rows]
             for norm in momenta:  # statistics are means over all examples so far
-                norm.momentum = len(part) / (index * CHUNK + len(part))
+                norm.momentum = len(part) / rows.stop
             noise = [Noise(seed, number, step + 1 + index) for number in numbers[group]]
             tensors = deterministic.realise(some.own, some.shared, noise, buffers=some.buffers)
             inputs = part.to(some.device).expand(some.members, *part.shape)

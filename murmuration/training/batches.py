@@ -1,6 +1,7 @@
 """The examples that each member sees at each step, and the learning rate."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -12,9 +13,28 @@ from murmuration.streams import ALL_MEMBERS, generator
 from murmuration.training.step import Batch
 
 
-def steps_per_epoch(examples: int, batch_size: int) -> int:
-    """Whole batches only: a last batch of one would upset batch normalisation, and orders change every epoch."""
-    return max(1, examples // batch_size)
+def batch_slices(examples: int, size: int, *, drop_last: bool = False, parts: int = 1) -> list[slice]:
+    """The places of each batch in an epoch's order of examples; the last batch may be smaller, or is dropped.
+
+    A last batch of one example, which batch normalisation cannot take, joins the batch before it; so does one of less
+    than two examples for each of the `parts` that a batch is split into.
+
+    >>> [(rows.start, rows.stop) for rows in batch_slices(11, 4)], [len(batch_slices(n, 4)) for n in (8, 9, 10, 3)]
+    ([(0, 4), (4, 8), (8, 11)], [2, 2, 3, 1])
+    """
+    whole, rest = divmod(examples, size)
+    if not whole:
+        return [slice(0, examples)]
+    edges = [size * index for index in range(whole + 1)]
+    if rest and not drop_last:
+        edges = [*edges[:-1], examples] if rest < 2 * parts else [*edges, examples]
+    return [slice(*pair) for pair in pairwise(edges)]
+
+
+def plan_slices(examples: int, plan: Plan) -> list[slice]:
+    """The places of each batch of a plan in an epoch's order of examples."""
+    parts = plan.members if plan.order == "split" else 1
+    return batch_slices(examples, plan.batch_size, drop_last=plan.drop_last, parts=parts)
 
 
 def learning_rate(plan: Plan, schedule: str, time: TrainTime) -> float:
@@ -31,17 +51,18 @@ def epoch_batches(split: Split, plan: Plan, epoch: int, schedule: str | None = N
     members = [ALL_MEMBERS] if order == "same" else everybody
     ordering = everybody if order == "own" else [ALL_MEMBERS]
     streams = [generator(plan.seed, "batches", member, epoch) for member in ordering]
-    count, size = len(split), min(plan.batch_size, len(split))
+    count = len(split)
     if plan.replacement:
         orders = torch.stack([torch.randint(count, (count,), generator=stream) for stream in streams])
     else:
         orders = torch.stack([torch.randperm(count, generator=stream) for stream in streams])
-    steps = steps_per_epoch(count, plan.batch_size)
+    slices = plan_slices(count, plan)
+    steps = len(slices)
 
     def batch(index: int) -> Batch:
-        rows = orders[:, index * size : (index + 1) * size]  # (M, B), or (1, B) for all
+        rows = orders[:, slices[index]]  # (M, B), or (1, B) for all
         if order == "split":
-            rows = rows[0, : size // plan.members * plan.members].view(plan.members, -1)  # (M, B / M)
+            rows = rows[0, : rows.shape[1] // plan.members * plan.members].view(plan.members, -1)  # (M, B / M)
         time = TrainTime(epoch * steps + index, steps, plan.epochs)
 
         def fetch(group: slice) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from murmuration.recipe import Plan, Recipe
 from murmuration.sharing import SMOOTH
 from murmuration.streams import generator, global_stream
 from murmuration.tangent_kernels import measured_gamma
-from murmuration.training.batches import steps_per_epoch
+from murmuration.training.batches import plan_slices
 from murmuration.training.step import StepConfig
 from murmuration.weights import KernelTrace, NetworkWeights, trace_kernels
 
@@ -46,7 +46,8 @@ class TrainSpec:
         plan, chosen = self.plan, self.recipe.coupling
         if chosen is None:
             return None
-        return chosen.prepare(self.data.train.prepared, members=plan.members, batch=plan.batch_size, epochs=plan.epochs)
+        steps, x = self.end.steps_per_epoch, self.data.train.prepared
+        return chosen.prepare(x, members=plan.members, batch=plan.batch_size, steps=steps, epochs=plan.epochs)
 
     @cached_property
     def train_split(self) -> Split:
@@ -79,7 +80,7 @@ class TrainSpec:
     @property
     def end(self) -> TrainTime:
         """The time after the last step."""
-        steps = steps_per_epoch(len(self.data.train), self.plan.batch_size)
+        steps = len(plan_slices(len(self.data.train), self.plan))
         return TrainTime(steps * self.plan.epochs, steps, self.plan.epochs)
 
     def check(self) -> None:

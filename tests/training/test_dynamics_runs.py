@@ -25,7 +25,7 @@ from murmuration.training import Progress, TrainSpec, begin, train
 from murmuration.training.loop import collectable
 from murmuration.training.step import State, param_groups
 
-PLAN = mm.Plan(members=2, epochs=4, batch_size=32, engine="loop", lr=1e-2)
+PLAN = mm.Plan(members=2, epochs=4, batch_size=32, drop_last=True, engine="loop", lr=1e-2)
 DYNAMICS = {  # of 24 steps; the last one is always collected
     "swa": "swa:start=0.5,collections=4",
     "swag": "swag:start=0.5,collections=6,rank=3,draws=3",
@@ -36,7 +36,7 @@ DYNAMICS = {  # of 24 steps; the last one is always collected
 
 @pytest.fixture(scope="module")
 def little(digits: Data) -> Data:
-    """140 examples to train on, so 4 steps of an epoch; six of these epochs are 24 steps."""
+    """140 examples to train on, so 4 steps of an epoch without the last 12; six of these epochs are 24 steps."""
     return open_data((digits.train.prepared[:200], digits.train.y[:200]))
 
 

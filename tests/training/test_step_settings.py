@@ -13,7 +13,7 @@ from murmuration.dynamics import TrainTime, learning_rate_factor
 from murmuration.engines import assemble
 from murmuration.recipe import Plan, plan_from_json
 from murmuration.streams import ALL_MEMBERS, generator
-from murmuration.training.batches import epoch_batches, learning_rate, steps_per_epoch
+from murmuration.training.batches import epoch_batches, learning_rate, plan_slices
 from murmuration.training.step import step
 
 HEAD = "head."
@@ -154,13 +154,14 @@ def test_batches_follow_the_permutation_of_their_stream(order):
     batches = epoch_batches(split, plan, epoch, "cosine")
     streams = [ALL_MEMBERS if order != "own" else member for member in range(2)]
     permutations = [torch.randperm(30, generator=generator(3, "batches", member, epoch)) for member in streams]
-    for index in range(steps_per_epoch(30, 8)):
+    for index in range(len(plan_slices(30, plan))):
         x, y = batches(index).fetch(slice(2))
         for member, permutation in enumerate(permutations):
             rows = permutation[8 * index : 8 * index + 8]
-            rows = rows[4 * member : 4 * member + 4] if order == "split" else rows
+            half = len(rows) // 2
+            rows = rows[half * member : half * member + half] if order == "split" else rows
             assert y[member].tolist() == rows.tolist() == x[member].flatten().tolist()
-        time = TrainTime(epoch * 3 + index, 3, 5)
+        time = TrainTime(epoch * 4 + index, 4, 5)
         assert batches(index).time == time
         assert batches(index).lr == learning_rate(plan, "cosine", time)
 

@@ -25,7 +25,7 @@ from murmuration.predictive import Predictive
 from murmuration.recipe import Plan
 from murmuration.tangent_kernels import member_kernels, smooth_gamma
 from murmuration.training import Progress, TrainSpec, begin, choose_engine, train
-from murmuration.training.batches import steps_per_epoch
+from murmuration.training.batches import plan_slices
 from murmuration.training.tuning import Unwatched
 from murmuration.weights import NetworkWeights
 
@@ -211,7 +211,7 @@ def count_steps(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
     progress = run_training(cell, setting, data, plan, StopAtLoss(goal))
     losses = [mean_loss(progress, epoch) for epoch in range(len(progress.history))]
     reached = crossing([math.log(len(data.classes)), *losses], goal)
-    each = steps_per_epoch(len(data.train), plan.batch_size)
+    each = len(plan_slices(len(data.train), plan))
     return {**cell._asdict(), "value": None if reached is None else reached * each}
 
 

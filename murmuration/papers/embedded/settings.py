@@ -48,6 +48,7 @@ class Setting:
             optimizer="sgd",
             momentum=self.momentum,
             batch_order="same",
+            drop_last=True,
             engine="stacked",
         )
 

@@ -45,6 +45,7 @@ class Setting:
             "members": self.members,
             "epochs": self.epochs,
             "batch_size": self.batch_size,
+            "drop_last": True,
             "lr": self.lr,
             "schedule": f"halve:{max(1, self.epochs // 4)}",
             "seed": self.seed,
