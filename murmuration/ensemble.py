@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, SequentialSampler
 
 from murmuration.data import Data, Preparation, Split, open_split
 from murmuration.data.dataset import open_keyed_inputs
 from murmuration.data.images import is_image_list
 from murmuration.data.preparation import SeveralPreparation, TablePreparation, TokenPreparation, wrong_shape
-from murmuration.data.raw import Keys, as_array, is_series, take_keys
+from murmuration.data.raw import Keys, LoadOptions, as_array, is_series, take_keys
+from murmuration.data.streamed import Streamed, as_given, is_streamable, stream_part
 from murmuration.devices import resolve_device
 from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
@@ -181,9 +183,17 @@ class Ensemble:
     def keyed_inputs(self, x: Any) -> tuple[Tensor, Keys]:
         """The inputs of `prepare`, and the caller's names of them: `index` of a table, `file` of images, or none."""
         source: Any = x.test if isinstance(x, Data) else x
+        if isinstance(source, Streamed) and self.preparation is not None:
+            read: Any = source.prepared(self.preparation)
+            return read, {}
+        if is_streamable(source):
+            return self._streamed(source), {}
         if isinstance(source, Split):
             if self.preparation is None:
-                return self._checked(source.prepared), source.keys
+                streamed = isinstance(source.prepared, Streamed)
+                return source.prepared if streamed else self._checked(source.prepared), source.keys
+            if isinstance(source.x, Streamed) and source.x.preparation == self.preparation:
+                return source.prepared, source.keys
             if source.x is None:
                 raise Misuse("the split holds prepared inputs only: write predict(split.prepared, prepared=True)")
             return self.keyed_inputs(source.x)[0], source.keys
@@ -198,6 +208,18 @@ class Ensemble:
                 raise Misuse("one row as a pandas Series: write frame.iloc[[0]], a table of one row")
             source = source.to_numpy()
         return open_keyed_inputs(source, preparation=self.preparation)
+
+    def _streamed(self, source: Any, ordered: bool = True) -> Tensor:
+        """The inputs of a torch dataset or data loader, still to be read; refuses a loader in another order."""
+        if ordered and isinstance(source, DataLoader) and not isinstance(source.sampler, SequentialSampler):
+            raise Misuse(
+                "a DataLoader with shuffle=True or a sampler: write shuffle=False to keep the order of predictions"
+            )
+        if self.preparation is not None:
+            return open_keyed_inputs(source, preparation=self.preparation)[0]
+        inputs = stream_part(source, LoadOptions(labelled=False)).inputs
+        found: Tensor = inputs.prepared(as_given(inputs, None))
+        return found
 
     @property
     def input_dtype(self) -> torch.dtype:
@@ -230,6 +252,10 @@ class Ensemble:
         calibrator, if there is one, is applied unless `calibrated` is False.
         """
         inputs, keys = (self._checked(x), {}) if prepared else self.keyed_inputs(x)
+        if isinstance(inputs, Streamed):
+            chunks = inputs.split(inputs.chunk)
+            parts = [self.predict(x, draws=draws, calibrated=calibrated, prepared=True) for x in chunks]
+            return Predictive.concatenate(parts)
         times = self.recipe.weights.resolve_draws(draws)
         outputs = self._joined([self._outputs(group, inputs, times) for group in self.groups])
         made = Predictive(outputs, self._likelihood_of(outputs.shape[-1]))
@@ -238,16 +264,18 @@ class Ensemble:
         return replace(self.posthoc.calibrated(made), names=self.names, keys=keys, posthoc=self.posthoc)
 
     def stream(
-        self, x: Any, size: int = STREAM, *, calibrated: bool = True, prepared: bool = False
+        self, x: Any, size: int | None = None, *, calibrated: bool = True, prepared: bool = False
     ) -> Iterator[Predictive]:
         """Predictions for `size` inputs at a time, so that outputs (S, N, K) of all inputs are never in memory."""
-        inputs, keys = (self._checked(x), {}) if prepared else self.keyed_inputs(x)
+        known = prepared or isinstance(x, Streamed)
+        inputs, keys = (x if isinstance(x, Streamed) else self._checked(x), {}) if known else self.keyed_inputs(x)
+        size = size or stream_size(inputs)
 
-        def part(rows: slice) -> Predictive:
-            made = self.predict(inputs[rows], calibrated=calibrated, prepared=True)
-            return replace(made, keys=take_keys(keys, rows))
+        def part(index: int, some: Tensor) -> Predictive:
+            made = self.predict(some, calibrated=calibrated, prepared=True)
+            return replace(made, keys=take_keys(keys, slice(index * size, (index + 1) * size)))
 
-        return (part(slice(first, first + size)) for first in range(0, len(inputs), size))
+        return (part(index, some) for index, some in enumerate(inputs.split(size)))
 
     def labelled(self, source: Any, *, target: str | tuple[str, ...] | None = None) -> Split:
         """Labelled examples as a split with this ensemble's preparation and classes.
@@ -259,6 +287,9 @@ class Ensemble:
             source = source.test
         if isinstance(source, Split):
             return replace(source, prepared=self.prepare(source))
+        if self.preparation is None and is_streamable(source):
+            part = stream_part(source, LoadOptions())
+            return Split(part.inputs, self._targets(part.targets), self._streamed(source, ordered=False))
         if self.preparation is None:
             x, y = source
             return Split(self._checked(x), self._targets(y))
@@ -346,6 +377,11 @@ class Ensemble:
             "engine": asdict(self.engine),
             GIVEN: [type(group.module).__qualname__ for group in self.groups],
         }
+
+
+def stream_size(inputs: Any) -> int:
+    """The number of inputs that are predicted at a time: as many as a data loader reads, where they come from one."""
+    return inputs.chunk if isinstance(inputs, Streamed) else STREAM
 
 
 def precision(population: Population) -> torch.dtype:

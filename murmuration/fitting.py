@@ -47,6 +47,7 @@ from murmuration.posthoc.fit import FEWEST, check_config
 from murmuration.progress import Show, is_watched, training_bar
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
 from murmuration.training import Progress, TrainSpec, begin, choose_engine, train
+from murmuration.training.batches import plan_for_loader
 from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.interrupts import deferred_interrupts
 from murmuration.training.loop import start_from
@@ -78,8 +79,9 @@ def fit(
 
     `net` is a name, an `nn.Module` (an architecture: members get fresh weights) or a function that builds one; without
     it, images get a small convolutional net and all other inputs a multilayer perceptron. `data` is a pair (x, y), a
-    pandas table with `target=`, a torch Dataset, of which 15 % validate (`val=`) and the rest is trained on; or a path,
-    a name or a `Data`, which keep their three splits (see `open_data`). `recipe` is the name of a preset or a `Recipe`.
+    pandas table with `target=`, a torch Dataset or DataLoader, of which 15 % validate (`val=`) and the rest is trained
+    on; or `(train, val)` of Datasets or DataLoaders, a path, a name or a `Data`, which keep their splits (see
+    `open_data`). `recipe` is the name of a preset or a `Recipe`.
 
     Further keywords are the fields of `Plan`, such as `members`, `epochs`, `seed`, `lr`, `batch_size`, `device`,
     `patience`, `optimizer`, `posthoc` (None: no calibration), which take precedence over those of `plan`; and the
@@ -107,6 +109,7 @@ def fit(
     if stated in (MULTI_LABEL, REGRESSION) and not isinstance(data, Data):
         reading.setdefault("task", stated)
     opened = open_training_data(data, **reading)
+    filled = plan_for_loader(filled, opened.train, planned)
     spec, source = make_spec(net, opened, chosen, filled, noise_std=noise_std, link=link, likelihood=likelihood)
     quiet = progress is False or (progress is None and not is_watched())
     with nullcontext(show) if show is not None else training_bar(filled.epochs, quiet, chosen.name) as told:

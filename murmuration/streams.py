@@ -27,6 +27,7 @@ Stream = Literal[
     "prediction-masks",
     "subspace",
     "tunnel",
+    "examples",
 ]
 ORDER: dict[Stream, int] = {
     "initialisation": 0,
@@ -41,6 +42,7 @@ ORDER: dict[Stream, int] = {
     "prediction-masks": 9,
     "subspace": 10,
     "tunnel": 11,
+    "examples": 12,
 }
 ALL_MEMBERS = -1  # as the member of a stream that all members use
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one

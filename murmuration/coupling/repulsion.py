@@ -16,6 +16,7 @@ from murmuration.errors import Misuse, unknown
 from murmuration.recipe_text import INLINE, Answer, number, short
 
 ANNEALINGS = ("constant", "linear", "hyper", "cyclic")
+SAMPLED = 2048  # inputs from which lengthscales are taken where not all are in memory
 WEIGHTS = ("1/B", "1/N")
 
 
@@ -101,7 +102,8 @@ class Repulsion:
         if members == 1:
             return None
         weight = self.weight_for(batch=min(batch, len(x)), examples=len(x))
-        return Coupling(self, self.space.prepare(x), weight, steps, epochs)
+        some = x if isinstance(x, Tensor) else x.sample(SAMPLED)  # of examples that are not in memory
+        return Coupling(self, self.space.prepare(some), weight, steps, epochs)
 
 
 @dataclass(frozen=True)

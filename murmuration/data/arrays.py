@@ -1,4 +1,4 @@
-"""Arrays: `.npz` files, tensors in memory, and torch datasets."""
+"""Arrays: `.npz` files and tensors in memory."""
 
 import zipfile
 import zlib
@@ -90,11 +90,6 @@ def is_pair(source: Any) -> bool:
     return isinstance(source, tuple | list) and len(source) == 2 and not all(map(np.isscalar, source))
 
 
-def is_dataset(source: Any) -> bool:
-    """Whether an object is a torch dataset."""
-    return isinstance(source, torch.utils.data.Dataset)
-
-
 def load_pair(source: Any, options: LoadOptions) -> RawData:
     """A pair (x, y) of tensors, arrays, or a pandas table and its targets."""
     if options.drop and not is_table(source[0]):
@@ -119,28 +114,3 @@ def load_array(source: Any, options: LoadOptions) -> RawData:
     if options.labelled:
         raise Misuse(f"one array of shape {tuple(source.shape)}: expected a pair (x, y) of inputs and targets")
     return RawData({"all": checked_part(source, None, "x")})
-
-
-def load_dataset(source: Any, options: LoadOptions) -> RawData:
-    """A torch dataset of pairs (x, y), read once into memory."""
-    if not hasattr(source, "__len__"):
-        raise Misuse(f"{type(source).__name__} has no length: expected a dataset with __len__ and __getitem__")
-    pairs = [source[i] for i in range(len(source))]
-    if not pairs:
-        raise Misuse(f"{type(source).__name__} is empty: expected pairs (x, y)")
-    if not isinstance(pairs[0], tuple | list) or len(pairs[0]) != 2:
-        raise Misuse(f"{type(source).__name__} gives a {type(pairs[0]).__name__}: expected pairs (x, y)")
-    x, y = ([as_array(pair[i]) for pair in pairs] for i in (0, 1))
-    inputs = stacked(x, "x")
-    return RawData({"all": checked_part(inputs, stacked(y, "y") if options.labelled else None, "x")})
-
-
-def stacked(values: list[np.ndarray], name: str) -> np.ndarray:
-    """Examples (N, ...) of one shape in one array."""
-    for i, value in enumerate(values):
-        if value.shape != values[0].shape:
-            raise Misuse(
-                f"{name} of example {i} has the shape {value.shape} but that of example 0 {values[0].shape}:"
-                " expected one shape for all"
-            )
-    return np.stack(values)

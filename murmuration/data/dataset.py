@@ -1,5 +1,6 @@
 """Data sets: opening a source as three prepared splits, or another source with the preparation of an earlier run."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from murmuration.data.raw import (
     take_keys,
 )
 from murmuration.data.splits import FEWEST_ROWS, split_rows
+from murmuration.data.streamed import Streamed, are_parts, as_given, is_streamable
 from murmuration.data.tables import role_values
 from murmuration.data.targets import (
     Task,
@@ -127,7 +129,8 @@ def open_data(
     task: Task | None = None,
     seed: int = 0,
     inputs: Inputs | None = None,
-    prepare: Prepare = "standardise",
+    prepare: Prepare | None = None,
+    in_memory: bool = False,
     val: Any = None,
     test: Any = None,
     groups: Any = None,
@@ -138,13 +141,15 @@ def open_data(
 ) -> Data:
     """A source split into train, validation and test, prepared by statistics of the training split.
 
-    `source` is a built-in name, a file, a folder, `hf:NAME`, a pair (x, y), a torch Dataset, a pandas table or a Data,
-    which is returned unchanged (the table `FORMATS` has all formats). `target` names the column(s) of a table to
-    predict. `task` is inferred from the targets (see `infer_task`) unless given.
+    `source` is a built-in name, a file, a folder, `hf:NAME`, a pair (x, y), a torch Dataset or DataLoader, (train,
+    val[, test]) of these, a pandas table or a Data, which is returned unchanged (the table `FORMATS` has all formats).
+    `target` names the column(s) of a table to predict. `task` is inferred from the targets (see `infer_task`) unless
+    given.
 
     `inputs="tokens"` takes whole numbers as indices for an embedding, `inputs="images"` takes an array (N, H, W) as
     images; otherwise numbers are numbers. `prepare` is `standardise`, `unit` (images from 0 to 1) or `none`. Image
-    files are resized and cropped to `size`, (H, W) or one number for both.
+    files are resized and cropped to `size`, (H, W) or one number for both. Examples of a Dataset or DataLoader are
+    read when they are needed and taken as they are (`none`); with `in_memory` they are read once and prepared.
 
     If the source has a test part, it is kept and 10 % of the rest validate; otherwise the split is 70/10/20 % by
     `seed`. `val` and `test` choose otherwise: a share of the rows, other data (a path, a pair, a table), indices or a
@@ -163,8 +168,10 @@ def open_data(
             raise unknown(name, value, get_args(known))
     dropped = tuple(name.strip() for name in drop.split(",")) if isinstance(drop, str) else tuple(drop)
     roles = {"groups": groups, "time": time, "weight": weight}
+    if are_parts(source) and len(source) == 2 and test is None:
+        test = 0.0  # (train, val)
     sizes = (size, size) if isinstance(size, int) else size
-    options = LoadOptions(target, seed, size=sizes, drop=tuple(filter(None, dropped)), roles=roles)
+    options = LoadOptions(target, seed, size=sizes, drop=tuple(filter(None, dropped)), in_memory=in_memory, roles=roles)
     name, raw = load_source(source, options)
     held: dict[str, Any] = {"val": val, "test": test}
     for part in [part for part, value in held.items() if is_other_data(value)]:
@@ -174,16 +181,24 @@ def open_data(
     extra = raw.parts["all" if "all" in raw.parts else "train"].extra if set(raw.parts) & {"all", "train"} else {}
     rows = split_rows(strata, seed, **held, groups=extra.get("groups"), time=extra.get("time"))
     train_part, train_rows = rows["train"]
-    preparation = fit_preparation(raw, take(raw.parts[train_part].inputs, train_rows), prepare, inputs)
+    chosen_inputs = take(raw.parts[train_part].inputs, train_rows)
+    prepare = prepare or ("none" if isinstance(chosen_inputs, Streamed) else "standardise")
+    preparation = fit_preparation(raw, chosen_inputs, prepare, inputs)
+    if isinstance(chosen_inputs, Streamed):
+        check_streamed(chosen_inputs, {name for name, (part, n) in rows.items() if part == train_part and len(n)})
 
     def split(name: str) -> Split:
         part, kept = raw.parts[rows[name][0]], rows[name][1]
         x, given = take(part.inputs, kept), part.extra.get("weight")
         weights = None if given is None else torch.from_numpy(given[kept].astype(np.float32))
         y = targets[rows[name][0]][torch.from_numpy(kept)]
+        if isinstance(x, Streamed):
+            x = x.prepared(preparation, encode=lambda y: encode_part(raw, RawPart(None, y), chosen, classes))
+            return Split(x, y, x[:] if name == "val" else x, weights)  # type: ignore[arg-type]  # reads like a tensor
         return Split(x, y, preparation.apply(x), weights, take_keys(part.keys, kept))
 
     again = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
+    again |= {"in_memory": in_memory or None}
     again |= {"test": test, **roles, "drop": list(options.drop) or None, "size": sizes}
     return Data(
         name=name,
@@ -209,14 +224,29 @@ def open_training_data(source: Any, *, val: Any = None, test: Any = None, **opti
         if given:
             raise Misuse(f"{listed(sorted(given))}= with a Data, which is split and prepared: give them to open_data")
         return source
-    if not isinstance(source, str | Path):
+    if not isinstance(source, str | Path) and not are_parts(source):
         val, test = VAL_SHARE if val is None else val, 0.0 if test is None else test
     return open_data(source, val=val, test=test, **options)
 
 
 def is_other_data(value: Any) -> bool:
-    """Whether `val` or `test` is a source of its own: a path or name, a pair (x, y), a table."""
-    return isinstance(value, str | Path) or is_pair(value) or is_table(value)
+    """Whether `val` or `test` is a source of its own: a path or name, a pair (x, y), a table, a dataset."""
+    return isinstance(value, str | Path) or is_pair(value) or is_table(value) or is_streamable(value)
+
+
+def check_streamed(inputs: Streamed, shared: set[str]) -> None:
+    """Refuse a sampler, and warn of augmentation, that would act on other splits; `shared` come from one dataset."""
+    if shared == {"train"}:
+        return
+    if inputs.own_sampler is not None:
+        name = type(inputs.own_sampler).__name__
+        raise Misuse(f"a DataLoader with a {name}, and other splits taken from it: give (loader, val) instead")
+    if inputs.source.draws:
+        warnings.warn(
+            f"{inputs.source.name} draws random numbers for validation examples too: give (train, val) data sets, of"
+            " which the first augments",
+            stacklevel=3,
+        )
 
 
 def with_part(raw: RawData, name: str, other: RawData, weight: Any = None) -> RawData:
@@ -281,7 +311,9 @@ def open_split(
     names = list(test_parts(raw))
     ys = torch.cat([encode_part(raw, raw.parts[name], task, classes) for name in names])
     x = join_inputs([raw.parts[name].inputs for name in names])
-    prepared = torch.cat([prepare_part(raw, name, preparation) for name in names])
+    prepared = prepare_parts(raw, names, preparation)
+    if isinstance(prepared, Streamed):
+        x = prepared
     return Split(x, ys, prepared, keys=join_keys([raw.parts[name].keys for name in names]))
 
 
@@ -313,7 +345,7 @@ def open_keyed_inputs(
     keys = join_keys([raw.parts[name].keys for name in names])
     if fit_to:
         return torch.cat([adapt_images(raw.parts[name].inputs, raw.peak, fit_to) for name in names]), keys
-    return torch.cat([prepare_part(raw, name, preparation) for name in names]), keys
+    return prepare_parts(raw, names, preparation), keys
 
 
 def resized_for(preparation: Preparation) -> dict[str, Any]:
@@ -381,6 +413,9 @@ def encode_part(raw: RawData, part: RawPart, task: Task, classes: tuple[str, ...
 
 def image_peak(raw: RawData, inputs: Inputs | None = None) -> float | None:
     """The value of a white pixel if the source holds images, else None."""
+    read = [part.inputs.first for part in raw.parts.values() if isinstance(part.inputs, Streamed)]
+    if read:  # one example each
+        return 255.0 if isinstance(read[0], np.ndarray) and read[0].ndim == 4 else None
     if inputs in ("tokens", "numbers") or any(isinstance(part.inputs, SeveralInputs) for part in raw.parts.values()):
         return None
     if raw.peak is not None or any(is_table(part.inputs) for part in raw.parts.values()):
@@ -391,6 +426,13 @@ def image_peak(raw: RawData, inputs: Inputs | None = None) -> float | None:
 
 def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | None) -> Preparation:
     """The preparation of the training inputs: of a table, of images, of numbers, of tokens, or of several of these."""
+    if isinstance(x, Streamed):
+        if prepare != "none":
+            raise Misuse(
+                f"prepare='{prepare}' with a Dataset or DataLoader, whose inputs are taken as they are: do it in the"
+                " data set, or write in_memory=True"
+            )
+        return as_given(x, inputs)
     if isinstance(x, SeveralInputs):
 
         def one(values: np.ndarray) -> Any:
@@ -428,14 +470,21 @@ def test_parts(raw: RawData) -> tuple[str, ...]:
     return ("test",) if "test" in raw.parts else tuple(raw.parts)
 
 
-def prepare_part(raw: RawData, name: str, preparation: Preparation) -> Tensor:
-    """The inputs (N, ...) of one part by the preparation of an earlier run.
+def prepare_parts(raw: RawData, names: Sequence[str], preparation: Preparation) -> Tensor:
+    """The inputs (N, ...) of parts by the preparation of an earlier run; those of a dataset are still to be read."""
+    inputs = [raw.parts[name].inputs for name in names]
+    if isinstance(inputs[0], Streamed):
+        return inputs[0].prepared(preparation, lambda x: prepare_inputs(x, raw.peak, preparation))  # type: ignore[return-value]
+    return torch.cat([prepare_inputs(x, raw.peak, preparation) for x in inputs])
+
+
+def prepare_inputs(inputs: Any, peak: float | None, preparation: Preparation) -> Tensor:
+    """Inputs (N, ...) by the preparation of an earlier run.
 
     Images whose white is known to differ from training's (uint8 in a file, floats in 0..1) are rescaled.
     """
-    inputs = raw.parts[name].inputs
     if not isinstance(preparation, ImagePreparation):
         return preparation.apply(inputs)
     if is_table(inputs):
         raise Misuse(f"a table for a run trained on images: expected images of shape {preparation.shape}")
-    return preparation.apply(inputs, peak=preparation.white_of(inputs, raw.peak))
+    return preparation.apply(inputs, peak=preparation.white_of(inputs, peak))

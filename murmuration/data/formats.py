@@ -116,20 +116,20 @@ FORMATS = (  # the first that matches is used
         name="images",
     ),
     Format(
+        "a torch Dataset or DataLoader",
+        "pairs (x, y), read when they are needed; also (train, val) or (train, val, test)",
+        in_package("streamed.is_streamable"),
+        in_package("streamed.load_stream"),
+        kind="object",
+        name="dataset",
+    ),
+    Format(
         "a pair (x, y)",
         "tensors or arrays of inputs and targets",
         in_package("arrays.is_pair"),
         in_package("arrays.load_pair"),
         kind="object",
         name="tensors",
-    ),
-    Format(
-        "a torch Dataset",
-        "pairs (x, y), read into memory",
-        in_package("arrays.is_dataset"),
-        in_package("arrays.load_dataset"),
-        kind="object",
-        name="dataset",
     ),
 )
 

@@ -50,7 +50,7 @@ def several_inputs(x: Any) -> SeveralInputs | None:
 class RawPart:
     """One part of a source: inputs as an array (N, ...), several of them, or a pandas table, and their targets."""
 
-    inputs: Any  # np.ndarray, SeveralInputs or pandas.DataFrame
+    inputs: Any  # np.ndarray, SeveralInputs, pandas.DataFrame or Streamed
     targets: np.ndarray | None = None  # (N,) labels or numbers, or (N, K) numbers
     extra: Mapping[str, np.ndarray] = field(default_factory=dict)  # groups, time and weight (N,), where given
     keys: Keys = field(default_factory=dict)
@@ -84,6 +84,7 @@ class LoadOptions:
     size: tuple[int, int] | None = None  # (H, W) to which image files are resized and cropped; None: their own
     mixed_sizes: bool = True  # whether image files of different sizes may be resized to a usual one
     drop: tuple[str, ...] = ()  # columns of a table to leave out
+    in_memory: bool = False  # whether a torch dataset is read once, instead of whenever its examples are needed
     roles: Mapping[str, Any] = field(default_factory=dict)  # groups, time, weight: a column's name, or an array (N,)
 
 
@@ -120,8 +121,10 @@ def join_keys(parts: Sequence[Keys]) -> Keys:
 
 
 def take(inputs: Any, rows: np.ndarray) -> Any:
-    """The given rows of an array or a table, in the given order."""
-    return inputs.iloc[rows] if is_table(inputs) else inputs[rows]
+    """The given rows of an array or a table, in the given order; of inputs that are not in memory, those to be read."""
+    if is_table(inputs):
+        return inputs.iloc[rows]
+    return inputs.subset(rows) if hasattr(inputs, "subset") else inputs[rows]
 
 
 def refuse_nonfinite(values: np.ndarray, name: str) -> None:
@@ -148,6 +151,8 @@ def fingerprint(raw: RawData) -> str:
             if isinstance(part.inputs, SeveralInputs):
                 for array in part.inputs.arrays.values():
                     hash_array(digest, array)
+            elif hasattr(part.inputs, "digest"):  # not in memory
+                digest.update(part.inputs.digest.encode())
             elif not is_table(part.inputs):
                 hash_array(digest, part.inputs)
             for column in part.inputs.columns if is_table(part.inputs) else ():

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from murmuration.data import Data, Preparation, Split, Task
 from murmuration.data.preparation import unchanged
-from murmuration.ensemble import STREAM, Ensemble
+from murmuration.data.streamed import Streamed
+from murmuration.ensemble import Ensemble, stream_size
 from murmuration.errors import Misuse
 from murmuration.likelihoods import CLASSIFICATION
 from murmuration.metrics import ExampleScores
@@ -51,7 +52,7 @@ def eval_set_of(data: Data) -> EvalSet:
         data.preparation,
         sizes,
         data.fingerprint,
-        data.train,
+        None if isinstance(data.train.prepared, Streamed) else data.train,
         data.val,
     )
 
@@ -76,7 +77,7 @@ def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | 
         found = ensemble.predict(split.prepared[:1], prepared=True).likelihood
         labels = tuple(map(str, range(found.width))) if found.task == CLASSIFICATION else ()
         task = cast(Task, found.task)
-        return EvalSet(name, task, split, labels, unchanged(split.prepared), {"test": len(split)})
+        return EvalSet(name, task, split, labels, unchanged(split.prepared[:1]), {"test": len(split)})
     record = ensemble.manifest["data"]
     task, classes = record["task"], tuple(record["classes"])
     return EvalSet(name, task, split, classes, ensemble.preparation, {"test": len(split)})
@@ -115,7 +116,8 @@ def score_predictions(chunks: Iterable[tuple[Predictive, Any]], posthoc: PostHoc
 
 def predict_split(ensemble: Ensemble, split: Split) -> Iterator[tuple[Predictive, Tensor]]:
     """Pairs (predictive, y) of a few examples at a time, in order, before any calibrator."""
-    yield from zip(ensemble.stream(split.prepared, calibrated=False, prepared=True), split.y.split(STREAM), strict=True)
+    targets = split.y.split(stream_size(split.prepared))
+    yield from zip(ensemble.stream(split.prepared, calibrated=False, prepared=True), targets, strict=True)
 
 
 def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
@@ -123,7 +125,7 @@ def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
     return {
         "seconds": float(ensemble.manifest.get("seconds", math.nan)),
         "parameters": sum(group.population.parameters_stored() for group in ensemble.groups),
-        "ms_per_prediction": ms_per_prediction(ensemble, x[:TIMED]),
+        "ms_per_prediction": ms_per_prediction(ensemble, x[: min(TIMED, stream_size(x))]),
         "members": ensemble.members,
     }
 

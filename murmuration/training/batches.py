@@ -1,15 +1,20 @@
 """The examples that each member sees at each step, and the learning rate."""
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Container, Iterator
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from murmuration.data import Split, augment
+from murmuration.data.streamed import Streamed
 from murmuration.dynamics import TrainTime, learning_rate_factor
+from murmuration.errors import Misuse
 from murmuration.recipe import Plan
-from murmuration.streams import ALL_MEMBERS, generator
+from murmuration.streams import ALL_MEMBERS, generator, stream_seed
 from murmuration.training.step import Batch
 
 
@@ -50,26 +55,34 @@ def epoch_batches(split: Split, plan: Plan, epoch: int, schedule: str | None = N
     everybody = [plan.first_member + i for i in range(plan.members)]
     members = [ALL_MEMBERS] if order == "same" else everybody
     ordering = everybody if order == "own" else [ALL_MEMBERS]
-    streams = [generator(plan.seed, "batches", member, epoch) for member in ordering]
-    count = len(split)
-    if plan.replacement:
-        orders = torch.stack([torch.randint(count, (count,), generator=stream) for stream in streams])
-    else:
-        orders = torch.stack([torch.randperm(count, generator=stream) for stream in streams])
-    slices = plan_slices(count, plan)
+    orders = torch.stack([example_order(split, plan, member, epoch) for member in ordering])  # (M, N) or (1, N)
+    slices = plan_slices(orders.shape[1], plan)
     steps = len(slices)
 
-    def batch(index: int) -> Batch:
-        rows = orders[:, slices[index]]  # (M, B), or (1, B) for all
+    def part(values: Tensor, index: int) -> Tensor:
+        """The values (M, N) of one batch: (M, B), or (1, B) for all."""
+        chosen = values[:, slices[index]]
         if order == "split":
-            rows = rows[0, : rows.shape[1] // plan.members * plan.members].view(plan.members, -1)  # (M, B / M)
+            chosen = chosen[0, : chosen.shape[1] // plan.members * plan.members].view(plan.members, -1)  # (M, B / M)
+        return chosen
+
+    read = None
+    if isinstance(split.prepared, Streamed):
+        draws = [generator(plan.seed, "examples", member, epoch) for member in ordering]
+        seeds = torch.stack([torch.randint(2**63 - 1, (orders.shape[1],), generator=draw) for draw in draws])
+        read = read_ahead(split.prepared, steps, lambda index: (part(orders, index), part(seeds, index)))
+
+    def batch(index: int) -> Batch:
+        rows, found = part(orders, index), None if read is None else read(index)
         time = TrainTime(epoch * steps + index, steps, plan.epochs)
 
         def fetch(group: slice) -> tuple[Tensor, Tensor]:
             wanted = range(*group.indices(plan.members))
             chosen = [0] if order == "same" else list(wanted)
-            x = torch.stack([_examples(split, plan, rows[i], members[i], time.step) for i in chosen])
-            y = split.y[rows[chosen]]
+            some = [split.prepared[rows[i]] if found is None else found[i][0] for i in chosen]
+            streams = [(members[i], time.step) for i in chosen]
+            x = torch.stack([augmented(each, plan, *stream) for each, stream in zip(some, streams, strict=True)])
+            y = split.y[rows[chosen]] if found is None else torch.stack([found[i][1] for i in chosen])
             x, y = x.to(plan.device), y.to(plan.device)
             return x.expand(len(wanted), *x.shape[1:]), y.expand(len(wanted), *y.shape[1:])
 
@@ -84,6 +97,73 @@ def epoch_batches(split: Split, plan: Plan, epoch: int, schedule: str | None = N
     return batch
 
 
-def _examples(split: Split, plan: Plan, rows: Tensor, member: int, step: int) -> Tensor:
-    x = split.prepared[rows]  # (B, ...)
+def example_order(split: Split, plan: Plan, member: int, epoch: int) -> Tensor:
+    """The places (N,) of an epoch's examples in the order in which a member, or all, see them."""
+    count, inputs = len(split), split.prepared
+    if isinstance(inputs, Streamed) and inputs.own_sampler is not None:
+        return inputs.order(stream_seed(plan.seed, "batches", member, epoch))
+    if isinstance(inputs, Streamed) and inputs.in_order:
+        return torch.arange(count)
+    stream = generator(plan.seed, "batches", member, epoch)
+    if plan.replacement:
+        return torch.randint(count, (count,), generator=stream)
+    return torch.randperm(count, generator=stream)
+
+
+def examples_per_epoch(split: Split) -> int:
+    """The number of examples a member sees in an epoch: all, or as many as the caller's sampler draws."""
+    return split.prepared.draws_per_epoch if isinstance(split.prepared, Streamed) else len(split)
+
+
+def read_ahead(
+    inputs: Streamed, steps: int, requests: Callable[[int], tuple[Tensor, Tensor]]
+) -> Callable[[int], list[tuple[Tensor, Tensor]]]:
+    """A function that reads the examples of one step, x (B, ...) and y (B, ...) for each row of its requests.
+
+    `requests` are places (M, B) and seeds (M, B). Steps asked for one after the other come from one pass, so that
+    worker processes read ahead.
+    """
+    place = -1
+    found: list[tuple[Tensor, Tensor]] = []
+    batches: Iterator[tuple[Tensor, Tensor]] = iter(())
+
+    def read(index: int) -> list[tuple[Tensor, Tensor]]:
+        nonlocal place, found, batches
+        if index == place:
+            return found
+        if index != place + 1 or place < 0:
+            later = (zip(*requests(step), strict=True) for step in range(index, steps))
+            batches = inputs.read((rows.numpy(), seeds.numpy()) for pairs in later for rows, seeds in pairs)
+        place, found = index, [next(batches) for _ in requests(index)[0]]
+        return found
+
+    return read
+
+
+def plan_for_loader(plan: Plan, split: Split, asked: Container[str]) -> Plan:
+    """The plan with the batch size of the caller's DataLoader, if the examples come from one.
+
+    Refuses settings of the plan that differ from the loader's and were `asked` for, or are not the usual ones.
+    """
+    inputs: Any = split.prepared
+    if not isinstance(inputs, Streamed) or inputs.source.batch_size is None:
+        return plan
+    found: dict[str, Any] = {"batch_size": inputs.source.batch_size, "drop_last": inputs.source.drop_last}
+    for name, value in found.items():
+        given = getattr(plan, name)
+        if given != value and (name in asked or given != getattr(Plan, name)):
+            raise Misuse(f"{name}={given} and a DataLoader of {name}={value}: leave one of the two out")
+    if plan.replacement and (inputs.in_order or inputs.own_sampler is not None):
+        raise Misuse("replacement=True and a DataLoader with an order of its own: leave one of the two out")
+    if inputs.in_order:
+        warnings.warn(
+            "a DataLoader with shuffle=False: all members see the examples in one order in every epoch; write"
+            " shuffle=True",
+            stacklevel=3,
+        )
+    return replace(plan, **found)
+
+
+def augmented(x: Tensor, plan: Plan, member: int, step: int) -> Tensor:
+    """Inputs (B, ...) under the plan's augmentations, drawn for one member and step."""
     return augment(x, plan.augment, generator(plan.seed, "augmentation", member, step)) if plan.augment else x

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from murmuration.coupling.space import FEATURES
 from murmuration.data import Split
+from murmuration.data.streamed import Streamed
 from murmuration.devices import CPU
 from murmuration.errors import Misuse
 from murmuration.population import Population
@@ -45,6 +46,12 @@ def _refuse_unfit_settings(spec: TrainSpec) -> None:
     coupling = spec.recipe.coupling
     if spec.plan.augment:
         raise Misuse("augment with a frozen backbone: its features are computed once; leave one of the two out")
+    inputs = spec.data.train.prepared
+    if isinstance(inputs, Streamed) and inputs.source.draws:
+        raise Misuse(
+            f"{inputs.source.name} draws random numbers, and a frozen backbone computes its features once: give"
+            " mm.open_data(dataset, in_memory=True), or a data set without augmentation"
+        )
     if coupling is not None and coupling.space.candidates():
         raise Misuse(
             f"coupling {spec.recipe.text('coupling')} with a frozen backbone: it is chosen on corrupted inputs, and"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from murmuration.coupling import Coupling
 from murmuration.coupling.space import FEATURES, OWN_WEIGHTS
 from murmuration.data import Data, Split
+from murmuration.data.streamed import Streamed
 from murmuration.dynamics import Dynamics, TrainTime
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
@@ -20,7 +22,7 @@ from murmuration.recipe import Plan, Recipe
 from murmuration.sharing import SMOOTH
 from murmuration.streams import generator, global_stream
 from murmuration.tangent_kernels import measured_gamma
-from murmuration.training.batches import plan_slices
+from murmuration.training.batches import examples_per_epoch, plan_slices
 from murmuration.training.step import StepConfig
 from murmuration.weights import KernelTrace, NetworkWeights, trace_kernels
 
@@ -53,7 +55,10 @@ class TrainSpec:
     def train_split(self) -> Split:
         """The training examples with targets as the loss takes them, and sample weights of mean 1."""
         split = self.data.train
-        return replace(split, y=self.likelihood.encode(split.y), weight=mean_one(split.weight, len(split)))
+        inputs: Any = split.prepared
+        inputs = inputs.then(self.likelihood.encode) if isinstance(inputs, Streamed) else inputs
+        y, weight = self.likelihood.encode(split.y), mean_one(split.weight, len(split))
+        return replace(split, y=y, prepared=inputs, weight=weight)
 
     @cached_property
     def trace(self) -> KernelTrace:
@@ -80,7 +85,7 @@ class TrainSpec:
     @property
     def end(self) -> TrainTime:
         """The time after the last step."""
-        steps = len(plan_slices(len(self.data.train), self.plan))
+        steps = len(plan_slices(examples_per_epoch(self.data.train), self.plan))
         return TrainTime(steps * self.plan.epochs, steps, self.plan.epochs)
 
     def check(self) -> None:
