@@ -18,7 +18,7 @@ from murmuration.data.images import is_image_list
 from murmuration.data.preparation import SeveralPreparation, TablePreparation, TokenPreparation, wrong_shape
 from murmuration.data.raw import Keys, LoadOptions, as_array, is_series, take_keys
 from murmuration.data.streamed import Streamed, as_given, is_streamable, stream_part
-from murmuration.devices import resolve_device
+from murmuration.devices import FLOAT32, resolve_device
 from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.files import read_json, write_json
@@ -169,8 +169,9 @@ class Ensemble:
 
     @property
     def family(self) -> NetworkWeights:
-        """The weight family of this network."""
-        return self.recipe.weights.in_network(self.kernel_trace, bias_inside=self.recipe.sharing.bias_inside)
+        """The weight family of this network, in the precision of its training."""
+        found = self.recipe.weights.in_network(self.kernel_trace, bias_inside=self.recipe.sharing.bias_inside)
+        return found.in_precision(self.manifest.get("plan", {}).get("precision", FLOAT32))
 
     def prepare(self, x: Any) -> Tensor:
         """Inputs (N, ...) as the networks take them, from inputs as `fit` took them.

@@ -21,7 +21,7 @@ from torch import nn
 
 from murmuration import runs
 from murmuration.data import Data, open_data, open_training_data, preparation_from_json
-from murmuration.devices import CPU, is_available, resolve_device
+from murmuration.devices import CPU, is_available, refuse_autocast, resolve_device
 from murmuration.dynamics.trajectory import parse_trajectory
 from murmuration.engines import Engine
 from murmuration.engines import engine as engine_named
@@ -101,6 +101,7 @@ def fit(
     if "members" in planned:
         require_integer("members", planned["members"], 1)
     filled = replace(plan or Plan(), **planned).for_recipe(chosen)
+    refuse_autocast(filled.device)
     if out is not None:
         runs.require_free(Path(out))
     elif filled.trajectory is not None:
@@ -242,6 +243,7 @@ def resume(
     opened = reopen(manifest, data)
     likelihood, source = likelihood_from_json(manifest["likelihood"], likelihood), source_again(manifest, net)
     chosen, plan = recipe_from_json(manifest["recipe"], recipe), plan_from_json(manifest["plan"], optimizer, device)
+    refuse_autocast(plan.device)
     if plan.device != manifest["plan"].get("device", CPU):
         before = manifest.get("devices", [manifest["plan"].get("device", CPU)])
         manifest = {**manifest, "plan": {**manifest["plan"], "device": plan.device}, "devices": [*before, plan.device]}

@@ -13,7 +13,7 @@ import torch
 
 from murmuration.coupling import COUPLINGS, Repulsion
 from murmuration.data import AUGMENTATIONS
-from murmuration.devices import CPU, is_available, resolve_device
+from murmuration.devices import CPU, FLOAT32, PRECISIONS, is_available, resolve_device
 from murmuration.dynamics import DYNAMICS, Dynamics, Optimizer, TorchOptimizer, TrainTime, learning_rate_factor
 from murmuration.dynamics.optimizer import Decay, make_optimizer
 from murmuration.dynamics.trajectory import parse_trajectory
@@ -358,6 +358,7 @@ class Plan:
     trajectory: str | None = None  # weights along the path, written to the run: every-epoch, every:K or last:N epochs
     engine: str = "auto"
     device: str = "cpu"  # cpu, cuda, cuda:1, mps; auto: CUDA, else MPS, else the CPU
+    precision: str = FLOAT32  # of the operators of networks: float32, or bf16 with weights and losses in float32
     first_member: int = 0  # members draw the streams of first_member, first_member + 1, ...
     posthoc: PostHocConfig | None = field(default_factory=PostHocConfig)  # fitted on validation examples; None: nothing
 
@@ -394,6 +395,8 @@ class Plan:
                 " every-epoch"
             )
         object.__setattr__(self, "device", resolve_device(self.device))
+        if self.precision not in PRECISIONS:
+            raise unknown("precision", self.precision, PRECISIONS)
         self.make_optimizer()
         if self.schedule is not None:
             learning_rate_factor(self.schedule, TrainTime(0, 1, self.epochs))
@@ -420,7 +423,7 @@ class Plan:
         for name, usual in USUAL.items():
             if name != "clip_norm" or self.clip_norm is not None:
                 require_number(name, getattr(self, name), usual)
-        for name in ("schedule", "decay", "device", "trajectory", "optimizer"):
+        for name in ("schedule", "decay", "device", "precision", "trajectory", "optimizer"):
             value = getattr(self, name)
             own = name == "optimizer" and (callable(value) or isinstance(value, torch.optim.Optimizer))
             if not isinstance(value, str | None) and not own:

@@ -14,6 +14,8 @@ from typing import Literal
 import numpy as np
 import torch
 
+from murmuration.devices import HALF
+
 Stream = Literal[
     "initialisation",
     "batches",
@@ -153,8 +155,10 @@ class Noise:
         Images (B, C, H, W) are filled in channels-last order, the memory format of convolutions. In single precision
         on a CPU the numbers are sqrt(2) erfinv(u) of random bits, twice as fast as torch's; the largest possible one is
         5.4, which a normal number exceeds once in fifteen million. With `rough` they are one of 65,536 quantiles each,
-        at most 4.3, which is faster still.
+        at most 4.3, which is faster still. In half precision they are those of single precision, rounded.
         """
+        if like.dtype in HALF:
+            return self.normal(torch.empty_like(like, dtype=torch.float32), rough).to(like.dtype)
         if like.dim() != 4:
             return self._drawn(like.numel(), like, rough).view(like.shape)
         batch, channels, height, width = like.shape

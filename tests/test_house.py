@@ -12,11 +12,11 @@ import murmuration
 ROOT = Path(murmuration.__file__).parent
 ORDER = [
     "errors",
+    "devices",
     "files",
     "memory",
     "streams",
     "recipe_text",
-    "devices",
     "workers",
     "progress",
     "data",

@@ -295,6 +295,9 @@ class TrainingOptions:
     ] = None
     engine: Annotated[str, option("auto, fastest or a name; see `murmur list engines`.", "Hardware", "NAME")] = "auto"
     device: Annotated[str, option("cpu, cuda, cuda:1, mps or auto (the best one here).", "Hardware", "NAME")] = "cpu"
+    precision: Annotated[
+        str, option("float32, or bf16: operators of networks in bfloat16, all else in float32.", "Hardware", "NAME")
+    ] = "float32"
 
     def plan(self, posthoc: "PostHocConfig | None" = None) -> "Plan":
         """The plan, checked as far as it can be without data."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from murmuration.coupling.space import FEATURES
 from murmuration.data import Split
 from murmuration.data.streamed import Streamed
-from murmuration.devices import CPU
+from murmuration.devices import FLOAT32, at_least_float32, computing_in
 from murmuration.errors import Misuse
 from murmuration.population import Population
 from murmuration.sharing import SHARING
@@ -32,7 +32,8 @@ def head_only_spec(spec: TrainSpec) -> TrainSpec:
             " body: move all of it into body or head"
         )
     data, recipe = spec.data, replace(spec.recipe, sharing=SHARING["own"].value)  # heads have no body to share
-    train, val, test = (with_features(body, split, spec.plan.device) for split in (data.train, data.val, data.test))
+    place, precision = torch.device(spec.plan.device), spec.plan.precision
+    train, val, test = (with_features(body, each, place, precision) for each in (data.train, data.val, data.test))
     return replace(
         spec,
         build=lambda: spec.build().get_submodule("head"),
@@ -77,13 +78,14 @@ def _is_head_of_body(net: nn.Module, x: Tensor) -> bool:
 
 
 @torch.no_grad()
-def with_features(body: nn.Module, split: Split, device: str = CPU) -> Split:
+def with_features(body: nn.Module, split: Split, device: torch.device, precision: str = FLOAT32) -> Split:
     """The split with the features of the body, computed on `device` and kept on the CPU, in the place of inputs."""
     if not len(split):
         return split
     part = copy.deepcopy(body.eval().get_submodule("body")).to(device)
-    parts = split.prepared.split(CHUNK)
-    return replace(split, prepared=torch.cat([part(x.to(device, copy=True)).cpu() for x in parts]))
+    with computing_in(precision, device):
+        features = [at_least_float32(part(x.to(device, copy=True)).cpu()) for x in split.prepared.split(CHUNK)]
+    return replace(split, prepared=torch.cat(features))
 
 
 def with_backbone(heads: Population, body: nn.Module | None) -> Population:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.coupling import Coupling
-from murmuration.coupling.space import FEATURES, OWN_WEIGHTS
+from murmuration.coupling.space import FEATURES, INPUTS, OWN_WEIGHTS, SUB_BATCH
 from murmuration.data import Data, Split
 from murmuration.data.streamed import Streamed
+from murmuration.devices import FLOAT32
 from murmuration.dynamics import Dynamics, TrainTime
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
@@ -70,7 +71,8 @@ class TrainSpec:
     @cached_property
     def weights(self) -> NetworkWeights:
         """The weight family in this network."""
-        return self.recipe.weights.in_network(self.trace, bias_inside=self.recipe.sharing.bias_inside)
+        found = self.recipe.weights.in_network(self.trace, bias_inside=self.recipe.sharing.bias_inside)
+        return found.in_precision(self.plan.precision)
 
     @cached_property
     def dynamics(self) -> Dynamics:
@@ -89,8 +91,13 @@ class TrainSpec:
         return TrainTime(steps * self.plan.epochs, steps, self.plan.epochs)
 
     def check(self) -> None:
-        """Refuse a plan that does not fit the dynamics, and a network that does not fit sharing or coupling."""
-        plan = self.plan
+        """Refuse a plan that does not fit the dynamics or the coupling."""
+        plan, coupling = self.plan, self.recipe.coupling
+        if plan.precision != FLOAT32 and coupling is not None and {INPUTS, SUB_BATCH} & coupling.space.needs:
+            raise Misuse(
+                f"precision={plan.precision} with coupling {self.recipe.text('coupling')}: gradients of input gradients"
+                " are too rough in it; write precision=float32"
+            )
         self.dynamics.check(
             total=self.end,
             stochastic=self.recipe.weights.stochastic,

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from murmuration.devices import at_least_float32
 from murmuration.streams import Noise
 
 STEPS = 1 << 16  # of the dropout rate
@@ -39,8 +40,9 @@ def apply_dropout(func: Callable, noise: Sequence[Noise], arguments: dict[str, A
     covered = COVERED[func]
     if covered:
         shape[-covered:] = [1] * covered
-    masks = [keep_mask(shape, 1 - rate, each, x) for each in noise]
-    return x * (torch.stack(masks) if stacked else masks[0])
+    exact = at_least_float32(x)  # the reciprocal of the rate is not rounded to half precision
+    masks = [keep_mask(shape, 1 - rate, each, exact) for each in noise]
+    return (exact * (torch.stack(masks) if stacked else masks[0])).to(x.dtype)
 
 
 def dropout_arguments(args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:

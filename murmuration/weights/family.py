@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import torch
 from torch import Tensor
 
+from murmuration.devices import FLOAT32
 from murmuration.errors import Misuse
 from murmuration.population import Population
 from murmuration.streams import Noise
@@ -48,6 +49,7 @@ class ForwardSpec:
     bias_inside: bool = False  # whether `K:out` scales the bias of K too
     rates: dict[str, float] = field(default_factory=dict)  # kernel -> dropout rate of its inputs
     dropout: Literal["training", "always", "never"] = "training"
+    precision: str = FLOAT32  # that operators compute in
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,10 @@ class NetworkWeights:
     def stochastic(self) -> bool:
         """Whether two passes of a member on the same inputs differ."""
         return self.family.stochastic and not self.at_mean
+
+    def in_precision(self, precision: str) -> "NetworkWeights":
+        """The same weights in a network that computes in this precision, float32 or bf16."""
+        return replace(self, spec=replace(self.spec, precision=precision))
 
     def deterministic(self) -> "NetworkWeights":
         """The same network with distributions at their means and without dropout in evaluation."""

@@ -30,6 +30,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_map
 
 import murmuration.weights.stacked as stacked
+from murmuration.devices import FLOAT32, as_autocast, at_least_float32, computing_in, in_float32
 from murmuration.population import Named
 from murmuration.streams import Noise, normals
 from murmuration.weights.double_backward import REPLACEMENTS, channels_last
@@ -42,6 +43,7 @@ from murmuration.weights.structure import Structure
 
 POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leaky_relu, F.elu, F.selu, F.mish}
 POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh, torch.sin, torch.cos, torch.erf}
+NORMS = {F.batch_norm, F.instance_norm, F.layer_norm, F.group_norm, F.rms_norm}
 DROPOUT: dict[int, Callable] = {0: F.dropout, 1: F.dropout1d, 2: F.dropout2d, 3: F.dropout3d}  # by spatial axes
 Operator = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input, kernel, bias -> output
 
@@ -51,8 +53,14 @@ def run_members(
 ) -> Tensor:
     """Outputs (m, B, K) of m members, or of one part of the network, on inputs (m, B, ...).
 
-    `noise` holds one stream per member. A single member runs as the plain module it is.
+    `noise` holds one stream per member. A single member runs as the plain module it is. Operators compute in the
+    precision of the weights' spec; outputs in half precision are returned in float32.
     """
+    with computing_in(weights.spec.precision, x.device):
+        return at_least_float32(_run(structure, weights, x, noise, direct, part))
+
+
+def _run(structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noise], direct: bool, part: str) -> Tensor:
     own, shared = weights.own, weights.shared
     if len(noise) == 1:
         alone = {**{name: tensor.squeeze(0) for name, tensor in own.items()}, **shared}
@@ -150,6 +158,8 @@ class Intercept(TorchFunctionMode):
             return self.dropout(func, self.bound.dropout(dropout_arguments(args, kwargs)))
         if func in LINEARS:
             return self.linear(func, *in_order(args, kwargs))
+        if func in NORMS and self.bound.spec.precision != FLOAT32:
+            args, kwargs = tree_map(_exact, (args, kwargs))  # means and variances over a batch
         if self.bound.kernels and not is_getter(func):
             args, kwargs = self.bound.effective(args, kwargs, self.normals)
         return self.other(func, args, kwargs)
@@ -157,6 +167,8 @@ class Intercept(TorchFunctionMode):
     def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
         """`op(x * in, K) * out + bias`, or with the bias inside; a kernel without auxiliary tensors is left alone."""
         operator = self.operator(func)
+        if self.bound.spec.precision != FLOAT32:
+            operator = autocast_operator(operator)
         if id(args[1]) not in self.bound.kernels:
             return operator(*args, **kwargs)
         into, out, rate = self.bound.scales(args[1])
@@ -182,9 +194,10 @@ class Intercept(TorchFunctionMode):
         """The output of a kernel, with the noise of local reparameterisation or flipout if it is a distribution."""
         variance, delta = self.bound.noise(weight)
         bias_variance = None if bias is None else self.bound.bias_variances.get(id(bias))
-        mean = operator(x, weight, bias)
+        mean = at_least_float32(operator(x, weight, bias))
         if variance is not None:
-            output_variance = operator(self.squared(x, axes), variance, bias_variance)
+            with in_float32(x.device):
+                output_variance = operator(self.squared(at_least_float32(x), axes), variance, bias_variance)
             return sample_outputs(mean, output_variance, self.normals(mean, rough=True))
         if delta is not None:
             input_signs, output_signs = self.signs(x, axes), self.signs(mean, axes)
@@ -228,6 +241,19 @@ class Intercept(TorchFunctionMode):
 
     def other(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         return self.operator(func)(*args, **kwargs) if args else func(*args, **kwargs)
+
+
+def autocast_operator(operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A linear operator with input, kernel and bias in the precision of autocast, where it is active."""
+
+    def run(x: Tensor, weight: Tensor, bias: Tensor | None = None, *rest: Any, **kwargs: Any) -> Tensor:
+        return operator(*as_autocast(x, weight, bias), *rest, **kwargs)
+
+    return run
+
+
+def _exact(value: Any) -> Any:
+    return at_least_float32(value) if isinstance(value, Tensor) else value
 
 
 def in_order(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:

@@ -252,7 +252,7 @@ def test_a_frozen_backbone_computes_its_features_on_the_device():
         assert same_bits(there, here)
         split = mm.open_data(images()).train
         before = Settings.operators
-        features = with_features(trained, split, device)
+        features = with_features(trained, split, torch.device(device))
         assert Settings.operators > before
         assert features.prepared.device.type == "cpu"
         assert next(trained.parameters()).device.type == "cpu"
