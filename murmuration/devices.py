@@ -59,8 +59,7 @@ def in_float32(device: torch.device) -> AbstractContextManager:
 def as_autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
     """The tensors in the precision of the autocast that is active on their device, or as they are.
 
-    Autocast does this for most linear operators, but not for convolutions under vmap, and not for the tensors that an
-    operator of this library keeps for its backward pass.
+    Autocast does this for linear operators, but not for convolutions under vmap.
     """
     kind = next(tensor.device.type for tensor in tensors if tensor is not None)
     if not torch.is_autocast_enabled(kind):
