@@ -1,0 +1,109 @@
+"""Which task a batch comes from, when nobody says: typicality of a few statistics of the batch.
+
+For every task the values of the statistics on its last batches are kept. A batch whose statistics all lie within
+`threshold` standard deviations of their means is typical for the task, above and below alike: a flow may give a higher
+density to data of another kind (Nalisnick et al. 2019; DoSE, Morningstar et al. 2021).
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from murmuration.errors import Misuse
+
+Change = Literal["same", "recurring", "new", "unsure"]
+FLOOR = 1e-6  # of a standard deviation
+
+
+@dataclass(frozen=True)
+class DetectionConfig:
+    """Settings of the detector."""
+
+    window: int = 100  # batches that statistics are remembered for
+    threshold: float = 5.0  # standard deviations
+    warmup: int = 100  # batches of a new task that are not tested: statistics move fast
+    confirm: int = 2  # batches in a row that make a change
+
+    def __post_init__(self) -> None:
+        for name, least in (("window", 2), ("warmup", 0), ("confirm", 1)):
+            if getattr(self, name) < least:
+                raise Misuse(f"{name}={getattr(self, name)}: expected a whole number, at least {least}")
+        if not self.threshold > 0:
+            raise Misuse(f"threshold={self.threshold:g}: expected a positive number of standard deviations, such as 5")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a batch is: of the task at hand, of a known one, of a new one, or not decided yet."""
+
+    change: Change
+    task: int  # the task at hand after the decision
+    distance: float  # from the task at hand before it, in standard deviations
+
+
+def deviation(values: Sequence[float], value: float) -> float:
+    """How many standard deviations a value lies from the mean of some others.
+
+    >>> round(deviation([10, 11, 9, 10.5, 9.5], 13), 4)
+    3.7947
+    """
+    if len(values) < 2:
+        return 0.0
+    known = np.asarray(values, dtype=float)
+    return abs(value - float(known.mean())) / max(float(known.std(ddof=1)), FLOOR)
+
+
+@dataclass
+class TaskDetector:
+    """The statistics of all tasks, and the task at hand; updated by every batch."""
+
+    config: DetectionConfig = field(default_factory=DetectionConfig)
+    task: int = 0
+    seen: int = 0  # batches of the task at hand since it began
+    suspicious: int = 0  # atypical batches in a row
+    windows: dict[int, list[deque[float]]] = field(default_factory=dict)  # task -> a window for each statistic
+
+    def distance(self, statistics: Sequence[float], task: int) -> float:
+        """The largest deviation of the statistics of a batch from those of a task; 0 before there are any."""
+        if task not in self.windows:
+            return 0.0
+        return max(deviation(list(w), s) for w, s in zip(self.windows[task], statistics, strict=True))
+
+    def observe(self, by_task: Mapping[int, Sequence[float]]) -> Decision:
+        """Decide on a batch from its statistics under every known task, and under the task at hand."""
+        here = by_task[self.task]
+        if not all(math.isfinite(value) for value in here):
+            raise Misuse("a statistic of the batch is not finite: the flow has diverged")
+        away = self.distance(here, self.task)
+        if self.seen < self.config.warmup or away <= self.config.threshold:
+            self.remember(here)
+            return Decision("same", self.task, away)
+        self.suspicious += 1
+        known = {
+            task: self.distance(by_task[task], task) for task in self.windows if task != self.task and task in by_task
+        }
+        nearest = min(known, key=known.__getitem__, default=None)
+        if self.suspicious < self.config.confirm:
+            return Decision("unsure", self.task, away)
+        if nearest is not None and known[nearest] <= self.config.threshold:
+            self.begin(nearest, known=True)
+            self.remember(by_task[nearest])
+            return Decision("recurring", self.task, away)
+        self.begin(max(self.windows, default=self.task) + 1, known=False)
+        return Decision("new", self.task, away)
+
+    def begin(self, task: int, *, known: bool) -> None:
+        """Make a task the one at hand; a known one needs no warm-up."""
+        self.task, self.suspicious = task, 0
+        self.seen = self.config.warmup if known else 0
+
+    def remember(self, statistics: Sequence[float]) -> None:
+        """Add the statistics of a batch to those of the task at hand."""
+        windows = self.windows.setdefault(self.task, [deque(maxlen=self.config.window) for _ in statistics])
+        for window, value in zip(windows, statistics, strict=True):
+            window.append(float(value))
+        self.seen, self.suspicious = self.seen + 1, 0

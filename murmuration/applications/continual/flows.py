@@ -1,0 +1,271 @@
+"""Normalising flows: invertible networks with the log-determinant of their Jacobian.
+
+A flow maps x (N, ...) to z of the same shape and back; `forward` returns z and log |det dz/dx| (N,). It begins as the
+identity: the last layer of every coupling net is zero, and ActNorm is fitted to the first batch only if asked for.
+
+`vector_flow` is a single-scale RealNVP (Dinh et al. 2017) for vectors, such as features of a pretrained network;
+`image_flow` a flow in the manner of Glow (Kingma and Dhariwal 2018) for images: squeeze, then ActNorm, an invertible
+1x1 convolution and an affine coupling, again and again.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from murmuration.errors import Misuse
+
+
+class Coupling(nn.Module):
+    """An affine coupling: half of the channels is kept and says how the other half is shifted and scaled.
+
+    y = (x + t) exp(s) with s = bound tanh(raw), where (raw, t) = net(kept half) and `bound` (C,) is learned.
+    """
+
+    def __init__(self, channels: int, make_net: Callable[[int, int], nn.Module], *, swap: bool = False) -> None:
+        super().__init__()
+        kept = channels - channels // 2 if not swap else channels // 2
+        self.kept, self.swap = kept, swap
+        self.net = make_net(kept, 2 * (channels - kept))
+        self.bound = nn.Parameter(torch.ones(channels - kept))
+
+    def halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The channels that are kept, and those that change."""
+        if self.swap:
+            return x[:, x.shape[1] - self.kept :], x[:, : x.shape[1] - self.kept]
+        return x[:, : self.kept], x[:, self.kept :]
+
+    def joined(self, kept: Tensor, changed: Tensor) -> Tensor:
+        return torch.cat([changed, kept] if self.swap else [kept, changed], dim=1)
+
+    def scale_and_shift(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        raw, shift = self.net(kept).chunk(2, dim=1)
+        bound = self.bound.view(-1, *(1,) * (kept.dim() - 2))
+        return bound * torch.tanh(raw), shift
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        kept, changed = self.halves(x)
+        scale, shift = self.scale_and_shift(kept)
+        return self.joined(kept, (changed + shift) * scale.exp()), scale.flatten(1).sum(1)
+
+    def inverse(self, z: Tensor) -> Tensor:
+        kept, changed = self.halves(z)
+        scale, shift = self.scale_and_shift(kept)
+        return self.joined(kept, changed * (-scale).exp() - shift)
+
+
+class ActNorm(nn.Module):
+    """A shift and a scale of each channel, set so that the first batch has mean 0 and variance 1 if `fit` is called."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.shift, self.log_scale = nn.Parameter(torch.zeros(channels)), nn.Parameter(torch.zeros(channels))
+
+    def per_channel(self, values: Tensor, like: Tensor) -> Tensor:
+        return values.view(-1, *(1,) * (like.dim() - 2))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        scale, positions = self.per_channel(self.log_scale, x), math.prod(x.shape[2:])
+        z = (x + self.per_channel(self.shift, x)) * scale.exp()
+        return z, (positions * self.log_scale.sum()).expand(len(x))
+
+    def inverse(self, z: Tensor) -> Tensor:
+        return z * (-self.per_channel(self.log_scale, z)).exp() - self.per_channel(self.shift, z)
+
+    @torch.no_grad()
+    def fit(self, x: Tensor) -> None:
+        """Set shift and scale from the statistics of a batch."""
+        axes = (0, *range(2, x.dim()))
+        self.shift.copy_(-x.mean(axes))
+        self.log_scale.copy_(-x.var(axes, correction=0).clamp_min(1e-6).log() / 2)
+
+
+class Convolution1x1(nn.Module):
+    """An invertible matrix across channels, P L U with P a fixed rotation's permutation, L and U triangular.
+
+    It begins as a random rotation, or as the identity, and log |det| is the sum of the logarithms of U's diagonal.
+    """
+
+    permutation: Tensor
+    sign: Tensor
+
+    def __init__(self, channels: int, *, identity: bool = False) -> None:
+        super().__init__()
+        start = torch.eye(channels) if identity else torch.linalg.qr(torch.randn(channels, channels)).Q
+        permutation, lower, upper = torch.linalg.lu(start)
+        diagonal = upper.diagonal()
+        self.register_buffer("permutation", permutation)
+        self.register_buffer("sign", diagonal.sign())
+        self.lower, self.upper = nn.Parameter(lower.tril(-1)), nn.Parameter(upper.triu(1))
+        self.log_diagonal = nn.Parameter(diagonal.abs().log())
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """L and U (C, C)."""
+        eye = torch.eye(len(self.sign), dtype=self.lower.dtype, device=self.lower.device)
+        return self.lower.tril(-1) + eye, self.upper.triu(1) + torch.diag(self.sign * self.log_diagonal.exp())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        lower, upper = self.factors()
+        z = torch.einsum("ij,nj...->ni...", self.permutation @ lower @ upper, x)
+        return z, (math.prod(x.shape[2:]) * self.log_diagonal.sum()).expand(len(x))
+
+    def inverse(self, z: Tensor) -> Tensor:
+        lower, upper = self.factors()
+        columns = torch.einsum("ij,nj...->ni...", self.permutation.T, z).movedim(1, 0).flatten(1)  # (C, N positions)
+        between = torch.linalg.solve_triangular(lower, columns, upper=False, unitriangular=True)
+        solved = torch.linalg.solve_triangular(upper, between, upper=True)
+        return solved.view(z.shape[1], z.shape[0], *z.shape[2:]).movedim(0, 1)
+
+
+class Squeeze(nn.Module):
+    """2x2 pixels become channels: (N, C, H, W) to (N, 4C, H/2, W/2)."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return F.pixel_unshuffle(x, 2), x.new_zeros(len(x))
+
+    def inverse(self, z: Tensor) -> Tensor:
+        return F.pixel_shuffle(z, 2)
+
+
+class Logit(nn.Module):
+    """Pixels in [0, 1] to the real line: logit(alpha + (1 - 2 alpha) x)."""
+
+    def __init__(self, alpha: float = 0.05) -> None:
+        super().__init__()
+        self.alpha = alpha
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        p = self.alpha + (1 - 2 * self.alpha) * x
+        slope = math.log(1 - 2 * self.alpha) - p.log() - (1 - p).log()
+        return p.logit(), slope.flatten(1).sum(1)
+
+    def inverse(self, z: Tensor) -> Tensor:
+        return (z.sigmoid() - self.alpha) / (1 - 2 * self.alpha)
+
+
+class Flow(nn.Module):
+    """Invertible layers one after another; z is flat, (N, D)."""
+
+    def __init__(self, layers: Sequence[nn.Module], shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.shape = shape  # of one input
+        self.latent_shape = self._latent_shape()
+
+    @property
+    def dimensions(self) -> int:
+        return math.prod(self.shape)
+
+    def _latent_shape(self) -> tuple[int, ...]:
+        shape = self.shape
+        for layer in self.layers:
+            if isinstance(layer, Squeeze):
+                channels, height, width = shape
+                shape = (4 * channels, height // 2, width // 2)
+        return shape
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Latents (N, D) and log |det dz/dx| (N,)."""
+        total = x.new_zeros(len(x))
+        for layer in self.layers:
+            x, found = layer(x)
+            total = total + found
+        return x.flatten(1), total
+
+    def inverse(self, z: Tensor) -> Tensor:
+        """Inputs (N, ...) from latents (N, D)."""
+        x = z.view(len(z), *self.latent_shape)
+        for layer in reversed(self.layers):
+            x = layer.inverse(x)  # type: ignore[operator]
+        return x
+
+    def fit_actnorm(self, x: Tensor) -> None:
+        """Set every ActNorm from the statistics of its inputs for a first batch."""
+        with torch.no_grad():
+            for layer in self.layers:
+                if isinstance(layer, ActNorm):
+                    layer.fit(x)
+                x, _ = layer(x)
+
+
+def dense_net(inputs: int, outputs: int, *, hidden: int, layers: int) -> nn.Module:
+    """A coupling net for vectors, zero at first."""
+    widths = [inputs, *[hidden] * layers]
+    parts = [part for a, b in pairwise(widths) for part in (nn.Linear(a, b), nn.ReLU())]
+    return nn.Sequential(*parts, zero(nn.Linear(widths[-1], outputs)))
+
+
+def convolution_net(inputs: int, outputs: int, *, hidden: int) -> nn.Module:
+    """A coupling net for images, zero at first: 3x3, 1x1 and 3x3 convolutions."""
+    return nn.Sequential(
+        nn.Conv2d(inputs, hidden, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(hidden, hidden, 1),
+        nn.ReLU(),
+        zero(nn.Conv2d(hidden, outputs, 3, padding=1)),
+    )
+
+
+def zero(layer: nn.Linear | nn.Conv2d) -> nn.Module:
+    """The layer with weights and biases of zero."""
+    nn.init.zeros_(layer.weight)
+    assert layer.bias is not None
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def vector_flow(dimensions: int, *, couplings: int = 6, hidden: int = 256, layers: int = 2) -> Flow:
+    """A RealNVP for vectors (N, D), the identity at first.
+
+    >>> z, log_det = vector_flow(4)(torch.ones(2, 4))
+    >>> z.tolist() == [[1.0] * 4] * 2, log_det.tolist()
+    (True, [0.0, 0.0])
+    """
+    if dimensions < 2:
+        raise Misuse(f"a flow of {dimensions} dimension: a coupling needs at least 2")
+
+    def net(inputs: int, outputs: int) -> nn.Module:
+        return dense_net(inputs, outputs, hidden=hidden, layers=layers)
+
+    return Flow([Coupling(dimensions, net, swap=bool(i % 2)) for i in range(couplings)], (dimensions,))
+
+
+def image_flow(
+    shape: tuple[int, ...], *, levels: int = 2, steps: int = 4, hidden: int = 64, alpha: float = 0.05
+) -> Flow:
+    """A flow for images (N, C, H, W) with pixels in [0, 1]: `levels` squeezes, each followed by `steps` steps of Glow.
+
+    All channels stay to the end, so that latents have one distance. Each step is ActNorm, an invertible 1x1 convolution
+    and a coupling.
+    """
+    channels, height, width = shape
+    if height % 2**levels or width % 2**levels:
+        raise Misuse(f"images of {height}x{width} with levels={levels}: expected sides divisible by {2**levels}")
+
+    def net(inputs: int, outputs: int) -> nn.Module:
+        return convolution_net(inputs, outputs, hidden=hidden)
+
+    layers: list[nn.Module] = [Logit(alpha)]
+    for _ in range(levels):
+        channels *= 4
+        layers.append(Squeeze())
+        for _ in range(steps):
+            layers += [ActNorm(channels), Convolution1x1(channels), Coupling(channels, net)]
+    return Flow(layers, shape)
+
+
+def dequantised(pixels: Tensor, noise: Tensor) -> Tensor:
+    """Pixels in [0, 1) from whole numbers 0 to 255 and uniform noise of the same shape: (pixels + noise) / 256."""
+    return (pixels + noise) / 256
+
+
+def bits_per_dimension(log_density: Tensor, dimensions: int) -> Tensor:
+    """Bits per dimension of pixels 0 to 255 from the log density of pixels divided by 256.
+
+    >>> bits_per_dimension(torch.tensor(0.0), 10).item()  # uniform on [0, 1]: all 256 values alike
+    8.0
+    """
+    return -log_density / (dimensions * math.log(2)) + math.log2(256)

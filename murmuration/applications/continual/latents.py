@@ -1,0 +1,150 @@
+"""Classes in latent space: a Gaussian for every class of every task, all with one covariance.
+
+The density of an input under class c is N(f(x); mean_c, C) |det df/dx|. With equal class priors the class of an input
+is that of the nearest mean, in the metric of C: the determinant is the same for all classes.
+
+The published model draws the means at random and fixes C = I. Here means may also be placed where the data of a class
+lies when it arrives, with C the pooled covariance of all classes seen: while the flow is the identity that is linear
+discriminant analysis, whose statistics need no stored examples.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from murmuration.errors import Misuse
+
+LOG_TAU = 1.8378770664093453  # log(2 pi)
+
+
+@dataclass(frozen=True)
+class LatentClasses:
+    """Means (C, D) of the classes, the tasks (C,) and labels (C,) they belong to, and the whitening of the covariance.
+
+    `whitening` (D, D), lower triangular, is W with W' W = inverse of the covariance; None for the identity.
+    """
+
+    means: Tensor  # (C, D)
+    tasks: Tensor  # (C,) int64
+    labels: Tensor  # (C,) int64
+    whitening: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.means)
+
+    @property
+    def log_volume(self) -> Tensor:
+        """log |det W|, which a density in latent space needs."""
+        if self.whitening is None:
+            return self.means.new_zeros(())
+        return torch.linalg.slogdet(self.whitening).logabsdet
+
+    def white(self, z: Tensor) -> Tensor:
+        """Latents (N, D) in coordinates in which the covariance is the identity."""
+        return z if self.whitening is None else z @ self.whitening.T
+
+    def coloured(self, noise: Tensor) -> Tensor:
+        """Standard normal numbers (N, D) with the covariance of the classes: the inverse of `white`."""
+        if self.whitening is None:
+            return noise
+        return torch.linalg.solve_triangular(self.whitening, noise.T, upper=False).T
+
+    def squared_distances(self, z: Tensor) -> Tensor:
+        """Squared distances (N, C) of latents (N, D) to all means."""
+        white, means = self.white(z), self.white(self.means)
+        return torch.cdist(white, means, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+    def log_density(self, z: Tensor) -> Tensor:
+        """log N(z; mean, C) (N, C) of latents under every class."""
+        constant = self.log_volume - self.means.shape[1] * LOG_TAU / 2
+        return constant - self.squared_distances(z) / 2
+
+    def log_density_of(self, z: Tensor, index: Tensor) -> Tensor:
+        """log N(z; mean, C) (N,) of each latent under the class at an index (N,)."""
+        constant = self.log_volume - self.means.shape[1] * LOG_TAU / 2
+        return constant - self.white(z - self.means[index]).square().sum(1) / 2
+
+    def classify(self, z: Tensor) -> Tensor:
+        """The index (N,) of the nearest class."""
+        return self.squared_distances(z).argmin(1)
+
+    def of(self, labels: Tensor, task: int) -> Tensor:
+        """The indices (N,) of the classes with these labels (N,) in a task."""
+        table = {
+            int(label): i for i, (label, where) in enumerate(zip(self.labels, self.tasks, strict=True)) if where == task
+        }
+        missing = sorted(set(labels.tolist()) - set(table))
+        if missing:
+            raise Misuse(f"task {task} has no class {missing[0]}: expected one of {sorted(table)}")
+        return torch.tensor([table[int(label)] for label in labels], dtype=torch.int64)
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """The task and the label of each class."""
+        return list(zip(self.tasks.tolist(), self.labels.tolist(), strict=True))
+
+    def with_classes(self, means: Tensor, task: int, labels: Tensor) -> "LatentClasses":
+        """These classes and those of another task."""
+        tasks = torch.full((len(labels),), task, dtype=torch.int64)
+        return LatentClasses(
+            torch.cat([self.means, means]),
+            torch.cat([self.tasks, tasks]),
+            torch.cat([self.labels, labels]),
+            self.whitening,
+        )
+
+
+def no_classes(dimensions: int) -> LatentClasses:
+    none = torch.zeros(0, dtype=torch.int64)
+    return LatentClasses(torch.zeros(0, dimensions), none, none)
+
+
+def random_means(classes: int, dimensions: int, distance: float, generator: torch.Generator) -> Tensor:
+    """Means (C, D) drawn from N(0, c^2 I), with c such that two of them are `distance` apart in the mean square."""
+    scale = distance / (2 * dimensions) ** 0.5
+    return scale * torch.randn(classes, dimensions, generator=generator)
+
+
+@dataclass
+class ClassStatistics:
+    """Counts, means and the pooled scatter within classes, in one pass over the data; updated in place."""
+
+    dimensions: int
+    counts: dict[tuple[int, int], int] = field(default_factory=dict)  # (task, label) -> examples
+    means: dict[tuple[int, int], Tensor] = field(default_factory=dict)  # (D,) float64 each
+    scatter: Tensor = field(default_factory=lambda: torch.zeros(0))  # (D, D) float64, sum over classes
+
+    def __post_init__(self) -> None:
+        if not self.scatter.numel():
+            self.scatter = torch.zeros(self.dimensions, self.dimensions, dtype=torch.float64)
+
+    def update(self, x: Tensor, labels: Tensor, task: int) -> None:
+        """Add examples x (N, D) of a task (Chan, Golub and LeVeque 1983)."""
+        if x.shape[1:] != (self.dimensions,):
+            raise Misuse(f"features of shape {tuple(x.shape[1:])}: expected ({self.dimensions},)")
+        for label in labels.unique().tolist():
+            some, key = x[labels == label].double(), (task, int(label))
+            mean, count = some.mean(0), len(some)
+            before, known = self.counts.get(key, 0), self.means.get(key, torch.zeros_like(mean))
+            centred, step = some - mean, mean - known
+            self.scatter += centred.T @ centred + torch.outer(step, step) * before * count / (before + count)
+            self.means[key] = known + step * count / (before + count)
+            self.counts[key] = before + count
+
+    def covariance(self, shrinkage: float) -> Tensor:
+        """The pooled covariance (D, D) within classes, mixed with a multiple of the identity of the same trace."""
+        examples = max(sum(self.counts.values()), 1)
+        pooled = self.scatter / examples
+        identity = torch.eye(self.dimensions, dtype=torch.float64) * (pooled.trace() / self.dimensions).clamp_min(1e-12)
+        return (1 - shrinkage) * pooled + shrinkage * identity
+
+    def classes(self, shrinkage: float) -> LatentClasses:
+        """The classes seen so far, with the whitening of the pooled covariance: linear discriminant analysis."""
+        keys = list(self.means)
+        whitening = torch.linalg.inv(torch.linalg.cholesky(self.covariance(shrinkage)))  # W = L^-1, W' W = C^-1
+        return LatentClasses(
+            torch.stack([self.means[key] for key in keys]).float(),
+            torch.tensor([task for task, _ in keys]),
+            torch.tensor([label for _, label in keys]),
+            whitening.float(),
+        )

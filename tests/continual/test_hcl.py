@@ -1,0 +1,155 @@
+"""HCL: the replay terms at and off the snapshot, the start as discriminant analysis, two tasks in the plane."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from torch import Tensor
+
+from murmuration.applications.continual.detection import DetectionConfig
+from murmuration.applications.continual.flows import vector_flow
+from murmuration.applications.continual.hcl import HCL, HCLConfig
+from murmuration.errors import Misuse
+
+CENTRES = torch.tensor([[[-3.0, 0.0], [3.0, 0.0]], [[0.0, -3.0], [0.0, 3.0]]])  # (task, label, 2)
+
+
+def batch(task: int, seed: int, count: int = 64) -> tuple[Tensor, Tensor]:
+    """A batch of a task: two Gaussians of standard deviation 0.7."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(2, (count,), generator=generator)
+    return CENTRES[task][y] + 0.7 * torch.randn(count, 2, generator=generator), y
+
+
+def learner(seed: int = 0, **settings) -> HCL:
+    torch.manual_seed(seed)
+    config = HCLConfig(**{"agnostic": False, "settle": 2, "lr": 3e-3, **settings})
+    return HCL(vector_flow(2, couplings=4, hidden=32), config)
+
+
+def accuracy(model: HCL, task: int) -> float:
+    x, y = batch(task, seed=10_000, count=1000)
+    labels, tasks = model.classify(x)
+    return ((labels == y) & (tasks == task)).float().mean().item()
+
+
+def trained(model: HCL, tasks: tuple[int, ...] = (0, 1), steps: int = 150) -> HCL:
+    for place, task in enumerate(tasks):
+        for step in range(steps):
+            x, y = batch(task, seed=place * steps + step)
+            model.observe(x, y, None if model.config.agnostic else task)
+    return model
+
+
+def test_functional_replay_is_zero_at_the_snapshot_and_leaves_it_alone() -> None:
+    """Oracle 37."""
+    model = trained(learner(), tasks=(0,), steps=20)
+    x, y = batch(1, seed=5)
+    for _ in range(3):
+        model.observe(x, y, 1)
+    assert model.snapshot is not None
+    at_snapshot = learner()
+    at_snapshot.flow.load_state_dict(model.snapshot.flow.state_dict())
+    at_snapshot.classes, at_snapshot.snapshot = model.classes, model.snapshot
+    loss = at_snapshot.losses(x, y, 1)["replay"]
+    assert loss.item() < 1e-9  # rounding of an inverse, squared
+    gradients = torch.autograd.grad(loss, list(at_snapshot.flow.parameters()))
+    assert max(float(each.abs().max()) for each in gradients) < 1e-4
+    with torch.no_grad():
+        for parameter in at_snapshot.flow.parameters():
+            parameter += 0.05
+    assert at_snapshot.losses(x, y, 1)["replay"].item() > 1e-4
+    inputs, z, _ = model.snapshot.draw(50, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(model.snapshot.flow(inputs)[0], z, atol=1e-5, rtol=0)
+    before = copy.deepcopy(model.snapshot.flow.state_dict())
+    trained(model, tasks=(1,), steps=10)
+    for name, tensor in model.snapshot.flow.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    assert not any(parameter.requires_grad for parameter in model.snapshot.flow.parameters())
+
+
+def test_replay_keeps_the_first_task_and_plain_training_does_not() -> None:
+    """Oracle 38, with the means of the published model."""
+    kept = trained(learner(means="random", settle=0, strength=1.0), steps=100)
+    assert accuracy(kept, 0) >= 0.95
+    assert accuracy(trained(learner(means="random", settle=0, replay="none"), steps=100), 0) < 0.7
+
+
+@pytest.mark.parametrize("replay", ["functional", "generative"])
+def test_replay_keeps_classes_placed_by_the_data(replay: str) -> None:
+    model = trained(learner(replay=replay, strength=10.0), steps=80)
+    assert min(accuracy(model, 0), accuracy(model, 1)) > 0.9
+
+
+def test_it_begins_as_linear_discriminant_analysis() -> None:
+    """Before the first step of the flow, labels are those of scikit-learn's analysis of the same examples."""
+    generator = np.random.default_rng(0)
+    y = np.arange(400) % 4
+    x = generator.normal(size=(400, 6)) @ generator.normal(size=(6, 6)) + 3 * generator.normal(size=(4, 6))[y]
+    torch.manual_seed(0)
+    model = HCL(vector_flow(6), HCLConfig(agnostic=False, settle=100, shrinkage=0.0))
+    for task in (0, 1):
+        rows = np.flatnonzero(y // 2 == task)
+        for some in np.split(rows, 4):
+            model.observe(torch.tensor(x[some]).float(), torch.tensor(y[some]), task)
+    reference = LinearDiscriminantAnalysis(solver="lsqr", priors=np.full(4, 0.25)).fit(x, y)
+    fresh = generator.normal(size=(1000, 6)) * x.std(0) + x.mean(0)
+    assert np.mean(model.classify(torch.tensor(fresh).float())[0].numpy() == reference.predict(fresh)) >= 0.999
+
+
+def test_tasks_are_found_by_themselves() -> None:
+    """Both tasks have labels 0 and 1, so only the inputs tell them apart; the first returns at the end."""
+    detection = DetectionConfig(window=50, warmup=30)
+    model = learner(agnostic=True, strength=10.0, detection=detection)
+    trained(model, tasks=(0, 1), steps=100)
+    assert sorted(model.settled) == [0, 1]
+    assert model.detector.task == 1
+    trained(model, tasks=(0,), steps=20)
+    assert sorted(model.settled) == [0, 1]
+    assert model.detector.task == 0
+    assert min(accuracy(model, 0), accuracy(model, 1)) > 0.9
+
+
+def test_a_label_that_comes_late_is_placed() -> None:
+    model = learner(settle=1)
+    x, y = batch(0, seed=0)
+    model.observe(x[y == 0], y[y == 0], 0)
+    model.observe(x, y, 0)
+    assert model.classes.pairs() == [(0, 0), (0, 1)]
+
+
+def test_equal_seeds_give_equal_bits() -> None:
+    first, second = (trained(learner(seed=3), steps=6) for _ in range(2))
+    for name, tensor in first.flow.state_dict().items():
+        assert torch.equal(tensor, second.flow.state_dict()[name])
+
+
+def test_draws_are_of_known_classes_and_bounded() -> None:
+    model = trained(learner(), steps=10)
+    snapshot = dataclasses.replace(model.snapshot, largest=1.0)
+    x, z, index = snapshot.draw(500, torch.Generator().manual_seed(1))
+    assert len(x) == len(z) == len(index) < 500
+    assert float(x.norm(dim=1).max()) <= 2.0
+    assert set(index.tolist()) <= set(range(len(snapshot.classes)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: HCLConfig(replay="all"), "replay='all': expected functional"),
+        (lambda: HCLConfig(means="best"), "means='best': expected"),
+        (lambda: HCLConfig(lr=0), "lr=0: expected a positive"),
+        (lambda: HCLConfig(shrinkage=2), "shrinkage=2: expected"),
+        (lambda: HCLConfig(strength=-1), "strength=-1: expected"),
+        (lambda: HCLConfig(settle=0), "settle=0: means of the data"),
+        (lambda: learner().observe(*batch(0, 0)), "expected the task of every batch"),
+        (lambda: learner(agnostic=True).observe(*batch(0, 0), 1), "expected no task"),
+        (lambda: learner().classify(torch.zeros(1, 2)), "has seen no batch"),
+    ],
+)
+def test_what_does_not_fit_is_refused(make, message: str) -> None:
+    with pytest.raises(Misuse, match=message):
+        make()
