@@ -90,6 +90,22 @@ def is_pair(source: Any) -> bool:
     return isinstance(source, tuple | list) and len(source) == 2 and not all(map(np.isscalar, source))
 
 
+def are_pairs(source: Any) -> bool:
+    """Whether an object is two or three pairs (x, y): the parts of a data set."""
+    if not isinstance(source, tuple | list) or len(source) not in (2, 3):
+        return False
+    return all(is_pair(each) and not isinstance(each[1], tuple | list | dict) for each in source)
+
+
+def load_pairs(source: Any, options: LoadOptions) -> RawData:
+    """Three pairs (x, y): those that train, validate and test."""
+    if len(source) == 2:
+        raise Misuse("two pairs (x, y): whether the second validates or tests is not known; give it as val= or test=")
+    parts = dict(zip(("train", "val", "test"), source, strict=True))
+    loaded = {name: load_pair(pair, options) for name, pair in parts.items()}
+    return replace(loaded["train"], parts={name: raw.parts["all"] for name, raw in loaded.items()})
+
+
 def load_pair(source: Any, options: LoadOptions) -> RawData:
     """A pair (x, y) of tensors, arrays, or a pandas table and its targets."""
     if options.drop and not is_table(source[0]):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.arrays import is_pair
+from murmuration.data.arrays import are_pairs, is_pair
 from murmuration.data.formats import format_of, load_source, resolve
 from murmuration.data.images import adapt_images
 from murmuration.data.preparation import (
@@ -224,7 +224,7 @@ def open_training_data(source: Any, *, val: Any = None, test: Any = None, **opti
         if given:
             raise Misuse(f"{listed(sorted(given))}= with a Data, which is split and prepared: give them to open_data")
         return source
-    if not isinstance(source, str | Path) and not are_parts(source):
+    if not isinstance(source, str | Path) and not are_parts(source) and not are_pairs(source):
         val, test = VAL_SHARE if val is None else val, 0.0 if test is None else test
     return open_data(source, val=val, test=test, **options)
 

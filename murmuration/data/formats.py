@@ -124,6 +124,14 @@ FORMATS = (  # the first that matches is used
         name="dataset",
     ),
     Format(
+        "three pairs (x, y)",
+        "those that train, validate and test",
+        in_package("arrays.are_pairs"),
+        in_package("arrays.load_pairs"),
+        kind="object",
+        name="tensors",
+    ),
+    Format(
         "a pair (x, y)",
         "tensors or arrays of inputs and targets",
         in_package("arrays.is_pair"),

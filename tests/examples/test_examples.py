@@ -54,6 +54,12 @@ def test_repulsion_raises_the_doubt_away_from_data(capsys):
     assert capsys.readouterr().out.count("forde-identity") == 2
 
 
+def test_networks_learn_from_inputs_of_every_kind(capsys):
+    found = run("own_inputs")
+    assert all(accuracy > 0.7 for accuracy in found.values())
+    assert capsys.readouterr().out.count("certainty") == 4
+
+
 def test_a_measure_of_ones_own_is_scored_and_explained(capsys):
     found = run("own_measure")
     assert 0 <= found["low"] <= found["cost"] <= found["high"] <= 10
