@@ -90,6 +90,11 @@ class Sharing:
         """Whether the factors of a kernel's outputs scale its bias too."""
         return self.bias == "inside"
 
+    def check_trace(self, trace: KernelTrace) -> None:
+        """Raise Misuse if members would share a parameter that factors cannot reach."""
+        if self.rank_one:
+            trace.require_supported().require_scalable("sharing rank-one").require_once(trace.trained, "factors")
+
     def gamma_of(self, *, members: int, smooth: float | None) -> float:
         """The factor gamma(M) of shared gradients; `smooth` is the measured one, None for a single member."""
         if self.gamma == "M":
@@ -117,7 +122,8 @@ class Sharing:
     def _rank_one_predicate(self, module: nn.Module, trace: KernelTrace) -> Callable[[str], bool]:
         biases = {bias for kernel in trace.kernels for bias in kernel.biases}
         norms = set(norm_parameters(module))
-        final = trace.kernels[-1].biases if trace.kernels else ()
+        biases |= set(trace.biases)
+        final = {bias for kernel in trace.kernels if kernel.name in trace.last for bias in kernel.biases}
 
         def shared(name: str) -> bool:
             if name in biases:
@@ -145,7 +151,7 @@ class Sharing:
                 continue
             if self.first or kernel is not trace.kernels[0]:
                 factors[kernel.name + INTO] = drawn(kernel.channels, kernel.name)
-            if self.last or kernel is not trace.kernels[-1]:
+            if self.last or kernel.name not in trace.last:
                 factors[kernel.name + OUT] = drawn(kernel.outputs, kernel.name)
         return replace(population, own={**population.own, **factors})
 

@@ -18,7 +18,7 @@ from murmuration.population import Population
 from murmuration.streams import Noise
 from murmuration.training.batch_norm import refresh_batch_norm
 from murmuration.training.batches import epoch_batches, learning_rate
-from murmuration.training.spec import TrainSpec, initial_members
+from murmuration.training.spec import TrainSpec, initial_members, require_input_gradients, require_varying_draws
 from murmuration.training.step import Divergence, State, StepConfig, init_opt_state, param_groups, step
 from murmuration.weights import Structure
 
@@ -53,7 +53,10 @@ def begin(spec: TrainSpec) -> Progress:
     needs_parts = spec.coupling is not None and FEATURES in spec.coupling.needs
     if spec.recipe.sharing.needs_parts or needs_parts:
         Structure(spec.member(0)).require_parts()
-    return start_from(spec, initial_members(spec).to(spec.plan.device))
+    require_input_gradients(spec)
+    population = initial_members(spec)
+    require_varying_draws(spec, population)
+    return start_from(spec, population.to(spec.plan.device))
 
 
 def start_from(spec: TrainSpec, population: Population) -> Progress:

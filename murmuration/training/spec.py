@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -18,14 +19,14 @@ from murmuration.devices import FLOAT32
 from murmuration.dynamics import Dynamics, TrainTime
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
-from murmuration.population import Population, populate
+from murmuration.population import Named, Population, populate
 from murmuration.recipe import Plan, Recipe
 from murmuration.sharing import SMOOTH
-from murmuration.streams import generator, global_stream
+from murmuration.streams import Noise, generator, global_stream
 from murmuration.tangent_kernels import measured_gamma
 from murmuration.training.batches import examples_per_epoch, plan_slices
 from murmuration.training.step import StepConfig
-from murmuration.weights import KernelTrace, NetworkWeights, trace_kernels
+from murmuration.weights import KernelTrace, NetworkWeights, Structure, run_members, trace_kernels
 
 MEASURED = 32  # training inputs on which members' tangent kernels are compared
 
@@ -66,7 +67,19 @@ class TrainSpec:
         """The kernels of the network, where the recipe acts on them."""
         if not self.recipe.needs_kernels and not self.plan.l1:
             return KernelTrace(())
-        return trace_kernels(self.member(0), self.data.train.prepared[:2].clone()).require_supported()
+        trace = self.full_trace
+        self.recipe.sharing.check_trace(trace)
+        self.recipe.weights.check_trace(trace)
+        return trace.require_supported("leave l1 out") if self.plan.l1 else trace
+
+    @cached_property
+    def full_trace(self) -> KernelTrace:
+        """The trace of the network over a batch; over two examples where the recipe does not act on kernels."""
+        if self.recipe.needs_kernels or self.plan.l1:
+            return trace_kernels(self.member(0), self.data.train.prepared[: self.plan.batch_size])
+        with suppress(Exception):  # a network that cannot be traced, which this recipe need not know about
+            return trace_kernels(self.member(0), self.data.train.prepared[:2])
+        return KernelTrace(())
 
     @cached_property
     def weights(self) -> NetworkWeights:
@@ -105,6 +118,10 @@ class TrainSpec:
             own_rule=plan.optimizer is not None,
             early=plan.patience is not None,
         )
+        trace, samples = self.full_trace, self.recipe.weights.objective(1, 1, 1).samples
+        trace.require_once(("dropout",), "the masks of the first time")
+        if self.recipe.coupling is not None or samples > 1:
+            trace.require_once(trace.recomputed, f"the weights of its own pass ({self.recipe.name})")
 
     def measure_gamma(self) -> float | None:
         """gamma(M) between the mean and the sum of members' gradients, from their tangent kernels at the start."""
@@ -177,6 +194,51 @@ def initial_members(spec: TrainSpec) -> Population:
         names = ", ".join([*population.own, *population.shared][:6])
         raise Misuse(f"lr_multipliers: '{unmatched[0]}' matches no tensor of the net; write a pattern of {names}, ...")
     return population
+
+
+def require_varying_draws(spec: TrainSpec, population: Population) -> None:
+    """Raise Misuse if masks that are drawn in every pass leave the outputs on the first batch as they are.
+
+    Normal numbers are added to the weights first: those of a last layer may begin at zero.
+    """
+    family = spec.recipe.weights
+    if not (family.stochastic and family.point_estimates):
+        return
+    source = torch.Generator().manual_seed(0)
+
+    def moved(named: Named) -> Named:
+        return {name: t[:1] + 0.1 * torch.randn(t[:1].shape, generator=source).to(t) for name, t in named.items()}
+
+    shared = {name: tensor[None] for name, tensor in population.shared.items()}
+    own = moved({**population.own, **shared})
+    x, structure = spec.data.train.prepared[: spec.plan.batch_size].clone(), Structure(spec.member(0)).train(False)
+
+    @torch.no_grad()
+    def outputs(time: int) -> Tensor:
+        first, noise = population.group(slice(1)), [Noise(0, 0, time)]
+        buffers = {name: tensor.clone() for name, tensor in first.buffers.items()}
+        weights = spec.weights.realise(own, {}, noise).with_buffers(buffers, first.fixed)
+        return run_members(structure, weights, x[None], noise, False)
+
+    first = outputs(0)
+    if all(torch.equal(first, outputs(time)) for time in range(1, 4)):
+        raise Misuse(
+            f"weights {spec.recipe.text('weights')}: all draws of the net are equal on the first batch, so dropout does"
+            " not reach its outputs; add torch.nn.Dropout layers before the last layer"
+        )
+
+
+def require_input_gradients(spec: TrainSpec) -> None:
+    """Raise Misuse if a coupling needs gradients by inputs and the network's outputs have none."""
+    if spec.coupling is None or not {INPUTS, SUB_BATCH} & spec.coupling.needs:
+        return
+    x = spec.data.train.prepared[:2].clone().requires_grad_()
+    outputs = spec.member(0).eval()(x)
+    if not outputs.requires_grad or torch.autograd.grad(outputs.sum(), x, allow_unused=True)[0] is None:
+        raise Misuse(
+            f"coupling {spec.recipe.text('coupling')} with a net whose outputs have no gradient by its inputs, such as"
+            " one that makes tokens of them: write coupling outputs or weights"
+        )
 
 
 def mean_one(weight: Tensor | None, examples: int) -> Tensor | None:

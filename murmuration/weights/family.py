@@ -50,6 +50,7 @@ class ForwardSpec:
     rates: dict[str, float] = field(default_factory=dict)  # kernel -> dropout rate of its inputs
     dropout: Literal["training", "always", "never"] = "training"
     precision: str = FLOAT32  # that operators compute in
+    random_modules: tuple[str, ...] = ()  # modules whose randomness needs their training mode: DropPath, attention
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,15 @@ class WeightFamily:
         """
         return population
 
+    def check_trace(self, trace: KernelTrace) -> None:
+        """Raise Misuse if the family cannot act on all of the network that it should."""
+        if self.needs_kernels:
+            trace.require_supported()
+
     def in_network(self, trace: KernelTrace, *, bias_inside: bool = False) -> "NetworkWeights":
         """The family bound to the kernels of one network."""
-        return NetworkWeights(self, ForwardSpec({kernel.name: kernel for kernel in trace.kernels}, bias_inside))
+        kernels = {kernel.name: kernel for kernel in trace.kernels}
+        return NetworkWeights(self, ForwardSpec(kernels, bias_inside, random_modules=trace.random_modules))
 
     def realise(
         self, spec: ForwardSpec, own: Named, shared: Named, noise: Sequence[Noise], *, buffers: Named, training: bool

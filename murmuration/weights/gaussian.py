@@ -45,7 +45,7 @@ from murmuration.population import Named, Population, is_auxiliary, kept_mask, r
 from murmuration.streams import Noise, many_normals, normals
 from murmuration.weights.elbo import ELBO, REDUCTIONS, WEIGHTINGS
 from murmuration.weights.family import INTO, OUT, ForwardSpec, MovesStd, Realised, Rows, Streams, WeightFamily
-from murmuration.weights.kernel_trace import Kernel, KernelTrace
+from murmuration.weights.kernel_trace import Kernel, KernelTrace, bias_of
 from murmuration.weights.priors import Prior
 
 STD_PARAM, VARIANCE, DELTA, CENTRE = ":std_param", ":variance", ":delta", ":centre"  # auxiliary tensors of a weight
@@ -125,24 +125,33 @@ class Gaussian(WeightFamily):
     def without_warmup(self) -> "Gaussian":
         return replace(self, kl_warmup=0.0)
 
+    def check_trace(self, trace: KernelTrace) -> None:
+        """Refuse a network of which some weights would stay point estimates, or whose last layer is not known.
+
+        Patterns of names are as complete as they are; drawn weights do not depend on the operators they are used in.
+        """
+        if self.where == "last":
+            made_by = ", ".join(trace.final) or "no layer that could be found"
+            unknown_layer = not set(trace.final) or not set(trace.final) <= set(trace.names)
+            if unknown_layer or (len(trace.final) > 1 and not trace.side_by_side):
+                name = (trace.final or ("head.weight",))[0].rpartition(".")[0]
+                raise Misuse(
+                    f"where=last: the outputs are made by {made_by}, so the last layer is not known; name its"
+                    f" parameters, such as where={name}.*"
+                )
+        if self.estimator == "draw":
+            return
+        if self.where == "all":
+            trace.require_supported("draw whole weights with weights gaussian:estimator=draw")
+        if trace.compiled:
+            raise Misuse("weights gaussian in a net of torch.compile: give the plain net, or write estimator=draw")
+        if trace.recomputed:
+            names = [name for kernel in trace.kernels for name in (kernel.name, *kernel.biases) if kernel.trained]
+            trace.require_once(self.matching(names, trace), "its noise")
+
     def chosen(self, names: Sequence[str], trace: KernelTrace) -> list[str]:
-        """The names of these tensors that are distributions, in their order."""
-        biases = {bias for kernel in trace.kernels for bias in kernel.biases}
-        last = trace.kernels[-1] if trace.kernels else None
-        patterns = [pattern.strip() for pattern in self.where.split(";")]
-
-        def wanted(name: str) -> bool:
-            if self.where == "factors":
-                return name.endswith((INTO, OUT))
-            if name in biases and self.bias == "point":
-                return False
-            if self.where == "last":
-                return last is not None and name in (last.name, *last.biases)
-            if self.where == "all":
-                return name in trace.names or name in biases
-            return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-        found = [name for name in names if wanted(name)]
+        """The names of these tensors that are distributions, in their order; refuses a pattern that matches none."""
+        found, patterns = self.matching(names, trace), self._patterns
         idle = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
         if self.where in ("all", "last", "factors"):
             idle = []
@@ -151,6 +160,30 @@ class Gaussian(WeightFamily):
         for pattern in idle:
             raise Misuse(f"where={pattern} matches no tensor of the net: write all, last, factors or patterns of names")
         return found
+
+    @property
+    def _patterns(self) -> list[str]:
+        return [pattern.strip() for pattern in self.where.split(";")]
+
+    def matching(self, names: Sequence[str], trace: KernelTrace) -> list[str]:
+        """The names of these tensors that `where` and `bias` make distributions."""
+        biases = {bias for kernel in trace.kernels for bias in kernel.biases} | set(trace.biases)
+        kernels = {*trace.names, *(name for name, _ in trace.unsupported)}  # the latter where weights are drawn
+        biases |= {bias_of(name) for name, _ in trace.unsupported} & set(names)
+        last = {name for k in trace.kernels if k.name in trace.last for name in (k.name, *k.biases)}
+
+        def wanted(name: str) -> bool:
+            if self.where == "factors":
+                return name.endswith((INTO, OUT))
+            if name in biases and self.bias == "point":
+                return False
+            if self.where == "last":
+                return name in last
+            if self.where == "all":
+                return name in kernels or name in biases
+            return any(fnmatchcase(name, pattern) for pattern in self._patterns)
+
+        return [name for name in names if wanted(name)]
 
     def init(
         self, population: Population, trace: KernelTrace, streams: Streams, initial_std: float | None = None
@@ -200,7 +233,7 @@ class Gaussian(WeightFamily):
         """
         by_operators = training and self.estimator != "draw"
         kernels = spec.kernels.values() if by_operators else ()
-        noisy = {name for kernel in kernels for name in (kernel.name, *kernel.biases)}
+        noisy = {n for kernel in kernels if kernel.form == "plain" for n in (kernel.name, *kernel.biases)}
         mine, ours = ({name: t for name, t in named.items() if not name.endswith(STD_PARAM)} for named in (own, shared))
         rows: Rows = {1: self.std_row(own, 1), 0: self.std_row(shared, 0)}
         means, stds = {}, {}  # of tensors that are drawn here

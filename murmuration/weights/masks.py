@@ -11,6 +11,7 @@ import torch
 from murmuration.errors import Misuse
 from murmuration.population import Population
 from murmuration.weights.distributions import Distribution, InvertedDropout
+from murmuration.weights.dropout import require_pure_dropout
 from murmuration.weights.family import INTO, OUT, NetworkWeights, Streams, WeightFamily
 from murmuration.weights.kernel_trace import KernelTrace
 
@@ -27,6 +28,10 @@ class Masks(WeightFamily):
             raise Misuse(
                 f"distribution={self.distribution}: masks must not be negative; write bernoulli_0.5 or inverted_0.5"
             )
+
+    def check_trace(self, trace: KernelTrace) -> None:
+        trace.require_supported().require_scalable("a mask").require_once(trace.trained, "masks")
+        require_pure_dropout(trace, "weights masks, which switch dropout off,")
 
     @property
     def mask_distribution(self) -> Distribution:

@@ -3,7 +3,8 @@
 A network stays any `nn.Module`. It is called with the members' tensors in place of its own, and while it runs a few of
 its operators are intercepted:
 
-- dropout draws its masks from each member's own noise stream, so that a mask does not depend on the engine;
+- dropout of every kind, and random numbers that the network draws by itself, come from each member's own noise stream,
+  so that they do not depend on the engine;
 - a kernel with auxiliary tensors acts as `op(x * in, K) * out`, with the noise of a distribution if it is one;
 - where input gradients will be differentiated, operators are replaced by cheaper ones (`double_backward.py`);
 - with many members at once, a linear layer is one batched product.
@@ -20,6 +21,8 @@ axis; it is right only for operators that are known to treat that axis as one mo
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -34,10 +37,22 @@ from murmuration.devices import FLOAT32, as_autocast, at_least_float32, computin
 from murmuration.population import Named
 from murmuration.streams import Noise, normals
 from murmuration.weights.double_backward import REPLACEMENTS, channels_last
-from murmuration.weights.dropout_masks import apply_dropout, dropout_arguments, is_dropout
+from murmuration.weights.dropout_masks import (
+    RECURRENT,
+    apply_dropout,
+    attend,
+    attention_arguments,
+    draw_random,
+    dropout_arguments,
+    dropout_rate,
+    is_dropout,
+    is_random,
+    recurrent_arguments,
+    recurrent_layers,
+)
 from murmuration.weights.family import INTO, OUT, ForwardSpec, Realised, effective_kernel
 from murmuration.weights.gaussian import DELTA, VARIANCE
-from murmuration.weights.kernel_trace import LINEARS, repeat_channels
+from murmuration.weights.kernel_trace import LINEARS, flat, repeat_channels
 from murmuration.weights.local_reparam import safe_sqrt, sample_outputs
 from murmuration.weights.structure import Structure
 
@@ -46,6 +61,14 @@ POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh
 NORMS = {F.batch_norm, F.instance_norm, F.layer_norm, F.group_norm, F.rms_norm}
 DROPOUT: dict[int, Callable] = {0: F.dropout, 1: F.dropout1d, 2: F.dropout2d, 3: F.dropout3d}  # by spatial axes
 Operator = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input, kernel, bias -> output
+COMPOSED = {F.multi_head_attention_forward, F.scaled_dot_product_attention, *RECURRENT}
+ATTENTION = signature(F.multi_head_attention_forward)
+# The same function without its own look for interception, so that the operators inside it can be intercepted.
+attention_body: Any = FunctionType(
+    F.multi_head_attention_forward.__code__,
+    {**vars(F), "has_torch_function": lambda tensors: False},
+    argdefs=F.multi_head_attention_forward.__defaults__,
+)
 
 
 def run_members(
@@ -61,22 +84,24 @@ def run_members(
 
 
 def _run(structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noise], direct: bool, part: str) -> Tensor:
-    own, shared = weights.own, weights.shared
-    if len(noise) == 1:
-        alone = {**{name: tensor.squeeze(0) for name, tensor in own.items()}, **shared}
-        with Intercept(bind(alone, weights.spec), noise, double_backward=x.requires_grad):
-            return structure(alone, channels_last(x[0]), part).unsqueeze(0)
-    if direct:
-        together = {**own, **shared}
-        with InterceptDirect(bind(together, weights.spec), noise, double_backward=x.requires_grad):
-            return structure(together, x, part)
+    own, shared, spec = weights.own, weights.shared, weights.spec
+    settings: dict[str, Any] = {"double_backward": x.requires_grad, "batch": x.shape[1]}
+    with structure.modes(spec.random_modules, None if spec.dropout == "training" else spec.dropout == "always"):
+        if len(noise) == 1:
+            alone = {**{name: tensor.squeeze(0) for name, tensor in own.items()}, **shared}
+            with Intercept(bind(alone, spec), noise, **settings):
+                return structure(alone, channels_last(x[0]), part).unsqueeze(0)
+        if direct:
+            together = {**own, **shared}
+            with InterceptDirect(bind(together, spec), noise, **settings):
+                return structure(together, x, part)
 
-    def one(mine: Named, ours: Named, inputs: Tensor) -> Tensor:
-        alone = {**mine, **ours}
-        with InterceptVmap(bind(alone, weights.spec), noise):
-            return structure(alone, inputs, part)
+        def one(mine: Named, ours: Named, inputs: Tensor) -> Tensor:
+            alone = {**mine, **ours}
+            with InterceptVmap(bind(alone, spec), noise, **settings):
+                return structure(alone, inputs, part)
 
-    return vmap(one, in_dims=(0, None, 0))(own, shared, x)
+        return vmap(one, in_dims=(0, None, 0))(own, shared, x)
 
 
 @dataclass(frozen=True)
@@ -146,11 +171,16 @@ def bind(tensors: Mapping[str, Tensor], spec: ForwardSpec) -> ForwardTensors:
 class Intercept(TorchFunctionMode):
     """The interception of one member; subclasses handle many members."""
 
-    def __init__(self, bound: ForwardTensors, noise: Sequence[Noise], double_backward: bool = False) -> None:
+    def __init__(
+        self, bound: ForwardTensors, noise: Sequence[Noise], double_backward: bool = False, batch: int = 0
+    ) -> None:
         super().__init__()
         self.bound = bound
         self.noise = noise
         self.double_backward = double_backward
+        self.batch = batch  # examples of the pass
+        self.heads = 0  # of the attention that is running
+        self.derived: dict[int, tuple[Tensor, str]] = {}  # functions of kernels whose inputs are dropped
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -160,23 +190,92 @@ class Intercept(TorchFunctionMode):
             return self.linear(func, *in_order(args, kwargs))
         if func in NORMS and self.bound.spec.precision != FLOAT32:
             args, kwargs = tree_map(_exact, (args, kwargs))  # means and variances over a batch
+        if is_random(func):
+            return self.random(func, args, kwargs)
+        sources = self.dropped_kernels(args, kwargs) if self.bound.spec.rates else []
         if self.bound.kernels and not is_getter(func):
+            given = (args, kwargs)
             args, kwargs = self.bound.effective(args, kwargs, self.normals)
-        return self.other(func, args, kwargs)
+            self.note_derived(given, (args, kwargs), sources)
+        if func in COMPOSED:
+            return self.composed(func, args, kwargs)
+        result = self.other(func, args, kwargs)
+        if sources:
+            self.derived |= {id(each): (each, sources[0]) for each in flat((result,)) if isinstance(each, Tensor)}
+        return result
+
+    def dropped_kernels(self, args: tuple, kwargs: dict[str, Any]) -> list[str]:
+        """The names of the kernels with dropped inputs that the arguments are, or are functions of."""
+        ids = [id(each) for each in flat((args, kwargs))]
+        found = [self.bound.kernels.get(each) or self.derived.get(each, (None, ""))[1] for each in ids]
+        return [name for name in found if name in self.bound.spec.rates]
+
+    def note_derived(self, before: tuple, after: tuple, sources: list[str]) -> None:
+        """Record kernels with dropped inputs that their scales were multiplied into."""
+        if sources and before is not after:
+            for old, new in zip(flat(before), flat(after), strict=True):
+                if new is not old and id(old) in self.bound.kernels:
+                    self.derived[id(new)] = (new, self.bound.kernels[id(old)])
+
+    def random(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Random numbers that the network draws by itself, from the member's stream."""
+        return draw_random(func, args, dict(kwargs), self.noise[0], self.batch)
+
+    def composed(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """An operator with dropout inside it."""
+        if func is F.multi_head_attention_forward:
+            return self.attention(ATTENTION.bind(*args, **kwargs).arguments)
+        if func is F.scaled_dot_product_attention:
+            return self.scaled_attention(attention_arguments(args, kwargs))
+        return self.recurrent(func, args) if dropout_rate(func, args, kwargs) else self.other(func, args, kwargs)
+
+    def attention(self, given: dict[str, Any]) -> Any:
+        """Torch's attention; the operators inside it are intercepted where that makes a difference."""
+        if self.bound.spec.dropout != "training":
+            given["training"] = self.bound.spec.dropout == "always"
+        dropping = given.get("training", True) and dropout_rate(F.multi_head_attention_forward, (), given)
+        if not (dropping or self.bound.spec.rates or self.double_backward):
+            return F.multi_head_attention_forward(**given)
+        self.heads = given["num_heads"]
+        try:
+            with self:
+                return attention_body(**given)
+        finally:
+            self.heads = 0
+
+    def scaled_attention(self, given: dict[str, Any]) -> Any:
+        """Attention in plain operators where its weights are dropped or it is differentiated twice, else torch's."""
+        rate = 0.0 if self.bound.spec.dropout == "never" else given.pop("dropout_p", 0.0)
+        if not (rate or self.double_backward):
+            return F.scaled_dot_product_attention(**{**given, "dropout_p": 0.0})
+        return attend(given, lambda w: self.dropout(F.dropout, {"input": w, "p": rate}) if rate else w)
+
+    def recurrent(self, func: Callable, args: tuple) -> tuple[Tensor, ...]:
+        """A recurrent network with dropout between its layers."""
+        _, _, (_, _, rate, training, *_) = recurrent_arguments(args)
+
+        def drop(x: Tensor) -> Tensor:
+            return self.dropout(F.dropout, self.bound.dropout({"input": x, "p": rate, "training": training}))
+
+        return recurrent_layers(func, args, drop)
 
     def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
         """`op(x * in, K) * out + bias`, or with the bias inside; a kernel without auxiliary tensors is left alone."""
         operator = self.operator(func)
         if self.bound.spec.precision != FLOAT32:
             operator = autocast_operator(operator)
+        if id(args[1]) in self.derived:
+            rate = self.bound.spec.rates[self.derived[id(args[1])][1]]
+            dropped = self.dropout(DROPOUT[LINEARS[func][0]], {"input": args[0], "p": rate, "training": True})
+            return operator(dropped, *args[1:], **kwargs)
         if id(args[1]) not in self.bound.kernels:
             return operator(*args, **kwargs)
-        into, out, rate = self.bound.scales(args[1])
+        into, out, dropped_rate = self.bound.scales(args[1])
         x, weight, *after = args
         bias, rest = kwargs.pop("bias", after[0] if after else None), after[1:]
         axes = LINEARS[func][0]
-        if rate is not None:
-            x = self.dropout(DROPOUT[axes], {"input": x, "p": rate, "training": True})
+        if dropped_rate is not None:
+            x = self.dropout(DROPOUT[axes], {"input": x, "p": dropped_rate, "training": True})
         if into is not None:
             x = x * self.broadcast(into if axes else repeat_channels(into, x.shape[-1]), axes)
 
@@ -237,6 +336,13 @@ class Intercept(TorchFunctionMode):
 
     def dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
         """Dropout with masks from the member's stream."""
+        x = arguments["input"]
+        if not self.heads or len(x) != self.heads * self.batch:
+            return self.draw_dropout(func, arguments)
+        apart = x.unflatten(0, (-1, self.heads))  # attention weights (B heads, L, S): heads are no examples
+        return self.draw_dropout(func, {**arguments, "input": apart}).flatten(0, 1)
+
+    def draw_dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
         return apply_dropout(func, self.noise, arguments)
 
     def other(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -278,8 +384,14 @@ class InterceptDirect(Intercept):
     def broadcast(self, values: Tensor, axes: int) -> Tensor:
         return values.unsqueeze(1) if values.dim() == 2 else values  # own (m, 1, C); shared (C,)
 
-    def dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+    def draw_dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
         return apply_dropout(func, self.noise, arguments, stacked=True)
+
+    def random(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        raise stacked.UnsupportedOp(resolve_name(func) or str(func))
+
+    def composed(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        raise stacked.UnsupportedOp(resolve_name(func) or str(func))
 
     def normals(self, like: Tensor, rough: bool = False) -> Tensor:
         return normals(self.noise, like, rough)
@@ -301,7 +413,10 @@ class InterceptVmap(Intercept):
     def squared(self, x: Tensor, axes: int) -> Tensor:
         return x.square()
 
-    def dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+    def random(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        return func(*args, **kwargs)  # which vmap refuses: members then take turns
+
+    def draw_dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
         return stacked.VmapDropout.apply(arguments["input"], func, self.noise, arguments)
 
     def normals(self, like: Tensor, rough: bool = False) -> Tensor:

@@ -1,7 +1,8 @@
 """The structure of a network, filled with other tensors at every call."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -38,6 +39,19 @@ class Structure:
             self.module.train(training)
         return self
 
+    @contextmanager
+    def modes(self, names: Sequence[str], training: bool | None) -> Iterator[None]:
+        """Run these submodules, without their own submodules, in training or evaluation mode; None changes nothing."""
+        parts = [] if training is None else [self.module.get_submodule(name) for name in names]
+        before = [part.training for part in parts]
+        for part in parts:
+            part.training = bool(training)
+        try:
+            yield
+        finally:
+            for part, was in zip(parts, before, strict=True):
+                part.training = was
+
     def __call__(self, tensors: Mapping[str, Tensor], x: Tensor, part: str = "") -> Tensor:
         """The outputs of the module, or of one of its parts, with the given tensors in the place of its own."""
         for holder, attribute, name in self._slots:
@@ -50,5 +64,5 @@ class Structure:
         if not all(isinstance(getattr(self.module, name, None), nn.Module) for name in ("body", "head")):
             raise Misuse(
                 f"{type(self.module).__name__} has no parts body and head, so its features are not known: name them so,"
-                " as the built-in nets do, or choose a recipe that needs no features"
+                " as the built-in nets do, or say what members share by name, as sharing='names:shared=rnn.*'"
             )

@@ -24,11 +24,11 @@ LAYERS = [
 
 @pytest.mark.parametrize(("layer", "shape", "kernel"), LAYERS, ids=lambda v: getattr(v, "_get_name", lambda: "")())
 def test_a_kernel_is_found_with_its_channels(layer: nn.Module, shape: tuple[int, ...], kernel: Kernel):
-    assert trace_kernels(nn.Sequential(layer), torch.zeros(2, *shape)) == KernelTrace((kernel,))
+    assert trace_kernels(nn.Sequential(layer), torch.zeros(2, *shape)) == KernelTrace((kernel,), final=("0.weight",))
 
 
 class Crossing(nn.Module):
-    """Layers in another order of use than of making, one of them twice, one never."""
+    """Layers in another order of use than of making, one of them twice, one never: a kernel all the same, the last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,8 @@ def test_kernels_are_in_the_order_of_their_first_use():
     net = Crossing()
     net.train()
     found = trace_kernels(net, torch.ones(2, 3))
-    assert found.names == ("again.weight", "last.weight")
+    assert found.names == ("again.weight", "last.weight", "unused.weight")
+    assert found.last == ("last.weight",)
     assert found.has_dropout
     assert net.training
     assert found.unsupported == ()
@@ -108,7 +109,14 @@ WAYS = {
     "a transpose": (lambda x, w: x @ w.t(), "torch.Tensor.matmul after other operators"),
     "a property": (lambda x, w: x @ w.T, "torch.Tensor.matmul after other operators"),
     "a part": (lambda x, w: F.linear(x, w[:4]), "torch.nn.functional.linear after other operators"),
-    "a rescaled one": (lambda x, w: F.linear(x, w / w.norm()), "torch.nn.functional.linear after other operators"),
+    "two of them": (lambda x, w: F.linear(x, w * w.t()), "torch.nn.functional.linear after other operators"),
+    "torch.linalg": (torch.linalg.matmul, "torch.linalg.matmul"),
+    "a product and a sum": (lambda x, w: (x[:, :, None] * w).sum(1), "torch.Tensor.mul"),
+    "a sum with activations": (
+        lambda x, w: F.linear(x, w + x.mean()),
+        "torch.nn.functional.linear after other operators",
+    ),
+    "distances": (torch.cdist, "torch.functional.cdist"),
     "chunks": (lambda x, w: x[:, :2] @ w.chunk(2)[0], "torch.Tensor.matmul after other operators"),
     "keywords": (lambda x, w: torch.matmul(input=x, other=w), "torch.matmul"),
 }
@@ -143,7 +151,7 @@ def test_recurrent_layers_are_not_overlooked(make):
 
 def test_a_kernel_made_of_others_is_not_overlooked():
     found = trace_kernels(nn.Sequential(weight_norm(nn.Linear(4, 3)), nn.Linear(3, 2)), torch.zeros(2, 4))
-    assert [name for name, _ in found.unsupported] == ["0.parametrizations.weight.original1"]
+    assert [name for name, _ in found.unsupported] == [f"0.parametrizations.weight.original{i}" for i in (0, 1)]
     assert found.names == ("1.weight",)
 
 
