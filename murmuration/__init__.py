@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from murmuration.errors import Failure, Misuse
     from murmuration.evaluation import EvalSet, Evaluation, ShiftSuite
     from murmuration.fitting import fit, load
+    from murmuration.inspecting import parameter_roles
     from murmuration.likelihoods import (
         LDAM,
         Categorical,
@@ -97,6 +98,7 @@ __all__ = [
     "load",
     "make_recipe",
     "open_data",
+    "parameter_roles",
     "plots",
     "remove_measure",
     "report",
@@ -115,6 +117,7 @@ _HOMES = {
     "errors": ("Failure", "Misuse"),
     "evaluation": ("EvalSet", "Evaluation", "ShiftSuite"),
     "fitting": ("fit", "load"),
+    "inspecting": ("parameter_roles",),
     "likelihoods": (
         "LDAM",
         "Categorical",

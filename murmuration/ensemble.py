@@ -31,6 +31,7 @@ from murmuration.posthoc.serialization import to_json
 from murmuration.predictive import Predictive
 from murmuration.progress import html_table
 from murmuration.recipe import Recipe
+from murmuration.roles import ParameterRoles
 from murmuration.runs import GIVEN, POSTHOC, create_run, save_members
 from murmuration.weights import KernelTrace, NetworkWeights, UnsupportedOp
 from murmuration.weights.family import OUT, effective_kernel
@@ -166,6 +167,11 @@ class Ensemble:
     def kernel_trace(self) -> KernelTrace:
         """The kernels of the network, where the recipe does something with them."""
         return KernelTrace.from_json(self.manifest.get("kernels"))
+
+    @property
+    def parameter_roles(self) -> ParameterRoles:
+        """The role of every parameter under the recipe; empty for networks trained elsewhere."""
+        return ParameterRoles.from_json(self.manifest.get("parameters", []))
 
     @property
     def family(self) -> NetworkWeights:

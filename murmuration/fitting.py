@@ -154,7 +154,6 @@ def _fit(
     spec = head_only_spec(whole)
     spec = replace(spec, gamma=spec.measure_gamma())
     progress = begin(spec)
-    warn_of_equal_members(spec.plan)
     choice = choose_engine(spec, progress)
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
     if copies := spec.dynamics.copies(spec.end):
@@ -165,7 +164,11 @@ def _fit(
         show(f"trajectory {whole.plan.trajectory}: {trajectory_cost(whole, spec, progress)}", 0, 0, None)
     if choice.engine.workers > 1:
         suggest_keeping_freed_memory()
-    manifest = {**describe(whole, source, choice.engine, choice.reason), "gamma": spec.gamma}
+    roles = whole.roles(with_backbone(progress.state.population, whole.backbone))
+    if whole.recipe.needs_kernels:
+        show(roles.summary, 0, 0, None)
+    found = {"gamma": spec.gamma, "parameters": roles.to_json()}
+    manifest = describe(whole, source, choice.engine, choice.reason) | found
     created = runs.create_run(Path(out), manifest) if out is not None else None
     if out is not None and whole.backbone is not None:
         write_tensors(Path(out) / runs.BACKBONE, whole.backbone.state_dict())
@@ -173,15 +176,6 @@ def _fit(
         runs.save_checkpoint(Path(out), progress)
     callback = ProgressCallback(out, show, checkpoint_seconds, created)
     return run_training(whole, spec, choice.engine, progress, manifest, callback)
-
-
-def warn_of_equal_members(plan: Plan) -> None:
-    """Warn of members that begin with the same weights and are trained on the same batches."""
-    if plan.members > 1 and "initialisation" in plan.same and plan.order == "same":
-        result = "be identical" if "noise" in plan.same else "differ by dropout and other noise alone"
-        warnings.warn(
-            f"all members begin with the same weights and see the same batches: they will {result}", stacklevel=2
-        )
 
 
 def make_spec(

@@ -21,6 +21,7 @@ from murmuration.reports.sections.groups import groups
 from murmuration.reports.sections.input_space import input_space
 from murmuration.reports.sections.members import coupling, members, provenance, recipes
 from murmuration.reports.sections.ood import out_of_distribution
+from murmuration.reports.sections.parameters import parameters
 from murmuration.reports.sections.pruning import pruning
 from murmuration.reports.sections.regression import predictions
 from murmuration.reports.sections.scores import by_class, scores
@@ -33,7 +34,7 @@ SECTIONS = {  # group of the navigation -> its sections, in order
     "Results": (summary, scores, by_class, predictions),
     "Uncertainty": (calibration, uncertainty, abstention, conformal, examples),
     "Robustness": (input_space, shift, out_of_distribution, groups),
-    "Model": (recipes, members, coupling, weights, pruning, provenance),
+    "Model": (recipes, members, coupling, parameters, weights, pruning, provenance),
 }
 
 LOGO = Markup(

@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from murmuration.engines import Engine, Team, assemble, member_outputs
 from murmuration.errors import Misuse
 from murmuration.files import json_numbers
 from murmuration.population import Population
+from murmuration.recipe import Plan
 from murmuration.streams import Noise
 from murmuration.training.batch_norm import refresh_batch_norm
 from murmuration.training.batches import epoch_batches, learning_rate
@@ -56,7 +58,17 @@ def begin(spec: TrainSpec) -> Progress:
     require_input_gradients(spec)
     population = initial_members(spec)
     require_varying_draws(spec, population)
+    warn_of_equal_members(spec.plan)
     return start_from(spec, population.to(spec.plan.device))
+
+
+def warn_of_equal_members(plan: Plan) -> None:
+    """Warn of members that begin with the same weights and are trained on the same batches."""
+    if plan.members > 1 and "initialisation" in plan.same and plan.order == "same":
+        result = "be identical" if "noise" in plan.same else "differ by dropout and other noise alone"
+        warnings.warn(
+            f"all members begin with the same weights and see the same batches: they will {result}", stacklevel=2
+        )
 
 
 def start_from(spec: TrainSpec, population: Population) -> Progress:

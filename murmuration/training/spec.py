@@ -21,6 +21,7 @@ from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
 from murmuration.population import Named, Population, populate
 from murmuration.recipe import Plan, Recipe
+from murmuration.roles import ParameterRoles, roles_of
 from murmuration.sharing import SMOOTH
 from murmuration.streams import Noise, generator, global_stream
 from murmuration.tangent_kernels import measured_gamma
@@ -86,6 +87,10 @@ class TrainSpec:
         """The weight family in this network."""
         found = self.recipe.weights.in_network(self.trace, bias_inside=self.recipe.sharing.bias_inside)
         return found.in_precision(self.plan.precision)
+
+    def roles(self, population: Population) -> ParameterRoles:
+        """The role of every parameter of these members."""
+        return roles_of(self.full_trace, population, self.weights, self.recipe)
 
     @cached_property
     def dynamics(self) -> Dynamics:

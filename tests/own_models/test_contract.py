@@ -14,25 +14,12 @@ from murmuration.recipe import PRESETS
 
 COMPARED = ("deep-ensemble", "batch-ensemble", "forde")  # on all engines: own weights, shared ones, a coupling
 KNOWN = {  # networks with cells that are neither trained whole nor refused in one line
-    "linear": "mc-dropout of one kernel drops nothing",
-    "mha-two-dropouts": "mc-dropout leaves the dropout of attention off",
-    "learned-query": "the query is no kernel",
-    "spectral-norm": "kernels made with a buffer are overlooked",
-    "masked-linear": "kernels made with a buffer are overlooked",
-    "matmul": "torch.linalg.matmul is not traced",
-    "elementwise": "products with a sum are not traced",
     "pruned": "pruned layers cannot be copied",
-    "branch": "the branch not taken is overlooked",
-    "experts": "experts not chosen are overlooked",
-    "training-only": "layers of training mode are overlooked",
-    "gated": "bayes-last-layer takes the last kernel used",
-    "checkpointed": "the second forward pass has the weights of another member",
     "frozen-norm": "train() is not called before the first step",
     "plain-attribute": "tensors that are no buffers are lost",
     "edits-input": "inputs are overwritten",
     "two-inputs": "forde-tuned needs the shape of one input",
     "lazy": "lazy layers have no weights yet",
-    "script": "mc-dropout drops nothing",
 }
 
 

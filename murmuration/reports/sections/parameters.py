@@ -1,0 +1,32 @@
+"""Parameters: what each is in the network, and what the recipe makes of it."""
+
+from murmuration.reports.html import NOTHING, Markup, details, join, section, table, tag
+from murmuration.reports.report import Report
+from murmuration.roles import COLUMNS, ParameterRoles
+
+READING = (
+    "The parameters of one network, as a pass over training examples shows them: own copies of each member, shared or "
+    "fixed; Gaussian or point estimates; scaled by each member, or with dropped inputs; and why the recipe leaves some "
+    "alone."
+)
+
+
+def parameters(report: Report) -> Markup:
+    """A summary and a table for every recipe."""
+    found = {
+        each.name: ParameterRoles.from_json(each.manifest["parameters"])
+        for each in report.evaluations
+        if each.manifest.get("parameters")
+    }
+    if not found:
+        return NOTHING
+    several = len(found) > 1
+    told = join(tag("p", f"{name}: {roles.summary}" if several else roles.summary) for name, roles in found.items())
+    tables = [details(f"Every parameter: {name}", _table(name, roles)) for name, roles in found.items()]
+    return section("parameters", "Parameters", READING, join([told, *tables]))
+
+
+def _table(name: str, roles: ParameterRoles) -> Markup:
+    rows = [(row["parameter"], list(row.values())[1:]) for row in roles.columns()]
+    columns = [column.capitalize() for column in COLUMNS]
+    return tag("div", table(f"Parameters of {name}", columns, rows), "words")
