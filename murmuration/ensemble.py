@@ -197,8 +197,7 @@ class Ensemble:
             return self._streamed(source), {}
         if isinstance(source, Split):
             if self.preparation is None:
-                streamed = isinstance(source.prepared, Streamed)
-                return source.prepared if streamed else self._checked(source.prepared), source.keys
+                return self._checked(source.prepared), source.keys
             if isinstance(source.x, Streamed) and source.x.preparation == self.preparation:
                 return source.prepared, source.keys
             if source.x is None:
@@ -235,6 +234,8 @@ class Ensemble:
 
     def _checked(self, x: Any) -> Tensor:
         """Prepared inputs (N, ...), floats in single precision; refuses another shape than training's, and NaN."""
+        if isinstance(x, Streamed):
+            return x  # type: ignore[return-value]  # reads like a tensor
         try:
             inputs = torch.as_tensor(x)
         except (TypeError, ValueError, RuntimeError):  # torch raises any of them
@@ -274,8 +275,7 @@ class Ensemble:
         self, x: Any, size: int | None = None, *, calibrated: bool = True, prepared: bool = False
     ) -> Iterator[Predictive]:
         """Predictions for `size` inputs at a time, so that outputs (S, N, K) of all inputs are never in memory."""
-        known = prepared or isinstance(x, Streamed)
-        inputs, keys = (x if isinstance(x, Streamed) else self._checked(x), {}) if known else self.keyed_inputs(x)
+        inputs, keys = (self._checked(x), {}) if prepared else self.keyed_inputs(x)
         size = size or stream_size(inputs)
 
         def part(index: int, some: Tensor) -> Predictive:
@@ -393,7 +393,7 @@ def stream_size(inputs: Any) -> int:
 
 def precision(population: Population) -> torch.dtype:
     """The type of the first floating-point tensor of members; float32 if they have none."""
-    named = {**population.own, **population.shared, **population.buffers}
+    named = population.to_tensors()
     return next((tensor.dtype for tensor in named.values() if tensor.is_floating_point()), torch.float32)
 
 

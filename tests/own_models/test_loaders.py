@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 import murmuration as mm
+from murmuration.data.streamed import seed_generators
 from murmuration.fitting import reopen
 
 X = torch.randn(90, 4, generator=torch.Generator().manual_seed(0))
@@ -22,13 +23,13 @@ def mlp() -> nn.Module:
 
 
 class Noisy(Dataset):
-    """Examples with noise of all three global generators; counts its reads, and keeps those of example 0."""
+    """Examples with noise of all three global generators; keeps the indices and noises of its reads."""
 
     def __init__(self, x: Tensor = X, y: Tensor = Y, std: float = 0.1, own: bool = False) -> None:
         self.x, self.y, self.std = x, y, std
         self.rng = np.random.default_rng() if own else None
         self.reads: list[int] = []
-        self.first: list[float] = []
+        self.noises: list[float] = []
 
     def __len__(self) -> int:
         return len(self.x)
@@ -39,10 +40,8 @@ class Noisy(Dataset):
             noise = float(self.rng.normal())
         else:
             noise = float(torch.randn(())) + float(np.random.randn()) + random.gauss(0, 1)  # noqa: NPY002
-        x = self.x[i] + self.std * noise
-        if i == 0:
-            self.first.append(float(x[0]))
-        return x, int(self.y[i])
+        self.noises.append(noise)
+        return self.x[i] + self.std * noise, int(self.y[i])
 
 
 def tensors(ensemble: mm.Ensemble) -> dict[str, Tensor]:
@@ -76,14 +75,14 @@ def test_augmentation_is_drawn_anew_for_each_member_and_epoch():
     assert 70 < opening < 200  # one pass for the targets, and a few examples: of the network's check and the engine's
     counts = np.bincount(train.reads[-5 * 2 * 70 :], minlength=70)
     assert (counts == 10).all()
-    assert len(set(train.first[-10:])) == 10
+    assert len(set(train.noises[-5 * 2 * 70 :])) == 5 * 2 * 70
 
 
 def test_members_of_one_order_see_the_same_augmentation():
     train, val = parts()
     before = len(train.reads)
     mm.fit(mlp, (train, val), **{**PLAIN, "epochs": 3, "batch_order": "same"})
-    assert len(set(train.first[-3:])) == 3
+    assert len(set(train.noises[-3 * 70 :])) == 3 * 70
     assert len(train.reads) - before < 3 * 70 + 200
 
 
@@ -91,15 +90,16 @@ def test_members_of_one_order_see_the_same_augmentation():
 def test_a_run_repeats_bit_for_bit_and_leaves_the_global_generators_alone(workers):
     train, val = parts()
     loader = DataLoader(train, batch_size=16, shuffle=True, num_workers=workers)
-    torch.manual_seed(5)
+
+    def draw() -> tuple[float, float, float]:
+        return torch.rand(()).item(), float(np.random.rand()), random.random()  # noqa: NPY002
+
+    seed_generators(5)
+    expected = draw()
+    seed_generators(5)
     first = mm.fit(mlp, (loader, val), **{k: v for k, v in PLAIN.items() if k != "batch_size"})
-    drawn = torch.rand(())
-    random.seed(7)
-    np.random.seed(8)  # noqa: NPY002
-    torch.manual_seed(5)
-    again = mm.fit(mlp, parts(), **PLAIN)
-    assert same_bits(first, again)
-    assert torch.rand(()) == drawn
+    assert draw() == expected
+    assert same_bits(first, mm.fit(mlp, parts(), **PLAIN))
     assert not same_bits(first, mm.fit(mlp, parts(), **PLAIN, seed=1))
 
 
@@ -235,7 +235,10 @@ def test_prediction_and_evaluation_are_streamed(tmp_path):
     found, expected = mm.evaluate(run, loader), mm.evaluate(run, (X, Y))
     assert float(found.scores["nll"]) == pytest.approx(float(expected.scores["nll"]), rel=1e-6)
     assert run.fit_posthoc(DataLoader(given, batch_size=8, shuffle=True)).posthoc is not None
+    mm.save_predictions(run, loader, tmp_path / "a.csv")
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 91
     data = mm.open_data((given, given, given))
+    assert torch.equal(run.predict(data.test.prepared, prepared=True).outputs, run.predict(X).outputs)
     mm.evaluate(run, data, out=tmp_path / "report")
     assert (tmp_path / "report" / "report.html").exists()
     with pytest.raises(mm.Misuse, match="write shuffle=False to keep the order of predictions"):
