@@ -482,7 +482,7 @@ def trained_networks(what: bool | str, setting: str, net: Net | None, source: Ne
             raise Misuse(f"{name}=yes needs a trained net: give an nn.Module, or a run's directory as {setting}=runs/x")
         yield with_tensors(source.build(), net.state_dict(), "the net")
     elif what:
-        run = load(str(what), net=None if isinstance(net, str) else net, posthoc=False)
+        run = load(str(what), net=None if isinstance(net, str) else net, posthoc=False, device=CPU)
         yield from (with_tensors(source.build(), run.member(i).state_dict(), what) for i in range(run.members))
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from murmuration.cli.console import help_text
-from murmuration.cli.options import Json, OwnNet, PostHocOptions, RunPath, grouped, network
+from murmuration.cli.options import Json, OwnNet, PostHocOptions, RunDevice, RunPath, grouped, network
 from murmuration.errors import Misuse
 
 HELP = help_text(
@@ -18,7 +18,9 @@ HELP = help_text(
 
 
 @grouped
-def calibrate(*, run: RunPath, trust: PostHocOptions, net: OwnNet = None, as_json: Json = False) -> None:
+def calibrate(
+    *, run: RunPath, trust: PostHocOptions, net: OwnNet = None, device: RunDevice = None, as_json: Json = False
+) -> None:
     """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import load_run, reopen_data
@@ -27,7 +29,7 @@ def calibrate(*, run: RunPath, trust: PostHocOptions, net: OwnNet = None, as_jso
     from murmuration.posthoc import FEWEST
 
     path, config = Path(run), trust.config()
-    ensemble, data = load_run(path, posthoc=False, net=network(net)), reopen_data(path)
+    ensemble, data = load_run(path, posthoc=False, net=network(net), device=device), reopen_data(path)
     if len(data.val) < FEWEST:
         found = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
         raise Misuse(f"{found}; train it again on more examples")

@@ -107,6 +107,10 @@ OwnNet = Annotated[
 ]
 
 
+Device = Annotated[str, option("cpu, cuda, cuda:1, mps or auto (the best one here).", "Hardware", "NAME")]
+Precision = Annotated[
+    str, option("float32, or bf16: operators of networks in bfloat16, all else in float32.", "Hardware", "NAME")
+]
 RunDevice = Annotated[
     str | None,
     option("cpu, cuda, cuda:1, mps or auto (the best one here); by default the run's own.", "Hardware", "NAME"),
@@ -294,10 +298,8 @@ class TrainingOptions:
         ),
     ] = None
     engine: Annotated[str, option("auto, fastest or a name; see `murmur list engines`.", "Hardware", "NAME")] = "auto"
-    device: Annotated[str, option("cpu, cuda, cuda:1, mps or auto (the best one here).", "Hardware", "NAME")] = "cpu"
-    precision: Annotated[
-        str, option("float32, or bf16: operators of networks in bfloat16, all else in float32.", "Hardware", "NAME")
-    ] = "float32"
+    device: Device = "cpu"
+    precision: Precision = "float32"
 
     def plan(self, posthoc: "PostHocConfig | None" = None) -> "Plan":
         """The plan, checked as far as it can be without data."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from murmuration.cli.console import Interrupted, PlainCommand, PlainGroup, help_text, print_json, print_table
-from murmuration.cli.options import Json, RunPath, grouped, option
+from murmuration.cli.options import Device, Json, Precision, RunDevice, RunPath, grouped, option
 from murmuration.progress import counting_bar, training_bar
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class LearningOptions:
     epochs: Annotated[int, option("Epochs.", "Training", "N")] = 10
     lr: Annotated[float, option("Learning rate.", "Training", "X")] = 1e-3
     seed: Annotated[int, option("Random seed.", "Training", "N")] = 0
+    device: Device = "cpu"
+    precision: Precision = "float32"
 
 
 @app.command(
@@ -136,6 +138,7 @@ def apply(
     images: Annotated[list[str], typer.Argument(help="Image files.", metavar="IMAGE...")],
     out: Annotated[str, typer.Option(help="A new directory.", metavar="DIR")],
     draws: Draws = None,
+    device: RunDevice = None,
     as_json: Json = False,
 ) -> None:
     """Upscale images, with maps of their standard deviations."""
@@ -146,7 +149,7 @@ def apply(
 
     place = Path(out)
     require_free(place)
-    ensemble = load_run(Path(run), posthoc=False)
+    ensemble = load_run(Path(run), posthoc=False, device=device)
     try:
         with counting_bar("upscaling", quiet=as_json) as show:
             numbers = upscale_files(ensemble, images, place, draws=draws, show=show)

@@ -132,7 +132,7 @@ class Gaussian(GaussianOutputs):
         return self.count
 
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        scale = torch.tensor(self.units[1], dtype=torch.float64, device=outputs.device)
+        scale = torch.tensor(self.units[1], dtype=torch.float64)  # not every device knows it
         return outputs, (self.noise_std**2 / scale.square()).to(outputs).expand_as(outputs)
 
 

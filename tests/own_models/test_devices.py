@@ -20,11 +20,14 @@ from murmuration.analysis.kernels import kernel_diagnosis, kernels_before_run
 from murmuration.analysis.trajectory import find_trajectory
 from murmuration.analysis.weight_space import points_of
 from murmuration.applications import pruning
+from murmuration.applications.superres import upscale
+from murmuration.cli import main
 from murmuration.devices import resolve_device
 from murmuration.dynamics import optimizer
 from murmuration.errors import Misuse
 from murmuration.evaluation.weight_diagnosis import diagnose
 from murmuration.fitting import ProgressCallback
+from murmuration.likelihoods import fit_likelihood, member_losses
 from murmuration.recipe import PRESETS
 from murmuration.training.head_only import with_features
 
@@ -204,6 +207,34 @@ def test_regressions_and_labels_need_no_double_precision(target):
         net = functools.partial(Dense, 2 * y.shape[1] if target == "numbers" else y.shape[1])
         made = small(net, (x, y), task="regression" if target == "numbers" else "multi-label", device=device, epochs=2)
         assert made.predict(x).outputs.isfinite().all()
+
+
+LIKELIHOODS = [
+    mm.Categorical(CLASSES, class_weight="balanced", label_smoothing=0.1),
+    mm.Categorical(CLASSES, link="softplus"),
+    mm.Focal(CLASSES, class_weight=(1.0, 2.0, 3.0)),
+    mm.LogitAdjusted(CLASSES),
+    mm.LDAM(CLASSES),
+    mm.Experts(CLASSES),
+    mm.MultiLabel(2, positive_weight=(1.0, 2.0)),
+    mm.Gaussian(0.1),
+    mm.HeteroscedasticGaussian(),
+    mm.Quantiles(),
+]
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=repr)
+def test_the_loss_of_every_likelihood_is_computed_on_the_device(likelihood):
+    labels = torch.arange(8) % CLASSES
+    y = {"classification": labels, "multi-label": torch.stack([labels > 0, labels > 1], 1).float()}
+    y = y.get(likelihood.task, torch.randn(8, 2, dtype=torch.float64))
+    fitted = fit_likelihood(likelihood, likelihood.task, y)
+    outputs, weight, encoded = torch.randn(2, 8, fitted.width), torch.rand(2, 8), fitted.encode(y)
+    member = torch.arange(2)
+    expected = member_losses(fitted, outputs, encoded.expand(2, *encoded.shape), weight, member)
+    with pretended(double=False) as device:
+        given = [t.to(device) for t in (outputs, encoded.expand(2, *encoded.shape), weight, member)]
+        assert torch.equal(member_losses(fitted, *given).cpu(), expected)
 
 
 def test_images_with_batch_norm_dropout_and_early_stopping_train_on_a_device():
@@ -443,3 +474,52 @@ def test_post_hoc_steps_of_an_ensemble_on_a_device():
         assert here.posthoc is not None
         x = table()[0]
         assert torch.equal(there.predict(x).probs, here.predict(x).probs)
+
+
+def test_super_resolution_trains_and_upscales_on_a_device():
+    pieces = np.random.default_rng(0).random((30, 1, 4, 4)).astype(np.float32)
+    with pretended(double=False) as device:
+        likelihood = mm.Gaussian(0.02, targets=64)
+        settings = {"recipe": "bayes", "members": 1, "likelihood": likelihood, "inputs": "images", "prepare": "none"}
+        large = np.repeat(np.repeat(pieces, 2, 2), 2, 3).reshape(30, 64)
+        made = small("subpixel", (pieces, large), device=device, task="regression", **settings)
+        found = upscale(made, torch.from_numpy(pieces[0, 0]), draws=2)
+        assert found.mean.shape == (8, 8)
+
+
+# command line
+
+
+def run_command(capsys, *words: object) -> tuple[int, str]:
+    code = main([str(word) for word in words])
+    return code, capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_commands_take_a_device_and_name_the_flag_where_one_is_missing(tmp_path, capsys, monkeypatch):
+    run = tmp_path / "run"
+    trained = ["train", "two-moons", "--net", "mlp", "--members", "1", "--epochs", "1", "--batch-size", "256"]
+    assert run_command(capsys, *trained, "--device", "auto", "--precision", "bf16", "--out", run, "--json")[0] == 0
+    manifest = json.loads((run / "run.json").read_text())
+    assert manifest["plan"]["device"] in ("cpu", "cuda", "mps")
+    assert manifest["plan"]["precision"] == "bf16"
+    (run / "run.json").write_text(json.dumps({**manifest, "plan": {**manifest["plan"], "device": "cuda:77"}}))
+    predict = ["predict", run, "two-moons", "--out", tmp_path / "predictions.csv", "--force"]
+    code, told = run_command(capsys, *predict)
+    assert (code, told) == (
+        0,
+        "note: the run was trained on cuda:77, which is not available here: its members are on the CPU\n",
+    )
+    assert run_command(capsys, *predict, "--device", "cpu") == (0, "")
+    assert run_command(capsys, "evaluate", run, "--device", "cpu", "--json") == (0, "")
+    code, told = run_command(capsys, *predict, "--device", "cuda:77")
+    assert (code, told) == (2, "error: --device cuda:77 is not available here: write --device cpu\n")
+    monkeypatch.setattr("murmuration.cli.training.read_manifest", lambda path: {**manifest, "status": "training"})
+    (run / "run.json").write_text(
+        json.dumps({**manifest, "status": "training", "plan": {**manifest["plan"], "device": "cuda:77"}})
+    )
+    code, told = run_command(capsys, "resume", run)
+    assert (code, told.splitlines()[-1]) == (
+        2,
+        "error: the run was trained on cuda:77, which is not available here: write --device cpu",
+    )
