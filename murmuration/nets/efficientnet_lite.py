@@ -136,7 +136,7 @@ def conv_norm(
     layers: list[tuple[str, nn.Module]] = [] if even else [("pad", nn.ZeroPad2d((left, right, top, bottom)))]
     padding = (top, left) if even else 0
     conv = nn.Conv2d(before, after, kernel, stride=stride, padding=padding, groups=groups, bias=False)
-    layers += [("conv", conv), ("norm", nn.BatchNorm2d(after, momentum=0.01, eps=1e-3))]
+    layers += [("conv", conv), ("norm", nn.BatchNorm2d(after, eps=1e-3))]
     layers += [("act", nn.ReLU6())] if active else []
     return nn.Sequential(OrderedDict(layers))
 
