@@ -15,7 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.preparation import ArrayPreparation, NumericColumn, TablePreparation, blocks, wrong_shape
+from murmuration.data.preparation import (
+    ArrayPreparation,
+    NumericColumn,
+    SeveralPreparation,
+    TablePreparation,
+    blocks,
+    wrong_shape,
+)
 from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
 from murmuration.errors import Misuse, listed, unknown
 
@@ -55,6 +62,8 @@ def layout_of(preparation: Any) -> Layout:
     if isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1:
         count = preparation.shape[0]
         return Layout(count, np.arange(count), np.full(count, -1), np.zeros(count), ())
+    if isinstance(preparation, SeveralPreparation):
+        raise Misuse("several inputs are not a table: corruptions take one, an image or a table")
     if not isinstance(preparation, TablePreparation):
         raise Misuse(f"inputs of shape {preparation.shape} are not a table: expected rows of D columns, (D,)")
     numbers: list[tuple[int, int, float]] = []

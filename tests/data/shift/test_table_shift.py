@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from murmuration.data import ArrayPreparation, ImagePreparation, TablePreparation
-from murmuration.data.preparation import fit_array, fit_table
+from murmuration.data.preparation import SeveralPreparation, fit_array, fit_table
 from murmuration.data.shift import (
     CORRUPTIONS,
     TABLE_SHIFTS,
@@ -249,5 +249,8 @@ def test_what_cannot_be_done_is_refused_in_one_line() -> None:
         shift_table(torch.zeros(2, 3), PREPARATION, "feature_noise", 1)
     with pytest.raises(Misuse, match=r"^inputs of shape \(2, 9\) are not a table: expected rows of D columns"):
         corruptions_for(ArrayPreparation((2, 9), (0.0, 0.0), (1.0, 1.0)))
+    several = SeveralPreparation((("0", ArrayPreparation((2,), (0.0, 0.0), (1.0, 1.0))),), True)
+    with pytest.raises(Misuse, match=r"^several inputs are not a table"):
+        corruptions_for(several)
     with pytest.raises(Misuse, match=r"^images of 5 channels: expected grey \(1\) or colour \(3 or 4\) for"):
         corruptions_for(ImagePreparation((5, 8, 8), 255.0, (0.0,) * 5, (1.0,) * 5))
