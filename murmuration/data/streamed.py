@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data.dataloader import default_collate
 
 from murmuration.data.arrays import checked_part
@@ -252,13 +252,17 @@ class Streamed:
         sampler = copy.copy(self.own_sampler)
         if hasattr(sampler, "generator"):
             sampler.generator = torch.Generator().manual_seed(seed)
+        if callable(set_epoch := getattr(sampler, "set_epoch", None)):  # as torch's DistributedSampler
+            set_epoch(seed % 2**31)
         with kept_generators():
             seed_generators(seed)
             return torch.tensor(list(sampler), dtype=torch.int64)
 
 
 def is_shuffle(sampler: Any) -> bool:
-    """Whether a sampler is a random order of all examples: `shuffle=True` of a DataLoader."""
+    """Whether a sampler is a random order of all examples, `shuffle=True` of a DataLoader, or of a subset of them."""
+    if isinstance(sampler, SubsetRandomSampler):
+        return True
     return isinstance(sampler, RandomSampler) and not sampler.replacement and len(sampler) == len(sampler.data_source)
 
 
@@ -301,7 +305,8 @@ def in_memory(part: RawPart) -> RawPart:
 def stream_part(given: Any, options: LoadOptions, name: str = "all") -> RawPart:
     """One dataset or loader as a part of a source; targets, if they are wanted, from one pass over all examples."""
     source = probed(source_of(given, name))
-    inputs = Streamed(source, np.arange(len(source.dataset)))
+    chosen = source.sampler.indices if isinstance(source.sampler, SubsetRandomSampler) else range(len(source.dataset))
+    inputs = Streamed(source, np.sort(np.asarray(chosen, dtype=np.int64)))
     if not options.labelled:
         return RawPart(inputs)
     targets, digest = read_targets(inputs)

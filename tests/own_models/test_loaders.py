@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import murmuration as mm
 from murmuration.data.streamed import seed_generators
@@ -157,6 +165,26 @@ def test_a_sampler_of_the_callers_own_draws_the_examples():
     assert len(set(each)) == 24  # other draws for each member, step and epoch
     with pytest.raises(mm.Misuse, match="WeightedRandomSampler, and other splits taken from it"):
         mm.fit(mlp, DataLoader(train, batch_size=10, sampler=sampler), epochs=1)
+
+
+def test_loaders_of_subsets_of_one_dataset():
+    """The idiom of two SubsetRandomSamplers: the run is that on the two subsets."""
+    given, plain = TensorDataset(X, Y), {"members": 2, "epochs": 2, "engine": "loop", "posthoc": None}
+    rows = np.random.default_rng(0).permutation(90)
+    train, val = np.sort(rows[:70]), np.sort(rows[70:])
+    loaders = [DataLoader(given, batch_size=16, sampler=SubsetRandomSampler(part)) for part in (rows[:70], rows[70:])]
+    run = mm.fit(mlp, tuple(loaders), **plain)
+    other = mm.fit(mlp, (TensorDataset(X[train], Y[train]), TensorDataset(X[val], Y[val])), batch_size=16, **plain)
+    assert same_bits(run, other)
+    assert run.manifest["data"]["examples"] == {"train": 70, "val": 20, "test": 0}
+
+
+def test_a_distributed_sampler_has_another_order_in_every_epoch():
+    train, val = parts(0.0)
+    sampler = DistributedSampler(train, num_replicas=2, rank=0)
+    loader = DataLoader(train, batch_size=5, sampler=sampler)
+    mm.fit(mlp, (loader, val), members=1, epochs=2, engine="loop", posthoc=None)
+    assert train.reads[-70:-35] != train.reads[-35:]
 
 
 class Counting(IterableDataset):
