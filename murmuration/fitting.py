@@ -10,9 +10,9 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,10 @@ from torch import nn
 from murmuration import runs
 from murmuration.data import Data, open_data, open_training_data, preparation_from_json
 from murmuration.devices import CPU, is_available, refuse_autocast, resolve_device
-from murmuration.dynamics.trajectory import parse_trajectory
 from murmuration.engines import Engine
-from murmuration.engines import engine as engine_named
-from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc, save_posthoc
+from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc
 from murmuration.errors import Failure, Misuse, require_integer, unknown
-from murmuration.files import read_json, read_tensors, write_json, write_tensors
+from murmuration.files import read_tensors, write_json, write_tensors
 from murmuration.given_models import load_given, require_same_tensors
 from murmuration.likelihoods import (
     MULTI_LABEL,
@@ -39,25 +37,23 @@ from murmuration.likelihoods import (
     width_of,
 )
 from murmuration.memory import suggest_keeping_freed_memory
-from murmuration.nets.inputs import for_preparation
+from murmuration.nets.adapt import Output, plain_module
+from murmuration.nets.given_weights import Weights, describe_start, given_weights, with_weights
+from murmuration.nets.inputs import for_preparation, output_again
 from murmuration.nets.narrow import narrowed
-from murmuration.nets.source import Net, NetSource, check_net, check_outputs, net_source
+from murmuration.nets.source import EVERY, Net, NetSource, check_net, net_source
+from murmuration.nets.validation import check_initialisation, check_network, require_same_plain_tensors
 from murmuration.population import Population
-from murmuration.posthoc.fit import FEWEST, check_config
+from murmuration.posthoc.fit import check_config
 from murmuration.progress import Show, is_watched, training_bar
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
-from murmuration.training import Progress, TrainSpec, begin, choose_engine, train
+from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.batches import plan_for_loader
 from murmuration.training.head_only import head_only_spec, with_backbone
-from murmuration.training.interrupts import deferred_interrupts
 from murmuration.training.loop import start_from
-from murmuration.training.tuning import best_candidate, score_candidates
+from murmuration.training_run import CHECKPOINT_SECONDS, ProgressCallback, run_training, show_nothing, trajectory_cost
 
-CHECKPOINT_SECONDS = 30.0  # a killed run loses at most about this much
-
-
-def show_nothing(message: str, done: int, total: int, record: dict[str, Any] | None) -> None:
-    """The default of `show`: no output."""
+InitFrom = Weights | Ensemble  # weights that members begin with; text is a run directory or a file
 
 
 def fit(
@@ -69,6 +65,9 @@ def fit(
     noise_std: float | None = None,
     link: str | None = None,
     likelihood: Likelihood | None = None,
+    init_from: InitFrom | None = None,
+    reset: str | Sequence[str] = (),
+    output: Output | None = None,
     out: str | Path | None = None,
     progress: bool | None = None,
     show: Show | None = None,
@@ -78,10 +77,16 @@ def fit(
     """Train an ensemble of `net` on `data` by a recipe, and calibrate it on validation examples.
 
     `net` is a name, an `nn.Module` (an architecture: members get fresh weights) or a function that builds one; without
-    it, images get a small convolutional net and all other inputs a multilayer perceptron. `data` is a pair (x, y), a
-    pandas table with `target=`, a torch Dataset or DataLoader, of which 15 % validate (`val=`) and the rest is trained
-    on; or `(train, val)` of Datasets or DataLoaders, a path, a name or a `Data`, which keep their splits (see
-    `open_data`). `recipe` is the name of a preset or a `Recipe`.
+    it, images get a small convolutional net and all other inputs a multilayer perceptron. Parameters of it with
+    `requires_grad=False` are not trained. `init_from` are weights that members begin with instead of random ones: a
+    network, a list of one for each member, an ensemble, a state dict, a run directory or a `.safetensors` file;
+    tensors named by `reset`, such as "head" or a list of patterns, are random all the same. Of a network that gives a
+    tuple, a dict or an object, `output` is the position, the key or attribute, or a function of it that picks the
+    tensor of predictions.
+
+    `data` is a pair (x, y), a pandas table with `target=`, a torch Dataset or DataLoader, of which 15 % validate
+    (`val=`) and the rest is trained on; or `(train, val)` of Datasets or DataLoaders, a path, a name or a `Data`, which
+    keep their splits (see `open_data`). `recipe` is the name of a preset or a `Recipe`.
 
     Further keywords are the fields of `Plan`, such as `members`, `epochs`, `seed`, `lr`, `batch_size`, `device`,
     `patience`, `optimizer`, `posthoc` (None: no calibration), which take precedence over those of `plan`; and the
@@ -94,6 +99,8 @@ def fit(
     >>> ensemble.members
     2
     """
+    if net is None and init_from is not None:
+        net = architecture_of(init_from)
     if net is not None:
         check_net(net)
     chosen = make_recipe(recipe)
@@ -111,7 +118,8 @@ def fit(
         reading.setdefault("task", stated)
     opened = open_training_data(data, **reading)
     filled = plan_for_loader(filled, opened.train, planned)
-    spec, source = make_spec(net, opened, chosen, filled, noise_std=noise_std, link=link, likelihood=likelihood)
+    given: dict[str, Any] = {"noise_std": noise_std, "link": link, "likelihood": likelihood}
+    spec, source = make_spec(net, opened, chosen, filled, **given, init_from=init_from, reset=reset, output=output)
     quiet = progress is False or (progress is None and not is_watched())
     with nullcontext(show) if show is not None else training_bar(filled.epochs, quiet, chosen.name) as told:
         return _fit(spec, source, out, told, checkpoint_seconds)
@@ -187,8 +195,16 @@ def make_spec(
     noise_std: float | None = None,
     link: str | None = None,
     likelihood: Likelihood | None = None,
+    init_from: InitFrom | None = None,
+    reset: str | Sequence[str] = (),
+    output: Output | None = None,
 ) -> tuple[TrainSpec, NetSource]:
     """The specification of training a network on data by a recipe, and the source of its networks."""
+    patterns = (reset,) if isinstance(reset, str) else tuple(reset)
+    if patterns and init_from is None:
+        raise Misuse(f"reset={reset!r} without init_from: all weights are random anyway; leave reset out")
+    if init_from is not None and recipe.sharing.frozen:
+        raise Misuse("init_from with a frozen backbone: the body is given by frozen=; leave one of the two out")
     if not len(data.val):
         raise Misuse(f"{data.name} has no validation examples: training needs some; give val= a share such as 0.15")
     if plan.augment and len(data.input_shape) != 3:
@@ -204,12 +220,23 @@ def make_spec(
         raise Misuse(f"{name}({classes}) for data of {len(data.classes)} classes: write {name}({len(data.classes)})")
     if plan.posthoc is not None:
         check_config(plan.posthoc, likelihood.task)
-    plain = net_source(net or default_net(data), data.input_shape, likelihood.width)
-    source = for_preparation(plain, data.preparation)
-    source = _check_outputs(source, data, likelihood, plan.device)
+    anew = EVERY if init_from is None else patterns
+    plain = net_source(net or default_net(data), data.input_shape, likelihood.width, anew)
+    source = for_preparation(plain, data.preparation, data.input_shape, output)
+    used = init_from is not None or True in (recipe.sharing.frozen, recipe.weights.init_from)
+    if isinstance(net, nn.Module) and not used:
+        check_initialisation(plain_module(net))
+    source = _checked(source, data, likelihood, plan.device)
     backbone = next(trained_networks(recipe.sharing.frozen, "backbone:frozen", net, source), None)
-    init_from = tuple(trained_networks(recipe.weights.init_from, "moped:init_from", net, source))
-    return TrainSpec(source.build, data, likelihood, recipe, plan, backbone=backbone, init_from=init_from), source
+    if init_from is not None:
+        if isinstance(recipe.weights.init_from, str):
+            raise Misuse("init_from twice, as a keyword and among the settings of the weights: leave one of them out")
+        begin_with = starting_networks(init_from, patterns, net, source, plan.members)
+        source = replace(source, record={**source.record, "init_from": describe_start(init_from, patterns)})
+    else:
+        begin_with = tuple(trained_networks(recipe.weights.init_from, "moped:init_from", net, source))
+    spec = TrainSpec(source.build, data, likelihood, recipe, plan, backbone=backbone, init_from=begin_with)
+    return replace(spec, reset=patterns), source
 
 
 def resume(
@@ -221,6 +248,7 @@ def resume(
     optimizer: Callable[..., torch.optim.Optimizer] | None = None,
     likelihood: Likelihood | None = None,
     device: str | None = None,
+    output: Output | None = None,
     show: Show = show_nothing,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Ensemble:
@@ -232,22 +260,24 @@ def resume(
     path = Path(path)
     manifest = runs.read_run(path)
     if manifest["status"] == "complete":
-        return load(path, net=net, recipe=recipe, likelihood=likelihood, device=device)
+        return load(path, net=net, recipe=recipe, likelihood=likelihood, output=output, device=device)
     runs.remove_partial_files(path)
     opened = reopen(manifest, data)
-    likelihood, source = likelihood_from_json(manifest["likelihood"], likelihood), source_again(manifest, net)
+    likelihood, source = likelihood_from_json(manifest["likelihood"], likelihood), source_again(manifest, net, output)
     chosen, plan = recipe_from_json(manifest["recipe"], recipe), plan_from_json(manifest["plan"], optimizer, device)
     refuse_autocast(plan.device)
     if plan.device != manifest["plan"].get("device", CPU):
         before = manifest.get("devices", [manifest["plan"].get("device", CPU)])
         manifest = {**manifest, "plan": {**manifest["plan"], "device": plan.device}, "devices": [*before, plan.device]}
-    source = _check_outputs(source, opened, likelihood, plan.device)
+    source = _checked(source, opened, likelihood, plan.device)
+    require_same_plain_tensors(source.build(), manifest["net"])
     stored = read_tensors(path / runs.BACKBONE) if chosen.sharing.frozen else None
-    backbone = None if stored is None else with_tensors(source.build(), stored, path / runs.BACKBONE)
+    backbone = None if stored is None else with_weights(source.build(), stored, path / runs.BACKBONE)
     whole = TrainSpec(source.build, opened, likelihood, chosen, plan, backbone=backbone)
     spec = replace(head_only_spec(whole), gamma=manifest.get("gamma"))
     progress = runs.load_checkpoint(path, plan.device)
-    if progress is None and (chosen.weights.init_from or "pruning" in manifest):
+    given = chosen.weights.init_from or "init_from" in manifest["net"] or "pruning" in manifest
+    if progress is None and given:
         raise Failure(f"{path} was killed before its first weights were written: remove it and begin anew")
     engine = engine_from(manifest)
     show(f"engine {engine.name}: as before", 0, 0, None)
@@ -261,13 +291,15 @@ def load(
     net: Any = None,
     recipe: Recipe | None = None,
     likelihood: Likelihood | None = None,
+    output: Output | None = None,
     posthoc: bool = True,
     device: str | None = None,
 ) -> Ensemble:
     """The ensemble of a finished run.
 
     One with a network of the caller's own needs that `net`, for its structure, one with recipe objects of the caller's
-    own that `recipe`, and one with a likelihood of the caller's own that `likelihood`. An ensemble of given models of
+    own that `recipe`, one with a likelihood of the caller's own that `likelihood`, and one with a function that picks
+    the outputs that `output`. An ensemble of given models of
     several architectures needs a list as `net`: one for each model, or one for each run of neighbours of one
     architecture. Without `posthoc` the calibrator, conformal sets and abstention rules are left out. Members are put on
     `device`, by default the one they were trained on; if that is missing here, on the CPU with a warning.
@@ -279,7 +311,8 @@ def load(
     population, manifest = runs.load_members(Path(path))
     place = _device_to_load(manifest) if device is None else resolve_device(device)
     likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
-    module = source_again(manifest, net).build()
+    module = source_again(manifest, net, output).build()
+    require_same_plain_tensors(module, manifest["net"])
     require_same_tensors(module, population, Path(path))
     return Ensemble(
         (MemberGroup(module, population.to(place)),),
@@ -302,111 +335,6 @@ def _device_to_load(manifest: dict[str, Any]) -> str:
         f"the run was trained on {trained}, which is not available here: its members are on the CPU", stacklevel=3
     )
     return CPU
-
-
-@dataclass
-class ProgressCallback:
-    """Shows the progress of a run and writes its checkpoints."""
-
-    out: str | Path | None
-    show: Show
-    checkpoint_seconds: float
-    created: Path | None = None  # the topmost directory that was created for the run
-    total: int = 0
-    saved: float = 0.0
-    store: Callable[[Progress], None] = lambda progress: None  # a checkpoint of the trajectory, where one is due
-
-    interrupted: Callable[[], bool] = lambda: False  # whether Ctrl-C or SIGTERM waits for the end of a step
-
-    def after_step(self, progress: Progress) -> None:
-        self._report(progress, None)
-
-    def after_epoch(self, progress: Progress) -> None:
-        self._report(progress, progress.history[-1])
-
-    def _report(self, progress: Progress, record: dict[str, Any] | None) -> None:
-        """Show a step, and write a checkpoint if one is due or the run is interrupted, which is then raised."""
-        self.store(progress)  # before the state: a run resumed from it does not make this step again
-        step, stopped = progress.state.step, False
-        try:
-            self.show("", step, self.total, record)
-        except KeyboardInterrupt:
-            stopped = True
-        stopped = stopped or self.interrupted()
-        if self.out is not None and (stopped or time.monotonic() - self.saved >= self.checkpoint_seconds):
-            runs.save_checkpoint(Path(self.out), progress)
-            self.saved = time.monotonic()
-        if stopped:
-            hint = "" if self.out is None else f": continue with mm.resume('{self.out}')"
-            raise KeyboardInterrupt(f"stopped after step {step} of {self.total}{hint}")
-
-
-def run_training(
-    whole: TrainSpec,
-    spec: TrainSpec,
-    engine: Engine,
-    progress: Progress,
-    manifest: dict[str, Any],
-    callback: ProgressCallback,
-) -> Ensemble:
-    """Train and complete a run. `spec` is what is trained: `whole`, or its heads alone on a frozen backbone."""
-    callback.total = spec.end.step
-    spec, tuning = tune_coupling(spec, engine, callback)
-    callback.saved = time.monotonic()
-    if callback.out is not None and spec.plan.trajectory is not None:
-        callback.store = trajectory_writer(whole, spec, Path(callback.out))
-        callback.store(progress)
-    with deferred_interrupts(callback.out is not None) as callback.interrupted:
-        population = with_backbone(train(spec, engine, progress, callback), whole.backbone)
-    if population.members == 0:
-        reason = next(iter(progress.state.diverged.values())).reason
-        raise Failure(f"no member could be trained ({reason}): lower the learning rate")
-    diverged = {str(member): str(found) for member, found in progress.state.diverged.items()}
-    complete = {**manifest, **tuning, "seconds": progress.seconds, "diverged": diverged}
-    if progress.origins is not None:
-        complete["origins"] = progress.origins.tolist()
-    if spec.coupling is not None:
-        complete["coupling_seconds"] = dict(progress.state.seconds)
-    if whole.backbone is not None:  # heads may have been stacked in a way that whole networks cannot
-        engine = engine_named("threads")
-        complete["engine"] = {**manifest["engine"], **asdict(engine)}
-    group = MemberGroup(whole.member(0), population)
-    plain = Ensemble(
-        (group,), whole.likelihood, engine, whole.recipe, complete, progress.history, preparation=whole.data.preparation
-    )
-    ensemble = with_posthoc(plain, whole)
-    if callback.out is not None:
-        try:
-            save_posthoc(Path(callback.out), ensemble.posthoc)
-            runs.save_members(Path(callback.out), population.to_tensors(), complete, progress.history)
-        except Failure:  # a full disk, say: a run that cannot be continued is not left behind
-            runs.discard_run(Path(callback.out), callback.created or Path(callback.out))
-            raise
-    return ensemble
-
-
-def trajectory_writer(whole: TrainSpec, spec: TrainSpec, path: Path) -> Callable[[Progress], None]:
-    """A function that writes the members to the trajectory of a run after the steps at which that is due."""
-    assert spec.plan.trajectory is not None
-    times = parse_trajectory(spec.plan.trajectory)
-    due = {0, *times.steps(spec.end)}
-
-    def store(progress: Progress) -> None:
-        state = progress.state
-        if state.step in due:
-            tensors = times.tensors(with_backbone(state.population, whole.backbone))
-            runs.save_path_point(path, state.step, {**tensors, runs.ACTIVE: state.active})
-
-    return store
-
-
-def trajectory_cost(whole: TrainSpec, spec: TrainSpec, progress: Progress) -> str:
-    """The number of checkpoints of a trajectory, and the space they take on the disk."""
-    assert spec.plan.trajectory is not None
-    times = parse_trajectory(spec.plan.trajectory)
-    tensors = times.tensors(with_backbone(progress.state.population, whole.backbone))
-    count, size = 1 + len(times.steps(spec.end)), sum(t.numel() * t.element_size() for t in tensors.values())
-    return f"{count} checkpoints of {size / 1e6:.3g} MB, {count * size / 1e6:.3g} MB on the disk"
 
 
 def train_members(
@@ -435,43 +363,29 @@ def train_members(
     return run_training(spec, spec, engine, progress, manifest, callback)
 
 
-def tune_coupling(spec: TrainSpec, engine: Engine, callback: ProgressCallback) -> tuple[TrainSpec, dict[str, Any]]:
-    """The specification with the coupling space that validation chooses among candidates, and the record of the choice.
-
-    The scores of a killed run are read from its directory.
-    """
-    chosen = spec.recipe.coupling
-    candidates = {} if chosen is None or spec.plan.members == 1 else chosen.space.candidates()
-    if chosen is None or not candidates:
-        return spec, {}
-    file = Path(callback.out) / runs.SWEEP if callback.out is not None else None
-    done = read_json(file) if file is not None and file.exists() else {}
-
-    def save(scores: dict[str, float]) -> None:
-        if file is not None:
-            write_json(file, scores)
-
-    scores = score_candidates(spec, engine, candidates, done, save, lambda text: callback.show(text, 0, 0, None))
-    best = best_candidate(scores)
-    callback.show(f"{best} has the lowest NLL on corrupted validation examples", 0, 0, None)
-    coupling = replace(chosen, space=candidates[best])
-    return replace(spec, recipe=replace(spec.recipe, coupling=coupling)), {"sweep": scores, "chosen": best}
+def architecture_of(init_from: InitFrom) -> Net | None:
+    """The network of which weights are given, where it is known from them."""
+    if isinstance(init_from, Ensemble):
+        return init_from.groups[0].module
+    if isinstance(init_from, str | Path) and Path(init_from).is_dir():
+        named: str | None = runs.read_run(Path(init_from))["net"].get("name")
+        return named
+    first = init_from[0] if isinstance(init_from, list | tuple) and init_from else init_from
+    return first if isinstance(first, nn.Module) else None
 
 
-def with_posthoc(ensemble: Ensemble, spec: TrainSpec) -> Ensemble:
-    """The ensemble with the post-hoc steps that the plan asks for, if there are examples to fit them on."""
-    val, config = spec.data.val, spec.plan.posthoc
-    if config is None:
-        return ensemble
-    if len(val) < FEWEST:
-        few = f"{len(val)} validation examples, and it takes {FEWEST}"
-        warnings.warn(f"not calibrated: {few}; give more examples, or a larger share as val=", stacklevel=2)
-        return ensemble
-    try:
-        return ensemble.fit_posthoc(val, config=config)
-    except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
-        warnings.warn(f"not calibrated: {error}", stacklevel=2)
-        return ensemble
+def starting_networks(
+    init_from: InitFrom, reset: Sequence[str], net: Net | None, source: NetSource, members: int
+) -> tuple[nn.Module, ...]:
+    """The networks whose weights members begin with: one for all, or one for each; of a run its first members."""
+    if isinstance(init_from, str | Path) and Path(init_from).is_dir():
+        init_from = load(init_from, net=None if isinstance(net, str) else net, posthoc=False)
+    if isinstance(init_from, Ensemble):
+        init_from = [init_from.member(index) for index in range(min(init_from.members, members))]
+    states = given_weights(init_from)
+    if len(states) not in (1, members):
+        raise Misuse(f"init_from has {len(states)} networks for {members} members: give one, or one for each member")
+    return tuple(with_weights(source.build(), state, reset=reset) for state in states)
 
 
 def trained_networks(what: bool | str, setting: str, net: Net | None, source: NetSource) -> Iterator[nn.Module]:
@@ -480,19 +394,10 @@ def trained_networks(what: bool | str, setting: str, net: Net | None, source: Ne
         if not isinstance(net, nn.Module):
             name = setting.partition(":")[2]
             raise Misuse(f"{name}=yes needs a trained net: give an nn.Module, or a run's directory as {setting}=runs/x")
-        yield with_tensors(source.build(), net.state_dict(), "the net")
+        yield with_weights(source.build(), net.state_dict(), "the net")
     elif what:
         run = load(str(what), net=None if isinstance(net, str) else net, posthoc=False, device=CPU)
-        yield from (with_tensors(source.build(), run.member(i).state_dict(), what) for i in range(run.members))
-
-
-def with_tensors(module: nn.Module, tensors: dict[str, torch.Tensor], whose: str | Path) -> nn.Module:
-    """The module with these tensors, refused if they belong to another architecture."""
-    try:
-        module.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise Misuse(f"{whose} is of another architecture: {str(error).splitlines()[1].strip()}") from error
-    return module.eval()
+        yield from (with_weights(source.build(), run.member(i).state_dict(), what) for i in range(run.members))
 
 
 def default_net(data: Data) -> str:
@@ -569,14 +474,17 @@ def engine_from(manifest: dict[str, Any]) -> Engine:
     return Engine(**{key: manifest["engine"][key] for key in ("name", "workers", "stacked", "direct")})
 
 
-def source_again(manifest: dict[str, Any], net: Net | None = None) -> NetSource:
+def source_again(manifest: dict[str, Any], net: Net | None = None, output: Output | None = None) -> NetSource:
     """The source of a run's networks, with the widths of its members; `net` is the caller's own, if it is one."""
     if net is None and "name" not in manifest["net"]:
         raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=...")
-    width = width_of(manifest["likelihood"])
-    source = net_source(net if net is not None else manifest["net"]["name"], tuple(manifest["input_shape"]), width)
-    source = for_preparation(source, preparation_from_json(manifest["data"]["preparation"]))
-    widths = manifest["net"].get("widths")
+    record, shape = manifest["net"], tuple(manifest["input_shape"])
+    reset = record["init_from"]["reset"] if "init_from" in record else EVERY
+    chosen = net if net is not None else record["name"]
+    source = net_source(chosen, shape, width_of(manifest["likelihood"]), reset)
+    preparation = preparation_from_json(manifest["data"]["preparation"])
+    source = for_preparation(source, preparation, shape, output_again(record, output))
+    widths = record.get("widths")
     return source if widths is None else narrow_source(source, widths)
 
 
@@ -585,12 +493,11 @@ def narrow_source(source: NetSource, widths: dict[str, Any]) -> NetSource:
     return NetSource(lambda: narrowed(source.build(), widths), {**source.record, "widths": widths})
 
 
-def _check_outputs(source: NetSource, data: Data, likelihood: Likelihood, device: str) -> NetSource:
-    """The source with networks on the CPU, from where members move to `device`; refuses outputs that do not fit."""
+def _checked(source: NetSource, data: Data, likelihood: Likelihood, device: str) -> NetSource:
+    """The source with networks on the CPU, from where members move to `device`; refuses networks that do not fit."""
     with torch.random.fork_rng(devices=[]):
-        module = source.build()
-        found = next((t.device for t in module.parameters() if t.device.type != CPU), None)
-        if found is not None and found.type != torch.device(device).type:
-            raise Misuse(f"the net is on {found}, and device='{device}': write device='{found}'")
-        check_outputs(module.cpu(), data.train.prepared[:2], likelihood.width)
-    return source if found is None else NetSource(lambda: source.build().cpu(), source.record)
+        found = next((t.device for t in source.build().parameters() if t.device.type != CPU), None)
+    if found is not None and found.type != torch.device(device).type:
+        raise Misuse(f"the net is on {found}, and device='{device}': write device='{found}'")
+    on_cpu = source if found is None else NetSource(lambda: source.build().cpu(), source.record)
+    return check_network(on_cpu, data.train.prepared[:2], likelihood.width)

@@ -39,6 +39,7 @@ ORDER = [
     "ensemble",
     "given_models",
     "prediction_files",
+    "training_run",
     "fitting",
     "inspecting",
     "metrics",

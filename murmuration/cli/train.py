@@ -27,6 +27,18 @@ NetName = Annotated[
         "NAME",
     ),
 ]
+InitFrom = Annotated[
+    str | None,
+    options.option(
+        "Weights to begin with instead of random ones: a run directory (members in order) or a .safetensors file.",
+        "Training",
+        "RUN|FILE",
+    ),
+]
+Reset = Annotated[
+    options.Names,
+    options.option("Parts that --init-from leaves random, such as head; a list for several.", "Training", "PATTERN"),
+]
 NoiseStd = Annotated[
     float | None,
     options.option("Known noise (standard deviation) of a regression target; learned if left out.", "Training", "X"),
@@ -51,6 +63,8 @@ def train(
     trust: options.PostHocOptions,
     noise_std: NoiseStd = None,
     link: Link = None,
+    init_from: InitFrom = None,
+    reset: Reset = None,
     as_json: options.Json = False,
 ) -> None:
     """Train, calibrate and evaluate an ensemble."""
@@ -63,7 +77,7 @@ def train(
     require_free(path)
     opened = reading.open(data)
     with with_resume_hint(path):
-        ensemble = train_run(
-            TrainingRequest(opened, settings, options.network(net), noise_std, link), chosen, path, quiet=as_json
-        )
+        parts = tuple(options.listed(reset))
+        request = TrainingRequest(opened, settings, options.network(net), noise_std, link, init_from, parts)
+        ensemble = train_run(request, chosen, path, quiet=as_json)
         finish_run(path, ensemble, opened, as_json=as_json)

@@ -29,6 +29,8 @@ class TrainingRequest:
     net: Any = None
     noise_std: float | None = None
     link: str | None = None
+    init_from: str | None = None
+    reset: tuple[str, ...] = ()
 
 
 def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: bool) -> "Ensemble":
@@ -43,6 +45,8 @@ def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: 
             plan=request.plan,
             noise_std=request.noise_std,
             link=request.link,
+            init_from=request.init_from,
+            reset=request.reset,
             out=path,
             show=show,
         )

@@ -1,10 +1,17 @@
 """Networks adapted to the preparation of the data: several inputs in one tensor, and the scale of pixels."""
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
-from murmuration.data.preparation import Preparation, SeveralPreparation
+from murmuration.data.preparation import Preparation, SeveralPreparation, TokenPreparation
+from murmuration.errors import Misuse
+from murmuration.nets.adapt import Output, materialised, select_output
 from murmuration.nets.pixel_scale import set_pixel_scale
-from murmuration.nets.source import NetSource
+from murmuration.nets.source import NetSource, name_of
+
+OUTPUT = "output"  # in the record of a network
 
 
 class WithSeveralInputs(nn.Module):
@@ -20,14 +27,28 @@ class WithSeveralInputs(nn.Module):
         return self.net(*parts.values()) if self.preparation.positional else self.net(**parts)
 
 
-def for_preparation(source: NetSource, preparation: Preparation | None) -> NetSource:
-    """The source of networks that take inputs prepared so; networks by name take one input."""
+def for_preparation(
+    source: NetSource, preparation: Preparation | None, input_shape: tuple[int, ...], output: Output | None = None
+) -> NetSource:
+    """The source of networks that take inputs prepared so, and give one tensor; networks by name take one input."""
+    dtype = torch.int64 if isinstance(preparation, TokenPreparation) else torch.float32
 
     def build() -> nn.Module:
         network = source.build()
         if isinstance(preparation, SeveralPreparation) and "name" not in source.record:
-            return WithSeveralInputs(network, preparation)
+            network = WithSeveralInputs(network, preparation)
         set_pixel_scale(network, preparation)
-        return network
+        return select_output(materialised(network, input_shape, dtype), output)
 
-    return NetSource(build, source.record)
+    if output is None:
+        return NetSource(build, source.record)
+    named = output if isinstance(output, str | int) else {"function": name_of(output)}
+    return NetSource(build, {**source.record, OUTPUT: named})
+
+
+def output_again(record: dict[str, Any], output: Output | None) -> Output | None:
+    """The `output` of a run's record; a function must be given again."""
+    stored: Any = record.get(OUTPUT)
+    if output is None and isinstance(stored, dict):
+        raise Misuse(f"the run's output is a function, {stored['function']}: give it again as output=...")
+    return stored if output is None else output

@@ -2,17 +2,20 @@
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from murmuration.errors import Misuse, first_line
 from murmuration.nets import build_net
+from murmuration.nets.adapt import has_lazy_tensors, plain_module
 
 Net = str | nn.Module | Callable[[], nn.Module]
+EVERY = ("*",)  # the pattern of every name
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,20 @@ class NetSource:
     record: dict[str, Any]
 
 
-def net_source(net: Net, input_shape: tuple[int, ...], width: int) -> NetSource:
-    """The source for a name, a factory or a module; weights are drawn from torch's global generator."""
+def net_source(net: Net, input_shape: tuple[int, ...], width: int, reset: Sequence[str] = EVERY) -> NetSource:
+    """The source for a name, a factory or a module; weights are drawn from torch's global generator.
+
+    Of a module, parameters whose names match the patterns `reset` are initialised anew; the others keep their values.
+    """
     check_net(net)
     if isinstance(net, str):
         return NetSource(lambda: build_net(net, input_shape, width), {"name": net})
     if isinstance(net, nn.Module):
-        return NetSource(lambda: freshly_initialised(net), {"module": type(net).__qualname__})
+        plain = plain_module(net)
+        if has_lazy_tensors(plain):
+            kind = type(plain).__name__
+            raise Misuse(f"the {kind} given has lazy layers without shapes: write lambda: {kind}(...) as the net")
+        return NetSource(lambda: freshly_initialised(plain, reset), {"module": type(plain).__qualname__})
     return NetSource(lambda: _built_by(net), {"module": name_of(net)})
 
 
@@ -42,7 +52,7 @@ def check_net(net: Any) -> None:
         )
 
 
-def name_of(factory: Callable[[], nn.Module]) -> str:
+def name_of(factory: Callable[..., Any]) -> str:
     return getattr(factory, "__qualname__", type(factory).__qualname__)
 
 
@@ -59,7 +69,7 @@ def _built_by(factory: Callable[[], nn.Module]) -> nn.Module:
         raise Misuse(f"the net factory {name_of(factory)} raised {kind}: {first_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise Misuse(f"the net factory returned {type(module).__name__}: it must return an nn.Module")
-    return module
+    return plain_module(module)
 
 
 def required_arguments(function: Callable[..., Any]) -> list[str]:
@@ -72,33 +82,37 @@ def required_arguments(function: Callable[..., Any]) -> list[str]:
     return [each.name for each in parameters if each.default is each.empty and each.kind not in optional]
 
 
-def freshly_initialised(module: nn.Module) -> nn.Module:
-    """A copy of the module with new weights: an instance is taken as an architecture, its weights are not used.
+def is_named(name: str, patterns: Sequence[str]) -> bool:
+    """Whether the name of a tensor matches a pattern, or stands below a part of that name.
 
-    Every layer with parameters must have `reset_parameters`; otherwise all members would start from equal values.
+    >>> is_named("head.0.weight", ["head"]), is_named("head.0.weight", ["*.weight"]), is_named("header", ["head"])
+    (True, True, False)
+    """
+    return any(fnmatchcase(name, each) or name.startswith(f"{each}.") for each in patterns)
+
+
+def freshly_initialised(module: nn.Module, wanted: Sequence[str] = EVERY) -> nn.Module:
+    """A copy of the module with new values of the trained parameters whose names match the patterns `wanted`.
+
+    Every layer with such parameters must have `reset_parameters`; otherwise all members would start from equal values.
+    Parameters with `requires_grad=False`, and the buffers of layers without other parameters, keep their values.
     """
     fresh = copy.deepcopy(module)
+    names = {id(p): name for name, p in fresh.named_parameters() if p.requires_grad and is_named(name, wanted)}
+    kept = [(p, p.detach().clone()) for p in fresh.parameters() if id(p) not in names]
     for name, layer in fresh.named_modules():
-        reset = getattr(layer, "reset_parameters", None)
+        below, reset = list(layer.parameters()), getattr(layer, "reset_parameters", None)
+        if not any(id(p) in names for p in below) and (below or not is_named(f"{name}.", wanted)):
+            continue
         if callable(reset):
             reset()
-        elif any(True for _ in layer.parameters(recurse=False)):
+        elif any(id(p) in names for p in layer.parameters(recurse=False)):
             where = f"'{name}' ({type(layer).__name__})" if name else type(layer).__name__
             raise Misuse(
                 f"{where} has parameters but no reset_parameters(), so all members would start equal: "
                 "pass a function that builds the net instead of an instance"
             )
+    with torch.no_grad():
+        for parameter, values in kept:
+            parameter.copy_(values)
     return fresh
-
-
-def check_outputs(module: nn.Module, x: Tensor, width: int) -> None:
-    """Refuse a network whose outputs on x (N, ...) are not (N, width)."""
-    module.eval()
-    try:
-        with torch.no_grad():
-            outputs = module(x)
-    except Exception as error:  # a user's network may raise anything on an input of the wrong shape
-        raise Misuse(f"the net cannot take inputs of shape {tuple(x.shape[1:])}: {first_line(error)}") from error
-    if not isinstance(outputs, Tensor) or tuple(outputs.shape) != (len(x), width):
-        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise Misuse(f"the net gives outputs {got} for {len(x)} inputs: the data needs ({len(x)}, {width})")

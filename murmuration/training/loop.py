@@ -15,7 +15,7 @@ from murmuration.dynamics import Optimizer, TorchOptimizer, WeightPath
 from murmuration.engines import Engine, Team, assemble, member_outputs
 from murmuration.errors import Misuse
 from murmuration.files import json_numbers
-from murmuration.population import Population
+from murmuration.population import Population, is_auxiliary
 from murmuration.recipe import Plan
 from murmuration.streams import Noise
 from murmuration.training.batch_norm import refresh_batch_norm
@@ -58,16 +58,28 @@ def begin(spec: TrainSpec) -> Progress:
     require_input_gradients(spec)
     population = initial_members(spec)
     require_varying_draws(spec, population)
-    warn_of_equal_members(spec.plan)
+    warn_of_equal_members(spec.plan, population)
     return start_from(spec, population.to(spec.plan.device))
 
 
-def warn_of_equal_members(plan: Plan) -> None:
-    """Warn of members that begin with the same weights and are trained on the same batches."""
-    if plan.members > 1 and "initialisation" in plan.same and plan.order == "same":
+def warn_of_equal_members(plan: Plan, population: Population) -> None:
+    """Warn of members that begin with the same weights and are trained on the same batches, or differ by these alone.
+
+    Members whose first weights were asked to be the same (`same`) may differ by their batches without a warning.
+    """
+    own = [*population.own.values(), *(t for name, t in population.buffers.items() if is_auxiliary(name))]
+    if plan.members == 1 or any(not torch.equal(tensor, tensor[:1].expand_as(tensor)) for tensor in own):
+        return
+    if plan.order == "same":
         result = "be identical" if "noise" in plan.same else "differ by dropout and other noise alone"
         warnings.warn(
             f"all members begin with the same weights and see the same batches: they will {result}", stacklevel=2
+        )
+    elif "initialisation" not in plan.same:
+        warnings.warn(
+            f"all members begin with the same weights (0 of {len(own)} tensors differ): only the order of batches makes"
+            " them differ; write reset='head' or another part, or init_from=[one network for each member]",
+            stacklevel=2,
         )
 
 

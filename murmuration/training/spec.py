@@ -19,6 +19,7 @@ from murmuration.devices import FLOAT32
 from murmuration.dynamics import Dynamics, TrainTime
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
+from murmuration.nets.source import is_named
 from murmuration.population import Named, Population, populate
 from murmuration.recipe import Plan, Recipe
 from murmuration.roles import ParameterRoles, roles_of
@@ -44,6 +45,7 @@ class TrainSpec:
     gamma: float | None = None  # measured, where sharing asks for it
     backbone: nn.Module | None = None  # a network whose body is used as it is
     init_from: tuple[nn.Module, ...] = ()  # trained networks whose weights the members begin with, in turn
+    reset: tuple[str, ...] = ()  # patterns of the tensors among these that are initialised anew
 
     @cached_property
     def coupling(self) -> Coupling | None:
@@ -156,12 +158,21 @@ class TrainSpec:
         )
 
     def member(self, index: int) -> nn.Module:
-        """The network that member `index` begins as: a trained one, or fresh from its own initialisation stream."""
+        """The network that member `index` begins as: a trained one, or fresh from its own initialisation stream.
+
+        Parts of a trained one may be fresh too.
+        """
         first = 0 if "initialisation" in self.plan.same else index
-        if self.init_from:
-            return copy.deepcopy(self.init_from[first % len(self.init_from)])
+        given = copy.deepcopy(self.init_from[first % len(self.init_from)]) if self.init_from else None
+        if given is not None and not self.reset:
+            return given
         with global_stream(self.plan.seed, "initialisation", self.plan.first_member + first):
-            return self.build()
+            fresh = self.build()
+        if given is None:
+            return fresh
+        anew = {name: tensor for name, tensor in fresh.state_dict().items() if is_named(name, self.reset)}
+        given.load_state_dict(anew, strict=False)
+        return given
 
 
 def initial_members(spec: TrainSpec) -> Population:
@@ -176,6 +187,7 @@ def initial_members(spec: TrainSpec) -> Population:
         return generator(plan.seed, "factors", plan.first_member + first)
 
     population = populate(spec.member, plan.members, shared, fixed.__contains__)
+    refuse_ignored_weights(spec, population)
     if not population.own and not population.shared:
         found = "has requires_grad=False" if fixed else "does not exist"
         raise Misuse(f"nothing to train: every parameter of {type(first).__name__} {found}; leave some trainable")
@@ -238,12 +250,27 @@ def require_input_gradients(spec: TrainSpec) -> None:
     if spec.coupling is None or not {INPUTS, SUB_BATCH} & spec.coupling.needs:
         return
     x = spec.data.train.prepared[:2].clone().requires_grad_()
-    outputs = spec.member(0).eval()(x)
+    outputs = spec.member(0).eval()(x.clone())
     if not outputs.requires_grad or torch.autograd.grad(outputs.sum(), x, allow_unused=True)[0] is None:
         raise Misuse(
             f"coupling {spec.recipe.text('coupling')} with a net whose outputs have no gradient by its inputs, such as"
             " one that makes tokens of them: write coupling outputs or weights"
         )
+
+
+def refuse_ignored_weights(spec: TrainSpec, population: Population) -> None:
+    """Refuse several networks to begin with that differ in a tensor of which members have one copy.
+
+    Weights around those of a run (moped) take the first member's.
+    """
+    given = () if spec.recipe.weights.init_from else spec.init_from[: spec.plan.members]
+    states = [dict(net.named_parameters()) for net in given]
+    for name, tensor in population.shared.items():
+        if not is_named(name, spec.reset) and any(not torch.equal(tensor, each[name]) for each in states):
+            raise Misuse(
+                f"init_from has {len(states)} networks that differ in '{name}', which members share by sharing"
+                f" {spec.recipe.text('sharing')}: give one network, or choose sharing own"
+            )
 
 
 def mean_one(weight: Tensor | None, examples: int) -> Tensor | None:

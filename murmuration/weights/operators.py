@@ -18,7 +18,8 @@ axis; it is right only for operators that are known to treat that axis as one mo
 `UnsupportedOp` for all others. The other way is `torch.func.vmap`, which takes nearly any operator at some overhead.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -89,11 +90,11 @@ def _run(structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noi
     with structure.modes(spec.random_modules, None if spec.dropout == "training" else spec.dropout == "always"):
         if len(noise) == 1:
             alone = {**{name: tensor.squeeze(0) for name, tensor in own.items()}, **shared}
-            with Intercept(bind(alone, spec), noise, **settings):
-                return structure(alone, channels_last(x[0]), part).unsqueeze(0)
+            with structure.unchanged(x[0], part) as inputs, Intercept(bind(alone, spec), noise, **settings):
+                return structure(alone, channels_last(inputs), part).unsqueeze(0)
         if direct:
             together = {**own, **shared}
-            with InterceptDirect(bind(together, spec), noise, **settings):
+            with refuse_edits(x), InterceptDirect(bind(together, spec), noise, **settings):
                 return structure(together, x, part)
 
         def one(mine: Named, ours: Named, inputs: Tensor) -> Tensor:
@@ -101,7 +102,17 @@ def _run(structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noi
             with InterceptVmap(bind(alone, spec), noise, **settings):
                 return structure(alone, inputs, part)
 
-        return vmap(one, in_dims=(0, None, 0))(own, shared, x)
+        with refuse_edits(x):
+            return vmap(one, in_dims=(0, None, 0))(own, shared, x)
+
+
+@contextmanager
+def refuse_edits(x: Tensor) -> Iterator[None]:
+    """Refuse a network that changes its inputs in place: many members have them in common."""
+    before = None if x.is_inference() else x._version
+    yield
+    if before is not None and x._version != before:
+        raise stacked.UnsupportedOp("a change of the inputs in place")
 
 
 @dataclass(frozen=True)

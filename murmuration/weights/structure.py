@@ -16,6 +16,8 @@ class Structure:
     `torch.func.functional_call` does the same and puts the old tensors back after every call; a private copy need not,
     which saves a small network much time. A copy serves one thread: the tensors are in the module while it runs.
     A tensor that the module uses in several places is given once, under its first name.
+
+    A buffer that the module replaces in training (`self.mean = ...`) is copied into the tensor that was given for it.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -28,6 +30,10 @@ class Structure:
             for attribute, tensor in holder.items()
             if tensor is not None
         ]
+        holders = {id(part._buffers) for part in self.module.modules()}
+        self._buffers = [slot for slot in self._slots if id(slot[0]) in holders]
+        self._mode: bool | None = None  # not known before the first call of train()
+        self._edits: dict[tuple[str, bool], bool] = {}  # part and mode -> whether its passes change their inputs
 
     @property
     def mixes_examples(self) -> bool:
@@ -35,8 +41,10 @@ class Structure:
         return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.module.modules())
 
     def train(self, training: bool) -> "Structure":
-        if self.module.training != training:
+        """The structure in training or evaluation mode; `train()` of the module decides what that means."""
+        if self._mode != training:
             self.module.train(training)
+            self._mode = training
         return self
 
     @contextmanager
@@ -52,12 +60,31 @@ class Structure:
             for part, was in zip(parts, before, strict=True):
                 part.training = was
 
+    @contextmanager
+    def unchanged(self, x: Tensor, part: str = "") -> Iterator[Tensor]:
+        """Inputs for one pass of the module, or of a part, which may change them in place; x stays as it is.
+
+        The first pass in either mode runs on a copy; if it changes the copy, all later ones do so too.
+        """
+        key = (part, self.module.training)
+        if not self._edits.get(key, True):
+            yield x
+            return
+        inputs = x.clone()
+        before = None if inputs.is_inference() else inputs._version
+        yield inputs
+        self._edits[key] = before is None or inputs._version != before
+
     def __call__(self, tensors: Mapping[str, Tensor], x: Tensor, part: str = "") -> Tensor:
         """The outputs of the module, or of one of its parts, with the given tensors in the place of its own."""
         for holder, attribute, name in self._slots:
             holder[attribute] = tensors[name]
-        module = getattr(self.module, part) if part else self.module
-        return module(x)
+        module, training = getattr(self.module, part) if part else self.module, self.module.training
+        outputs = module(x)
+        for holder, attribute, name in self._buffers if training else ():
+            if holder[attribute] is not tensors[name]:
+                tensors[name].copy_(holder[attribute].detach())
+        return outputs
 
     def require_parts(self) -> None:
         """Raise Misuse unless the network has the parts `body` and `head`."""

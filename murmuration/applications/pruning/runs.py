@@ -23,6 +23,7 @@ from murmuration.population import Population
 from murmuration.recipe import plan_from_json
 from murmuration.runs import MANIFEST, SWEEP, read_run, require_free
 from murmuration.training import TrainSpec
+from murmuration.training_run import with_posthoc
 from murmuration.weights import KernelTrace, trace_kernels
 
 LEVELS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
@@ -179,7 +180,7 @@ def prune(
         trained = {"plan": ensemble.manifest["plan"], "gamma": spec.gamma, "pruning": record}
         manifest = {**ensemble.manifest, **described, **trained}
         groups = (MemberGroup(spec.member(0), population),)
-        made = fitting.with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), spec)
+        made = with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), spec)
         made.save(out)
         return made
     sweep = ensemble.manifest.get("sweep")

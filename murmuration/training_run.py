@@ -1,0 +1,176 @@
+"""One training run, from its first step to the complete run directory.
+
+`run_training` trains, shows progress, writes checkpoints and the trajectory, fits the post-hoc steps and stores the
+members.
+"""
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from murmuration import runs
+from murmuration.dynamics.trajectory import parse_trajectory
+from murmuration.engines import Engine
+from murmuration.engines import engine as engine_named
+from murmuration.ensemble import Ensemble, MemberGroup, save_posthoc
+from murmuration.errors import Failure, Misuse
+from murmuration.files import read_json, write_json
+from murmuration.posthoc.fit import FEWEST
+from murmuration.progress import Show
+from murmuration.training import Progress, TrainSpec, train
+from murmuration.training.head_only import with_backbone
+from murmuration.training.interrupts import deferred_interrupts
+from murmuration.training.tuning import best_candidate, score_candidates
+
+CHECKPOINT_SECONDS = 30.0  # a killed run loses at most about this much
+
+
+def show_nothing(message: str, done: int, total: int, record: dict[str, Any] | None) -> None:
+    """The default of `show`: no output."""
+
+
+@dataclass
+class ProgressCallback:
+    """Shows the progress of a run and writes its checkpoints."""
+
+    out: str | Path | None
+    show: Show
+    checkpoint_seconds: float
+    created: Path | None = None  # the topmost directory that was created for the run
+    total: int = 0
+    saved: float = 0.0
+    store: Callable[[Progress], None] = lambda progress: None  # a checkpoint of the trajectory, where one is due
+
+    interrupted: Callable[[], bool] = lambda: False  # whether Ctrl-C or SIGTERM waits for the end of a step
+
+    def after_step(self, progress: Progress) -> None:
+        self._report(progress, None)
+
+    def after_epoch(self, progress: Progress) -> None:
+        self._report(progress, progress.history[-1])
+
+    def _report(self, progress: Progress, record: dict[str, Any] | None) -> None:
+        """Show a step, and write a checkpoint if one is due or the run is interrupted, which is then raised."""
+        self.store(progress)  # before the state: a run resumed from it does not make this step again
+        step, stopped = progress.state.step, False
+        try:
+            self.show("", step, self.total, record)
+        except KeyboardInterrupt:
+            stopped = True
+        stopped = stopped or self.interrupted()
+        if self.out is not None and (stopped or time.monotonic() - self.saved >= self.checkpoint_seconds):
+            runs.save_checkpoint(Path(self.out), progress)
+            self.saved = time.monotonic()
+        if stopped:
+            hint = "" if self.out is None else f": continue with mm.resume('{self.out}')"
+            raise KeyboardInterrupt(f"stopped after step {step} of {self.total}{hint}")
+
+
+def run_training(
+    whole: TrainSpec,
+    spec: TrainSpec,
+    engine: Engine,
+    progress: Progress,
+    manifest: dict[str, Any],
+    callback: ProgressCallback,
+) -> Ensemble:
+    """Train and complete a run. `spec` is what is trained: `whole`, or its heads alone on a frozen backbone."""
+    callback.total = spec.end.step
+    spec, tuning = tune_coupling(spec, engine, callback)
+    callback.saved = time.monotonic()
+    if callback.out is not None and spec.plan.trajectory is not None:
+        callback.store = trajectory_writer(whole, spec, Path(callback.out))
+        callback.store(progress)
+    with deferred_interrupts(callback.out is not None) as callback.interrupted:
+        population = with_backbone(train(spec, engine, progress, callback), whole.backbone)
+    if population.members == 0:
+        reason = next(iter(progress.state.diverged.values())).reason
+        raise Failure(f"no member could be trained ({reason}): lower the learning rate")
+    diverged = {str(member): str(found) for member, found in progress.state.diverged.items()}
+    complete = {**manifest, **tuning, "seconds": progress.seconds, "diverged": diverged}
+    if progress.origins is not None:
+        complete["origins"] = progress.origins.tolist()
+    if spec.coupling is not None:
+        complete["coupling_seconds"] = dict(progress.state.seconds)
+    if whole.backbone is not None:  # heads may have been stacked in a way that whole networks cannot
+        engine = engine_named("threads")
+        complete["engine"] = {**manifest["engine"], **asdict(engine)}
+    group = MemberGroup(whole.member(0), population)
+    plain = Ensemble(
+        (group,), whole.likelihood, engine, whole.recipe, complete, progress.history, preparation=whole.data.preparation
+    )
+    ensemble = with_posthoc(plain, whole)
+    if callback.out is not None:
+        try:
+            save_posthoc(Path(callback.out), ensemble.posthoc)
+            runs.save_members(Path(callback.out), population.to_tensors(), complete, progress.history)
+        except Failure:  # a full disk, say: a run that cannot be continued is not left behind
+            runs.discard_run(Path(callback.out), callback.created or Path(callback.out))
+            raise
+    return ensemble
+
+
+def trajectory_writer(whole: TrainSpec, spec: TrainSpec, path: Path) -> Callable[[Progress], None]:
+    """A function that writes the members to the trajectory of a run after the steps at which that is due."""
+    assert spec.plan.trajectory is not None
+    times = parse_trajectory(spec.plan.trajectory)
+    due = {0, *times.steps(spec.end)}
+
+    def store(progress: Progress) -> None:
+        state = progress.state
+        if state.step in due:
+            tensors = times.tensors(with_backbone(state.population, whole.backbone))
+            runs.save_path_point(path, state.step, {**tensors, runs.ACTIVE: state.active})
+
+    return store
+
+
+def trajectory_cost(whole: TrainSpec, spec: TrainSpec, progress: Progress) -> str:
+    """The number of checkpoints of a trajectory, and the space they take on the disk."""
+    assert spec.plan.trajectory is not None
+    times = parse_trajectory(spec.plan.trajectory)
+    tensors = times.tensors(with_backbone(progress.state.population, whole.backbone))
+    count, size = 1 + len(times.steps(spec.end)), sum(t.numel() * t.element_size() for t in tensors.values())
+    return f"{count} checkpoints of {size / 1e6:.3g} MB, {count * size / 1e6:.3g} MB on the disk"
+
+
+def tune_coupling(spec: TrainSpec, engine: Engine, callback: ProgressCallback) -> tuple[TrainSpec, dict[str, Any]]:
+    """The specification with the coupling space that validation chooses among candidates, and the record of the choice.
+
+    The scores of a killed run are read from its directory.
+    """
+    chosen = spec.recipe.coupling
+    candidates = {} if chosen is None or spec.plan.members == 1 else chosen.space.candidates()
+    if chosen is None or not candidates:
+        return spec, {}
+    file = Path(callback.out) / runs.SWEEP if callback.out is not None else None
+    done = read_json(file) if file is not None and file.exists() else {}
+
+    def save(scores: dict[str, float]) -> None:
+        if file is not None:
+            write_json(file, scores)
+
+    scores = score_candidates(spec, engine, candidates, done, save, lambda text: callback.show(text, 0, 0, None))
+    best = best_candidate(scores)
+    callback.show(f"{best} has the lowest NLL on corrupted validation examples", 0, 0, None)
+    coupling = replace(chosen, space=candidates[best])
+    return replace(spec, recipe=replace(spec.recipe, coupling=coupling)), {"sweep": scores, "chosen": best}
+
+
+def with_posthoc(ensemble: Ensemble, spec: TrainSpec) -> Ensemble:
+    """The ensemble with the post-hoc steps that the plan asks for, if there are examples to fit them on."""
+    val, config = spec.data.val, spec.plan.posthoc
+    if config is None:
+        return ensemble
+    if len(val) < FEWEST:
+        few = f"{len(val)} validation examples, and it takes {FEWEST}"
+        warnings.warn(f"not calibrated: {few}; give more examples, or a larger share as val=", stacklevel=2)
+        return ensemble
+    try:
+        return ensemble.fit_posthoc(val, config=config)
+    except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
+        warnings.warn(f"not calibrated: {error}", stacklevel=2)
+        return ensemble
