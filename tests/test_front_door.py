@@ -550,7 +550,7 @@ def test_an_interrupt_writes_a_checkpoint_between_steps(number: signal.Signals, 
             signal.raise_signal(number)
 
     before, whole = signal.getsignal(number), mm.fit("mlp", (X, Y), **PLAN)
-    with pytest.raises(KeyboardInterrupt, match=r"stopped after step 7 of 10: continue with mm\.resume\('.*run'\)"):
+    with pytest.raises(KeyboardInterrupt, match=r"stopped after step 7 of 12: continue with mm\.resume\('.*run'\)"):
         mm.fit("mlp", (X, Y), out=tmp_path / "run", show=stop, checkpoint_seconds=1e9, **PLAN)
     assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-000000007.safetensors"]
     assert signal.getsignal(number) == before
@@ -563,12 +563,12 @@ def test_an_interrupt_raised_by_a_callback_writes_a_checkpoint(tmp_path: Path) -
         if record is not None:  # after the first epoch
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match="stopped after step 5 of 10: continue with"):
+    with pytest.raises(KeyboardInterrupt, match="stopped after step 6 of 12: continue with"):
         mm.fit("mlp", (X, Y), out=tmp_path / "run", show=stop, checkpoint_seconds=1e9, **PLAN)
     resumed = mm.resume(tmp_path / "run", data=(X, Y))
     assert len(resumed.history) == 2
     assert torch.equal(outputs(resumed, X), outputs(mm.fit("mlp", (X, Y), **PLAN), X))
-    with pytest.raises(KeyboardInterrupt, match=r"stopped after step 5 of 10$"):
+    with pytest.raises(KeyboardInterrupt, match=r"stopped after step 6 of 12$"):
         mm.fit("mlp", (X, Y), show=stop, **PLAN)
 
 
