@@ -52,7 +52,13 @@ class Module:
         return 0
 
     def device_count(self) -> int:
-        return 1
+        return int(Settings.active)  # so that `fork_rng` of later tests looks for no such device
+
+    def get_rng_state(self, device: Any = None) -> Tensor:
+        return Settings.generator.get_state()
+
+    def set_rng_state(self, state: Tensor, device: Any = None) -> None:
+        Settings.generator.set_state(state)
 
     def _is_in_bad_fork(self) -> bool:
         return False
@@ -64,7 +70,20 @@ class Module:
         return [torch.bfloat16]
 
 
-_setup_privateuseone_for_python_backend(NAME, Module())
+class Hooks(torch._C._acc.PrivateUse1Hooks):
+    """Whether the device is there, for C++."""
+
+    def is_available(self) -> bool:
+        return Settings.active
+
+    def has_primary_context(self, index: int) -> bool:
+        return Settings.active
+
+    def is_built(self) -> bool:
+        return True
+
+
+_setup_privateuseone_for_python_backend(NAME, Module(), Hooks())
 DEVICE = torch.device(NAME, 0)
 
 
