@@ -14,12 +14,7 @@ from murmuration.recipe import PRESETS
 
 COMPARED = ("deep-ensemble", "batch-ensemble", "forde")  # on all engines: own weights, shared ones, a coupling
 KNOWN = {  # networks with cells that are neither trained whole nor refused in one line
-    "pruned": "pruned layers cannot be copied",
-    "frozen-norm": "train() is not called before the first step",
-    "plain-attribute": "tensors that are no buffers are lost",
-    "edits-input": "inputs are overwritten",
     "two-inputs": "forde-tuned needs the shape of one input",
-    "lazy": "lazy layers have no weights yet",
 }
 
 
