@@ -23,7 +23,10 @@ from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.files import read_json, write_json
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical, Gaussian, Likelihood
+from murmuration.nets.adapt import Output, plain_module, select_output
 from murmuration.nets.comparison import same_function
+from murmuration.nets.inputs import OUTPUT, output_record
+from murmuration.nets.validation import PLAIN, digest, plain_tensors
 from murmuration.population import Population, populate
 from murmuration.posthoc import PostHocConfig
 from murmuration.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
@@ -89,13 +92,15 @@ class Ensemble:
         task: str = "classification",
         noise_std: float = 1.0,
         likelihood: Likelihood | None = None,
+        output: Output | None = None,
     ) -> "Ensemble":
         """An ensemble of networks trained elsewhere, of one architecture or several.
 
         Outputs are logits, or for `task="regression"` means of a Gaussian with standard deviation `noise_std`;
         `likelihood` replaces both: `mm.MultiLabel(K)`, or `mm.MeanAndStd(K)` for means and standard deviations. Inputs
         are taken as they are, floating-point ones in the precision of each network; of a `Data` or a split, the
-        prepared ones. Outputs are float32.
+        prepared ones. Outputs are float32. Of networks that give more than a tensor, `output` picks it as in `fit`: a
+        position, a key or attribute, or a function.
 
         >>> nets = [nn.Linear(4, 3) for _ in range(2)]
         >>> tuple(Ensemble.from_models(nets).predict(torch.zeros(5, 4)).outputs.shape)
@@ -114,13 +119,20 @@ class Ensemble:
         if likelihood is None and task == REGRESSION:
             likelihood = Gaussian(noise_std)
         parts: list[list[nn.Module]] = []
-        for model in models:  # neighbours only: members keep the order of the models
+        for model in map(plain_module, models):  # neighbours only: members keep the order of the models
             if parts and same_function(parts[-1][0], model):
                 parts[-1].append(model)
             else:
                 parts.append([model])
-        groups = tuple(MemberGroup(part[0], populate(part.__getitem__, len(part))) for part in parts)
-        return Ensemble(groups, likelihood, engine("threads"), Recipe(GIVEN))
+        groups = tuple(
+            MemberGroup(
+                part[0] if output is None else select_output(copy.deepcopy(part[0]), output),
+                populate(part.__getitem__, len(part)),
+            )
+            for part in parts
+        )
+        picked = {} if output is None else {OUTPUT: output_record(output)}
+        return Ensemble(groups, likelihood, engine("threads"), Recipe(GIVEN), picked)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -368,8 +380,7 @@ class Ensemble:
 
     def save(self, path: str | Path) -> None:
         """Write a run directory that `murmuration.load` reads back."""
-        given = self.recipe.name == GIVEN and not self.manifest
-        manifest = self._description() if given else self.manifest
+        manifest = self._description() if self.recipe.name == GIVEN else self.manifest
         create_run(Path(path), manifest)
         save_posthoc(Path(path), self.posthoc)  # before the manifest declares the run complete
         tensors = [group.population.to_tensors() for group in self.groups]
@@ -383,6 +394,8 @@ class Ensemble:
             "likelihood": None if self.likelihood is None else self.likelihood.to_json(),
             "engine": asdict(self.engine),
             GIVEN: [type(group.module).__qualname__ for group in self.groups],
+            PLAIN: [{name: digest(t) for name, t in plain_tensors(group.module).items()} for group in self.groups],
+            **self.manifest,
         }
 
 

@@ -299,13 +299,13 @@ def load(
 
     One with a network of the caller's own needs that `net`, for its structure, one with recipe objects of the caller's
     own that `recipe`, one with a likelihood of the caller's own that `likelihood`, and one with a function that picks
-    the outputs that `output`. An ensemble of given models of
-    several architectures needs a list as `net`: one for each model, or one for each run of neighbours of one
-    architecture. Without `posthoc` the calibrator, conformal sets and abstention rules are left out. Members are put on
-    `device`, by default the one they were trained on; if that is missing here, on the CPU with a warning.
+    the outputs that `output`. An ensemble of given models of several architectures needs a list as `net`: one for each
+    model, or one for each run of neighbours of one architecture. Without `posthoc` the calibrator, conformal sets and
+    abstention rules are left out. Members are put on `device`, by default the one they were trained on; if that is
+    missing here, on the CPU with a warning.
     """
     if runs.GIVEN in runs.read_run(Path(path)):
-        return load_given(Path(path), net, likelihood, posthoc).to(device or CPU)
+        return load_given(Path(path), net, likelihood, posthoc, output).to(device or CPU)
     if isinstance(net, list | tuple):
         raise Misuse(f"net= is a list, and {path} holds members of one network: give that network alone")
     population, manifest = runs.load_members(Path(path))

@@ -11,12 +11,17 @@ from murmuration.engines import Engine
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood, likelihood_from_json
+from murmuration.nets.adapt import Output, plain_module, select_output
+from murmuration.nets.inputs import OUTPUT, output_again
 from murmuration.nets.source import net_source
+from murmuration.nets.validation import PLAIN, require_same_plain_tensors
 from murmuration.population import Population, is_auxiliary, population_from_tensors
 from murmuration.recipe import recipe_from_json
 
 
-def load_given(path: Path, net: Any, likelihood: Likelihood | None, posthoc: bool) -> Ensemble:
+def load_given(
+    path: Path, net: Any, likelihood: Likelihood | None, posthoc: bool, output: Output | None = None
+) -> Ensemble:
     """The saved ensemble of networks trained elsewhere, in the structure of networks that are given again."""
     tensors, manifest = runs.load_tensors(path)
     names = manifest[runs.GIVEN]
@@ -29,15 +34,19 @@ def load_given(path: Path, net: Any, likelihood: Likelihood | None, posthoc: boo
         raise Misuse(
             f"{path} holds given models of {', '.join(names)}: give them again as net=, a list of {len(names)}"
         )
-    modules = [copy.deepcopy(each) if isinstance(each, nn.Module) else net_source(each, (), 0).build() for each in nets]
-    for module, population in zip(modules, populations, strict=True):
+    built = [each if isinstance(each, nn.Module) else net_source(each, (), 0).build() for each in nets]
+    modules = [copy.deepcopy(plain_module(each)) for each in built]
+    for module, population, plain in zip(modules, populations, manifest[PLAIN], strict=True):
         require_same_tensors(module, population, path)
+        require_same_plain_tensors(module, {PLAIN: plain})
+        select_output(module, output_again(manifest, output))
     record = manifest["likelihood"]
     return Ensemble(
         tuple(MemberGroup(*pair) for pair in zip(modules, populations, strict=True)),
         None if record is None else likelihood_from_json(record, likelihood),
         Engine(**manifest["engine"]),
         recipe_from_json(manifest["recipe"]),
+        {OUTPUT: manifest[OUTPUT]} if OUTPUT in manifest else {},
         posthoc=load_posthoc(path) if posthoc else None,
     )
 

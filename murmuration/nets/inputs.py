@@ -42,8 +42,12 @@ def for_preparation(
 
     if output is None:
         return NetSource(build, source.record)
-    named = output if isinstance(output, str | int) else {"function": name_of(output)}
-    return NetSource(build, {**source.record, OUTPUT: named})
+    return NetSource(build, {**source.record, OUTPUT: output_record(output)})
+
+
+def output_record(output: Output) -> Any:
+    """The `output` of networks in the record of a run: of a function, its name."""
+    return output if isinstance(output, str | int) else {"function": name_of(output)}
 
 
 def output_again(record: dict[str, Any], output: Output | None) -> Output | None:

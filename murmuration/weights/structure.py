@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from murmuration.errors import Misuse
+from murmuration.nets.adapt import describe_outputs
 
 
 class Structure:
@@ -81,6 +82,8 @@ class Structure:
             holder[attribute] = tensors[name]
         module, training = getattr(self.module, part) if part else self.module, self.module.training
         outputs = module(x)
+        if not isinstance(outputs, Tensor):
+            raise Misuse(f"the net gives {describe_outputs(outputs)[0]}: write output= to pick one tensor of these")
         for holder, attribute, name in self._buffers if training else ():
             if holder[attribute] is not tensors[name]:
                 tensors[name].copy_(holder[attribute].detach())

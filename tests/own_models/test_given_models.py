@@ -1,5 +1,7 @@
 """Ensembles of networks trained elsewhere: each model gives its own outputs, survives saving, and is evaluated."""
 
+import types
+
 import numpy as np
 import pytest
 import torch
@@ -114,6 +116,41 @@ def test_models_of_one_structure_are_one_group(build):
     assert len(mm.Ensemble.from_models([build(), build(), build()]).groups) == 1
 
 
+class Several(nn.Module):
+    """Logits among other outputs: in a tuple, a dict or an object."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer, self.kind = nn.Linear(6, 3), kind
+
+    def forward(self, x: Tensor) -> object:
+        logits, other = self.layer(x), x.sum(1)
+        if self.kind == "dict":
+            return {"logits": logits, "other": other}
+        return (other, logits) if self.kind == "tuple" else types.SimpleNamespace(logits=logits, other=other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "output"), [("tuple", 1), ("dict", "logits"), ("object", "logits"), ("tuple", lambda given: given[1])]
+)
+def test_one_tensor_is_picked_of_several_outputs(kind, output, tmp_path):
+    nets, x = [Several(kind) for _ in range(3)], inputs()
+    ensemble = mm.Ensemble.from_models(nets, output=output)
+    assert len(ensemble.groups) == 1
+    outputs = ensemble.predict(x).outputs
+    for mine, net in zip(outputs, nets, strict=True):
+        torch.testing.assert_close(mine, net.layer(x).detach(), rtol=1e-6, atol=1e-6)
+    assert not isinstance(nets[0](x), Tensor)  # the caller's networks are as they were
+    ensemble.save(tmp_path / "run")
+    if callable(output):
+        with pytest.raises(mm.Misuse, match="output is a function"):
+            mm.load(tmp_path / "run", net=nets)
+    again = mm.load(tmp_path / "run", net=nets, output=output if callable(output) else None)
+    assert torch.equal(again.predict(x).outputs, outputs)
+    with pytest.raises(mm.Misuse, match=r"the net gives a .* of .*: write output="):
+        mm.Ensemble.from_models(nets).predict(x)
+
+
 def test_tokens_keep_their_type():
     nets = [nn.Sequential(nn.Embedding(20, 4), nn.Flatten(), nn.Linear(12, 3)) for _ in range(2)]
     x = torch.randint(20, (7, 3), generator=torch.Generator().manual_seed(0))
@@ -189,6 +226,37 @@ def test_a_saved_ensemble_of_several_architectures_returns(tmp_path):
         assert again.likelihood == ensemble.likelihood
     with pytest.raises(mm.Misuse, match="a list of 3"):
         mm.load(tmp_path / "run", net=mlp)
+
+
+def test_a_plain_tensor_that_differs_is_noticed(tmp_path):
+    mm.Ensemble.from_models([Hidden(2.0), Hidden(2.0)]).save(tmp_path / "run")
+    mm.load(tmp_path / "run", net=lambda: Hidden(2.0))
+    with pytest.raises(mm.Misuse, match="'scale' of the net differs from that of the run"):
+        mm.load(tmp_path / "run", net=lambda: Hidden(3.0))
+
+
+def test_a_network_that_edits_its_inputs_leaves_the_callers_alone():
+    class Editing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x.sub_(1.0).div_(2.0))
+
+    nets, x = [Editing() for _ in range(3)], inputs()
+    outputs = mm.Ensemble.from_models(nets).predict(x).outputs
+    assert torch.equal(x, inputs())
+    for mine, net in zip(outputs, nets, strict=True):
+        torch.testing.assert_close(mine, net(inputs()).detach(), rtol=1e-6, atol=1e-6)
+
+
+def test_a_compiled_network_counts_as_the_network_and_a_script_is_refused():
+    net, x = mlp(), inputs()
+    made = mm.Ensemble.from_models([torch.compile(net, backend="eager"), mlp()])
+    torch.testing.assert_close(made.predict(x).outputs[0], net(x).detach(), rtol=1e-6, atol=1e-6)
+    with pytest.raises(mm.Misuse, match="is a torch"):
+        mm.Ensemble.from_models([torch.jit.script(mlp())])
 
 
 def test_given_models_are_evaluated_on_pairs_and_reported(tmp_path, moons):
