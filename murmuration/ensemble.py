@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data import DataLoader
 
 from murmuration.data import Data, Preparation, Split, open_split
 from murmuration.data.dataset import open_keyed_inputs
 from murmuration.data.images import is_image_list
 from murmuration.data.preparation import SeveralPreparation, TablePreparation, TokenPreparation, wrong_shape
 from murmuration.data.raw import Keys, LoadOptions, as_array, is_series, take_keys
-from murmuration.data.streamed import Streamed, as_given, is_streamable, stream_part
+from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part
 from murmuration.devices import FLOAT32, resolve_device
 from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
@@ -229,7 +229,7 @@ class Ensemble:
 
     def _streamed(self, source: Any, ordered: bool = True) -> Tensor:
         """The inputs of a torch dataset or data loader, still to be read; refuses a loader in another order."""
-        if ordered and isinstance(source, DataLoader) and not isinstance(source.sampler, SequentialSampler):
+        if ordered and isinstance(source, DataLoader) and is_reordered(source):
             raise Misuse(
                 "a DataLoader with shuffle=True or a sampler: write shuffle=False to keep the order of predictions"
             )

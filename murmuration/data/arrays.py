@@ -111,6 +111,10 @@ def load_pair(source: Any, options: LoadOptions) -> RawData:
     if options.drop and not is_table(source[0]):
         raise Misuse(f"drop={options.drop[0]!r} names a column, and x is not a table: leave it out")
     x, y = source[0], source[1] if options.labelled else None
+    if isinstance(x, torch.utils.data.Dataset | torch.utils.data.DataLoader):
+        raise Misuse(
+            f"a data set beside a {type(y).__name__}: give (train, val) data sets, or the other as val= or test="
+        )
     several = several_inputs(x)
     if several is not None:
         parts = {name: checked_part(values, y, f"x[{name}]") for name, values in several.arrays.items()}

@@ -28,7 +28,7 @@ from murmuration.errors import Misuse, first_line
 from murmuration.streams import ALL_MEMBERS, stream_seed
 
 PROBED = 8  # examples that are read twice before training, to find out whether reading draws random numbers
-CHUNK = 256  # examples read at once where no loader says otherwise
+CHUNK = 64  # examples read at once where no loader says otherwise
 
 READING = threading.Lock()  # global generators belong to the process, so one thread reads at a time
 Request = tuple[int, int]  # the index of an example and the seed it is read with
@@ -264,6 +264,11 @@ def is_shuffle(sampler: Any) -> bool:
     if isinstance(sampler, SubsetRandomSampler):
         return True
     return isinstance(sampler, RandomSampler) and not sampler.replacement and len(sampler) == len(sampler.data_source)
+
+
+def is_reordered(loader: DataLoader) -> bool:
+    """Whether a loader reads the examples of its dataset in another order than theirs."""
+    return not isinstance(loader.dataset, IterableDataset) and not isinstance(loader.sampler, SequentialSampler)
 
 
 # opening

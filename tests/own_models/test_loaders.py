@@ -225,8 +225,16 @@ def test_what_cannot_be_streamed_is_refused_in_one_line(given, message):
     with pytest.raises(mm.Misuse, match=message) as caught:
         mm.fit(mlp, given, epochs=1)
     assert "\n" not in str(caught.value)
+
+
+def test_other_misuse_of_datasets_is_refused_in_one_line():
+    given = TensorDataset(X, Y)
     with pytest.raises(mm.Misuse, match="whose inputs are taken as they are"):
-        mm.fit(mlp, TensorDataset(X, Y), prepare="standardise", epochs=1)
+        mm.fit(mlp, given, prepare="standardise", epochs=1)
+    with pytest.raises(mm.Misuse, match=r"a data set beside a tuple: give \(train, val\) data sets"):
+        mm.fit(mlp, (given, (X, Y)), epochs=1)
+    with pytest.raises(mm.Misuse, match="Counting is no map-style data set"):
+        mm.Ensemble.from_models([mlp()]).predict(DataLoader(Counting(), batch_size=4))
 
 
 def test_one_augmenting_dataset_for_all_splits_is_warned_of():
