@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from murmuration.data.streamed import Streamed, as_given, is_reordered, is_strea
 from murmuration.devices import FLOAT32, resolve_device
 from murmuration.engines import Engine, assemble, engine, member_outputs
 from murmuration.errors import Failure, Misuse, unknown
+from murmuration.export import EnsembleModule, preparation_module
 from murmuration.files import read_json, write_json
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical, Gaussian, Likelihood
 from murmuration.nets.adapt import Output, plain_module, select_output
 from murmuration.nets.comparison import same_function
 from murmuration.nets.inputs import OUTPUT, output_record
 from murmuration.nets.validation import PLAIN, digest, plain_tensors
-from murmuration.population import Population, populate
+from murmuration.population import Named, Population, populate
 from murmuration.posthoc import PostHocConfig
 from murmuration.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
 from murmuration.posthoc.serialization import to_json
@@ -36,6 +38,7 @@ from murmuration.progress import html_table
 from murmuration.recipe import Recipe
 from murmuration.roles import ParameterRoles
 from murmuration.runs import GIVEN, POSTHOC, create_run, save_members
+from murmuration.streams import Noise
 from murmuration.weights import KernelTrace, NetworkWeights, UnsupportedOp
 from murmuration.weights.family import OUT, effective_kernel
 
@@ -150,13 +153,48 @@ class Ensemble:
     def member(self, index: int) -> nn.Module:
         """One member as a plain network with its own copy of the weights, on the device of the ensemble.
 
-        A member with random weights is the network of their means; its draws are no modules.
+        A member with random weights is the network of their means; `as_module` has their draws.
         """
         for group in self.groups:
             if index < group.population.members:
-                return _as_module(group, index, self.family)
+                alone = group.population.group(slice(index, index + 1))
+                return _with_tensors(group, alone.own, alone, self.family)
             index -= group.population.members
         raise Misuse(f"member {index + self.members}: the ensemble has {self.members}")
+
+    def as_module(self, *, draws: int | None = None, calibrated: bool = True, prepared: bool = False) -> nn.Module:
+        """The ensemble as one `nn.Module` in evaluation mode, for `torch.export`, ONNX or any service.
+
+        It takes inputs (N, ...) as one tensor: arrays as `fit` took them, images (N, C, H, W) in the pixel values of
+        training, or with `prepared` inputs that `prepare` returned. It returns float32 tensors by name, those of
+        `predict`: `mean` (N, K), and `entropy`, `expected_entropy`, `mutual_information` (N,), or for a regression
+        `aleatoric_var`, `epistemic_var`, `total_var` (N, K). Gaussian weights are drawn `draws` times a member, each
+        draw stored as a network. Networks compute in float32; conformal and abstention rules are not part of it.
+
+        >>> module = Ensemble.from_models([nn.Linear(4, 3) for _ in range(2)]).as_module()
+        >>> sorted(module(torch.zeros(5, 4)))
+        ['entropy', 'expected_entropy', 'mean', 'mutual_information']
+        """
+        prepare = preparation_module(None if prepared else self.preparation, self.input_dtype)
+        times, likelihood = self.recipe.weights.resolve_draws(draws), partial(_likelihood_of, self.likelihood)
+        networks = [self.member(i) for i in range(self.members)] if times == 1 else self._drawn_networks(times)
+        calibrator = self.posthoc.calibrator if self.posthoc is not None and calibrated else None
+        return EnsembleModule(prepare, networks, likelihood, calibrator).eval().to(self.device)
+
+    def _drawn_networks(self, draws: int) -> list[nn.Module]:
+        """Draws of the members' weights as networks, those that `predict` draws; the draws of a member are adjacent."""
+        family, plan, found = self.family, self.manifest.get("plan", {}), []
+        if family.spec.rates or family.spec.dropout == "always":
+            raise Misuse(f"recipe {self.recipe.name}: its draws are dropout masks and no weights; write draws=1")
+        for group in self.groups:
+            weights, population = family.for_draws(group.population)
+            for index in range(population.members):
+                alone, member = population.group(slice(index, index + 1)), plan.get("first_member", 0) + index
+                for draw in range(draws):
+                    noise = Noise(plan.get("seed", 0), member, draw, "prediction", per_example=False)
+                    made = weights.realise(alone.own, alone.shared, [noise], buffers=alone.buffers)
+                    found.append(_with_tensors(group, made.own, replace(alone, shared=made.shared), family))
+        return found
 
     @property
     def device(self) -> torch.device:
@@ -278,7 +316,7 @@ class Ensemble:
             return Predictive.concatenate(parts)
         times = self.recipe.weights.resolve_draws(draws)
         outputs = self._joined([self._outputs(group, inputs, times) for group in self.groups])
-        made = Predictive(outputs, self._likelihood_of(outputs.shape[-1]))
+        made = Predictive(outputs, _likelihood_of(self.likelihood, outputs.shape[-1]))
         if self.posthoc is None or not calibrated:
             return replace(made, names=self.names, keys=keys)
         return replace(self.posthoc.calibrated(made), names=self.names, keys=keys, posthoc=self.posthoc)
@@ -349,13 +387,6 @@ class Ensemble:
             got = " and ".join(map(str, shapes))
             raise Misuse(f"the networks give outputs {got}: expected the same (N, K) of all, K numbers an input")
         return torch.cat([part.cpu().float() for part in parts])
-
-    def _likelihood_of(self, width: int) -> Likelihood:
-        """The likelihood of so many outputs; networks trained elsewhere may have any number."""
-        known = self.likelihood
-        if isinstance(known, Gaussian) and known == Gaussian(known.noise_std):
-            return replace(known, targets=width)
-        return known or Categorical(width)
 
     def _outputs(self, group: MemberGroup, x: Tensor, draws: int) -> Tensor:
         """Outputs (S, N, K) of one group, on the engine it was trained on; draws are stacked where it is faster.
@@ -428,15 +459,24 @@ def load_posthoc(path: Path) -> PostHoc | None:
         raise Failure(f"{file}: {error}") from None
 
 
-def _as_module(group: MemberGroup, index: int, family: NetworkWeights) -> nn.Module:
-    """A member as a module of its own, with rank-one factors and masks multiplied into its kernels."""
-    module, population = copy.deepcopy(group.module), group.population
-    alone = population.group(slice(index, index + 1))
-    own = {name: tensor[0] for name, tensor in {**alone.own, **alone.buffers, **alone.fixed}.items()}
-    tensors = {**own, **population.shared}
+def _likelihood_of(known: Likelihood | None, width: int) -> Likelihood:
+    """The likelihood of so many outputs; networks trained elsewhere may have any number."""
+    if isinstance(known, Gaussian) and known == Gaussian(known.noise_std):
+        return replace(known, targets=width)
+    return known or Categorical(width)
+
+
+def _with_tensors(group: MemberGroup, own: Named, alone: Population, family: NetworkWeights) -> nn.Module:
+    """A module with the own tensors (1, ...) given and the other ones of a single member.
+
+    Rank-one factors and masks are multiplied into its kernels.
+    """
+    module = copy.deepcopy(group.module)
+    mine = {name: tensor[0] for name, tensor in {**own, **alone.buffers, **alone.fixed}.items()}
+    tensors = {**mine, **alone.shared}
     plain = {name: effective_kernel(kernel, tensors, tensors[name]) for name, kernel in family.spec.kernels.items()}
     if family.spec.bias_inside:
         scaled = {bias: tensors.get(name + OUT) for name in plain for bias in family.spec.kernels[name].biases}
         plain |= {bias: tensors[bias] * out for bias, out in scaled.items() if out is not None}
     module.load_state_dict({**tensors, **plain}, strict=False)
-    return module.eval().to(population.device)
+    return module.eval().to(alone.device)

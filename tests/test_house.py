@@ -36,6 +36,7 @@ ORDER = [
     "engines",
     "training",
     "runs",
+    "export",
     "ensemble",
     "given_models",
     "prediction_files",
