@@ -42,7 +42,7 @@ from murmuration.nets.given_weights import Weights, describe_start, given_weight
 from murmuration.nets.inputs import for_preparation, output_again
 from murmuration.nets.narrow import narrowed
 from murmuration.nets.source import EVERY, Net, NetSource, check_net, net_source
-from murmuration.nets.validation import check_initialisation, check_network, require_same_plain_tensors
+from murmuration.nets.validation import check_initialisation, check_network, plain_tensors, require_same_plain_tensors
 from murmuration.population import Population
 from murmuration.posthoc.fit import check_config
 from murmuration.progress import Show, is_watched, training_bar
@@ -496,7 +496,11 @@ def narrow_source(source: NetSource, widths: dict[str, Any]) -> NetSource:
 def _checked(source: NetSource, data: Data, likelihood: Likelihood, device: str) -> NetSource:
     """The source with networks on the CPU, from where members move to `device`; refuses networks that do not fit."""
     with torch.random.fork_rng(devices=[]):
-        found = next((t.device for t in source.build().parameters() if t.device.type != CPU), None)
+        module = source.build()
+    found = next((t.device for t in module.parameters() if t.device.type != CPU), None)
+    plain = next(iter(plain_tensors(module)), None) if torch.device(device).type != CPU else None
+    if plain is not None:
+        raise Misuse(f"'{plain}' of the net would not move to device='{device}': write self.register_buffer for it")
     if found is not None and found.type != torch.device(device).type:
         raise Misuse(f"the net is on {found}, and device='{device}': write device='{found}'")
     on_cpu = source if found is None else NetSource(lambda: source.build().cpu(), source.record)

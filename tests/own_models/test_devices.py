@@ -297,6 +297,23 @@ def test_a_factory_may_build_on_the_device_of_training_alone():
             small(lambda: Net().to(device), images())
 
 
+def test_a_plain_tensor_of_a_network_which_would_stay_on_the_cpu_is_refused():
+    class Plain(Dense):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.ones(2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x * self.scale)
+
+    small(Plain)
+    with (
+        pretended() as device,
+        pytest.raises(Misuse, match=r"'scale' of the net .*: write self.register_buffer for it"),
+    ):
+        small(Plain, device=device)
+
+
 def test_models_on_a_device_are_an_ensemble_there():
     nets = [nn.Linear(4, CLASSES) for _ in range(2)]
     x = torch.randn(5, 4)
