@@ -104,9 +104,12 @@ def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a run; a missing part is a failure."""
-    from murmuration.runs import read_run
+    from murmuration.errors import Misuse
+    from murmuration.runs import GIVEN, read_run
 
     manifest = read_run(path)
+    if GIVEN in manifest:
+        raise Misuse(f"{path} holds networks trained elsewhere: read it in Python, mm.load('{path}', net=[...])")
     missing = [part for part in PARTS if not isinstance(manifest.get(part), PARTS[part])]
     if missing:
         raise Failure(f"{path / 'run.json'} has no '{missing[0]}': the run is damaged")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import murmuration as mm
+from murmuration.cli import main
 from murmuration.nets.comparison import same_function
 
 
@@ -226,6 +227,12 @@ def test_a_saved_ensemble_of_several_architectures_returns(tmp_path):
         assert again.likelihood == ensemble.likelihood
     with pytest.raises(mm.Misuse, match="a list of 3"):
         mm.load(tmp_path / "run", net=mlp)
+
+
+def test_the_command_line_says_that_they_are_read_in_python(tmp_path, capsys):
+    mm.Ensemble.from_models([mlp()]).save(tmp_path / "run")
+    assert main(["evaluate", str(tmp_path / "run")]) != 0
+    assert "holds networks trained elsewhere: read it in Python" in capsys.readouterr().err
 
 
 def test_a_plain_tensor_that_differs_is_noticed(tmp_path):
