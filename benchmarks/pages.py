@@ -16,6 +16,7 @@ from typing import Any
 from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, bayes_runs_table, superres_table
 from coverage_table import coverage_table
 from landscape_table import claims_table, divergence_table, landscape_record, run_claims_table, sizes_table
+from network_tables import fine_tuning_table, networks_table
 from recipe_table import recipes_table
 from tables import SCORES, head, score
 
@@ -273,6 +274,8 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "landscape-cifar10": ("landscape-cifar10", claims_table),
     "landscape-sizes": ("landscape-cifar10", sizes_table),
     "landscape-divergence": ("landscape-cifar10", divergence_table),
+    "fine-tuning": ("fine-tuning", fine_tuning_table),
+    "networks": ("networks", networks_table),
     "landscape-raw": ("landscape-cifar10-raw", run_claims_table),
     "landscape-medium": ("landscape-cifar10-medium", run_claims_table),
 }
@@ -312,6 +315,8 @@ PAGES = tuple(
         "docs/bayes.md",
         "docs/dynamics.md",
         "docs/landscape-cifar10.md",
+        "docs/own-networks.md",
+        "docs/pretrained.md",
         "docs/pruning.md",
     )
 )

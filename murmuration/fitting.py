@@ -38,9 +38,10 @@ from murmuration.likelihoods import (
 )
 from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.nets.adapt import Output, plain_module
-from murmuration.nets.given_weights import Weights, describe_start, given_weights, with_weights
+from murmuration.nets.given_weights import State, Weights, describe_start, given_weights, with_weights
 from murmuration.nets.inputs import for_preparation, output_again
 from murmuration.nets.narrow import narrowed
+from murmuration.nets.pretrained import HEAD, keeping_statistics, pretrained_state
 from murmuration.nets.source import EVERY, Net, NetSource, check_net, net_source
 from murmuration.nets.validation import check_initialisation, check_network, plain_tensors, require_same_plain_tensors
 from murmuration.population import Population
@@ -67,6 +68,7 @@ def fit(
     likelihood: Likelihood | None = None,
     init_from: InitFrom | None = None,
     reset: str | Sequence[str] = (),
+    pretrained: bool | str | Path = False,
     output: Output | None = None,
     out: str | Path | None = None,
     progress: bool | None = None,
@@ -80,9 +82,10 @@ def fit(
     it, images get a small convolutional net and all other inputs a multilayer perceptron. Parameters of it with
     `requires_grad=False` are not trained. `init_from` are weights that members begin with instead of random ones: a
     network, a list of one for each member, an ensemble, a state dict, a run directory or a `.safetensors` file;
-    tensors named by `reset`, such as "head" or a list of patterns, are random all the same. Of a network that gives a
-    tuple, a dict or an object, `output` is the position, the key or attribute, or a function of it that picks the
-    tensor of predictions.
+    tensors named by `reset`, such as "head" or a list of patterns, are random all the same. `pretrained` begins with
+    the published weights of a network by name and random heads: True for those of an installed package or of the
+    folder of `hf:FOLDER`, or a file of them (`.safetensors`, `.pth`). Of a network that gives a tuple, a dict or an
+    object, `output` is the position, the key or attribute, or a function of it that picks the tensor of predictions.
 
     `data` is a pair (x, y), a pandas table with `target=`, a torch Dataset or DataLoader, of which 15 % validate
     (`val=`) and the rest is trained on; or `(train, val)` of Datasets or DataLoaders, a path, a name or a `Data`, which
@@ -119,7 +122,8 @@ def fit(
     opened = open_training_data(data, **reading)
     filled = plan_for_loader(filled, opened.train, planned)
     given: dict[str, Any] = {"noise_std": noise_std, "link": link, "likelihood": likelihood}
-    spec, source = make_spec(net, opened, chosen, filled, **given, init_from=init_from, reset=reset, output=output)
+    given |= {"init_from": init_from, "reset": reset, "pretrained": pretrained, "output": output}
+    spec, source = make_spec(net, opened, chosen, filled, **given)
     quiet = progress is False or (progress is None and not is_watched())
     with nullcontext(show) if show is not None else training_bar(filled.epochs, quiet, chosen.name) as told:
         return _fit(spec, source, out, told, checkpoint_seconds)
@@ -197,6 +201,7 @@ def make_spec(
     likelihood: Likelihood | None = None,
     init_from: InitFrom | None = None,
     reset: str | Sequence[str] = (),
+    pretrained: bool | str | Path = False,
     output: Output | None = None,
 ) -> tuple[TrainSpec, NetSource]:
     """The specification of training a network on data by a recipe, and the source of its networks."""
@@ -227,12 +232,20 @@ def make_spec(
     if isinstance(net, nn.Module) and not used:
         check_initialisation(plain_module(net))
     source = _checked(source, data, likelihood, plan.device)
-    backbone = next(trained_networks(recipe.sharing.frozen, "backbone:frozen", net, source), None)
+    published = None
+    if pretrained:
+        if init_from is not None:
+            raise Misuse("pretrained= and init_from=: both are weights to begin with; leave one of them out")
+        published = pretrained_state(net, source.build(), pretrained, data.preparation)
+        source = keeping_statistics(source)
+        init_from, patterns = None if recipe.sharing.frozen else published, (HEAD,)
+    backbone = next(trained_networks(recipe.sharing.frozen, "backbone:frozen", net, source, published), None)
     if init_from is not None:
         if isinstance(recipe.weights.init_from, str):
             raise Misuse("init_from twice, as a keyword and among the settings of the weights: leave one of them out")
         begin_with = starting_networks(init_from, patterns, net, source, plan.members)
-        source = replace(source, record={**source.record, "init_from": describe_start(init_from, patterns)})
+        start = describe_start(init_from if published is None else f"pretrained {pretrained}", patterns)
+        source = replace(source, record={**source.record, "init_from": start})
     else:
         begin_with = tuple(trained_networks(recipe.weights.init_from, "moped:init_from", net, source))
     spec = TrainSpec(source.build, data, likelihood, recipe, plan, backbone=backbone, init_from=begin_with)
@@ -388,13 +401,19 @@ def starting_networks(
     return tuple(with_weights(source.build(), state, reset=reset) for state in states)
 
 
-def trained_networks(what: bool | str, setting: str, net: Net | None, source: NetSource) -> Iterator[nn.Module]:
-    """The trained networks that a setting asks for: none, the one given (True), or the members of a run."""
+def trained_networks(
+    what: bool | str, setting: str, net: Net | None, source: NetSource, published: State | None = None
+) -> Iterator[nn.Module]:
+    """The trained networks that a setting asks for: none, that given or published (True), or the members of a run."""
     if what is True:
-        if not isinstance(net, nn.Module):
+        weights = net.state_dict() if isinstance(net, nn.Module) else published
+        if weights is None:
             name = setting.partition(":")[2]
-            raise Misuse(f"{name}=yes needs a trained net: give an nn.Module, or a run's directory as {setting}=runs/x")
-        yield with_weights(source.build(), net.state_dict(), "the net")
+            raise Misuse(
+                f"{name}=yes needs a trained net: give an nn.Module, pretrained=True, or a run's directory as"
+                f" {setting}=runs/x"
+            )
+        yield with_weights(source.build(), weights, "the net")
     elif what:
         run = load(str(what), net=None if isinstance(net, str) else net, posthoc=False, device=CPU)
         yield from (with_weights(source.build(), run.member(i).state_dict(), what) for i in range(run.members))
@@ -483,7 +502,7 @@ def source_again(manifest: dict[str, Any], net: Net | None = None, output: Outpu
     chosen = net if net is not None else record["name"]
     source = net_source(chosen, shape, width_of(manifest["likelihood"]), reset)
     preparation = preparation_from_json(manifest["data"]["preparation"])
-    source = for_preparation(source, preparation, shape, output_again(record, output))
+    source = keeping_statistics(for_preparation(source, preparation, shape, output_again(record, output)), record)
     widths = record.get("widths")
     return source if widths is None else narrow_source(source, widths)
 

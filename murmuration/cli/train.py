@@ -39,6 +39,14 @@ Reset = Annotated[
     options.Names,
     options.option("Parts that --init-from leaves random, such as head; a list for several.", "Training", "PATTERN"),
 ]
+Pretrained = Annotated[
+    str | None,
+    options.option(
+        "Published weights to begin with, under random heads: yes (of an installed package), or a file of them.",
+        "Training",
+        "yes|FILE",
+    ),
+]
 NoiseStd = Annotated[
     float | None,
     options.option("Known noise (standard deviation) of a regression target; learned if left out.", "Training", "X"),
@@ -65,6 +73,7 @@ def train(
     link: Link = None,
     init_from: InitFrom = None,
     reset: Reset = None,
+    pretrained: Pretrained = None,
     as_json: options.Json = False,
 ) -> None:
     """Train, calibrate and evaluate an ensemble."""
@@ -78,6 +87,7 @@ def train(
     opened = reading.open(data)
     with with_resume_hint(path):
         parts = tuple(options.listed(reset))
-        request = TrainingRequest(opened, settings, options.network(net), noise_std, link, init_from, parts)
+        weights = True if pretrained == "yes" else pretrained or False
+        request = TrainingRequest(opened, settings, options.network(net), noise_std, link, init_from, parts, weights)
         ensemble = train_run(request, chosen, path, quiet=as_json)
         finish_run(path, ensemble, opened, as_json=as_json)

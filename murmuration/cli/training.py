@@ -31,6 +31,7 @@ class TrainingRequest:
     link: str | None = None
     init_from: str | None = None
     reset: tuple[str, ...] = ()
+    pretrained: bool | str = False
 
 
 def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: bool) -> "Ensemble":
@@ -47,6 +48,7 @@ def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: 
             link=request.link,
             init_from=request.init_from,
             reset=request.reset,
+            pretrained=request.pretrained,
             out=path,
             show=show,
         )

@@ -62,16 +62,21 @@ def refresh_batch_norm(
 
 
 def batch_norms(structure: Structure) -> list[BatchNorm]:
-    """The layers with running statistics."""
+    """The layers whose running statistics a pass in training mode moves."""
     parts = structure.module.modules()
-    return [part for part in parts if isinstance(part, BatchNorm) and part.track_running_stats]
+    return [part for part in parts if isinstance(part, BatchNorm) and moves_statistics(part)]
 
 
 def statistics(module: nn.Module) -> list[str]:
-    """Names of the running means, variances and counters of batch-norm layers."""
+    """Names of the running means, variances and counters of these layers."""
     return [
         f"{prefix}.{name}" if prefix else name
         for prefix, layer in module.named_modules()
-        if isinstance(layer, BatchNorm) and layer.track_running_stats
+        if moves_statistics(layer)
         for name, _ in layer.named_buffers(recurse=False)
     ]
+
+
+def moves_statistics(layer: nn.Module) -> bool:
+    """Whether a layer has running statistics, and is not kept in evaluation mode by the network."""
+    return isinstance(layer, BatchNorm) and layer.track_running_stats and layer.training

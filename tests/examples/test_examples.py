@@ -1,18 +1,23 @@
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(name: str) -> dict[str, float]:
+def load(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.main(quick=True)
+    return module
+
+
+def run(name: str) -> dict[str, float]:
+    return load(name).main(quick=True)
 
 
 def test_certain_answers_are_more_often_right(capsys):
@@ -65,6 +70,16 @@ def test_a_measure_of_ones_own_is_scored_and_explained(capsys):
     assert 0 <= found["low"] <= found["cost"] <= found["high"] <= 10
     assert found["explained"] == 1
     assert "95 % interval" in capsys.readouterr().out
+
+
+def test_published_weights_are_fine_tuned_by_several_recipes(monkeypatch, tmp_path, capsys):
+    module = load("fine_tuning")
+    for name in ("single", "deep-ensemble", "forde heads"):  # the others do what they do, and more
+        monkeypatch.delitem(module.RECIPES, name)
+    found = module.main(str(tmp_path), quick=True)
+    assert found.keys() == {"heads", "batch-ensemble", "bayes-last-layer"}
+    assert all(0 <= run["accuracy"]["value"] <= 1 and run["nll"]["value"] > 0 for run in found.values())
+    assert found["heads"]["parameters"] < found["batch-ensemble"]["parameters"]
 
 
 def test_every_example_is_run_here():

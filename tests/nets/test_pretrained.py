@@ -3,10 +3,12 @@
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import murmuration as mm
 from murmuration.errors import Failure, Misuse
 from murmuration.files import write_tensors
 from murmuration.nets import build_net
@@ -98,3 +100,115 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(Misuse, match=r"pip install 'torch-murmuration\[pretrained\]'"):
         published_file("efficientnet-lite0")
+
+
+@pytest.fixture(scope="module")
+def colours() -> mm.Data:
+    rng = np.random.default_rng(0)
+    return mm.open_data((rng.integers(0, 256, (60, 8, 8, 3)).astype(np.uint8), np.arange(60) % 4))
+
+
+@pytest.fixture
+def published(tmp_path, colours) -> tuple[nn.Module, Path]:
+    """A network that was trained on other classes, and the file of its weights."""
+    net = build_net("small-cnn", colours.input_shape, 9)
+    write_tensors(tmp_path / "net.safetensors", net.state_dict())
+    return net, tmp_path / "net.safetensors"
+
+
+STILL = {"members": 2, "epochs": 1, "lr": 1e-12, "optimizer": "sgd", "engine": "loop", "posthoc": None}
+
+
+@pytest.mark.parametrize("recipe", ["deep-ensemble", "batch-ensemble", "bayes-last-layer", "forde"])
+def test_members_begin_with_the_published_body_and_heads_of_their_own(recipe, published, colours):
+    net, file = published
+    settings = {**STILL, "members": 1 if recipe == "bayes-last-layer" else 2}
+    found = mm.fit("small-cnn", colours, recipe=recipe, pretrained=file, **settings)
+    tensors = found.groups[0].population
+    body = tensors.own.get("body.0.weight", tensors.shared.get("body.0.weight"))
+    torch.testing.assert_close(body.reshape(-1, 16, 3, 3, 3)[0], net.body[0].weight.detach())
+    heads = [found.member(index).head.weight for index in range(found.members)]
+    assert heads[0].shape == (4, net.head.in_features)
+    assert len(heads) == 1 or not torch.equal(heads[0], heads[1])
+    assert found.manifest["net"]["init_from"] == {"source": f"pretrained {file}", "reset": ["head"]}
+
+
+def test_heads_are_trained_on_the_features_of_a_frozen_published_body(published, colours, tmp_path):
+    net, file = published
+    heads = mm.make_recipe("last-layer-ensemble", sharing="backbone:frozen=yes")
+    found = mm.fit("small-cnn", colours, recipe=heads, pretrained=file, members=2, epochs=2, out=tmp_path / "run")
+    for ensemble in (found, mm.load(tmp_path / "run")):
+        assert torch.equal(ensemble.member(1).body[0].weight, net.body[0].weight)
+        assert not torch.equal(ensemble.member(0).head.weight, ensemble.member(1).head.weight)
+    with pytest.raises(Misuse, match="pretrained=True"):
+        mm.fit("small-cnn", colours, recipe=heads, **STILL)
+
+
+def test_a_bayesian_network_begins_around_the_published_body(published, colours):
+    net, file = published
+    found = mm.fit(
+        "small-cnn", colours, recipe=mm.make_recipe("bayes", weights="moped"), pretrained=file, epochs=1, posthoc=None
+    )
+    centre = next(t for n, t in found.groups[0].population.buffers.items() if n.startswith("body.0.weight:"))
+    torch.testing.assert_close(centre[0], net.body[0].weight.detach())
+
+
+def test_refusals_of_pretrained(published, colours):
+    net, file = published
+    with pytest.raises(Misuse, match="leave one of them out"):
+        mm.fit("small-cnn", colours, pretrained=file, init_from=net, **STILL)
+    with pytest.raises(Misuse, match="networks by name"):
+        mm.fit(lambda: build_net("small-cnn", (3, 8, 8), 4), colours, pretrained=file, **STILL)
+    numbers = mm.open_data((np.random.default_rng(0).normal(size=(60, 3, 32, 32)), np.arange(60) % 4))
+    with pytest.raises(Misuse, match="takes pixels, and the inputs are numbers of another scale"):
+        mm.fit("efficientnet-lite0", numbers, pretrained=file, **STILL)
+
+
+def test_the_command_line_takes_published_weights(published, tmp_path):
+    from murmuration.cli import main
+
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "data.npz", x=rng.integers(0, 256, (60, 8, 8, 3)).astype(np.uint8), y=np.arange(60) % 4)
+    words = [
+        "train",
+        str(tmp_path / "data.npz"),
+        "--net",
+        "small-cnn",
+        "--pretrained",
+        str(published[1]),
+        "--epochs",
+        "1",
+    ]
+    assert main([*words, "--members", "1", "--lr", "1e-12", "--out", str(tmp_path / "run"), "--json"]) == 0
+    body = mm.load(tmp_path / "run").member(0).body[0].weight
+    torch.testing.assert_close(body, published[0].body[0].weight, rtol=1e-5, atol=1e-6)
+
+
+def test_batch_norm_keeps_the_published_statistics(colours, tmp_path):
+    """Scale and shift are trained; statistics are those of the file, also after a run was killed, and under SWA."""
+    torch.manual_seed(0)
+    net = build_net("resnet20", colours.input_shape, 9)
+    for layer in net.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            nn.init.uniform_(layer.running_mean, -0.1, 0.1)
+            nn.init.uniform_(layer.running_var, 0.5, 1.5)
+    write_tensors(tmp_path / "net.safetensors", net.state_dict())
+    settings = {"members": 1, "epochs": 2, "posthoc": None, "pretrained": tmp_path / "net.safetensors"}
+
+    swa = mm.make_recipe("swa", dynamics="swa:start=0")
+
+    def stop(text, done, total, record):
+        if done == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        mm.fit("resnet20", colours, recipe=swa, out=tmp_path / "run", show=stop, checkpoint_seconds=0, **settings)
+    undisturbed = mm.fit("resnet20", colours, recipe=swa, **settings)
+    for ensemble in (undisturbed, mm.resume(tmp_path / "run", data=colours), mm.load(tmp_path / "run")):
+        found, given = ensemble.member(0).body[1], net.body[1]
+        assert torch.equal(found.running_mean, given.running_mean)
+        assert torch.equal(found.running_var, given.running_var)
+        assert not torch.equal(found.weight, given.weight)
+        torch.testing.assert_close(
+            ensemble.predict(colours.test.x).outputs, undisturbed.predict(colours.test.x).outputs
+        )

@@ -187,8 +187,9 @@ def main() -> None:
                 row[preset] = cell(NETWORKS[name], preset)
         print(f"{name:20}", *(row[preset].status for preset in options.presets.split(",")), flush=True)
         if options.json:
+            special = {each: NETWORKS[each].special for each in cells}
             record = {each: {preset: asdict(c) for preset, c in r.items()} for each, r in cells.items()}
-            options.json.write_text(json.dumps({"bound": BOUND, "cells": record}, indent=1) + "\n")
+            options.json.write_text(json.dumps({"bound": BOUND, "special": special, "cells": record}, indent=1) + "\n")
     print(table(cells))
 
 

@@ -4,8 +4,6 @@ The full table, on all engines, is made by `contract.py`; here every network and
 compared for one preset of each kind.
 """
 
-from typing import Any
-
 import pytest
 from contract import cell
 from networks import NETWORKS
@@ -13,9 +11,6 @@ from networks import NETWORKS
 from murmuration.recipe import PRESETS
 
 COMPARED = ("deep-ensemble", "batch-ensemble", "forde")  # on all engines: own weights, shared ones, a coupling
-KNOWN = {  # networks with cells that are neither trained whole nor refused in one line
-    "two-inputs": "forde-tuned needs the shape of one input",
-}
 
 
 @pytest.fixture(autouse=True)
@@ -24,11 +19,7 @@ def _few_alphas(monkeypatch):
     monkeypatch.setattr("murmuration.training.tuning.SEVERITIES", (3,))
 
 
-def marked(name: str) -> Any:
-    return pytest.param(name, marks=pytest.mark.xfail(reason=KNOWN[name])) if name in KNOWN else name
-
-
-@pytest.mark.parametrize("name", map(marked, NETWORKS))
+@pytest.mark.parametrize("name", NETWORKS)
 def test_every_preset_trains_the_whole_network_or_refuses_it(name):
     cells = {
         preset: cell(
