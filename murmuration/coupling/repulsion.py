@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -102,7 +103,9 @@ class Repulsion:
         if members == 1:
             return None
         weight = self.weight_for(batch=min(batch, len(x)), examples=len(x))
-        some = x if isinstance(x, Tensor) else x.sample(SAMPLED)  # of examples that are not in memory
+        some: Any = x
+        if not isinstance(x, Tensor) and type(self.space).prepare is not Space.prepare:  # inputs are not in memory
+            some = some.sample(SAMPLED)
         return Coupling(self, self.space.prepare(some), weight, steps, epochs)
 
 

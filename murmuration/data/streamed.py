@@ -150,8 +150,8 @@ class Streamed:
 
     def __getattr__(self, name: str) -> Any:
         raise NotInMemory(
-            f"'{name}' of examples that are read from {self.__dict__['source'].name} when needed: this takes all of"
-            " them in memory; write mm.open_data(dataset, in_memory=True)"
+            f"'{name}' of examples that are read from a data set when needed: this takes all of them in memory; write"
+            " mm.open_data(dataset, in_memory=True)"
         )
 
     @property

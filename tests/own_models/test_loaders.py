@@ -1,5 +1,6 @@
 """Torch datasets and data loaders: read when needed, augmented anew; runs repeat and resume bit for bit."""
 
+import copy
 import random
 import warnings
 
@@ -258,6 +259,7 @@ def test_splits_of_a_dataset():
     assert data.input_shape == (4,)
     with pytest.raises(mm.Misuse, match=r"write mm.open_data\(dataset, in_memory=True\)"):
         data.train.prepared.double()
+    assert torch.equal(copy.deepcopy(data).train.prepared[:3], X[:3])
     other = mm.open_data(TensorDataset(X[:50], Y[:50]), val=DataLoader(TensorDataset(X[50:], Y[50:])), test=0.2)
     assert [len(split) for split in (other.train, other.val, other.test)] == [40, 40, 10]
 
