@@ -39,7 +39,7 @@ from murmuration.recipe import Recipe
 from murmuration.roles import ParameterRoles
 from murmuration.runs import GIVEN, POSTHOC, create_run, save_members
 from murmuration.streams import Noise
-from murmuration.weights import KernelTrace, NetworkWeights, UnsupportedOp
+from murmuration.weights import KernelTrace, NetworkWeights
 from murmuration.weights.family import OUT, effective_kernel
 
 FEW = 16  # inputs: up to so many, weight draws are stacked in any network
@@ -404,7 +404,7 @@ class Ensemble:
         plan = self.manifest.get("plan", {})
         streams = {"seed": plan.get("seed", 0), "first_member": plan.get("first_member", 0)}
         for candidate in candidates:
-            with suppress(UnsupportedOp, RuntimeError), assemble(candidate, group.module) as team:
+            with suppress(Exception), assemble(candidate, group.module) as team:
                 return member_outputs(team, self.family, group.population, x, draws, **streams)
         with assemble(self.engine if draws == 1 else engine("threads"), group.module) as team:
             return member_outputs(team, self.family, group.population, x, draws, **streams)

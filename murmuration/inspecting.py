@@ -8,6 +8,7 @@ from torch import nn
 from murmuration.data import open_training_data
 from murmuration.errors import Misuse
 from murmuration.fitting import make_spec
+from murmuration.nets.adapt import plain_module
 from murmuration.nets.source import Net, check_net
 from murmuration.recipe import Plan, Recipe, make_recipe
 from murmuration.roles import ParameterRoles, roles_before_training
@@ -28,6 +29,6 @@ def parameter_roles(net: Net, recipe: str | Recipe, data: Any) -> ParameterRoles
     if isinstance(data, torch.Tensor):
         if isinstance(net, str):
             raise Misuse(f"net='{net}' with inputs alone, which do not say how many outputs it has: give data with y")
-        return roles_before_training(net if isinstance(net, nn.Module) else net(), chosen, data)
+        return roles_before_training(plain_module(net if isinstance(net, nn.Module) else net()), chosen, data)
     spec, _ = make_spec(net, open_training_data(data), chosen, Plan().for_recipe(chosen))
     return roles_before_training(spec.member(0), chosen, spec.data.train.prepared[: spec.plan.batch_size])

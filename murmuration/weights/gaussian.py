@@ -143,8 +143,6 @@ class Gaussian(WeightFamily):
             return
         if self.where == "all":
             trace.require_supported("draw whole weights with weights gaussian:estimator=draw")
-        if trace.compiled:
-            raise Misuse("weights gaussian in a net of torch.compile: give the plain net, or write estimator=draw")
         if trace.recomputed:
             names = [name for kernel in trace.kernels for name in (kernel.name, *kernel.biases) if kernel.trained]
             trace.require_once(self.matching(names, trace), "its noise")

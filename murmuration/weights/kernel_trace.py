@@ -48,7 +48,8 @@ JOINS = {"add", "radd", "iadd", "sub", "rsub", "isub", "cat", "concat", "concate
 JOINS |= {"where", "setitem", "copy", "index_put", "index_add", "index_copy", "masked_fill", "masked_scatter"}
 JOINS |= {"scatter", "scatter_add", "expand_as", "view_as", "reshape_as", "type_as", "to", "zeros_like", "ones_like"}
 JOINS |= {"empty_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones", "new_empty", "new_full"}
-LOOKUPS = {"embedding", "embedding_bag", "index_select", "gather", "take", "take_along_dim", "getitem"}
+TABLES = {"embedding", "embedding_bag"}
+LOOKUPS = TABLES | {"index_select", "gather", "take", "take_along_dim", "getitem"}
 NORMS = {"layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "native_layer_norm"}
 PRODUCTS = {"matmul", "rmatmul", "mm", "bmm", "mv", "einsum", "addmm", "baddbmm", "addbmm", "addmv", "bilinear"}
 PRODUCTS |= {"tensordot", "inner", "outer", "ger", "dot", "vdot", "multi_dot", "chain_matmul", "kron", "cdist"}
@@ -113,7 +114,6 @@ class KernelTrace:
     random_modules: tuple[str, ...] = ()  # modules whose randomness needs their training mode
     training_effect: str = ""  # what else training mode would change in one of them; "": nothing
     recomputed: tuple[str, ...] = ()  # parameters, and "dropout", inside torch.utils.checkpoint
-    compiled: bool = False  # whether torch.compile is in it
     kinds: tuple[tuple[str, str], ...] = field(default=(), compare=False)  # (parameter, kind) of all parameters
 
     @property
@@ -132,8 +132,6 @@ class KernelTrace:
 
     def require_supported(self, instead: str = "choose a recipe with sharing own and weights point") -> "KernelTrace":
         """This trace; raises Misuse if a parameter is multiplied by an operator that cannot be intercepted."""
-        if self.compiled:
-            raise Misuse(f"a net of torch.compile, which this recipe cannot act on: give the plain net, or {instead}")
         for name, operator in self.unsupported:
             used = f"is multiplied by {operator}" if operator else "is in no operator that a pass over the batch shows"
             raise Misuse(
@@ -218,7 +216,6 @@ def trace_kernels(module: nn.Module, x: Tensor) -> KernelTrace:
     >>> trace_kernels(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Dropout(), nn.Linear(5, 2)), torch.zeros(2, 3)).names
     ('0.weight', '3.weight')
     """
-    compiled = any(type(part).__name__ == "OptimizedModule" for part in module.modules())
     tracer = KernelTracer(module)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         outputs = tracer.run(x, training=False)
@@ -239,7 +236,6 @@ def trace_kernels(module: nn.Module, x: Tensor) -> KernelTrace:
         tuple(random),
         effect,
         tuple(tracer.recomputed),
-        compiled,
         tuple((name, tracer.kind(name)) for name in tracer.parameters),
     )
 
@@ -280,9 +276,8 @@ class KernelTracer(TorchFunctionMode):
         self.running: list[str] = []  # the modules that are running, outermost first
         self.x: Tensor | None = None
         for name, part in self.module.named_modules():
-            if not isinstance(part, torch.jit.ScriptModule):
-                part.register_forward_pre_hook(lambda *_, name=name: self.running.append(name))
-                part.register_forward_hook(lambda *_: (self.running.pop(), None)[1])
+            part.register_forward_pre_hook(lambda *_, name=name: self.running.append(name))
+            part.register_forward_hook(lambda *_: (self.running.pop(), None)[1])
 
     def run(self, x: Tensor, training: bool) -> Any:
         """The outputs of one pass over a copy of the inputs."""
@@ -290,9 +285,8 @@ class KernelTracer(TorchFunctionMode):
         self.running.clear()
         self.x = x.clone()
         self.origins[self.x] = Origin(activation=True)
-        plain = getattr(self.module, "_orig_mod", self.module)  # of torch.compile
         with self:
-            return plain(self.x)
+            return self.module(self.x)
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -374,6 +368,7 @@ class KernelTracer(TorchFunctionMode):
             made = Origin(True, added=added, layers=layers, positions=self.positions(argument(args, 0), result))
         else:
             parameters = frozenset(name for each in origins for name in each.parameters)
+            self.kinds = {**dict.fromkeys(parameters, EMBEDDING), **self.kinds} if word in TABLES else self.kinds
             made, refused = replace(self.elementwise(word, given, origins, result), parameters=parameters), set()
         changed = (argument(args, 0),) if is_in_place(func) else ()
         for tensor in flat((result, *changed)):
@@ -497,7 +492,7 @@ class KernelTracer(TorchFunctionMode):
         where = ", ".join(f"'{name}'" if name else "the network" for name in random)
         try:
             with self:
-                again = getattr(self.module, "_orig_mod", self.module)(x.clone())
+                again = self.module(x.clone())
             shapes = [[t.shape for t in flat((each,)) if isinstance(t, Tensor)] for each in (outputs, again)]
             if shapes[0] != shapes[1]:
                 return f"training mode of {where} changes the outputs' shape"
@@ -515,7 +510,7 @@ class KernelTracer(TorchFunctionMode):
     def add_unreached(self) -> None:
         """Add the kernels of layers that no pass has reached, and refuse other parameters that none has shown."""
         for part in self.module.modules():
-            for attribute, parameter in part._parameters.items() if not _scripted(part) else ():
+            for attribute, parameter in part._parameters.items():
                 name = self.names.get(id(parameter))
                 if parameter is None or name is None or name in self.kinds:
                     continue
@@ -583,10 +578,6 @@ def flat(values: Any) -> Iterator[Any]:
             yield from flat(value.values())
         else:
             yield value
-
-
-def _scripted(part: nn.Module) -> bool:
-    return isinstance(part, torch.jit.ScriptModule)
 
 
 def _under_checkpoint() -> bool:

@@ -19,7 +19,7 @@ axis; it is right only for operators that are known to treat that axis as one mo
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -39,6 +39,8 @@ from murmuration.population import Named
 from murmuration.streams import Noise, normals
 from murmuration.weights.double_backward import REPLACEMENTS, channels_last
 from murmuration.weights.dropout_masks import (
+    COVERED,
+    RANDOM,
     RECURRENT,
     apply_dropout,
     attend,
@@ -46,8 +48,6 @@ from murmuration.weights.dropout_masks import (
     draw_random,
     dropout_arguments,
     dropout_rate,
-    is_dropout,
-    is_random,
     recurrent_arguments,
     recurrent_layers,
 )
@@ -87,7 +87,8 @@ def run_members(
 def _run(structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noise], direct: bool, part: str) -> Tensor:
     own, shared, spec = weights.own, weights.shared, weights.spec
     settings: dict[str, Any] = {"double_backward": x.requires_grad, "batch": x.shape[1]}
-    with structure.modes(spec.random_modules, None if spec.dropout == "training" else spec.dropout == "always"):
+    switched = spec.random_modules if spec.dropout != "training" else ()
+    with structure.modes(switched, spec.dropout == "always") if switched else nullcontext():
         if len(noise) == 1:
             alone = {**{name: tensor.squeeze(0) for name, tensor in own.items()}, **shared}
             with structure.unchanged(x[0], part) as inputs, Intercept(bind(alone, spec), noise, **settings):
@@ -195,14 +196,14 @@ class Intercept(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if is_dropout(func):
-            return self.dropout(func, self.bound.dropout(dropout_arguments(args, kwargs)))
         if func in LINEARS:
             return self.linear(func, *in_order(args, kwargs))
+        if func in COVERED:
+            return self.dropout(func, self.bound.dropout(dropout_arguments(args, kwargs)))
+        if func in RANDOM:
+            return self.random(func, args, kwargs)
         if func in NORMS and self.bound.spec.precision != FLOAT32:
             args, kwargs = tree_map(_exact, (args, kwargs))  # means and variances over a batch
-        if is_random(func):
-            return self.random(func, args, kwargs)
         sources = self.dropped_kernels(args, kwargs) if self.bound.spec.rates else []
         if self.bound.kernels and not is_getter(func):
             given = (args, kwargs)

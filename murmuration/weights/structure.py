@@ -49,12 +49,12 @@ class Structure:
         return self
 
     @contextmanager
-    def modes(self, names: Sequence[str], training: bool | None) -> Iterator[None]:
-        """Run these submodules, without their own submodules, in training or evaluation mode; None changes nothing."""
-        parts = [] if training is None else [self.module.get_submodule(name) for name in names]
+    def modes(self, names: Sequence[str], training: bool) -> Iterator[None]:
+        """Run these submodules, without their own submodules, in training or evaluation mode."""
+        parts = [self.module.get_submodule(name) for name in names]
         before = [part.training for part in parts]
         for part in parts:
-            part.training = bool(training)
+            part.training = training
         try:
             yield
         finally:
