@@ -523,4 +523,4 @@ def _checked(source: NetSource, data: Data, likelihood: Likelihood, device: str)
     if found is not None and found.type != torch.device(device).type:
         raise Misuse(f"the net is on {found}, and device='{device}': write device='{found}'")
     on_cpu = source if found is None else NetSource(lambda: source.build().cpu(), source.record)
-    return check_network(on_cpu, data.train.prepared[:2], likelihood.width)
+    return check_network(on_cpu, module.cpu(), data.train.prepared[:2], likelihood.width)

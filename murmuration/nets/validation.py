@@ -18,13 +18,13 @@ SIGMAS = 6.0  # standard errors by which statistics of an instance may differ fr
 FEWEST = 32  # entries from which the standard deviation of a tensor is compared
 
 
-def check_network(source: NetSource, x: Tensor, width: int) -> NetSource:
+def check_network(source: NetSource, module: nn.Module, x: Tensor, width: int) -> NetSource:
     """The source, its record with digests of tensors that are plain attributes of its networks.
 
-    Refuses networks whose outputs on x (N, ...) are not (N, width), or that keep tensors which would not be stored.
+    `module` is a network of the source. Refuses networks whose outputs on x (N, ...) are not (N, width), or that keep
+    tensors which would not be stored.
     """
     with torch.random.fork_rng(devices=[]):
-        module = source.build()
         digests = {name: digest(tensor) for name, tensor in plain_tensors(module).items()}
         check_outputs(module, x.clone(), width)
         check_plain_tensors(source, module, x.clone())
