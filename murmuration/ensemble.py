@@ -1,10 +1,10 @@
 """`Ensemble`: trained members, how they run, and their post-hoc steps; `predict` returns a `Predictive`."""
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from murmuration.data.preparation import SeveralPreparation, TablePreparation, T
 from murmuration.data.raw import Keys, LoadOptions, as_array, is_series, take_keys
 from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part
 from murmuration.devices import FLOAT32, resolve_device
-from murmuration.engines import Engine, assemble, engine, member_outputs
+from murmuration.engines import Engine, Predictor, engine
+from murmuration.engines.outputs import join
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.export import EnsembleModule, preparation_module
 from murmuration.files import read_json, write_json
@@ -42,7 +43,6 @@ from murmuration.streams import Noise
 from murmuration.weights import KernelTrace, NetworkWeights
 from murmuration.weights.family import OUT, effective_kernel
 
-FEW = 16  # inputs: up to so many, weight draws are stacked in any network
 STREAM = 4096  # inputs per batch of `stream`
 
 
@@ -135,7 +135,7 @@ class Ensemble:
             for part in parts
         )
         picked = {} if output is None else {OUTPUT: output_record(output)}
-        return Ensemble(groups, likelihood, engine("threads"), Recipe(GIVEN), picked)
+        return Ensemble(groups, likelihood, engine("stacked", direct=True), Recipe(GIVEN), picked)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -290,7 +290,7 @@ class Ensemble:
             inputs = torch.as_tensor(x)
         except (TypeError, ValueError, RuntimeError):  # torch raises any of them
             raise Misuse(f"inputs of type {type(x).__name__}: expected a tensor or array (N, ...) of numbers") from None
-        if inputs.is_floating_point() and not inputs.isfinite().all():
+        if inputs.is_floating_point() and not (math.isfinite(inputs.sum()) or inputs.isfinite().all()):
             raise Misuse("the inputs hold NaN or infinite values: expected finite numbers")
         expected = tuple(self.manifest.get("input_shape", inputs.shape[1:]))
         if tuple(inputs.shape[1:]) != expected:
@@ -315,11 +315,14 @@ class Ensemble:
             parts = [self.predict(x, draws=draws, calibrated=calibrated, prepared=True) for x in chunks]
             return Predictive.concatenate(parts)
         times = self.recipe.weights.resolve_draws(draws)
-        outputs = self._joined([self._outputs(group, inputs, times) for group in self.groups])
-        made = Predictive(outputs, _likelihood_of(self.likelihood, outputs.shape[-1]))
-        if self.posthoc is None or not calibrated:
-            return replace(made, names=self.names, keys=keys)
-        return replace(self.posthoc.calibrated(made), names=self.names, keys=keys, posthoc=self.posthoc)
+        outputs = self._joined([predictor(inputs, times) for predictor in self._predictors])
+        posthoc = self.posthoc if calibrated else None
+        likelihood = _likelihood_of(self.likelihood, outputs.shape[-1])
+        made = Predictive(outputs, likelihood, names=self.names, posthoc=posthoc, keys=keys)
+        if posthoc is None:
+            return made
+        better = posthoc.calibrated(made)
+        return better if better.posthoc is posthoc else replace(better, names=made.names, posthoc=posthoc, keys=keys)
 
     def stream(
         self, x: Any, size: int | None = None, *, calibrated: bool = True, prepared: bool = False
@@ -386,28 +389,24 @@ class Ensemble:
         if len(shapes) > 1 or len(next(iter(shapes))) != 2:
             got = " and ".join(map(str, shapes))
             raise Misuse(f"the networks give outputs {got}: expected the same (N, K) of all, K numbers an input")
-        return torch.cat([part.cpu().float() for part in parts])
+        return join([part.cpu().float() for part in parts])
 
-    def _outputs(self, group: MemberGroup, x: Tensor, draws: int) -> Tensor:
-        """Outputs (S, N, K) of one group, on the engine it was trained on; draws are stacked where it is faster.
-
-        That is so for dense networks, and for a few inputs, whose operators are small. A network that cannot be stacked
-        raises an error of some kind and falls through; any other mistake is raised again without stacking.
-        """
-        parameters = dict(group.module.named_parameters())
-        if self.preparation is None and x.is_floating_point():
-            x = x.to(precision(group.population))
-        dense = all(parameters[name].dim() == 2 for name in self.kernel_trace.names)
-        direct = (engine("stacked", direct=True),) if dense else ()
-        mapped = (engine("stacked"),) if len(x) <= FEW else ()
-        candidates = () if draws == 1 else (*direct, *mapped)
+    @cached_property
+    def _predictors(self) -> tuple[Predictor, ...]:
+        """The predictor of each group; they keep what repeated predictions can share."""
         plan = self.manifest.get("plan", {})
         streams = {"seed": plan.get("seed", 0), "first_member": plan.get("first_member", 0)}
-        for candidate in candidates:
-            with suppress(Exception), assemble(candidate, group.module) as team:
-                return member_outputs(team, self.family, group.population, x, draws, **streams)
-        with assemble(self.engine if draws == 1 else engine("threads"), group.module) as team:
-            return member_outputs(team, self.family, group.population, x, draws, **streams)
+        family, own = self.family, self.preparation is None
+
+        def one(group: MemberGroup) -> Predictor:
+            dtype = precision(group.population) if own else None
+            return Predictor(group.module, family, group.population, self.engine, dtype=dtype, **streams)
+
+        return tuple(map(one, self.groups))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: predictors are made anew by copies and in other processes."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def save(self, path: str | Path) -> None:
         """Write a run directory that `murmuration.load` reads back."""

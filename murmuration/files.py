@@ -19,6 +19,8 @@ from torch import Tensor
 
 from murmuration.errors import Failure, Misuse
 
+ALIGNMENT = 64  # bytes: the addresses of torch's own tensors on a CPU
+
 
 def json_numbers(record: Any) -> Any:
     """The record as JSON holds it: objects by their `to_json`, else by their fields; None for numbers not finite.
@@ -60,6 +62,11 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     write_whole(path, lambda temporary: save_file(plain, str(temporary)))
 
 
+def aligned(tensor: Tensor) -> Tensor:
+    """The tensor at an address like those of torch's own ones, a copy if need be: products may round by the address."""
+    return tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor
+
+
 def read_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
     """The tensors of a safetensors file, after a check that it is the file that was written."""
     from safetensors import SafetensorError
@@ -70,7 +77,7 @@ def read_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
     if digest is not None and digest_of(path) != digest:
         raise Failure(f"{path} has changed since it was written: the run is damaged")
     try:
-        return load_file(str(path))
+        return {name: aligned(tensor) for name, tensor in load_file(str(path)).items()}
     except (SafetensorError, OSError, ValueError) as error:
         raise Failure(f"{path} is not a readable safetensors file: {error}") from error
 

@@ -9,7 +9,7 @@ import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,8 @@ class Predictive:
         """The weight (S,) of each member, summing to one, in float64."""
         if self.weights is not None:
             return self.weights.double()
-        return self.outputs.new_ones(len(self.outputs), dtype=torch.float64) / len(self.outputs)
+        members = len(self.outputs)
+        return self.outputs.new_full((members,), 1 / members, dtype=torch.float64)
 
     def average(self, values: Tensor) -> Tensor:
         """The weighted mean (...) over members of values (S, ...)."""
@@ -119,7 +120,7 @@ class Predictive:
     @cached_property
     def probs(self) -> Tensor:
         """The probabilities (S, N, K) of classes, or of labels, of each member."""
-        return self.logits.sigmoid() if self.task == MULTI_LABEL else self.logits.softmax(-1)
+        return self.logits.sigmoid() if self.task == MULTI_LABEL else mixtures.softmax(self.logits)
 
     @cached_property
     def mean_probs(self) -> Tensor:
@@ -415,8 +416,8 @@ class Predictive:
 
     def with_logits(self, logits: Tensor) -> "Predictive":
         """The same members with other logits (S, N, K), which are then their outputs."""
-        plain = MultiLabel if self.task == MULTI_LABEL else Categorical
-        return replace(self, outputs=logits, likelihood=plain(logits.shape[-1]))
+        plain = _plain_likelihood(self.task, logits.shape[-1])
+        return Predictive(logits, plain, self.weights, self.names, self.posthoc, self.keys)
 
     def select(self, members: Sequence[int] | Tensor) -> "Predictive":
         """The predictive of the chosen members, in that order; their weights are scaled to sum to one."""
@@ -465,6 +466,12 @@ class Predictive:
         """
         outputs = checked_moments(mean, std)
         return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2), as_weights(weights))
+
+
+@cache
+def _plain_likelihood(task: str, width: int) -> Likelihood:
+    """The likelihood whose outputs are logits themselves."""
+    return MultiLabel(width) if task == MULTI_LABEL else Categorical(width)
 
 
 def check_outputs(outputs: Tensor, likelihood: Likelihood) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.arrays import are_pairs, is_pair
+from murmuration.data.arrays import are_pairs, checked_part, is_array, is_pair
 from murmuration.data.formats import format_of, load_source, resolve
 from murmuration.data.images import adapt_images
 from murmuration.data.preparation import (
@@ -339,6 +339,8 @@ def open_keyed_inputs(
         if source.preparation == preparation:
             return source.test.prepared, source.test.keys
         source = source.test.x
+    if is_array(source) and not fit_to:  # the short way: one input should not wait for the table of formats
+        return prepare_inputs(checked_part(source, None, "x").inputs, None, preparation), {}
     size = {"size": fit_to.shape[1:]} if fit_to else resized_for(preparation)
     _, raw = load_source(source, LoadOptions(None, seed, labelled=False, **size))
     names = test_parts(raw)

@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -49,8 +50,13 @@ class ImagePreparation:
         """
         planes = to_planes(checked_array(raw, "x"), self.shape)
         ratio = 1.0 if peak is None else peak / self.peak
-        scaled = standardise(planes, np.array(self.mean) * ratio, np.array(self.std) * ratio)
-        return torch.from_numpy(scaled)
+        mean, std = self._statistics
+        return torch.from_numpy(standardise(planes, mean * ratio, std * ratio))
+
+    @cached_property
+    def _statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation (C,)."""
+        return np.array(self.mean), np.array(self.std)
 
     def white_of(self, values: np.ndarray, stated: float | None) -> float | None:
         """The value of a white pixel in later images, where it differs from training's; None: the same.
@@ -99,7 +105,12 @@ class ArrayPreparation:
         values = values[:, None] if values.ndim == 1 and self.shape == (1,) else values
         if values.shape[1:] != self.shape:
             raise wrong_shape(values, self.shape)
-        return torch.from_numpy(standardise(values, np.array(self.mean), np.array(self.std)))
+        return torch.from_numpy(standardise(values, *self._statistics))
+
+    @cached_property
+    def _statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation (D,) or (C,)."""
+        return np.array(self.mean), np.array(self.std)
 
     def columns_of(self, table: Any) -> np.ndarray:
         """The named columns (N, D) of a table."""
@@ -499,6 +510,9 @@ def mean_std(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
 def standardise(values: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
     """(values - mean) / std as float32 (N, C, ...), computed in float64 block by block."""
     centre, scale = along(mean, values.ndim), along(std, values.ndim)
+    if values.size <= BLOCK:
+        found: np.ndarray = ((values - centre) / scale).astype(np.float32, order="C")
+        return found
     out = np.empty(values.shape, dtype=np.float32)
     for rows in blocks(values):
         out[rows] = (values[rows] - centre) / scale

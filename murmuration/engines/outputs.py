@@ -1,5 +1,8 @@
 """Predictions of all members: forward passes without gradients."""
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -9,6 +12,7 @@ from murmuration.streams import Noise, Stream
 from murmuration.weights import NetworkWeights, run_members
 
 CHUNK = 512  # inputs per forward pass, at most: bounds memory, keeps operators large
+STACKED_CHUNK = 128  # the same for stacked members, whose activations are many times larger
 ENTRIES = 393_216  # input values per forward pass, 128 images of 3 x 32 x 32: larger passes were slower
 
 
@@ -45,18 +49,29 @@ def member_outputs(
             inputs = part.to(population.device).expand(some.members, *part.shape)
             return run_members(structure, tensors, inputs, noise(group, "prediction-masks"), direct).cpu()
 
-        return torch.cat([outputs(part) for part in x.split(pass_size(x))], dim=1)
+        return join([outputs(part) for part in passes(x, team.engine.stacked)], dim=1)
 
-    return torch.cat(team.map(run, team.engine.groups(len(addresses))))
+    return join(team.map(run, team.engine.groups(len(addresses))))
 
 
-def pass_size(x: Tensor) -> int:
+def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The parts side by side; a single one as it is."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)
+
+
+def passes(x: Tensor, stacked: bool = False) -> Sequence[Tensor]:
+    """The inputs (N, ...) of each forward pass."""
+    size = pass_size(x, stacked)
+    return (x,) if len(x) <= size else x.split(size)
+
+
+def pass_size(x: Tensor, stacked: bool = False) -> int:
     """The number of inputs (N, ...) per forward pass.
 
     >>> pass_size(torch.empty(1000, 3, 32, 32)), pass_size(torch.empty(1000, 20))
     (128, 512)
     """
-    return max(1, min(CHUNK, ENTRIES // max(1, x[:1].numel())))
+    return max(1, min(STACKED_CHUNK if stacked else CHUNK, ENTRIES // max(1, math.prod(x.shape[1:]))))
 
 
 def members_of_draws(population: Population, group: slice, draws: int) -> Population:

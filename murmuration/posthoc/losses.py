@@ -41,10 +41,11 @@ def clipped_logits(pred: Predictive) -> Tensor:
     thousands of examples. Rows that contain one are clipped as `log_prob` does; logits of networks pass unchanged.
     """
     logits = link_of(pred.likelihood)(pred.outputs.to(torch.promote_types(pred.outputs.dtype, torch.float32)))
-    top = logits.amax(-1, keepdim=True)
-    given = logits.amin(-1, keepdim=True) < top - IMPOSSIBLE
-    if not torch.compiler.is_exporting() and not given.any():  # an exported module has no branches
-        return logits
+    if not torch.compiler.is_exporting():  # an exported module has no branches
+        low, high = map(float, torch.aminmax(logits))
+        if high - low <= IMPOSSIBLE:  # no row can hold one
+            return logits
+    given = logits.amin(-1, keepdim=True) < logits.amax(-1, keepdim=True) - IMPOSSIBLE
     floor = logits.logsumexp(-1, keepdim=True) + math.log(SMALLEST_PROBABILITY)
     return torch.where(given, logits.maximum(floor), logits)
 

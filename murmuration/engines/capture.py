@@ -1,0 +1,321 @@
+"""Capture of a computation: the tensor operators that one call runs, recorded once and replayed without the rest.
+
+A forward pass of a small network is mostly Python: calls of modules, interception of operators, vmap. A captured one
+is the sequence of its ATen operators as a plain function of the inputs. Operators that do not depend on the inputs,
+such as views of weights, random draws of weights and dropout masks, were computed at the capture and are constants. The
+operators and their order are those of the original, and so are the bits of the outputs.
+
+Only computations whose operators are the same for all inputs of one shape can be captured: values of tensors that
+reach Python, shapes that depend on values, unseeded random numbers and writes to weights raise `NotCapturable`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from operator import itemgetter
+from types import BuiltinFunctionType, MethodDescriptorType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+RECORDED_BYTES = 1 << 28  # of all results held while recording
+ESCAPES = {Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.data_ptr, Tensor.untyped_storage, Tensor.__dlpack__}
+IN_PLACE: dict[Any, Callable] = {torch.ops.aten.relu.default: torch.relu_}  # where the argument is not used again
+NEW = ("empty", "zeros", "ones", "full")  # tensors like others, whatever their values
+MAKERS = {getattr(torch.ops.aten, text) for name in NEW for text in (f"new_{name}", f"{name}_like")}
+DYNAMIC = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+
+
+class NotCapturable(Exception):  # noqa: N818 - caught by predictors, which then run the network itself
+    """The operators of the computation may depend on values of the inputs."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A captured computation, and the bytes of the constants that it alone holds."""
+
+    run: Callable[[Tensor], Tensor]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator that was run."""
+
+    func: Any  # torch._ops.OpOverload
+    args: tuple
+    kwargs: dict[str, Any]
+    outputs: Any
+
+    @property
+    def results(self) -> list[Any]:
+        """The outputs one by one."""
+        return list(self.outputs) if isinstance(self.outputs, list | tuple) else [self.outputs]
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The arguments by name, without defaults."""
+        names = (each.name for each in self.func._schema.arguments)
+        return {**dict(zip(names, self.args, strict=False)), **self.kwargs}
+
+    @property
+    def written(self) -> list[Any]:
+        """The arguments that the operator changes in place."""
+        if not self.func._schema.is_mutable:
+            return []
+        changed = [each.name for each in self.func._schema.arguments if each.alias_info and each.alias_info.is_write]
+        return [value for name, value in self.named.items() if name in changed]
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the operator draws from a generator that is not among its arguments; attention may drop nothing."""
+        if torch.Tag.nondeterministic_seeded not in self.func.tags:
+            return False
+        dropout = any(each.name == "dropout_p" for each in self.func._schema.arguments)
+        seeded = any(isinstance(value, torch.Generator) for value in self.named.values())
+        return not seeded and not (dropout and not self.named.get("dropout_p", 0.0))
+
+
+class Recorder(TorchDispatchMode):
+    """Records the operators of one call with all their arguments and results, which it keeps alive."""
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__()
+        self.live = {id(x)}  # tensors whose values depend on x
+        self._steps: list[Step] = []
+        self._repeated: list[bool] = []  # whether a replay runs the step again
+        self._input = address_of(x)
+        self._bytes = 0
+
+    @property
+    def steps(self) -> list[Step]:
+        """The operators that a replay runs; the results of all others are constants."""
+        return [step for step, repeated in zip(self._steps, self._repeated, strict=True) if repeated]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: torch would import its compiler, which takes seconds."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+        step = Step(func, args, kwargs or {}, func(*args, **(kwargs or {})))
+        if step.is_random:
+            raise NotCapturable(f"{func} draws random numbers")
+        self._bytes += sum(each.nbytes for each in tensors_of(step.outputs))
+        if self._bytes > RECORDED_BYTES:
+            raise NotCapturable(f"more than {RECORDED_BYTES} bytes of results")
+        values = func.overloadpacket not in MAKERS
+        repeated = values and any(id(each) in self.live for each in tensors_of((args, step.kwargs)))
+        if repeated:
+            self._check(step)
+            self.live |= {id(each) for each in tensors_of(step.outputs)}
+        self._steps.append(step)
+        self._repeated.append(repeated)
+        return step.outputs
+
+    def _check(self, step: Step) -> None:
+        """Refuse an operator on the inputs that may run otherwise the next time."""
+        if any(not isinstance(each, Tensor | None) for each in tree_leaves(step.outputs)):
+            raise NotCapturable(f"{step.func} returns a value, not a tensor")
+        if DYNAMIC & set(step.func.tags):
+            raise NotCapturable(f"the shape of {step.func} depends on values")
+        if has_tensors(step.kwargs):
+            raise NotCapturable(f"{step.func} takes a tensor by name")
+        for each in tensors_of(step.written):
+            if address_of(each) == self._input:
+                raise NotCapturable(f"{step.func} writes to the inputs")
+            if id(each) not in self.live:
+                self._repeat(address_of(each))
+            if id(each) not in self.live:
+                raise NotCapturable(f"{step.func} writes to a constant")
+
+    def _repeat(self, storage: int) -> None:
+        """Let a replay make a constant anew that depends on x from now on, because it is written to."""
+        for index, step in enumerate(self._steps):
+            if any(address_of(each) == storage for each in tensors_of(step.outputs)):
+                self._repeated[index] = True
+                self.live |= {id(each) for each in tensors_of(step.outputs)}
+
+
+class RefuseEscapes(TorchFunctionMode):
+    """Refuses functions by which values of tensors leave torch unnoticed."""
+
+    def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in ESCAPES:
+            raise NotCapturable(f"{func.__name__} of a tensor")
+        return func(*args, **(kwargs or {}))
+
+
+def capture(function: Callable[[Tensor], Tensor], x: Tensor, known: set[int]) -> Captured:
+    """The computation of `function` on inputs of the shape, strides and type of x.
+
+    `known` are the addresses of storages, such as those of the weights, that are held elsewhere too.
+    """
+    recorder = Recorder(x)
+    with torch.no_grad(), RefuseEscapes(), recorder:
+        result = function(x)
+    if id(result) not in recorder.live:
+        raise NotCapturable("the result does not depend on the inputs")
+    program = Program(recorder.steps, x)
+    return Captured(program.replay_of(result), program.constant_bytes(known))
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator of a program, and the registers of its arguments and results."""
+
+    step: Step
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+class Program:
+    """Recorded operators on numbered registers, without branches; register 0 is x, others are constants or results.
+
+    A call that was made before with the same arguments is not made again: members on the same inputs begin alike.
+    """
+
+    def __init__(self, steps: list[Step], x: Tensor) -> None:
+        self.calls: list[Call] = []
+        self.values: list[Any] = [None]  # of the registers before a replay: constants, or None
+        self._tensors = {id(x): 0}  # -> register
+        self._storages = {0: address_of(x)}  # of tensors by register; views have that of their base
+        self._others: dict[str, int] = {}  # text of a constant that is no tensor -> register
+        made: dict[tuple, tuple[int, ...]] = {}  # call -> registers of its results
+        pure = not any(step.written for step in steps)
+        for step in steps:
+            arguments = tuple(map(self._argument, flat_arguments(step)))
+            key = (step.func, lengths(step), arguments, repr(step.kwargs))
+            if pure and key in made:
+                self._tensors |= {id(each): place for each, place in zip(step.results, made[key], strict=True)}
+                continue
+            bases = {address_of(each): self._storages[self._tensors[id(each)]] for each in tensors_of(step.args)}
+            made[key] = tuple(self._result(each, bases) for each in step.results)
+            self.calls.append(Call(step, arguments, made[key]))
+
+    def _argument(self, value: Any) -> int:
+        """The register of an argument, which is a constant if it has none yet."""
+        if not isinstance(value, Tensor):
+            if repr(value) not in self._others:
+                self._others[repr(value)] = self._new(value)
+            return self._others[repr(value)]
+        if id(value) not in self._tensors:
+            self._tensors[id(value)] = self._new(value)
+            self._storages[self._tensors[id(value)]] = address_of(value)
+        return self._tensors[id(value)]
+
+    def _result(self, value: Any, bases: dict[int, int]) -> int:
+        """The register of a result; an operator that writes in place returns a tensor that has one."""
+        if not isinstance(value, Tensor):
+            return self._new(None)
+        if id(value) not in self._tensors:
+            self._tensors[id(value)] = self._new(None)
+            self._storages[self._tensors[id(value)]] = bases.get(address_of(value), address_of(value))
+        return self._tensors[id(value)]
+
+    def _new(self, value: Any) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def replay_of(self, result: Tensor) -> Callable[[Tensor], Tensor]:
+        """The function of x; tensors are freed after their last use, and pointwise operators overwrite such tensors."""
+        values, last = self.values, self._tensors[id(result)]
+        later = {0, last, *(place for place, value in enumerate(values) if value is not None)}  # still needed
+        operations: list[tuple[Callable, Callable, int | tuple[int, ...], tuple[int, ...]]] = []
+        for call in reversed(self.calls):
+            if not later.intersection(call.results) and not call.step.written:
+                continue
+            overwrites = self._may_overwrite(call, later)
+            function = caller(call.step, IN_PLACE[call.step.func] if overwrites else binding(call.step.func))
+            several = isinstance(call.step.outputs, list | tuple)
+            freed = tuple({*call.arguments, *call.results} - later)
+            results = call.results if several else call.results[0]
+            operations.append((function, reader(call.arguments), results, freed))
+            later |= set(call.arguments)
+        operations.reverse()
+
+        def replay(x: Tensor) -> Tensor:
+            registers = values.copy()
+            registers[0] = x
+            for function, read, results, freed in operations:
+                made = function(*read(registers))
+                if isinstance(results, int):
+                    registers[results] = made
+                else:
+                    for place, each in zip(results, made, strict=True):
+                        registers[place] = each
+                for place in freed:
+                    registers[place] = None
+            found: Tensor = registers[last]
+            return found
+
+        return replay
+
+    def _may_overwrite(self, call: Call, later: set[int]) -> bool:
+        """Whether a pointwise operator's argument is needed by no later one and has the result's memory layout."""
+        if call.step.func not in IN_PLACE:
+            return False
+        busy = {self._storages[place] for place in later if place in self._storages}
+        argument: Tensor = call.step.args[0]
+        return self._storages[call.arguments[0]] not in busy and argument.stride() == call.step.outputs.stride()
+
+    def constant_bytes(self, known: set[int]) -> int:
+        """The bytes of constants in storages that are not known."""
+        found = {address_of(each): each.untyped_storage().nbytes() for each in tensors_of(self.values)}
+        return sum(size for address, size in found.items() if address not in known)
+
+
+def lengths(step: Step) -> tuple[int | None, ...]:
+    """For each argument of an operator, the number of its tensors if it is a list of them."""
+    return tuple(len(each) if isinstance(each, list | tuple) and has_tensors(each) else None for each in step.args)
+
+
+def flat_arguments(step: Step) -> list[Any]:
+    """The arguments with lists of tensors unpacked."""
+    pairs = zip(step.args, lengths(step), strict=True)
+    return [each for value, length in pairs for each in ([value] if length is None else value)]
+
+
+def binding(func: Any) -> Callable:
+    """The same operator by torch's own binding, if it has one, which takes a microsecond less than `torch.ops`."""
+    name = func._schema.name.removeprefix("aten::")
+    found: Callable = getattr(torch, name, None) or getattr(Tensor, name, None) or func
+    return found if isinstance(found, BuiltinFunctionType | MethodDescriptorType) else func
+
+
+def caller(step: Step, plain: Callable) -> Callable:
+    """An operator as a function of its unpacked arguments."""
+    function = partial(plain, **step.kwargs) if step.kwargs else plain
+    counts = lengths(step)
+    if not any(counts):
+        return function
+
+    def packed(*flat: Any) -> Any:
+        rest = iter(flat)
+        return function(*(next(rest) if count is None else list(islice(rest, count)) for count in counts))
+
+    return packed
+
+
+def reader(places: tuple[int, ...]) -> Callable[[list], Any]:
+    """The values of these registers, as a sequence."""
+    return itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
+
+
+def address_of(tensor: Tensor) -> int:
+    """The address of a tensor's storage."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def tensors_of(values: Any) -> Iterator[Tensor]:
+    """The tensors among nested lists, tuples and dicts."""
+    return (each for each in tree_leaves(values) if isinstance(each, Tensor))
+
+
+def has_tensors(values: Any) -> bool:
+    return any(True for _ in tensors_of(values))
