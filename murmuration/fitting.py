@@ -432,6 +432,7 @@ def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) ->
         "plan": spec.plan.to_json(),
         "net": source.record,
         "input_shape": list(data.input_shape),
+        "steps_per_epoch": spec.end.steps_per_epoch,
         "likelihood": spec.likelihood.to_json(),
         **({"kernels": spec.trace.to_json()} if spec.recipe.needs_kernels else {}),
         "data": {

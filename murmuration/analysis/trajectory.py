@@ -16,7 +16,6 @@ from murmuration.fitting import load
 from murmuration.likelihoods import Likelihood
 from murmuration.nets.source import Net
 from murmuration.recipe import Recipe
-from murmuration.training.batches import batch_slices
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,8 @@ def open_trajectory(
         raise Misuse(f"{path} has no trajectory: train it with trajectory='every-epoch' (--trajectory every-epoch)")
     plan, origins = ensemble.manifest["plan"], ensemble.manifest["origins"]
     steps = tuple(step for step in stored if step > 0)
-    parts = plan["members"] if plan["batch_order"] == "split" else 1
-    examples, drop_last = ensemble.manifest["data"]["examples"]["train"], plan.get("drop_last", True)
-    per_epoch = len(batch_slices(examples, plan["batch_size"], drop_last=drop_last, parts=parts))
+    whole = max(1, ensemble.manifest["data"]["examples"]["train"] // plan["batch_size"])
+    per_epoch = ensemble.manifest.get("steps_per_epoch", whole)  # runs without this record had whole batches only
 
     def network(row: int, step: int) -> Points:
         population, _ = runs.load_path_point(path, step, row)
