@@ -517,11 +517,11 @@ def _checked(source: NetSource, data: Data, likelihood: Likelihood, device: str)
     """The source with networks on the CPU, from where members move to `device`; refuses networks that do not fit."""
     with torch.random.fork_rng(devices=[]):
         module = source.build()
-    found = next((t.device for t in module.parameters() if t.device.type != CPU), None)
-    plain = next(iter(plain_tensors(module)), None) if torch.device(device).type != CPU else None
-    if plain is not None:
-        raise Misuse(f"'{plain}' of the net would not move to device='{device}': write self.register_buffer for it")
-    if found is not None and found.type != torch.device(device).type:
-        raise Misuse(f"the net is on {found}, and device='{device}': write device='{found}'")
-    on_cpu = source if found is None else NetSource(lambda: source.build().cpu(), source.record)
-    return check_network(on_cpu, module.cpu(), data.train.prepared[:2], likelihood.width)
+        found = next((t.device for t in module.parameters() if t.device.type != CPU), None)
+        plain = next(iter(plain_tensors(module)), None) if torch.device(device).type != CPU else None
+        if plain is not None:
+            raise Misuse(f"'{plain}' of the net would not move to device='{device}': write self.register_buffer for it")
+        if found is not None and found.type != torch.device(device).type:
+            raise Misuse(f"the net is on {found}, and device='{device}': write device='{found}'")
+        on_cpu = source if found is None else NetSource(lambda: source.build().cpu(), source.record)
+        return check_network(on_cpu, module.cpu(), data.train.prepared[:2], likelihood.width)
