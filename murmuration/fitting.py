@@ -366,7 +366,8 @@ def train_members(
     `extra` joins the run's manifest, `files` are written into its directory as JSON before training.
     """
     path = Path(out)
-    manifest = {**describe(spec, source, engine, "as before"), "gamma": spec.gamma, **(extra or {})}
+    found = {"gamma": spec.gamma, "parameters": spec.roles(population).to_json(), **(extra or {})}
+    manifest = describe(spec, source, engine, "as before") | found
     created = runs.create_run(path, manifest)
     for name, record in (files or {}).items():
         write_json(path / name, record)

@@ -178,6 +178,7 @@ def prune(
     if not finetune:
         described = fitting.describe(spec, source, ensemble.engine, "as before")
         trained = {"plan": ensemble.manifest["plan"], "gamma": spec.gamma, "pruning": record}
+        trained["parameters"] = spec.roles(population).to_json()
         manifest = {**ensemble.manifest, **described, **trained}
         groups = (MemberGroup(spec.member(0), population),)
         made = with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), spec)

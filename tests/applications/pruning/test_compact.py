@@ -113,6 +113,9 @@ def test_a_compact_run_is_a_smaller_run(weights: str, tmp_path: Path, little: Da
             evaluate_ensemble(made, open_data(data)).cost["parameters"] == made.manifest["pruning"]["counts"]["numbers"]
         )
     tuned = pruned_run(tmp_path / "run", tmp_path / "tuned", HALF, data=data, compact=True, finetune=1)
+    for made in (small, tuned):
+        shapes = {name: tuple(tensor.shape) for name, tensor in made.groups[0].module.named_parameters()}
+        assert {row.name: row.shape for row in made.parameter_roles} == shapes
     assert {k: t.shape for k, t in population(tuned).own.items()} == {
         k: t.shape for k, t in population(small).own.items()
     }
