@@ -208,14 +208,11 @@ def _allocate(
     def empty(tensor: Tensor) -> Tensor:
         return tensor.detach().new_empty((members, *tensor.shape))
 
-    def copied(tensor: Tensor) -> Tensor:  # fused optimizers ignore strides: gradients are in the usual order
-        return tensor.detach().clone(memory_format=torch.contiguous_format)
-
     trained = {name: tensor for name, tensor in module.named_parameters() if not fixed(name)}
     return Population(
         members,
         own={name: empty(tensor) for name, tensor in trained.items() if not shared(name)},
-        shared={name: copied(tensor) for name, tensor in trained.items() if shared(name)},
+        shared={name: tensor.detach().clone() for name, tensor in trained.items() if shared(name)},
         buffers={name: empty(tensor) for name, tensor in module.named_buffers()},
         fixed={name: empty(tensor) for name, tensor in module.named_parameters() if fixed(name)},
     )

@@ -244,18 +244,3 @@ def test_pruning_spares_fixed_kernels():
         assert "body.0.weight:kept" not in pruned.buffers
         assert (pruned.own["body.2.weight"] == 0).any()
     assert count_parameters(population).dense == population.parameters_stored()
-
-
-def test_shared_parameters_in_channels_last_are_trained_like_contiguous_ones():
-    images, labels = torch.rand(40, 3, 6, 6), torch.arange(40) % 3
-
-    def build(layout: torch.memory_format) -> nn.Module:
-        net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3))
-        return net.to(memory_format=layout)
-
-    found = [
-        mm.fit(lambda layout=layout: build(layout), (images, labels), recipe="batch-ensemble", plan=PLAN).member(0)
-        for layout in (torch.contiguous_format, torch.channels_last)
-    ]
-    for one, other in zip(found[0].parameters(), found[1].parameters(), strict=True):
-        assert (one - other).abs().max() < 1e-5
