@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import murmuration as mm
-from murmuration import fitting
+from murmuration import training_run
 from murmuration.coupling import input_gradients
 from murmuration.data import Data
 from murmuration.engines import assemble, engine, member_outputs
@@ -39,7 +39,7 @@ def alpha_of(spec: TrainSpec) -> float | str:
 def tried(monkeypatch) -> list[float | str]:
     """The alphas that were trained with, in order."""
     seen: list[float | str] = []
-    real = {"tuning": tuning.train, "fitting": fitting.train}
+    real = {"tuning": tuning.train, "run": training_run.train}
 
     def noting(kind):
         def train(spec, *others):
@@ -49,7 +49,7 @@ def tried(monkeypatch) -> list[float | str]:
         return train
 
     monkeypatch.setattr(tuning, "train", noting("tuning"))
-    monkeypatch.setattr(fitting, "train", noting("fitting"))
+    monkeypatch.setattr(training_run, "train", noting("run"))
     return seen
 
 
