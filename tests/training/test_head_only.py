@@ -190,7 +190,7 @@ class Flattening(nn.Module):
         (
             "mlp",
             {},
-            "frozen=yes needs a trained net: give an nn.Module, or a run's directory as backbone:frozen=runs/x",
+            "frozen=yes needs a trained net: give an nn.Module, pretrained=True, or a run's directory",
         ),
         (
             Between(),
