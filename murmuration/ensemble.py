@@ -410,7 +410,8 @@ class Ensemble:
 
     def save(self, path: str | Path) -> None:
         """Write a run directory that `murmuration.load` reads back."""
-        manifest = self._description() if self.recipe.name == GIVEN else self.manifest
+        given = self.recipe.name == GIVEN and "data" not in self.manifest  # points beside a run have its data
+        manifest = self._description() if given else self.manifest
         create_run(Path(path), manifest)
         save_posthoc(Path(path), self.posthoc)  # before the manifest declares the run complete
         tensors = [group.population.to_tensors() for group in self.groups]
