@@ -35,8 +35,8 @@ class Population:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
-        return next(iter(self.to_tensors().values())).device
+        """Where the tensors are; the CPU, if there are none."""
+        return next((tensor.device for tensor in self.to_tensors().values()), torch.device("cpu"))
 
     def to(self, device: torch.device | str) -> "Population":
         """The population with every tensor on a device; tensors that are there already are not copied."""
