@@ -309,3 +309,13 @@ def test_the_output_of_a_part_does_not_matter():
 
     ensemble = mm.fit(Parts, (X, Y), recipe="feature-rde", plan=PLAN, output="logits")
     assert F.softmax(ensemble.predict(X).outputs, -1).isfinite().all()
+
+
+def test_whole_numbers_for_an_embedding_are_called_tokens() -> None:
+    tokens, y = torch.randint(0, 20, (100, 7)), torch.arange(100) % 3
+
+    def net() -> nn.Module:
+        return nn.Sequential(nn.Embedding(20, 8), nn.Flatten(), nn.Linear(56, 3))
+
+    with pytest.raises(mm.Misuse, match="write inputs='tokens' for inputs that are whole numbers"):
+        mm.fit(net, (tokens, y), members=2, epochs=1)
