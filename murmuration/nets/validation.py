@@ -58,8 +58,8 @@ def check_outputs(module: nn.Module, x: Tensor, width: int) -> None:
         refuse_precision(module, x)
         if x.is_floating_point() and any(isinstance(part, nn.Embedding) for part in module.modules()):
             raise Misuse(
-                "the net has an embedding and cannot take inputs in floating point: write inputs='tokens' for inputs that"
-                f" are whole numbers ({first_line(error)})"
+                "the net has an embedding and cannot take inputs in floating point: write inputs='tokens' for inputs"
+                f" that are whole numbers ({first_line(error)})"
             ) from error
         raise Misuse(f"the net cannot take inputs of shape {tuple(x.shape[1:])}: {first_line(error)}") from error
     if not isinstance(outputs, Tensor):
