@@ -35,7 +35,7 @@ RECIPES: dict[str, tuple[mm.Recipe, dict[str, Any]]] = {
     "heads": (mm.make_recipe("last-layer-ensemble", sharing="backbone:frozen=yes"), HEADS),
     "forde heads": (mm.make_recipe("forde", sharing="backbone:frozen=yes"), HEADS),
     "deep-ensemble": (mm.make_recipe("deep-ensemble"), WHOLE),
-    "batch-ensemble": (mm.make_recipe("batch-ensemble", sharing="rank-one:init=normal_1_0.1"), WHOLE),
+    "batch-ensemble": (mm.make_recipe("batch-ensemble", sharing="rank-one:init=normal_1_0.02"), WHOLE),
     "bayes-last-layer": (mm.make_recipe("bayes-last-layer", weights="gaussian:where=last,beta=0.1,draws=10"), WHOLE),
 }
 
