@@ -3,8 +3,9 @@
 python examples/fine_tuning.py cifar-100-binary
 
 Ten classes of CIFAR-100 with 40 training images each, enlarged to 96 pixels. `heads` and `forde heads` train dense
-layers on the features of the frozen body, which are computed once; the others train the body too, at a hundredth of the
-heads' learning rate. Images of ten other classes are out of distribution. The weights come with
+layers on the features of the frozen body, which are computed once; the others train the body too, at a fraction of the
+heads' learning rate. That fraction, and the spread of a batch ensemble's factors, are chosen by the NLL of 100
+validation images. Images of ten other classes are out of distribution. The weights come with
 `pip install 'torch-murmuration[pretrained]'`. The script writes benchmarks/results/fine-tuning.json; recipes that are
 in it are not trained again.
 """
@@ -27,17 +28,45 @@ RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "fine-tuning.jso
 SIZE, TRAIN, VAL, TEST = 96, 40, 10, 30  # pixels, images of every class
 KNOWN, OTHER = range(10), range(50, 60)  # classes: apple to bottle; mouse to pear
 UNCERTAINTIES = ("entropy", "mutual_information")
-BODY = (("body.*", 0.01),)  # its learning rate, of that of the heads
+BODY_RATES, FACTOR_STDS = (0.01, 0.03), (0.02, 0.1)  # of the heads' learning rate; candidates, the first by default
 HEADS = {"epochs": 30, "lr": 5e-3}  # on features, which cost next to nothing
-WHOLE = {"epochs": 4, "lr": 1e-2, "lr_multipliers": BODY}
-RECIPES: dict[str, tuple[mm.Recipe, dict[str, Any]]] = {
-    "single": (mm.make_recipe("single"), WHOLE),
-    "heads": (mm.make_recipe("last-layer-ensemble", sharing="backbone:frozen=yes"), HEADS),
-    "forde heads": (mm.make_recipe("forde", sharing="backbone:frozen=yes"), HEADS),
-    "deep-ensemble": (mm.make_recipe("deep-ensemble"), WHOLE),
-    "batch-ensemble": (mm.make_recipe("batch-ensemble", sharing="rank-one:init=normal_1_0.02"), WHOLE),
-    "bayes-last-layer": (mm.make_recipe("bayes-last-layer", weights="gaussian:where=last,beta=0.1,draws=10"), WHOLE),
-}
+
+
+def recipes(rate: float, std: float) -> dict[str, tuple[mm.Recipe, dict[str, Any]]]:
+    """Recipes and their settings by name, with the learning rate of the body and the spread of the factors."""
+    whole = {"epochs": 4, "lr": 1e-2, "lr_multipliers": (("body.*", rate),)}
+    last = mm.make_recipe("bayes-last-layer", weights="gaussian:where=last,beta=0.1,draws=10")
+    return {
+        "single": (mm.make_recipe("single"), whole),
+        "heads": (mm.make_recipe("last-layer-ensemble", sharing="backbone:frozen=yes"), HEADS),
+        "forde heads": (mm.make_recipe("forde", sharing="backbone:frozen=yes"), HEADS),
+        "deep-ensemble": (mm.make_recipe("deep-ensemble"), whole),
+        "batch-ensemble": (mm.make_recipe("batch-ensemble", sharing=f"rank-one:init=normal_1_{std:g}"), whole),
+        "bayes-last-layer": (last, whole),
+    }
+
+
+def choose(data: mm.Data) -> dict[str, dict[str, float]]:
+    """The NLL of the validation images for every candidate of the two settings."""
+
+    def nll(name: str, rate: float, std: float) -> float:
+        recipe, settings = recipes(rate, std)[name]
+        fitted = mm.fit(
+            "efficientnet-lite0",
+            data,
+            recipe=recipe,
+            pretrained=True,
+            posthoc=None,
+            members=recipe.members or 3,
+            **settings,
+        )
+        found = float(mm.score(fitted.predict(data.val.x), data.val.y)["nll"])
+        print(f"{name}, rate {rate:g}, std {std:g}: validation NLL {found:.3f}")
+        return found
+
+    rates = {f"{rate:g}": nll("single", rate, FACTOR_STDS[0]) for rate in BODY_RATES}
+    best = float(min(rates, key=rates.__getitem__))
+    return {"rate": rates, "std": {f"{std:g}": nll("batch-ensemble", best, std) for std in FACTOR_STDS}}
 
 
 def main(folder: str = "", quick: bool = False) -> dict[str, dict[str, Any]]:
@@ -45,7 +74,12 @@ def main(folder: str = "", quick: bool = False) -> dict[str, dict[str, Any]]:
     data, other = generated() if quick else enlarged(Path(folder))
     record: dict[str, Any] = {"runs": {}} if quick or not RECORD.exists() else read_json(RECORD)
     weights = random_weights(Path(folder), data) if quick else True
-    for name, (recipe, settings) in RECIPES.items():
+    rate, std = BODY_RATES[0], FACTOR_STDS[0]
+    if not quick:
+        if "chosen" not in record:
+            write_json(RECORD, record := {**record, "chosen": choose(data)})
+        rate, std = (float(min(found, key=found.get)) for found in record["chosen"].values())
+    for name, (recipe, settings) in recipes(rate, std).items():
         if name in record["runs"]:
             continue
         fixed = {"members": recipe.members or (2 if quick else 3), "epochs": 1 if quick else settings["epochs"]}
@@ -86,7 +120,7 @@ def auroc(known: torch.Tensor, unknown: torch.Tensor) -> float:
 def enlarged(folder: Path) -> tuple[mm.Data, np.ndarray]:
     """The first images of ten classes, split, and images of ten other classes, (N, 96, 96, 3) bytes."""
     train = images(folder / "train.bin", KNOWN, 0, TRAIN)
-    val, test = images(folder / "train.bin", KNOWN, TRAIN, VAL), images(folder / "test.bin", KNOWN, 0, TEST)
+    val, test = images(folder / "train.bin", KNOWN, TRAIN, VAL), images(folder / "test.bin", KNOWN, TEST, TEST)
     return mm.open_data(train, val=val, test=test), images(folder / "test.bin", OTHER, 0, TEST // 2)[0]
 
 

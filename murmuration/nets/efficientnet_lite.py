@@ -158,8 +158,7 @@ def halved(size: tuple[int, int], stride: int) -> tuple[int, int]:
 def initialise(layer: nn.Module) -> None:
     """Kernels of convolutions normal with variance 2 / fan_out; the head keeps torch's initial values.
 
-    The published networks draw the head from +-1 / sqrt(outputs): for ten classes that is ten times larger, and costs
-    a few hundred training images a tenth of their accuracy.
+    The published networks draw the head from +-1 / sqrt(outputs): for ten classes that is ten times larger.
     """
     if isinstance(layer, nn.Conv2d):
         fan_out = layer.weight[0, 0].numel() * layer.out_channels // layer.groups

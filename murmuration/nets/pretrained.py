@@ -66,8 +66,7 @@ class KeepsStatistics:
 def keep_statistics(module: nn.Module) -> nn.Module:
     """The network with batch-norm layers that keep the statistics of published weights; scale and shift are trained.
 
-    The batches of a small data set are too few to estimate them again: EfficientNet-Lite0 on 400 images lost a tenth of
-    its accuracy by new statistics.
+    The batches of a small data set are too few to estimate them again.
     """
     for layer in module.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
