@@ -170,7 +170,7 @@ def test_a_start_that_was_never_written_is_not_made_up(run: Path, little: Data, 
         (
             "mlp",
             "yes",
-            "init_from=yes needs a trained net: give an nn.Module, or a run's directory as moped:init_from=runs/x",
+            "init_from=yes needs a trained net: give an nn.Module, pretrained=True, or a run's directory as moped:",
         ),
         ("mlp", "runs/nowhere", "no run at runs/nowhere: the directory does not exist"),
         ("small-cnn", "RUN", "trained is of another architecture: "),
