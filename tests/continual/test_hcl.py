@@ -113,6 +113,16 @@ def test_tasks_are_found_by_themselves() -> None:
     assert min(accuracy(model, 0), accuracy(model, 1)) > 0.9
 
 
+def test_a_batch_that_may_begin_another_task_is_not_learned() -> None:
+    model = learner(agnostic=True, detection=DetectionConfig(window=50, warmup=10))
+    trained(model, tasks=(0,), steps=60)
+    before = copy.deepcopy(model.flow.state_dict())
+    x, y = batch(1, seed=7)
+    assert model.observe(x, y) == {}
+    assert sorted(model.settled) == [0]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.flow.state_dict().items())
+
+
 def test_a_label_that_comes_late_is_placed() -> None:
     model = learner(settle=1)
     x, y = batch(0, seed=0)
@@ -148,6 +158,10 @@ def test_draws_are_of_known_classes_and_bounded() -> None:
         (lambda: learner().observe(*batch(0, 0)), "expected the task of every batch"),
         (lambda: learner(agnostic=True).observe(*batch(0, 0), 1), "expected no task"),
         (lambda: learner().classify(torch.zeros(1, 2)), "has seen no batch"),
+        (lambda: learner().observe(torch.zeros(4, 3), torch.zeros(4).long(), 0), "shape .4, 3.: expected .2,. after"),
+        (lambda: learner().observe(torch.full((4, 2), torch.nan), torch.zeros(4).long(), 0), "NaN or infinite"),
+        (lambda: learner().observe(torch.zeros(4, 2), torch.zeros(3).long(), 0), "labels of shape .3,., torch.int64"),
+        (lambda: learner().observe(torch.zeros(4, 2), torch.zeros(4), 0), "expected .4,. whole numbers"),
     ],
 )
 def test_what_does_not_fit_is_refused(make, message: str) -> None:

@@ -104,11 +104,18 @@ class HCL:
         self.drawn = self.rejected = 0
 
     def observe(self, x: Tensor, y: Tensor, task: int | None = None) -> dict[str, float]:
-        """Learn from one batch x (N, ...) with labels y (N,); the task is told unless it is to be detected."""
+        """Learn from one batch x (N, ...) with labels y (N,); the task is told unless it is to be detected.
+
+        Returns the losses; none while a task settles, or if the batch may be the first of another task, which is then
+        not learned.
+        """
         if self.config.agnostic == (task is not None):
             expected = "no task, because it detects them" if self.config.agnostic else "the task of every batch"
             raise Misuse(f"task={task} for a learner with agnostic={self.config.agnostic}: expected {expected}")
+        self.check(x, y)
         found = self.detected(x, y) if task is None else task
+        if found is None:
+            return {}
         if found not in self.settled:
             self.begin(found)
         self.largest = max(self.largest, float(x.flatten(1).norm(dim=1).max()))
@@ -118,6 +125,17 @@ class HCL:
             self.settled[found] = 0  # a class that came late
             return self.settle(x, y, found)
         return self.step(x, y, found)
+
+    def check(self, x: Tensor, y: Tensor | None = None) -> None:
+        """Refuse inputs of another shape than the flow's, numbers that are not finite, and labels that do not fit."""
+        if tuple(x.shape[1:]) != self.flow.shape:
+            raise Misuse(f"inputs of shape {tuple(x.shape)}: expected {self.flow.shape} after the axis of examples")
+        if not len(x):
+            raise Misuse("a batch of 0 inputs: expected at least 1")
+        if not bool(x.isfinite().all()):
+            raise Misuse("the inputs hold NaN or infinite values: expected finite numbers")
+        if y is not None and (y.shape != x.shape[:1] or y.is_floating_point()):
+            raise Misuse(f"labels of shape {tuple(y.shape)}, {y.dtype}: expected ({len(x)},) whole numbers")
 
     def begin(self, task: int) -> None:
         """Take a snapshot of what was learned, and make room for another task."""
@@ -187,8 +205,11 @@ class HCL:
         z, log_det = self.flow(x)
         return self.classes.log_density_of(z, index) + log_det
 
-    def detected(self, x: Tensor, y: Tensor) -> int:
-        """The task of a batch by the typicality of its statistics under every task that has its labels."""
+    def detected(self, x: Tensor, y: Tensor) -> int | None:
+        """The task of a batch by the typicality of its statistics under every task that has its labels.
+
+        None if the batch is not typical for the task at hand and a change is not confirmed yet.
+        """
         if self.detector.task not in self.settled or self.settled[self.detector.task] < self.config.settle:
             return self.detector.task
         by_task = {task: self.task_statistics(x, y, task) for task in self.settled if self.knows(y, task)}
@@ -198,7 +219,8 @@ class HCL:
             task = min(near, key=known.__getitem__) if near else max(self.settled) + 1
             self.detector.begin(task, known=bool(near))
             return task
-        return self.detector.observe(by_task).task
+        decision = self.detector.observe(by_task)
+        return None if decision.change == "unsure" else decision.task
 
     @torch.no_grad()
     def task_statistics(self, x: Tensor, y: Tensor, task: int) -> tuple[float, float, float]:
@@ -213,5 +235,6 @@ class HCL:
         """The label (N,) and the task (N,) of the nearest class of each input."""
         if not len(self.classes):
             raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
+        self.check(x)
         index = self.classes.classify(self.flow(x)[0])
         return self.classes.labels[index], self.classes.tasks[index]

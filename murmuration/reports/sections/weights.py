@@ -9,8 +9,8 @@ from murmuration.reports.html import Markup, details, figure, grid, join, row_he
 from murmuration.reports.report import Report
 
 READING = (
-    "Every weight is a Gaussian, fitted to the data under a prior. KL is the divergence of weights from the prior, in "
-    "nats; beta is its weight in the loss. A weight whose KL is below "
+    "Each of these weights is a Gaussian, fitted to the data under a prior. KL is the divergence of weights from the "
+    "prior, in nats; beta is its weight in the loss. A weight whose KL is below "
     f"{COLLAPSED:g} nats has collapsed to the prior. The signal-to-noise ratio is |mean| / std, here of the median "
     "weight: weights far below 1 are mostly noise and can often be pruned."
 )
