@@ -21,6 +21,7 @@ from torch import nn
 
 from murmuration import runs
 from murmuration.data import Data, open_data, open_training_data, preparation_from_json
+from murmuration.data.samplers import INSTANCE
 from murmuration.devices import CPU, is_available, refuse_autocast, resolve_device
 from murmuration.engines import Engine
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc
@@ -28,6 +29,7 @@ from murmuration.errors import Failure, Misuse, require_integer, unknown
 from murmuration.files import read_tensors, write_json, write_tensors
 from murmuration.given_models import load_given, require_same_tensors
 from murmuration.likelihoods import (
+    CLASSIFICATION,
     MULTI_LABEL,
     REGRESSION,
     Likelihood,
@@ -214,6 +216,8 @@ def make_spec(
         raise Misuse(f"{data.name} has no validation examples: training needs some; give val= a share such as 0.15")
     if plan.augment and len(data.input_shape) != 3:
         raise Misuse(f"augment={','.join(plan.augment)} is for images, and {data.name} has none: leave it out")
+    if plan.sampler != INSTANCE and data.task != CLASSIFICATION:
+        raise Misuse(f"sampler={plan.sampler} is by class, and {data.name} is a {data.task}: leave it out")
     if likelihood is None:
         likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std, link)
     elif noise_std is not None or link is not None:

@@ -13,6 +13,7 @@ import torch
 
 from murmuration.coupling import COUPLINGS, Repulsion
 from murmuration.data import AUGMENTATIONS
+from murmuration.data.samplers import INSTANCE, SAMPLERS
 from murmuration.devices import CPU, FLOAT32, PRECISIONS, is_available, resolve_device
 from murmuration.dynamics import DYNAMICS, Dynamics, Optimizer, TorchOptimizer, TrainTime, learning_rate_factor
 from murmuration.dynamics.optimizer import Decay, make_optimizer
@@ -351,6 +352,7 @@ class Plan:
     lr_multipliers: tuple[tuple[str, float], ...] = ()  # (pattern of parameter names, multiplier of the learning rate)
     batch_order: BatchOrder | None = None  # None: own, or same where the coupling needs it
     replacement: bool = False  # batches drawn with replacement, instead of a permutation of all examples each epoch
+    sampler: str = INSTANCE  # how often classes are drawn: a name of SAMPLERS
     drop_last: bool = False  # leave out the examples of an epoch that do not fill a batch
     same: tuple[str, ...] = ()  # random streams of the first member that all members draw from: those of SAME
     augment: tuple[str, ...] = ()  # of images: pad-crop (with a border of the mean colour), flip
@@ -377,6 +379,10 @@ class Plan:
                 raise Misuse(f"lr_multipliers: {factor} for '{pattern}'; need a number that is not negative")
         if self.batch_order is not None and self.batch_order not in BATCH_ORDERS:
             raise unknown("batch_order", self.batch_order, BATCH_ORDERS)
+        if self.sampler not in SAMPLERS:
+            raise unknown("sampler", self.sampler, SAMPLERS)
+        if self.replacement and self.sampler != INSTANCE:
+            raise Misuse(f"replacement with sampler={self.sampler}, which replaces anyway: leave one of them out")
         if self.batch_order == "split" and self.batch_size < self.members:
             raise Misuse(f"batch_order=split: {self.members} members cannot split {self.batch_size} examples a step")
         for name in self.same:

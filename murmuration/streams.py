@@ -30,6 +30,7 @@ Stream = Literal[
     "subspace",
     "tunnel",
     "examples",
+    "sampler",
 ]
 ORDER: dict[Stream, int] = {
     "initialisation": 0,
@@ -45,6 +46,7 @@ ORDER: dict[Stream, int] = {
     "subspace": 10,
     "tunnel": 11,
     "examples": 12,
+    "sampler": 13,
 }
 ALL_MEMBERS = -1  # as the member of a stream that all members use
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one

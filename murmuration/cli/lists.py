@@ -13,8 +13,8 @@ from murmuration.errors import Misuse, unknown
 
 HELP = help_text(
     "List the names that options take, with a description of each: recipes, sharing, weights, couplings, dynamics, "
-    "optimizers, schedules, nets, data, engines, corruptions, calibrators, conformal, measures, experiments. Without a "
-    "name, all lists. --sheet draws every corruption.",
+    "optimizers, schedules, samplers, nets, data, engines, corruptions, calibrators, conformal, measures, experiments. "
+    "Without a name, all lists. --sheet draws every corruption.",
     "murmur list recipes",
     "murmur list couplings",
     "murmur list data --json",
@@ -146,6 +146,7 @@ LISTS: dict[str, Callable[[], Entries]] = {
     "dynamics": table("dynamics", "DYNAMICS"),
     "optimizers": table("dynamics", "OPTIMIZERS"),
     "schedules": table("dynamics", "SCHEDULES"),
+    "samplers": table("data.samplers", "SAMPLERS"),
     "nets": nets,
     "data": data,
     "engines": lambda: described(ENGINES),

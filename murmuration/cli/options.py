@@ -276,6 +276,10 @@ class TrainingOptions:
     replacement: Annotated[
         bool, switch("--replacement", "Draw batches with replacement, instead of shuffling every epoch.", "Training")
     ] = False
+    sampler: Annotated[
+        str,
+        option("How often classes are drawn: instance, square-root, balanced or progressive.", "Training", "NAME"),
+    ] = "instance"
     drop_last: Annotated[
         bool, switch("--drop-last", "Leave out the examples of an epoch that do not fill a batch.", "Training")
     ] = False

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from murmuration.data import Split, augment
+from murmuration.data.samplers import INSTANCE, draw_examples
 from murmuration.data.streamed import Streamed
 from murmuration.dynamics import TrainTime, learning_rate_factor
 from murmuration.errors import Misuse
@@ -104,6 +105,9 @@ def example_order(split: Split, plan: Plan, member: int, epoch: int) -> Tensor:
         return inputs.order(stream_seed(plan.seed, "batches", member, epoch))
     if isinstance(inputs, Streamed) and inputs.in_order:
         return torch.arange(count)
+    if plan.sampler != INSTANCE:
+        stream = generator(plan.seed, "sampler", member, epoch)
+        return draw_examples(split.y, plan.sampler, epoch / plan.epochs, stream)
     stream = generator(plan.seed, "batches", member, epoch)
     if plan.replacement:
         return torch.randint(count, (count,), generator=stream)
@@ -153,8 +157,9 @@ def plan_for_loader(plan: Plan, split: Split, asked: Container[str]) -> Plan:
         given = getattr(plan, name)
         if given != value and (name in asked or given != getattr(Plan, name)):
             raise Misuse(f"{name}={given} and a DataLoader of {name}={value}: leave one of the two out")
-    if plan.replacement and (inputs.in_order or inputs.own_sampler is not None):
-        raise Misuse("replacement=True and a DataLoader with an order of its own: leave one of the two out")
+    drawn = "replacement=True" if plan.replacement else f"sampler={plan.sampler}"
+    if (plan.replacement or plan.sampler != INSTANCE) and (inputs.in_order or inputs.own_sampler is not None):
+        raise Misuse(f"{drawn} and a DataLoader with an order of its own: leave one of the two out")
     if inputs.in_order:
         warnings.warn(
             "a DataLoader with shuffle=False: all members see the examples in one order in every epoch; write"
