@@ -1,0 +1,358 @@
+"""Streams of tasks: the classes of one data set a few at a time, or several data sets one after another.
+
+| written as | tasks |
+|---|---|
+| `split:digits:5x2` | 5 tasks of 2 classes each, in the order of the labels; also `split:digits:0+1/4+7`, by name |
+| `a.csv b.csv c.csv` | one task for each data set, of any format that the library reads |
+
+In the scenario `class` no label stands in two tasks; in `domain` tasks share their labels, so that only the inputs tell
+them apart (van de Ven et al. 2022). A split in the scenario `domain` has labels 0, 1, ... inside each task. Inputs are
+prepared by statistics of the first task alone: later tasks are not known when it begins.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from murmuration.data import ImagePreparation, Preparation, Split
+from murmuration.data.dataset import encode_targets, fit_preparation, prepare_inputs
+from murmuration.data.formats import load_source
+from murmuration.data.raw import LoadOptions, RawData, fingerprint, take
+from murmuration.data.splits import split_rows
+from murmuration.errors import Misuse, listed, require_integer, unknown
+from murmuration.streams import generator
+
+Scenario = Literal["class", "domain"]
+SPLIT = "split:"
+USAGE = "split:DATA:5x2, split:DATA:0+1/2+3, or several data sets"
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One task: prepared examples to learn from and to test on."""
+
+    name: str
+    labels: tuple[int, ...]
+    train: Split
+    test: Split
+
+
+@dataclass(frozen=True, eq=False)
+class TaskStream:
+    """Tasks, and the order in which they are learned."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    classes: tuple[str, ...]  # names of the labels
+    scenario: Scenario
+    segments: tuple[tuple[int, ...], ...]  # tasks whose examples are learned together: one each, all for joint training
+    preparation: Preparation
+    fingerprint: str
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.tasks[0].train.prepared.shape[1:])
+
+    @property
+    def has_images(self) -> bool:
+        """Whether inputs are images (C, H, W)."""
+        return isinstance(self.preparation, ImagePreparation) and len(self.input_shape) == 3
+
+    def joint(self) -> "TaskStream":
+        """The same tasks, all learned at once."""
+        return replace(self, segments=(tuple(range(len(self.tasks))),))
+
+    def seen(self, segment: int) -> list[int]:
+        """The tasks of a segment and of those before it."""
+        return sorted({task for tasks in self.segments[: segment + 1] for task in tasks})
+
+    def segment_rows(self, segment: int) -> tuple[Tensor, Tensor]:
+        """Inputs (N, ...) and labels (N,) to learn from; a task that comes n times shows other examples each time."""
+        shown = Counter(task for tasks in self.segments for task in tasks)
+        before = Counter(task for tasks in self.segments[:segment] for task in tasks)
+        parts = [self.tasks[task].train[before[task] :: shown[task]] for task in self.segments[segment]]
+        return torch.cat([part.prepared for part in parts]), torch.cat([part.y for part in parts])
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How a stream is cut into batches."""
+
+    batch_size: int = 64
+    epochs: int = 10  # passes over the examples of each segment
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch_size", 2), ("epochs", 1), ("seed", 0)):
+            require_integer(name, getattr(self, name), least)
+
+
+class Batch(NamedTuple):
+    """Some examples of one segment."""
+
+    step: int  # from the start of the stream
+    segment: int
+    x: Tensor  # (N, ...)
+    y: Tensor  # (N,) int64
+
+
+def steps_per_epoch(stream: TaskStream, plan: BatchPlan, segment: int) -> int:
+    return math.ceil(len(stream.segment_rows(segment)[1]) / plan.batch_size)
+
+
+def segment_starts(stream: TaskStream, plan: BatchPlan) -> list[int]:
+    """The first step of every segment, and the number of all steps."""
+    counts = [plan.epochs * steps_per_epoch(stream, plan, segment) for segment in range(len(stream.segments))]
+    return [0, *np.cumsum(counts).tolist()]
+
+
+def batches(stream: TaskStream, plan: BatchPlan, start: int = 0) -> Iterator[Batch]:
+    """The batches of a stream from a step on: a batch is the same wherever one starts.
+
+    An epoch is cut into batches of almost equal size: a small last one would have untypical statistics.
+    """
+    step = 0
+    for segment in range(len(stream.segments)):
+        x, y = stream.segment_rows(segment)
+        count = math.ceil(len(y) / plan.batch_size)
+        for epoch in range(plan.epochs):
+            if step + count <= start:
+                step += count
+                continue
+            order = torch.randperm(len(y), generator=generator(plan.seed, "batches", segment, epoch))
+            for rows in torch.tensor_split(order, count):
+                if step >= start:
+                    yield Batch(step, segment, x[rows], y[rows])
+                step += 1
+
+
+def open_stream(
+    sources: str | Sequence[Any],
+    *,
+    scenario: Scenario | None = None,
+    order: Sequence[int] | None = None,
+    target: str | None = None,
+    prepare: Any = "standardise",
+    size: tuple[int, int] | None = None,
+    drop: Sequence[str] = (),
+    project: int | None = None,
+    examples: int | None = None,
+    seed: int = 0,
+) -> TaskStream:
+    """A stream from `split:DATA:5x2` or from several data sets, each with rows to train on and to test on.
+
+    `order` are numbers of tasks, from 0, in which a task may recur. `project` maps inputs to so many dimensions by a
+    random projection, and `examples` is the largest number of training examples of a task. Without a `scenario`, data
+    sets that all have the same labels are domains, and data sets without a common label have classes of their own.
+
+    >>> stream = open_stream("split:digits:5x2")
+    >>> [task.name for task in stream.tasks], stream.input_shape
+    (['0, 1', '2, 3', '4, 5', '6, 7', '8, 9'], (1, 8, 8))
+    """
+    given = [sources] if isinstance(sources, str) else list(sources)
+    if scenario is not None and scenario not in get_args(Scenario):
+        raise unknown("scenario", scenario, get_args(Scenario))
+    options = LoadOptions(target, seed, size=size, drop=tuple(drop))
+    if len(given) == 1:
+        parts, classes, name = split_parts(given[0], options, scenario or "class")
+    else:
+        if any(isinstance(each, str) and each.startswith(SPLIT) for each in given):
+            raise Misuse(f"{listed(map(str, given))}: expected one split:DATA:5x2 alone, or several data sets")
+        parts, classes, name = listed_parts(given, options)
+    found = scenario or ("class" if len(given) == 1 else scenario_of(parts))
+    check_labels(parts, found, classes)
+    tasks, preparation = prepared_tasks(parts, prepare, examples, seed)
+    if project is not None:
+        tasks = projected(tasks, project, seed)
+    digests = "".join(dict.fromkeys(part.digest for part in parts))
+    return TaskStream(name, tasks, classes, found, segments_of(order, len(tasks)), preparation, digests)
+
+
+class Part(NamedTuple):
+    """One task before its inputs are prepared."""
+
+    name: str
+    raw: RawData
+    labels: tuple[int, ...]
+    train: tuple[Any, Tensor]  # raw inputs (N, ...) and labels (N,)
+    test: tuple[Any, Tensor]
+    digest: str  # of the data set it comes from
+
+
+def loaded(source: Any, options: LoadOptions) -> tuple[str, RawData, tuple[str, ...], dict[str, tuple[Any, Tensor]]]:
+    """The name, raw data, class names, and the rows of `train` and `test` of a data set: inputs and labels."""
+    name, raw = load_source(source, options)
+    task, classes, targets = encode_targets(raw, None)
+    if task != "classification":
+        raise Misuse(f"{name} is {task}: a stream of tasks needs a target of classes")
+    rows = split_rows(
+        {part: y.numpy() for part, y in targets.items()}, options.seed, val=None if "val" in raw.parts else 0.0
+    )
+    chosen = {part: rows[part] for part in ("train", "test")}
+    return (
+        name,
+        raw,
+        classes,
+        {
+            part: (take(raw.parts[where].inputs, kept), targets[where][torch.from_numpy(kept)])
+            for part, (where, kept) in chosen.items()
+        },
+    )
+
+
+def split_parts(text: Any, options: LoadOptions, scenario: Scenario) -> tuple[list[Part], tuple[str, ...], str]:
+    """The tasks of `split:DATA:GROUPS`, the names of the labels and that of the stream."""
+    if not isinstance(text, str) or not text.startswith(SPLIT) or text.count(":") < 2:
+        raise Misuse(f"'{text}' is one data set, which is one task: write {USAGE}")
+    source, _, groups = text.removeprefix(SPLIT).rpartition(":")
+    name, raw, classes, rows = loaded(source, options)
+    members = class_groups(groups, classes, text)
+    digest, parts = fingerprint(raw), []
+    for group in members:
+        names = ", ".join(classes[label] for label in group)
+        some = {part: with_labels(x, y, group, scenario) for part, (x, y) in rows.items()}
+        labels = group if scenario == "class" else tuple(range(len(group)))
+        parts.append(Part(names, raw, labels, some["train"], some["test"], digest))
+    if scenario == "domain":
+        classes = tuple(map(str, range(max(map(len, members)))))
+    return parts, classes, f"split:{name}:{groups}"
+
+
+def with_labels(x: Any, y: Tensor, group: tuple[int, ...], scenario: Scenario) -> tuple[Any, Tensor]:
+    """The rows whose label is in a group; for domains, the label is its place in the group."""
+    rows = torch.isin(y, torch.tensor(group)).nonzero().flatten()
+    labels = y[rows]
+    if scenario == "domain":
+        labels = (labels[:, None] == torch.tensor(group)).int().argmax(1)
+    return take(x, rows.numpy()), labels
+
+
+def class_groups(text: str, classes: tuple[str, ...], stream: str) -> list[tuple[int, ...]]:
+    """The labels of each task: of `5x2` the first ten classes, two by two; of `cat+dog/cow+hen` those named.
+
+    >>> class_groups("2x2", tuple("abcd"), "split:x:2x2"), class_groups("a+d/b+c", tuple("abcd"), "")
+    ([(0, 1), (2, 3)], [(0, 3), (1, 2)])
+    """
+    counted = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if counted:
+        tasks, each = map(int, counted.groups())
+        if tasks * each > len(classes):
+            whole = max(1, len(classes) // each)
+            raise Misuse(
+                f"'{stream}' asks for {tasks * each} classes, and the data has {len(classes)}: it would end in the"
+                f" middle; write {whole}x{each}"
+            )
+        return [tuple(range(task * each, (task + 1) * each)) for task in range(tasks)]
+    groups = [tuple(name.strip() for name in group.split("+")) for group in text.split("/")]
+    if len(groups) == 1:
+        raise Misuse(f"'{stream}' ends in '{text}': expected tasks x classes such as 5x2, or names such as 0+1/2+3")
+    for name in (name for group in groups for name in group):
+        if name not in classes:
+            raise unknown("class", name, classes)
+    return [tuple(classes.index(name) for name in group) for group in groups]
+
+
+def listed_parts(sources: Sequence[Any], options: LoadOptions) -> tuple[list[Part], tuple[str, ...], str]:
+    """One task for each data set, with labels by the names of their classes, and the name of the stream."""
+    if not sources:
+        raise Misuse(f"no data: write {USAGE}")
+    opened = []
+    for place, source in enumerate(sources):
+        try:
+            opened.append(loaded(source, options))
+        except Misuse as error:
+            raise Misuse(f"task {place + 1} ({source}): {error}") from None
+    classes = tuple(dict.fromkeys(name for _, _, names, _ in opened for name in names))
+    parts = []
+    for name, raw, names, rows in opened:
+        table = torch.tensor([classes.index(each) for each in names])
+        train, test = ((x, table[y]) for x, y in (rows["train"], rows["test"]))
+        labels = tuple(sorted(set(train[1].tolist())))
+        parts.append(Part(name, raw, labels, train, test, fingerprint(raw)))
+    return parts, classes, " ".join(part.name for part in parts)
+
+
+def scenario_of(parts: Sequence[Part]) -> Scenario:
+    """Domains if all tasks have the same labels, classes if no two have one in common; else it has to be said."""
+    groups = [set(part.labels) for part in parts]
+    if all(group == groups[0] for group in groups):
+        return "domain"
+    if sum(map(len, groups)) == len(set.union(*groups)):
+        return "class"
+    raise Misuse("the tasks have some labels in common and others not: write scenario='domain' if that is meant")
+
+
+def check_labels(parts: Sequence[Part], scenario: Scenario, classes: tuple[str, ...]) -> None:
+    """Refuse tasks with fewer than two classes, without examples, and labels of two tasks where each has its own."""
+    owner: dict[int, int] = {}
+    for place, part in enumerate(parts):
+        number = f"task {place + 1} ({part.name})"
+        for kind, (_, y) in (("train on", part.train), ("test on", part.test)):
+            if not len(y):
+                raise Misuse(f"{number} has no examples to {kind}: expected some of every task")
+        found = set(part.train[1].tolist())
+        if len(found) < 2:
+            raise Misuse(f"{number} has one class, {classes[min(found)]}: expected at least 2 in every task")
+        for label in part.labels if scenario == "class" else ():
+            if label in owner:
+                raise Misuse(
+                    f"class {classes[label]} is in tasks {owner[label] + 1} and {place + 1}: expected a class in one"
+                    " task, or scenario='domain'"
+                )
+            owner[label] = place
+
+
+def prepared_tasks(
+    parts: Sequence[Part], prepare: Any, examples: int | None, seed: int
+) -> tuple[tuple[Task, ...], Preparation]:
+    """The tasks with inputs prepared by the statistics of the first, each with at most so many training examples."""
+    if examples is not None:
+        require_integer("examples", examples, 2)
+    preparation = fit_preparation(parts[0].raw, parts[0].train[0], prepare, None)
+    tasks = []
+    for place, part in enumerate(parts):
+        x, y = part.train
+        if examples is not None and len(y) > examples:
+            order = torch.randperm(len(y), generator=generator(seed, "examples", place))[:examples].sort().values
+            x, y = take(x, order.numpy()), y[order]
+        try:
+            both = [Split(prepare_inputs(some, part.raw.peak, preparation), y) for some, y in ((x, y), part.test)]
+        except Misuse as error:
+            raise Misuse(f"task {place + 1} ({part.name}) does not fit task 1: {error}") from None
+        tasks.append(Task(part.name, part.labels, *both))
+    return tuple(tasks), preparation
+
+
+def projected(tasks: Sequence[Task], dimensions: int, seed: int) -> tuple[Task, ...]:
+    """The tasks with flat inputs (N, dimensions), by one random projection with orthonormal rows."""
+    width = math.prod(tasks[0].train.prepared.shape[1:])
+    if not 2 <= dimensions <= width:
+        raise Misuse(f"project={dimensions}: expected at least 2 and at most {width}, the width of the inputs")
+    drawn = torch.randn(width, dimensions, generator=generator(seed, "draws", 0), dtype=torch.float64)
+    matrix = torch.linalg.qr(drawn).Q.float()  # (D, d)
+
+    def flat(split: Split) -> Split:
+        return Split(split.prepared.flatten(1) @ matrix, split.y)
+
+    return tuple(replace(task, train=flat(task.train), test=flat(task.test)) for task in tasks)
+
+
+def segments_of(order: Sequence[int] | None, tasks: int) -> tuple[tuple[int, ...], ...]:
+    """The segments of a stream: every task once, or those of an order."""
+    if order is None:
+        return tuple((task,) for task in range(tasks))
+    wrong = [task for task in order if not 0 <= task < tasks]
+    if wrong or len(order) < 1:
+        raise Misuse(f"order={list(order)}: expected numbers of tasks, 0 to {tasks - 1}")
+    again = [a for a, b in pairwise(order) if a == b]
+    if again:
+        raise Misuse(f"order={list(order)}: task {again[0]} follows itself; expected another task after each")
+    return tuple((task,) for task in order)
