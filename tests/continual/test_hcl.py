@@ -10,8 +10,9 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from murmuration.applications.continual.detection import DetectionConfig
-from murmuration.applications.continual.flows import vector_flow
+from murmuration.applications.continual.flows import image_flow, vector_flow
 from murmuration.applications.continual.hcl import HCL, HCLConfig
+from murmuration.applications.continual.learner import State
 from murmuration.errors import Misuse
 
 CENTRES = torch.tensor([[[-3.0, 0.0], [3.0, 0.0]], [[0.0, -3.0], [0.0, 3.0]]])  # (task, label, 2)
@@ -53,15 +54,15 @@ def test_functional_replay_is_zero_at_the_snapshot_and_leaves_it_alone() -> None
     assert model.snapshot is not None
     at_snapshot = learner()
     at_snapshot.flow.load_state_dict(model.snapshot.flow.state_dict())
-    at_snapshot.classes, at_snapshot.snapshot = model.classes, model.snapshot
-    loss = at_snapshot.losses(x, y, 1)["replay"]
+    at_snapshot.classes, at_snapshot.snapshot, at_snapshot.task = model.classes, model.snapshot, 1
+    loss = at_snapshot.losses(*at_snapshot.flow(x), y)["replay"]
     assert loss.item() < 1e-9  # rounding of an inverse, squared
     gradients = torch.autograd.grad(loss, list(at_snapshot.flow.parameters()))
     assert max(float(each.abs().max()) for each in gradients) < 1e-4
     with torch.no_grad():
         for parameter in at_snapshot.flow.parameters():
             parameter += 0.05
-    assert at_snapshot.losses(x, y, 1)["replay"].item() > 1e-4
+    assert at_snapshot.losses(*at_snapshot.flow(x), y)["replay"].item() > 1e-4
     inputs, z, _ = model.snapshot.draw(50, torch.Generator().manual_seed(0))
     torch.testing.assert_close(model.snapshot.flow(inputs)[0], z, atol=1e-5, rtol=0)
     before = copy.deepcopy(model.snapshot.flow.state_dict())
@@ -135,6 +136,71 @@ def test_equal_seeds_give_equal_bits() -> None:
     first, second = (trained(learner(seed=3), steps=6) for _ in range(2))
     for name, tensor in first.flow.state_dict().items():
         assert torch.equal(tensor, second.flow.state_dict()[name])
+
+
+@pytest.mark.parametrize("means", ["data", "random"])
+def test_a_restored_learner_continues_with_the_same_bits(means: str) -> None:
+    settings = {"agnostic": True, "means": means, "detection": DetectionConfig(window=20, warmup=5), "strength": 5.0}
+    whole, first, second = (learner(**settings) for _ in range(3))
+
+    def steps(model: HCL, some: range) -> HCL:
+        for step in some:
+            model.observe(*batch(int(step >= 20), seed=step))
+        return model
+
+    steps(whole, range(40))
+    state = steps(first, range(27)).state()
+    second.restore(State({name: tensor.clone() for name, tensor in state.tensors.items()}, state.facts))
+    steps(second, range(27, 40))
+    assert sorted(whole.settled) == [0, 1]
+    assert whole.snapshot is not None
+    for name, tensor in whole.state().tensors.items():
+        assert torch.equal(tensor, second.state().tensors[name]), name
+    assert whole.state().facts == second.state().facts
+    assert whole.memory() == second.memory()
+
+
+def test_a_rare_class_is_no_other_task() -> None:
+    """A batch most of whose labels are known, and typical, is of the task at hand."""
+    model = learner(agnostic=True, detection=DetectionConfig(window=50, warmup=5))
+    for step in range(30):
+        model.observe(*(part[batch(0, step)[1] == 0] for part in batch(0, step)))
+    x, y = batch(0, 99, count=400)
+    few = torch.cat([(y == 0).nonzero()[:30], (y == 1).nonzero()[:3]]).flatten()
+    model.observe(x[few], y[few])
+    assert sorted(model.settled) == [0]
+    assert model.classes.labels_of(0) | model.labels_of(0) == {0, 1}
+
+
+def test_statistics_of_earlier_tasks_follow_the_flow() -> None:
+    """After task 1 has moved the flow, a batch of task 0 is typical for task 0 by its corrected statistics."""
+    model = learner(agnostic=True, strength=1.0, detection=DetectionConfig(window=50, warmup=20))
+    trained(model, tasks=(0, 1), steps=60)
+    assert sorted(model.settled) == [0, 1]
+    x, y = batch(0, seed=777)
+    with torch.no_grad():
+        z, log_det = model.flow(x)
+    plain = model.detector.distance(model.task_statistics(z, log_det, y, 0), 0)
+    corrected = model.detector.distance(model.other_statistics(z, log_det, y)[0], 0)
+    assert corrected < plain
+    assert corrected < model.config.detection.threshold
+
+
+def test_images_are_learned_in_pixels_from_0_to_1() -> None:
+    torch.manual_seed(0)
+    model = HCL(image_flow((1, 4, 4), levels=1, steps=1, hidden=4), HCLConfig(settle=2, agnostic=False))
+    generator = torch.Generator().manual_seed(0)
+    for step in range(6):
+        y = torch.arange(32) % 2
+        x = ((0.3 * y[:, None, None, None] + 0.5 * torch.rand(32, 1, 4, 4, generator=generator)) * 255).round() / 255
+        losses = model.observe(x, y, step // 3)
+    assert set(losses) == {"likelihood", "replay"}
+    assert (model.classify(x)[0] == y).float().mean() > 0.9
+    images = model.generated(0, 10)
+    assert images.shape[1:] == (1, 4, 4)
+    assert 0 <= float(images.min()) <= float(images.max()) <= 1
+    with pytest.raises(Misuse, match="pixels outside 0 to 1"):
+        model.observe(2 * x + 1, y, 1)
 
 
 def test_draws_are_of_known_classes_and_bounded() -> None:

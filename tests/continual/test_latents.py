@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.neighbors import KernelDensity
 
 from murmuration.applications.continual.accuracy import AccuracyMatrix
-from murmuration.applications.continual.detection import DetectionConfig, TaskDetector, deviation
+from murmuration.applications.continual.detection import DetectionConfig, TaskDetector, deviation, dose_deviation
 from murmuration.applications.continual.latents import ClassStatistics, LatentClasses, no_classes, random_means
 from murmuration.errors import Misuse
 
@@ -84,9 +85,25 @@ def test_no_alarm_on_a_thousand_batches_of_one_task() -> None:
     assert set(observed(TaskDetector(), batches(1000))) == {"same"}
 
 
+def test_the_score_of_dose_is_a_sum_of_kernel_densities() -> None:
+    """Against scikit-learn's estimator, for a value inside, and far out where the tail is quadratic."""
+    windows = batches(40).T
+    width = 1.06 * windows.std(1, ddof=1) * 40**-0.2
+
+    def score(values: np.ndarray, some: np.ndarray) -> float:
+        parts = [KernelDensity(bandwidth=w).fit(row[:, None]) for w, row in zip(width, some, strict=True)]
+        return sum(part.score([[value]]) for part, value in zip(parts, values, strict=True))
+
+    scores = np.array([score(windows[:, i], np.delete(windows, i, 1)) for i in range(40)]) + 3 * np.log(39)
+    for values in (np.zeros(3), np.full(3, 4.0)):
+        expected = (scores.mean() - score(values, windows) - 3 * np.log(40)) / scores.std(ddof=1)
+        assert dose_deviation(windows, values) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["deviation", "dose"])
 @pytest.mark.parametrize("shift", [10.0, -10.0])
-def test_a_change_is_noticed_in_both_directions(shift: float) -> None:
-    detector = TaskDetector()
+def test_a_change_is_noticed_in_both_directions(shift: float, rule: str) -> None:
+    detector = TaskDetector(DetectionConfig(rule=rule))
     observed(detector, batches(200))
     found = observed(detector, batches(5, shift, seed=1))
     assert found == ["unsure", "new", "same", "same", "same"]  # within confirm + 1 batches
@@ -126,7 +143,12 @@ def test_the_printed_scores() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"window": 1}, "window=1"), ({"threshold": 0.0}, "threshold=0"), ({"confirm": 0}, "confirm=0")],
+    [
+        ({"window": 1}, "window=1"),
+        ({"threshold": 0.0}, "threshold=0"),
+        ({"confirm": 0}, "confirm=0"),
+        ({"rule": "x"}, "rule='x'"),
+    ],
 )
 def test_settings_are_checked(settings: dict, message: str) -> None:
     with pytest.raises(Misuse, match=message):

@@ -2,20 +2,22 @@
 
 For every task the values of the statistics on its last batches are kept. A batch whose statistics all lie within
 `threshold` standard deviations of their means is typical for the task, above and below alike: a flow may give a higher
-density to data of another kind (Nalisnick et al. 2019; DoSE, Morningstar et al. 2021).
+density to data of another kind (Nalisnick et al. 2019). With `rule="dose"` a batch is scored by the sum of the log
+densities of its statistics, each estimated from the batches before (DoSE, Morningstar et al. 2021).
 """
 
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from murmuration.errors import Misuse
 
 Change = Literal["same", "recurring", "new", "unsure"]
+Rule = Literal["deviation", "dose"]
 FLOOR = 1e-6  # of a standard deviation
 
 
@@ -27,11 +29,14 @@ class DetectionConfig:
     threshold: float = 5.0  # standard deviations
     warmup: int = 100  # batches of a new task that are not tested: statistics move fast
     confirm: int = 2  # batches in a row that make a change
+    rule: Rule = "deviation"
 
     def __post_init__(self) -> None:
         for name, least in (("window", 2), ("warmup", 0), ("confirm", 1)):
             if getattr(self, name) < least:
                 raise Misuse(f"{name}={getattr(self, name)}: expected a whole number, at least {least}")
+        if self.rule not in get_args(Rule):
+            raise Misuse(f"rule='{self.rule}': expected deviation or dose")
         if not self.threshold > 0:
             raise Misuse(f"threshold={self.threshold:g}: expected a positive number of standard deviations, such as 5")
 
@@ -57,6 +62,24 @@ def deviation(values: Sequence[float], value: float) -> float:
     return abs(value - float(known.mean())) / max(float(known.std(ddof=1)), FLOOR)
 
 
+def dose_deviation(windows: Sequence[Sequence[float]], values: Sequence[float]) -> float:
+    """How many standard deviations the DoSE score of a batch lies below the scores of the batches before.
+
+    The score is the sum over statistics of log KDE(value), with Gaussian kernels of Silverman's bandwidth; each batch
+    before is scored by the others.
+    """
+    known = np.asarray(windows, dtype=float)  # (statistics, batches)
+    if known.shape[1] < 3:
+        return 0.0
+    width = 1.06 * np.maximum(known.std(1, ddof=1), FLOOR) * known.shape[1] ** -0.2
+    here = (known - np.asarray(values, dtype=float)[:, None]) / width[:, None]  # (statistics, batches)
+    among = (known[:, :, None] - known[:, None, :]) / width[:, None, None]
+    among[:, np.arange(known.shape[1]), np.arange(known.shape[1])] = np.inf  # a batch does not score itself
+    score = np.logaddexp.reduce(-(here**2) / 2, axis=1).sum()
+    scores = np.logaddexp.reduce(-(among**2) / 2, axis=2).sum(0)
+    return float((scores.mean() - score) / max(scores.std(ddof=1), FLOOR))
+
+
 @dataclass
 class TaskDetector:
     """The statistics of all tasks, and the task at hand; updated by every batch."""
@@ -71,7 +94,13 @@ class TaskDetector:
         """The largest deviation of the statistics of a batch from those of a task; 0 before there are any."""
         if task not in self.windows:
             return 0.0
-        return max(deviation(list(w), s) for w, s in zip(self.windows[task], statistics, strict=True))
+        if self.config.rule == "dose":
+            return dose_deviation(self.windows[task], statistics)
+        return max(deviation(w, s) for w, s in zip(self.windows[task], statistics, strict=True))
+
+    def is_typical(self, statistics: Sequence[float]) -> bool:
+        """Whether a batch with these statistics is taken as one of the task at hand."""
+        return self.seen < self.config.warmup or self.distance(statistics, self.task) <= self.config.threshold
 
     def observe(self, by_task: Mapping[int, Sequence[float]]) -> Decision:
         """Decide on a batch from its statistics under every known task, and under the task at hand."""
@@ -79,7 +108,7 @@ class TaskDetector:
         if not all(math.isfinite(value) for value in here):
             raise Misuse("a statistic of the batch is not finite: the flow has diverged")
         away = self.distance(here, self.task)
-        if self.seen < self.config.warmup or away <= self.config.threshold:
+        if self.is_typical(here):
             self.remember(here)
             return Decision("same", self.task, away)
         self.suspicious += 1
@@ -100,6 +129,25 @@ class TaskDetector:
         """Make a task the one at hand; a known one needs no warm-up."""
         self.task, self.suspicious = task, 0
         self.seen = self.config.warmup if known else 0
+
+    def shift(self, task: int, by: Sequence[float]) -> None:
+        """Add numbers to all statistics of a task: the flow has changed since they were taken."""
+        for window, amount in zip(self.windows.get(task, []), by, strict=False):
+            for place in range(len(window)):
+                window[place] += amount
+
+    def state(self) -> dict[str, Any]:
+        """Everything but the settings, as JSON holds it."""
+        windows = {str(task): [list(window) for window in found] for task, found in self.windows.items()}
+        return {"task": self.task, "seen": self.seen, "suspicious": self.suspicious, "windows": windows}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned."""
+        self.task, self.seen, self.suspicious = state["task"], state["seen"], state["suspicious"]
+        self.windows = {
+            int(task): [deque(values, maxlen=self.config.window) for values in found]
+            for task, found in state["windows"].items()
+        }
 
     def remember(self, statistics: Sequence[float]) -> None:
         """Add the statistics of a batch to those of the task at hand."""

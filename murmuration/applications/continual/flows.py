@@ -149,10 +149,11 @@ class Logit(nn.Module):
 class Flow(nn.Module):
     """Invertible layers one after another; z is flat, (N, D)."""
 
-    def __init__(self, layers: Sequence[nn.Module], shape: tuple[int, ...]) -> None:
+    def __init__(self, layers: Sequence[nn.Module], shape: tuple[int, ...], *, pixels: bool = False) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.shape = shape  # of one input
+        self.pixels = pixels  # whether inputs are pixels in [0, 1), which are dequantised first
         self.latent_shape = self._latent_shape()
 
     @property
@@ -254,7 +255,7 @@ def image_flow(
         layers.append(Squeeze())
         for _ in range(steps):
             layers += [ActNorm(channels), Convolution1x1(channels), Coupling(channels, net)]
-    return Flow(layers, shape)
+    return Flow(layers, shape, pixels=True)
 
 
 def dequantised(pixels: Tensor, noise: Tensor) -> Tensor:

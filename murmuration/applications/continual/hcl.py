@@ -23,12 +23,16 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.applications.continual.detection import DetectionConfig, TaskDetector
-from murmuration.applications.continual.flows import Flow
+from murmuration.applications.continual.flows import Flow, dequantised
 from murmuration.applications.continual.latents import ClassStatistics, LatentClasses, no_classes, random_means
+from murmuration.applications.continual.learner import State, inside, moments, restore_moments, size_of
 from murmuration.errors import Failure, Misuse
 
 Replay = Literal["functional", "generative", "none"]
 Means = Literal["data", "random"]
+CHUNK = 1000  # inputs that are classified at once
+COMPARED = 256  # replayed inputs by which the statistics of an earlier task follow the flow
+MOSTLY = 0.5  # of a batch, whose labels the task at hand has: the others may be classes that come late
 
 
 @dataclass(frozen=True)
@@ -71,15 +75,15 @@ class Snapshot:
     classes: LatentClasses
     largest: float  # norm of the longest input seen, beyond which a drawn input is rejected
 
-    def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    def draw(self, count: int, generator: torch.Generator, task: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs (n, ...), their latents (n, D) and classes (n,): `count` draws without those that are rejected.
 
-        Tasks are equally likely, and the classes of a task.
+        Tasks are equally likely, and the classes of a task; or all are of one task.
         """
-        tasks = self.classes.tasks.unique()
-        task = tasks[torch.randint(len(tasks), (count,), generator=generator)]
+        tasks = self.classes.tasks.unique() if task is None else torch.tensor([task])
+        drawn = tasks[torch.randint(len(tasks), (count,), generator=generator)]
         order = torch.rand(count, len(self.classes), generator=generator)
-        index = order.masked_fill(self.classes.tasks != task[:, None], -1).argmax(1)  # a class of the task at random
+        index = order.masked_fill(self.classes.tasks != drawn[:, None], -1).argmax(1)  # a class of the task at random
         noise = torch.randn(count, self.classes.means.shape[1], generator=generator)
         z = self.classes.means[index] + self.classes.coloured(noise)
         with torch.no_grad():
@@ -96,10 +100,12 @@ class HCL:
         self.classes = no_classes(flow.dimensions)
         self.statistics = ClassStatistics(flow.dimensions)
         self.detector = TaskDetector(self.config.detection)
-        self.optimizer = torch.optim.Adam(flow.parameters(), lr=self.config.lr)
+        self.optimizer = torch.optim.Adam(flow.parameters(), lr=self.config.lr, fused=True)
         self.generator = torch.Generator().manual_seed(self.config.seed)
         self.snapshot: Snapshot | None = None
+        self.task: int | None = None  # the task at hand; None before the first batch
         self.settled: dict[int, int] = {}  # task -> batches that its statistics come from
+        self.outdated = False  # whether the statistics have changed since the classes were taken from them
         self.largest = 0.0
         self.drawn = self.rejected = 0
 
@@ -113,18 +119,19 @@ class HCL:
             expected = "no task, because it detects them" if self.config.agnostic else "the task of every batch"
             raise Misuse(f"task={task} for a learner with agnostic={self.config.agnostic}: expected {expected}")
         self.check(x, y)
-        found = self.detected(x, y) if task is None else task
+        x = self.continuous(x, training=True)
+        if self.task is None:
+            self.flow.fit_actnorm(x)
+        z, log_det = self.flow(x)
+        found = self.detected(z.detach(), log_det.detach(), y) if task is None else task
         if found is None:
             return {}
-        if found not in self.settled:
+        if found != self.task:
             self.begin(found)
         self.largest = max(self.largest, float(x.flatten(1).norm(dim=1).max()))
-        if self.settled[found] < self.config.settle:
-            return self.settle(x, y, found)
-        if not self.knows(y, found):
-            self.settled[found] = 0  # a class that came late
-            return self.settle(x, y, found)
-        return self.step(x, y, found)
+        if self.settled[found] < self.config.settle or not self.knows(y, found):
+            return self.settle(z.detach(), y, found)
+        return self.step(z, log_det, y)
 
     def check(self, x: Tensor, y: Tensor | None = None) -> None:
         """Refuse inputs of another shape than the flow's, numbers that are not finite, and labels that do not fit."""
@@ -136,37 +143,59 @@ class HCL:
             raise Misuse("the inputs hold NaN or infinite values: expected finite numbers")
         if y is not None and (y.shape != x.shape[:1] or y.is_floating_point()):
             raise Misuse(f"labels of shape {tuple(y.shape)}, {y.dtype}: expected ({len(x)},) whole numbers")
+        if self.flow.pixels and (float(x.min()) < 0 or float(x.max()) > 1):
+            raise Misuse("a flow of images got pixels outside 0 to 1: prepare them with prepare='unit'")
+
+    def continuous(self, x: Tensor, *, training: bool) -> Tensor:
+        """Inputs of the flow: pixels are dequantised, by noise in training and by its mean otherwise."""
+        if not self.flow.pixels:
+            return x
+        noise = torch.rand(x.shape, generator=self.generator) if training else torch.full_like(x, 0.5)
+        return dequantised((255 * x).round(), noise)
 
     def begin(self, task: int) -> None:
-        """Take a snapshot of what was learned, and make room for another task."""
-        self.settled[task] = 0
+        """Make a task the one at hand; what was learned before is kept in a snapshot."""
+        self.refresh()
         if len(self.classes):
+            for each, by in self.drift().items():
+                self.detector.shift(each, by)
             frozen = copy.deepcopy(self.flow).eval().requires_grad_(False)
             self.snapshot = Snapshot(frozen, self.classes, self.largest)
+        self.task = task
+        self.settled.setdefault(task, 0)
+
+    def labels_of(self, task: int) -> set[int]:
+        """The labels of a task that have been seen."""
+        return {label for where, label in self.statistics.means if where == task} | self.classes.labels_of(task)
 
     def knows(self, y: Tensor, task: int) -> bool:
-        known = self.classes.labels[self.classes.tasks == task].tolist()
-        return set(y.tolist()) <= set(known)
+        return set(y.tolist()) <= self.labels_of(task)
 
-    def settle(self, x: Tensor, y: Tensor, task: int) -> dict[str, float]:
-        """Place the classes of a batch, by its latents or at random."""
+    def settle(self, z: Tensor, y: Tensor, task: int) -> dict[str, float]:
+        """Place the classes of a batch, by its latents z (N, D) or at random."""
+        if self.settled[task] >= self.config.settle:
+            self.settled[task] = 0  # a class that came late
         self.settled[task] += 1
         if self.config.means == "data":
-            with torch.no_grad():
-                z, _ = self.flow(x)
             self.statistics.update(z, y, task)
-            self.classes = self.statistics.classes(self.config.shrinkage)
+            self.outdated = True
+            if self.settled[task] == self.config.settle:
+                self.refresh()
             return {}
-        known = set(self.classes.labels[self.classes.tasks == task].tolist())
-        fresh = torch.tensor(sorted(set(y.tolist()) - known), dtype=torch.int64)
+        fresh = torch.tensor(sorted(set(y.tolist()) - self.classes.labels_of(task)), dtype=torch.int64)
         if len(fresh):
             means = random_means(len(fresh), self.flow.dimensions, self.config.distance, self.generator)
             self.classes = self.classes.with_classes(means, task, fresh)
         return {}
 
-    def step(self, x: Tensor, y: Tensor, task: int) -> dict[str, float]:
-        """One step of the optimizer on a batch and as many replayed inputs."""
-        losses = self.losses(x, y, task)
+    def refresh(self) -> None:
+        """Take the classes from the statistics, if these have changed."""
+        if self.outdated:
+            self.classes, self.outdated = self.statistics.classes(self.config.shrinkage), False
+
+    def step(self, z: Tensor, log_det: Tensor, y: Tensor) -> dict[str, float]:
+        """One step of the optimizer on a batch, given by its latents, and on as many replayed inputs."""
+        losses = self.losses(z, log_det, y)
         total = losses["likelihood"] + self.config.strength * losses.get("replay", torch.zeros(()))
         if not bool(total.isfinite()):
             raise Failure(f"the loss of the flow is {total.item()}: lower lr={self.config.lr:g}")
@@ -176,65 +205,152 @@ class HCL:
         self.optimizer.step()
         return {name: value.item() for name, value in losses.items()}
 
-    def losses(self, x: Tensor, y: Tensor, task: int) -> dict[str, Tensor]:
-        """The negative log-likelihood of a batch and the replay term, both per dimension."""
+    def losses(self, z: Tensor, log_det: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """The negative log-likelihood of a batch of the task at hand and the replay term, both per dimension."""
+        assert self.task is not None
         dimensions = self.flow.dimensions
-        found = {"likelihood": -self.log_density(x, self.classes.of(y, task)).mean() / dimensions}
+        density = self.classes.log_density_of(z, self.classes.of(y, self.task)) + log_det
+        found = {"likelihood": -density.mean() / dimensions}
         if self.config.replay == "none" or self.snapshot is None:
             return found
-        inputs, z, index = self.snapshot.draw(len(x), self.generator)
-        self.drawn, self.rejected = self.drawn + len(x), self.rejected + len(x) - len(inputs)
+        inputs, latents, index = self.snapshot.draw(len(y), self.generator)
+        self.drawn, self.rejected = self.drawn + len(y), self.rejected + len(y) - len(inputs)
         if not len(inputs):
             return found
+        moved, volume = self.flow(inputs)
         if self.config.replay == "generative":
             places = self.places_of(self.snapshot.classes, index)
-            return found | {"replay": -self.log_density(inputs, places).mean() / dimensions}
-        moved = self.classes.white(self.flow(inputs)[0] - z)
-        return found | {"replay": moved.square().sum(1).mean() / dimensions}
+            return found | {"replay": -(self.classes.log_density_of(moved, places) + volume).mean() / dimensions}
+        return found | {"replay": self.classes.white(moved - latents).square().sum(1).mean() / dimensions}
 
     def places_of(self, classes: LatentClasses, index: Tensor) -> Tensor:
         """Where classes of a snapshot are among the classes now."""
-        now = {
-            key: i for i, key in enumerate(zip(self.classes.tasks.tolist(), self.classes.labels.tolist(), strict=True))
-        }
-        pairs = zip(classes.tasks[index].tolist(), classes.labels[index].tolist(), strict=True)
-        return torch.tensor([now[pair] for pair in pairs], dtype=torch.int64)
+        pairs = classes.pairs()
+        return torch.tensor([self.classes.table[pairs[place]] for place in index.tolist()], dtype=torch.int64)
 
-    def log_density(self, x: Tensor, index: Tensor) -> Tensor:
-        """log p(x | class) (N,) of inputs under the classes at an index (N,)."""
-        z, log_det = self.flow(x)
-        return self.classes.log_density_of(z, index) + log_det
+    def detected(self, z: Tensor, log_det: Tensor, y: Tensor) -> int | None:
+        """The task of a batch, given by its latents, by the typicality of its statistics under every task.
 
-    def detected(self, x: Tensor, y: Tensor) -> int | None:
-        """The task of a batch by the typicality of its statistics under every task that has its labels.
-
-        None if the batch is not typical for the task at hand and a change is not confirmed yet.
+        A task needs the labels of the batch, that at hand most of them. None if the batch is not typical for the task
+        at hand and a change is not confirmed yet.
         """
-        if self.detector.task not in self.settled or self.settled[self.detector.task] < self.config.settle:
-            return self.detector.task
-        by_task = {task: self.task_statistics(x, y, task) for task in self.settled if self.knows(y, task)}
-        if self.detector.task not in by_task:  # a label that the task at hand does not have
-            known = {task: self.detector.distance(found, task) for task, found in by_task.items()}
-            near = [task for task in known if known[task] <= self.config.detection.threshold]
-            task = min(near, key=known.__getitem__) if near else max(self.settled) + 1
-            self.detector.begin(task, known=bool(near))
-            return task
+        task = self.task
+        if task is None or self.settled[task] < self.config.settle:
+            return task or 0
+        labels = self.labels_of(task)
+        known = torch.tensor([label in labels for label in y.tolist()])
+        if float(known.float().mean()) < MOSTLY:
+            others = self.other_statistics(z, log_det, y)
+            near = {each: self.detector.distance(found, each) for each, found in others.items()}
+            nearest = min(near, key=near.__getitem__, default=None)
+            again = nearest is not None and near[nearest] <= self.config.detection.threshold
+            chosen = nearest if again and nearest is not None else max(self.settled) + 1
+            self.detector.begin(chosen, known=again)
+            return chosen
+        by_task: dict[int, tuple[float, ...]] = {task: self.task_statistics(z[known], log_det[known], y[known], task)}
+        if not self.detector.is_typical(by_task[task]):
+            by_task |= self.other_statistics(z, log_det, y)
         decision = self.detector.observe(by_task)
         return None if decision.change == "unsure" else decision.task
 
-    @torch.no_grad()
-    def task_statistics(self, x: Tensor, y: Tensor, task: int) -> tuple[float, float, float]:
+    def other_statistics(self, z: Tensor, log_det: Tensor, y: Tensor) -> dict[int, tuple[float, ...]]:
+        """The statistics of a batch under the other tasks that have its labels, as they were at the snapshot."""
+        drift = self.drift()
+        found = {}
+        for task in self.settled:
+            if task != self.task and self.knows(y, task):
+                here = self.task_statistics(z, log_det, y, task)
+                found[task] = tuple(value - by for value, by in zip(here, drift.get(task, (0.0,) * 3), strict=True))
+        return found
+
+    def task_statistics(self, z: Tensor, log_det: Tensor, y: Tensor, task: int) -> tuple[float, float, float]:
         """Mean log density, mean log density in latent space and mean log-determinant of a batch, per dimension."""
-        z, log_det = self.flow(x)
-        latent = self.classes.log_density_of(z, self.classes.of(y, task)).mean() / self.flow.dimensions
-        volume = log_det.mean() / self.flow.dimensions
-        return float(latent + volume), float(latent), float(volume)
+        return batch_statistics(self.classes, z, log_det, self.classes.of(y, task))
+
+    @torch.no_grad()
+    def drift(self) -> dict[int, tuple[float, ...]]:
+        """How much the statistics of each task of the snapshot have changed since, on inputs drawn from it."""
+        found: dict[int, tuple[float, ...]] = {}
+        if self.snapshot is None:
+            return found
+        for task in sorted(set(self.snapshot.classes.tasks.tolist()) - {self.task}):
+            inputs, latents, index = self.snapshot.draw(COMPARED, self.generator, task)
+            if len(inputs) > 1:
+                places = self.places_of(self.snapshot.classes, index)
+                z, log_det = self.flow(inputs)
+                now = batch_statistics(self.classes, z, log_det, places)
+                then = batch_statistics(self.snapshot.classes, latents, self.snapshot.flow(inputs)[1], index)
+                found[task] = tuple(a - b for a, b in zip(now, then, strict=True))
+        return found
 
     @torch.no_grad()
     def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The label (N,) and the task (N,) of the nearest class of each input."""
+        self.refresh()
         if not len(self.classes):
             raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
         self.check(x)
-        index = self.classes.classify(self.flow(x)[0])
+        parts = [self.flow(self.continuous(part, training=False))[0] for part in x.split(CHUNK)]
+        index = torch.cat([self.classes.classify(z) for z in parts])
         return self.classes.labels[index], self.classes.tasks[index]
+
+    @torch.no_grad()
+    def generated(self, task: int, count: int) -> Tensor:
+        """Inputs (n, ...) drawn from the classes of a task by the flow as it is now; the state is not changed."""
+        self.refresh()
+        source = Snapshot(self.flow, self.classes, self.largest)
+        return source.draw(count, torch.Generator().manual_seed(self.config.seed), task)[0]
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by kind."""
+        frozen = [] if self.snapshot is None else [*self.snapshot.flow.state_dict().values()]
+        return {
+            "network": size_of(self.flow.state_dict().values()),
+            "snapshots": size_of(frozen),
+            "statistics": size_of(self.statistics.state().values()),
+            "examples": 0,
+        }
+
+    def state(self) -> State:
+        """All that a later batch depends on."""
+        tensors = {f"flow/{name}": tensor for name, tensor in self.flow.state_dict().items()}
+        tensors |= {f"statistics/{name}": tensor for name, tensor in self.statistics.state().items()}
+        tensors |= {f"classes/{name}": tensor for name, tensor in class_tensors(self.classes).items()}
+        tensors |= moments(self.optimizer) | {"generator": self.generator.get_state()}
+        if self.snapshot is not None:
+            tensors |= {f"snapshot/{name}": tensor for name, tensor in self.snapshot.flow.state_dict().items()}
+            tensors |= {f"kept/{name}": tensor for name, tensor in class_tensors(self.snapshot.classes).items()}
+        facts = {name: getattr(self, name) for name in ("task", "outdated", "largest", "drawn", "rejected")}
+        facts["settled"] = {str(task): count for task, count in self.settled.items()}
+        kept = None if self.snapshot is None else self.snapshot.largest
+        return State(tensors, facts | {"detector": self.detector.state(), "kept": kept})
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned, with the same flow and settings."""
+        tensors, facts = state
+        self.flow.load_state_dict(inside(tensors, "flow"))
+        self.statistics.restore(inside(tensors, "statistics"))
+        self.classes = LatentClasses(**inside(tensors, "classes"))
+        restore_moments(self.optimizer, tensors)
+        self.generator.set_state(tensors["generator"])
+        for name in ("task", "outdated", "largest", "drawn", "rejected"):
+            setattr(self, name, facts[name])
+        self.settled = {int(task): count for task, count in facts["settled"].items()}
+        self.detector.restore(facts["detector"])
+        if facts["kept"] is not None:
+            flow = copy.deepcopy(self.flow).eval().requires_grad_(False)
+            flow.load_state_dict(inside(tensors, "snapshot"))
+            self.snapshot = Snapshot(flow, LatentClasses(**inside(tensors, "kept")), facts["kept"])
+
+
+def batch_statistics(classes: LatentClasses, z: Tensor, log_det: Tensor, index: Tensor) -> tuple[float, float, float]:
+    """Means of log density, of log density in latent space and of the log-determinant, per dimension."""
+    latent = float(classes.log_density_of(z, index).mean() / z.shape[1])
+    volume = float(log_det.mean() / z.shape[1])
+    return latent + volume, latent, volume
+
+
+def class_tensors(classes: LatentClasses) -> dict[str, Tensor]:
+    """The tensors of some classes by name."""
+    whitening = {} if classes.whitening is None else {"whitening": classes.whitening}
+    return {"means": classes.means, "tasks": classes.tasks, "labels": classes.labels, **whitening}

@@ -8,7 +8,9 @@ lies when it arrives, with C the pooled covariance of all classes seen: while th
 discriminant analysis, whose statistics need no stored examples.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -33,12 +35,17 @@ class LatentClasses:
     def __len__(self) -> int:
         return len(self.means)
 
-    @property
+    @cached_property
     def log_volume(self) -> Tensor:
-        """log |det W|, which a density in latent space needs."""
+        """log |det W|, which a density in latent space needs; W is triangular."""
         if self.whitening is None:
             return self.means.new_zeros(())
-        return torch.linalg.slogdet(self.whitening).logabsdet
+        return self.whitening.diagonal().abs().log().sum()
+
+    @cached_property
+    def table(self) -> dict[tuple[int, int], int]:
+        """The index of each class by its task and label."""
+        return {pair: index for index, pair in enumerate(self.pairs())}
 
     def white(self, z: Tensor) -> Tensor:
         """Latents (N, D) in coordinates in which the covariance is the identity."""
@@ -71,13 +78,17 @@ class LatentClasses:
 
     def of(self, labels: Tensor, task: int) -> Tensor:
         """The indices (N,) of the classes with these labels (N,) in a task."""
-        table = {
-            int(label): i for i, (label, where) in enumerate(zip(self.labels, self.tasks, strict=True)) if where == task
-        }
-        missing = sorted(set(labels.tolist()) - set(table))
-        if missing:
-            raise Misuse(f"task {task} has no class {missing[0]}: expected one of {sorted(table)}")
-        return torch.tensor([table[int(label)] for label in labels], dtype=torch.int64)
+        given = labels.tolist()
+        try:
+            return torch.tensor([self.table[task, label] for label in given], dtype=torch.int64)
+        except KeyError:
+            known = self.labels_of(task)
+            missing = min(set(given) - known)
+            raise Misuse(f"task {task} has no class {missing}: expected one of {sorted(known)}") from None
+
+    def labels_of(self, task: int) -> set[int]:
+        """The labels of a task."""
+        return {label for where, label in self.table if where == task}
 
     def pairs(self) -> list[tuple[int, int]]:
         """The task and the label of each class."""
@@ -138,13 +149,35 @@ class ClassStatistics:
         identity = torch.eye(self.dimensions, dtype=torch.float64) * (pooled.trace() / self.dimensions).clamp_min(1e-12)
         return (1 - shrinkage) * pooled + shrinkage * identity
 
-    def classes(self, shrinkage: float) -> LatentClasses:
-        """The classes seen so far, with the whitening of the pooled covariance: linear discriminant analysis."""
-        keys = list(self.means)
-        whitening = torch.linalg.inv(torch.linalg.cholesky(self.covariance(shrinkage)))  # W = L^-1, W' W = C^-1
+    def classes(self, shrinkage: float | None) -> LatentClasses:
+        """The classes seen so far, with the whitening of the pooled covariance: linear discriminant analysis.
+
+        Without `shrinkage` there is no whitening: nearest class mean.
+        """
+        keys, whitening = list(self.means), None
+        if shrinkage is not None:
+            factor = torch.linalg.cholesky(self.covariance(shrinkage))
+            eye = torch.eye(self.dimensions, dtype=torch.float64)
+            whitening = torch.linalg.solve_triangular(factor, eye, upper=False).float()  # W = L^-1, W' W = C^-1
         return LatentClasses(
             torch.stack([self.means[key] for key in keys]).float(),
             torch.tensor([task for task, _ in keys]),
             torch.tensor([label for _, label in keys]),
-            whitening.float(),
+            whitening,
         )
+
+    def state(self) -> dict[str, Tensor]:
+        """Counts, means and scatter as tensors."""
+        keys = list(self.means)
+        return {
+            "scatter": self.scatter,
+            "keys": torch.tensor([[*key, self.counts[key]] for key in keys], dtype=torch.int64).view(-1, 3),
+            "means": torch.stack([self.means[key] for key in keys]) if keys else self.scatter.new_zeros(0),
+        }
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Take over the tensors of `state`."""
+        rows = state["keys"].tolist()
+        self.scatter = state["scatter"].clone()
+        self.counts = {(task, label): count for task, label, count in rows}
+        self.means = {(task, label): mean.clone() for (task, label, _), mean in zip(rows, state["means"], strict=True)}

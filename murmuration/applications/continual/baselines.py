@@ -1,0 +1,272 @@
+"""Learners to compare with: networks with and without replay or a penalty on change, and class means.
+
+| learner | what it keeps of earlier tasks |
+|---|---|
+| `NetworkLearner()` | nothing: plain training |
+| `NetworkLearner(memory=...)` | examples, replayed beside each batch |
+| `NetworkLearner(penalty=...)` | elastic weight consolidation (Kirkpatrick et al. 2017; online, Schwarz et al. 2018) |
+| `ClassMeans` | means of the classes, and the pooled covariance: streaming discriminant analysis |
+
+With several members a network is a deep ensemble; each draws replayed examples of its own.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from murmuration.applications.continual.latents import ClassStatistics, LatentClasses
+from murmuration.applications.continual.learner import State, inside, size_of
+from murmuration.applications.continual.memories import BalancedReservoir, Reservoir
+from murmuration.dynamics import Optimizer, StepTime, TrainTime
+from murmuration.errors import Failure, Misuse, require_integer
+from murmuration.likelihoods import Categorical
+from murmuration.nets import build_net
+from murmuration.population import Named, populate
+from murmuration.predictive import Predictive
+from murmuration.streams import ALL_MEMBERS, Noise, generator, global_stream
+from murmuration.weights import Point, Structure, run_members, trace_kernels
+
+Memory = Literal["none", "reservoir", "balanced"]
+MEMORIES: dict[str, type[Reservoir]] = {"reservoir": Reservoir, "balanced": BalancedReservoir}
+OPTIMIZER = Optimizer("adam")
+CHUNK = 1000  # inputs that are classified at once
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Settings of networks that are trained in a stream."""
+
+    net: str = "mlp"
+    members: int = 1
+    lr: float = 1e-3
+    memory: Memory = "none"
+    capacity: int = 500  # examples in the memory
+    penalty: float = 0.0  # strength of elastic weight consolidation; 0: none
+    fisher_examples: int = 200  # of each task, by which the importance of weights is measured
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.memory not in ("none", *MEMORIES):
+            raise Misuse(f"memory='{self.memory}': expected none, reservoir or balanced")
+        for name in ("members", "capacity", "fisher_examples"):
+            require_integer(name, getattr(self, name), 1)
+        if not 0 < self.lr < math.inf:
+            raise Misuse(f"lr={self.lr:g}: expected a positive number")
+        if not 0 <= self.penalty < math.inf:
+            raise Misuse(f"penalty={self.penalty:g}: expected a number that is not negative")
+
+
+class NetworkLearner:
+    """Networks over all classes of a stream, trained by Adam on the cross-entropy of one batch after another.
+
+    `classify` chooses among the labels seen so far. Elastic weight consolidation is told where a task begins.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int, config: NetworkConfig | None = None) -> None:
+        self.config, self.shape, self.outputs = config or NetworkConfig(), input_shape, classes
+
+        def build(member: int) -> torch.nn.Module:
+            with global_stream(self.config.seed, "initialisation", member):
+                return build_net(self.config.net, input_shape, classes)
+
+        module = build(0)
+        self.structure = Structure(module)
+        self.family = Point().in_network(trace_kernels(module, torch.zeros(2, *input_shape)))
+        self.population = populate(build, self.config.members)
+        self.moments = OPTIMIZER.init(self.population.own)
+        kind = MEMORIES.get(self.config.memory)
+        self.replay = None if kind is None else kind(self.config.capacity)
+        self.recent = Reservoir(self.config.fisher_examples)  # of the task at hand, for the importance of weights
+        self.importance: Named = {}
+        self.anchor: Named = {}
+        self.task: int | None = None
+        self.steps = 0
+        self.seen: set[int] = set()
+
+    def observe(self, x: Tensor, y: Tensor, task: int | None = None) -> dict[str, float]:
+        """One step on a batch, and on as many replayed examples."""
+        check_batch(x, y, self.shape)
+        if self.config.penalty and task is None:
+            raise Misuse("elastic weight consolidation needs to be told where a task begins: give the task of a batch")
+        if self.config.penalty and task != self.task and self.task is not None:
+            self.consolidate()
+        self.task = task if self.config.penalty else None
+        self.seen |= set(y.tolist())
+        own = {name: tensor.data.requires_grad_() for name, tensor in self.population.own.items()}
+        inputs, labels = self.with_replay(x, y)
+        loss = F.cross_entropy(self.logits(own, inputs).flatten(0, 1), labels.flatten()) * self.config.members
+        kept = self.change(own)
+        total = loss if kept is None else loss + self.config.penalty * kept
+        if not bool(total.isfinite()):
+            raise Failure(f"the loss of the network is {total.item()}: lower lr={self.config.lr:g}")
+        self.step(own, total)
+        rng = generator(self.config.seed, "examples", ALL_MEMBERS, self.steps)
+        if self.replay is not None:
+            self.replay.add(x, y, rng)
+        if self.config.penalty:
+            self.recent.add(x, y, rng)
+        self.steps += 1
+        return {"loss": loss.item() / self.config.members} | ({} if kept is None else {"penalty": kept.item()})
+
+    def with_replay(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs (M, B, ...) and labels (M, B): the batch for each member, and examples of its own from the memory."""
+        members, memory = self.config.members, self.replay
+        if memory is None or not len(memory):
+            return x.expand(members, *x.shape), y.expand(members, *y.shape)
+        pairs = [
+            memory.draw(len(y), generator(self.config.seed, "draws", member, self.steps)) for member in range(members)
+        ]
+        inputs = torch.stack([torch.cat([x, old]) for old, _ in pairs])
+        return inputs, torch.stack([torch.cat([y, old]) for _, old in pairs])
+
+    def logits(self, own: Named, x: Tensor, *, training: bool = True) -> Tensor:
+        """Outputs (M, B, K) for inputs (M, B, ...)."""
+        noise = [Noise(self.config.seed, member, self.steps) for member in range(self.config.members)]
+        self.structure.train(training)
+        realised = self.family.realise(own, {}, noise, training=training).with_buffers(self.population.buffers)
+        return run_members(self.structure, realised, x, noise, direct=False)
+
+    def step(self, own: Named, loss: Tensor) -> None:
+        gradients = list(torch.autograd.grad(loss, list(own.values())))
+        moments = [[named[name] for name in own] for named in self.moments.values()]
+        with torch.no_grad():
+            when = StepTime(self.config.lr, self.steps, TrainTime(self.steps, 1, 1), lambda likes: [])
+            OPTIMIZER.update([self.population.own[name] for name in own], gradients, moments, when)
+
+    def change(self, own: Named) -> Tensor | None:
+        """Half the sum over all weights of F (w - w*)^2, with F their importance and w* their values then."""
+        if not self.importance:
+            return None
+        terms = [(self.importance[name] * (own[name] - self.anchor[name]).square()).sum() for name in own]
+        return torch.stack(terms).sum() / 2
+
+    def consolidate(self) -> None:
+        """Add the Fisher information of the task that ends, and keep the weights as they are.
+
+        The Fisher information is the mean over examples of squared gradients of log p(y | x), y drawn from the network.
+        """
+        rng = generator(self.config.seed, "noise", ALL_MEMBERS, self.steps)
+        own = {name: tensor.data.requires_grad_() for name, tensor in self.population.own.items()}
+        found = {name: torch.zeros_like(tensor) for name, tensor in self.population.own.items()}
+        for x in self.recent.x:
+            logits = self.logits(own, x.expand(self.config.members, 1, *x.shape), training=False)[:, 0]  # (M, K)
+            drawn = torch.multinomial(logits.detach().softmax(1), 1, generator=rng)[:, 0]
+            gradients = torch.autograd.grad(F.cross_entropy(logits, drawn, reduction="sum"), list(own.values()))
+            for name, gradient in zip(own, gradients, strict=True):
+                found[name] += gradient.square() / len(self.recent)
+        self.importance = {name: self.importance.get(name, 0) + value for name, value in found.items()}
+        self.anchor = {name: tensor.clone() for name, tensor in self.population.own.items()}
+        self.recent = Reservoir(self.config.fisher_examples)
+
+    @torch.no_grad()
+    def predict(self, x: Tensor) -> Predictive:
+        """Predictions (M, N, K) of the members."""
+        parts = [
+            self.logits(self.population.own, part.expand(self.config.members, *part.shape), training=False)
+            for part in x.split(CHUNK)
+        ]
+        return Predictive(torch.cat(parts, dim=1), Categorical(self.outputs))
+
+    def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The most probable label (N,) among those seen, and -1 (N,): networks tell no tasks apart."""
+        if not self.seen:
+            raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
+        known = torch.tensor(sorted(self.seen))
+        return known[self.predict(x).mean[:, known].argmax(1)], torch.full((len(x),), -1)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by kind."""
+        stored = [] if self.replay is None else [self.replay.x, self.replay.y]
+        return {
+            "network": size_of(self.population.to_tensors().values()),
+            "snapshots": size_of([*self.importance.values(), *self.anchor.values()]),
+            "statistics": 0,
+            "examples": size_of([*stored, self.recent.x, self.recent.y]),
+        }
+
+    def state(self) -> State:
+        """All that a later batch depends on."""
+        parts: dict[str, Named] = {"population": self.population.to_tensors(), **self.moments}
+        parts |= {"importance": self.importance, "anchor": self.anchor}
+        facts: dict[str, Any] = {"task": self.task, "steps": self.steps, "seen": sorted(self.seen)}
+        for name, memory in (("memory", self.replay), ("recent", self.recent)):
+            if memory is not None:
+                parts[name] = {"x": memory.x, "y": memory.y}
+                facts[name] = {str(label): count for label, count in memory.seen.items()}
+        return State({f"{part}/{name}": t for part, named in parts.items() for name, t in named.items()}, facts)
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned, with the same settings."""
+        tensors, facts = state
+        for prefix, named in {"population": self.population.to_tensors(), **self.moments}.items():
+            for name, tensor in named.items():
+                tensor.copy_(tensors[f"{prefix}/{name}"])
+        for kind in ("importance", "anchor"):
+            found = inside(tensors, kind)
+            setattr(self, kind, {name: found[name] for name in self.population.own} if found else {})
+        self.task, self.steps, self.seen = facts["task"], facts["steps"], set(facts["seen"])
+        for name, memory in (("memory", self.replay), ("recent", self.recent)):
+            if memory is not None:
+                found = inside(tensors, name)
+                memory.x, memory.y = found["x"].clone(), found["y"].clone()
+                memory.seen = {int(label): count for label, count in facts[name].items()}
+
+
+class ClassMeans:
+    """The nearest class mean, in the metric of the pooled covariance (discriminant analysis) or in that of the inputs.
+
+    Statistics need one pass and no stored examples. If tasks are told, each class of each task has a mean of its own.
+    """
+
+    task: int | None = None
+
+    def __init__(self, input_shape: tuple[int, ...], shrinkage: float | None = 0.1) -> None:
+        if shrinkage is not None and not 0 <= shrinkage <= 1:
+            raise Misuse(f"shrinkage={shrinkage:g}: expected a number from 0 to 1, or None for the nearest mean")
+        self.shape, self.shrinkage = input_shape, shrinkage
+        self.statistics = ClassStatistics(math.prod(input_shape))
+        self.told = False
+        self.classes: LatentClasses | None = None  # None: the statistics have changed
+
+    def observe(self, x: Tensor, y: Tensor, task: int | None = None) -> dict[str, float]:
+        """Add a batch to the statistics; there is no loss."""
+        check_batch(x, y, self.shape)
+        self.statistics.update(x.flatten(1), y, task or 0)
+        self.told, self.classes = self.told or task is not None, None
+        return {}
+
+    def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The label (N,) of the nearest mean, and its task (N,), -1 if tasks were not told."""
+        if not self.statistics.means:
+            raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
+        self.classes = self.classes or self.statistics.classes(self.shrinkage)
+        index = torch.cat([self.classes.classify(part.flatten(1)) for part in x.split(CHUNK)])
+        tasks = self.classes.tasks[index] if self.told else torch.full((len(x),), -1)
+        return self.classes.labels[index], tasks
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by kind; the nearest mean needs no covariance."""
+        state = self.statistics.state()
+        needed = state.values() if self.shrinkage is not None else [state["means"]]
+        return {"network": 0, "snapshots": 0, "statistics": size_of(needed), "examples": 0}
+
+    def state(self) -> State:
+        """The statistics."""
+        return State({f"statistics/{name}": t for name, t in self.statistics.state().items()}, {"told": self.told})
+
+    def restore(self, state: State) -> None:
+        """Continue from what `state` returned."""
+        self.statistics.restore(inside(state.tensors, "statistics"))
+        self.told, self.classes = state.facts["told"], None
+
+
+def check_batch(x: Tensor, y: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse a batch of other inputs than the learner's."""
+    if not len(y) or tuple(x.shape) != (len(y), *shape):
+        raise Misuse(f"inputs of shape {tuple(x.shape)}, {len(y)} labels: expected {('N', *shape)} and N labels")
+    if not bool(x.isfinite().all()):
+        raise Misuse("the inputs hold NaN or infinite values: expected finite numbers")
