@@ -34,6 +34,7 @@ from murmuration.likelihoods import (
     REGRESSION,
     Likelihood,
     fit_likelihood,
+    likelihood_by_name,
     likelihood_for,
     likelihood_from_json,
     width_of,
@@ -41,7 +42,7 @@ from murmuration.likelihoods import (
 from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.nets.adapt import Output, plain_module
 from murmuration.nets.given_weights import State, Weights, describe_start, given_weights, with_weights
-from murmuration.nets.inputs import for_preparation, output_again
+from murmuration.nets.inputs import COSINES, ending_in_cosines, for_preparation, output_again
 from murmuration.nets.narrow import narrowed
 from murmuration.nets.pretrained import HEAD, keeping_statistics, pretrained_state
 from murmuration.nets.source import EVERY, Net, NetSource, check_net, net_source
@@ -67,7 +68,7 @@ def fit(
     plan: Plan | None = None,
     noise_std: float | None = None,
     link: str | None = None,
-    likelihood: Likelihood | None = None,
+    likelihood: Likelihood | str | None = None,
     init_from: InitFrom | None = None,
     reset: str | Sequence[str] = (),
     pretrained: bool | str | Path = False,
@@ -97,8 +98,9 @@ def fit(
     `patience`, `optimizer`, `posthoc` (None: no calibration), which take precedence over those of `plan`; and the
     keywords of `open_data`, such as `target`, `task`, `val`, `groups`, `time`, `drop`. `noise_std` fixes the noise of a
     regression, `link` is softmax or softplus for a classification, `likelihood` replaces both and says what numbers
-    mean. With `out`, the run is written there, survives being killed and can be resumed; Ctrl-C and SIGTERM write a
-    checkpoint first. A progress bar is shown on a terminal and in a notebook unless `progress` is False.
+    mean: an object, or a loss for classes by name, such as "logit-adjusted:tau=1" (`murmur list losses`). With `out`,
+    the run is written there, survives being killed and can be resumed; Ctrl-C and SIGTERM write a checkpoint first. A
+    progress bar is shown on a terminal and in a notebook unless `progress` is False.
 
     >>> ensemble = fit("mlp", "two-moons", members=2, epochs=1)
     >>> ensemble.members
@@ -200,7 +202,7 @@ def make_spec(
     *,
     noise_std: float | None = None,
     link: str | None = None,
-    likelihood: Likelihood | None = None,
+    likelihood: Likelihood | str | None = None,
     init_from: InitFrom | None = None,
     reset: str | Sequence[str] = (),
     pretrained: bool | str | Path = False,
@@ -218,7 +220,9 @@ def make_spec(
         raise Misuse(f"augment={','.join(plan.augment)} is for images, and {data.name} has none: leave it out")
     if plan.sampler != INSTANCE and data.task != CLASSIFICATION:
         raise Misuse(f"sampler={plan.sampler} is by class, and {data.name} is a {data.task}: leave it out")
-    if likelihood is None:
+    if isinstance(likelihood, str) and noise_std is None:
+        likelihood = likelihood_by_name(likelihood, data.task, len(data.classes), link)
+    elif likelihood is None:
         likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std, link)
     elif noise_std is not None or link is not None:
         raise Misuse("likelihood= and noise_std= or link=: give the likelihood alone, with its own settings")
@@ -231,6 +235,8 @@ def make_spec(
         check_config(plan.posthoc, likelihood.task)
     anew = EVERY if init_from is None else patterns
     plain = net_source(net or default_net(data), data.input_shape, likelihood.width, anew)
+    if likelihood.takes_cosines and "name" in plain.record:
+        plain = ending_in_cosines(plain)
     source = for_preparation(plain, data.preparation, data.input_shape, output)
     used = init_from is not None or True in (recipe.sharing.frozen, recipe.weights.init_from)
     if isinstance(net, nn.Module) and not used:
@@ -253,7 +259,21 @@ def make_spec(
     else:
         begin_with = tuple(trained_networks(recipe.weights.init_from, "moped:init_from", net, source))
     spec = TrainSpec(source.build, data, likelihood, recipe, plan, backbone=backbone, init_from=begin_with)
-    return replace(spec, reset=patterns), source
+    spec = replace(spec, reset=patterns)
+    if COSINES in source.record:
+        require_traceable_cosines(spec)
+    return spec, source
+
+
+def require_traceable_cosines(spec: TrainSpec) -> None:
+    """Refuse a recipe that acts on kernels and cannot act on that of a last layer of cosines."""
+    try:
+        spec.trace  # noqa: B018
+    except Misuse:
+        raise Misuse(
+            f"recipe {spec.recipe.name} cannot act on a last layer of cosines: write likelihood='ldam:scale=1' (--loss"
+            " ldam:scale=1), which leaves the last layer as it is"
+        ) from None
 
 
 def resume(
@@ -507,6 +527,7 @@ def source_again(manifest: dict[str, Any], net: Net | None = None, output: Outpu
     reset = record["init_from"]["reset"] if "init_from" in record else EVERY
     chosen = net if net is not None else record["name"]
     source = net_source(chosen, shape, width_of(manifest["likelihood"]), reset)
+    source = ending_in_cosines(source) if COSINES in record else source
     preparation = preparation_from_json(manifest["data"]["preparation"])
     source = keeping_statistics(for_preparation(source, preparation, shape, output_again(record, output)), record)
     widths = record.get("widths")

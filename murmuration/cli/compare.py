@@ -10,7 +10,7 @@ import murmuration.cli.options as options
 from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted, help_text
 from murmuration.cli.evaluate import shift_request
 from murmuration.cli.results import show_results
-from murmuration.cli.train import Link, NetName, NoiseStd
+from murmuration.cli.train import Link, Loss, NetName, NoiseStd
 from murmuration.errors import Misuse
 from murmuration.progress import counting_bar
 
@@ -56,6 +56,7 @@ def compare(
     shift: options.ShiftOptions,
     noise_std: NoiseStd = None,
     link: Link = None,
+    loss: Loss = None,
     as_json: options.Json = False,
 ) -> None:
     """Train several recipes on the same splits and compare their scores."""
@@ -65,7 +66,8 @@ def compare(
     chosen, settings = chosen_recipes(recipes), plan.plan(trust.config())
     path = Path(out) if out else new_run_path(data, "compare")
     opened = reading.open(data)
-    request, eval_set = TrainingRequest(opened, settings, options.network(net), noise_std, link), eval_set_of(opened)
+    request = TrainingRequest(opened, settings, options.network(net), noise_std, link, loss=loss)
+    eval_set = eval_set_of(opened)
     shift_settings = shift_request(shift, eval_set)
     with comparison_directory(path, comparison_settings(request, chosen)):
         ensembles = {
@@ -100,6 +102,7 @@ def comparison_settings(request: "TrainingRequest", recipes: list["Recipe"]) -> 
         "net": request.net if isinstance(request.net, str | None) else request.net.__qualname__,
         "noise_std": request.noise_std,
         "link": request.link,
+        "loss": request.loss,
         "data": {"source": request.data.source, "fingerprint": request.data.fingerprint},
     }
 

@@ -13,8 +13,8 @@ from murmuration.errors import Misuse, unknown
 
 HELP = help_text(
     "List the names that options take, with a description of each: recipes, sharing, weights, couplings, dynamics, "
-    "optimizers, schedules, samplers, nets, data, engines, corruptions, calibrators, conformal, measures, experiments. "
-    "Without a name, all lists. --sheet draws every corruption.",
+    "optimizers, schedules, samplers, losses, nets, data, engines, corruptions, calibrators, conformal, measures, "
+    "experiments. Without a name, all lists. --sheet draws every corruption.",
     "murmur list recipes",
     "murmur list couplings",
     "murmur list data --json",
@@ -147,6 +147,7 @@ LISTS: dict[str, Callable[[], Entries]] = {
     "optimizers": table("dynamics", "OPTIMIZERS"),
     "schedules": table("dynamics", "SCHEDULES"),
     "samplers": table("data.samplers", "SAMPLERS"),
+    "losses": table("likelihoods", "LOSSES"),
     "nets": nets,
     "data": data,
     "engines": lambda: described(ENGINES),

@@ -60,6 +60,10 @@ class DataOptions:
     groups: Annotated[str | None, option("Column whose values never stand in two splits.", "Data", "NAME")] = None
     time: Annotated[str | None, option("Column of times: the latest rows test.", "Data", "NAME")] = None
     weight: Annotated[str | None, option("Column of sample weights.", "Data", "NAME")] = None
+    imbalance: Annotated[
+        float | None,
+        option("Cut a long tail: the largest training class over the smallest, such as 100.", "Data", "X"),
+    ] = None
     drop: Annotated[Names, option("Columns to leave out; a list for several.", "Data", "NAME")] = None
 
     def open(self, source: str) -> "Data":
@@ -68,6 +72,7 @@ class DataOptions:
 
         chosen: Any = {"task": self.task, "prepare": self.prepare, "inputs": self.inputs}
         chosen |= {"groups": self.groups, "time": self.time, "weight": self.weight, "drop": tuple(listed(self.drop))}
+        chosen |= {"imbalance": self.imbalance}
         return open_data(
             source,
             target=named_targets(self.target),

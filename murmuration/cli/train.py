@@ -54,6 +54,10 @@ NoiseStd = Annotated[
 Link = Annotated[
     str | None, options.option("Output activation for classification: softmax or softplus.", "Training", "NAME")
 ]
+Loss = Annotated[
+    str | None,
+    options.option("Loss for classes, cross-entropy if left out; see `murmur list losses`.", "Training", "NAME"),
+]
 
 
 @options.grouped
@@ -71,6 +75,7 @@ def train(
     trust: options.PostHocOptions,
     noise_std: NoiseStd = None,
     link: Link = None,
+    loss: Loss = None,
     init_from: InitFrom = None,
     reset: Reset = None,
     pretrained: Pretrained = None,
@@ -88,6 +93,7 @@ def train(
     with with_resume_hint(path):
         parts = tuple(options.listed(reset))
         weights = True if pretrained == "yes" else pretrained or False
-        request = TrainingRequest(opened, settings, options.network(net), noise_std, link, init_from, parts, weights)
+        own = options.network(net)
+        request = TrainingRequest(opened, settings, own, noise_std, link, init_from, parts, weights, loss)
         ensemble = train_run(request, chosen, path, quiet=as_json)
         finish_run(path, ensemble, opened, as_json=as_json)

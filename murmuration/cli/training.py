@@ -32,6 +32,7 @@ class TrainingRequest:
     init_from: str | None = None
     reset: tuple[str, ...] = ()
     pretrained: bool | str = False
+    loss: str | None = None
 
 
 def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: bool) -> "Ensemble":
@@ -46,6 +47,7 @@ def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: 
             plan=request.plan,
             noise_std=request.noise_std,
             link=request.link,
+            likelihood=request.loss,
             init_from=request.init_from,
             reset=request.reset,
             pretrained=request.pretrained,

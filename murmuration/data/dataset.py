@@ -1,5 +1,6 @@
 """Data sets: opening a source as three prepared splits, or another source with the preparation of an earlier run."""
 
+import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from torch import Tensor
 from murmuration.data.arrays import are_pairs, checked_part, is_array, is_pair
 from murmuration.data.formats import format_of, load_source, resolve
 from murmuration.data.images import adapt_images
+from murmuration.data.imbalance import long_tail_rows
 from murmuration.data.preparation import (
     ImagePreparation,
     Inputs,
@@ -52,7 +54,7 @@ from murmuration.data.targets import (
     refuse_free_text,
     refuse_missing,
 )
-from murmuration.errors import Misuse, listed, unknown
+from murmuration.errors import Misuse, listed, require_number, unknown
 from murmuration.progress import html_table
 
 VAL_SHARE = 0.15  # of the examples given to `fit`, to choose and calibrate by
@@ -138,6 +140,7 @@ def open_data(
     weight: Any = None,
     drop: str | Sequence[str] = (),
     size: int | tuple[int, int] | None = None,
+    imbalance: float | None = None,
 ) -> Data:
     """A source split into train, validation and test, prepared by statistics of the training split.
 
@@ -156,6 +159,8 @@ def open_data(
     mask of rows, or a scikit-learn splitter. `groups` and `time` are a column's name or an array (N,): no group stands
     in two splits; the latest rows test, those before them validate. `weight` are sample weights, a column's name (also
     of other data given as `val`) or an array (N,). These columns, and those named by `drop`, are not inputs.
+    `imbalance` cuts a long tail: training rows are left out at random until the first class has so many times the
+    examples of the last (`long_tail_counts`).
 
     >>> data = open_data("five-gaussians")
     >>> len(data.train), len(data.val), len(data.test), data.classes
@@ -181,6 +186,15 @@ def open_data(
     extra = raw.parts["all" if "all" in raw.parts else "train"].extra if set(raw.parts) & {"all", "train"} else {}
     rows = split_rows(strata, seed, **held, groups=extra.get("groups"), time=extra.get("time"))
     train_part, train_rows = rows["train"]
+    digest = fingerprint(raw)
+    if imbalance is not None:
+        require_number("imbalance", imbalance, 100)
+        if chosen != "classification":
+            raise Misuse(f"imbalance={imbalance:g} for data of {chosen}: expected a classification")
+        train_rows = train_rows[long_tail_rows(strata[train_part][train_rows], len(classes), imbalance, seed)]
+        rows = {**rows, "train": (train_part, train_rows)}
+        name = f"{name}, imbalance {imbalance:g}"
+        digest = hashlib.sha256(f"{digest} {imbalance!r} {seed}".encode()).hexdigest()
     chosen_inputs = take(raw.parts[train_part].inputs, train_rows)
     prepare = prepare or ("none" if isinstance(chosen_inputs, Streamed) else "standardise")
     preparation = fit_preparation(raw, chosen_inputs, prepare, inputs)
@@ -198,7 +212,7 @@ def open_data(
         return Split(x, y, preparation.apply(x), weights, take_keys(part.keys, kept))
 
     again = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
-    again |= {"in_memory": in_memory or None}
+    again |= {"in_memory": in_memory or None, "imbalance": imbalance}
     again |= {"test": test, **roles, "drop": list(options.drop) or None, "size": sizes}
     return Data(
         name=name,
@@ -208,7 +222,7 @@ def open_data(
         test=split("test"),
         classes=classes,
         preparation=preparation,
-        fingerprint=fingerprint(raw),
+        fingerprint=digest,
         feature_names=preparation.names,
         source=reopen_arguments(source, again),
     )

@@ -32,7 +32,7 @@ from murmuration.likelihoods.base import (
     member_losses,
     weighted,
 )
-from murmuration.likelihoods.classes import Categorical, Focal, MultiLabel, identity
+from murmuration.likelihoods.classes import EFFECTIVE, Categorical, ClassOutputs, Focal, MultiLabel, identity
 from murmuration.likelihoods.imbalance import LDAM, Experts, LogitAdjusted
 from murmuration.likelihoods.regression import (
     Gaussian,
@@ -42,10 +42,12 @@ from murmuration.likelihoods.regression import (
     Standardised,
     standardisation,
 )
+from murmuration.recipe_text import Answer, parse
 
 __all__ = [
     "CLASSIFICATION",
     "LDAM",
+    "LOSSES",
     "MULTI_LABEL",
     "REGRESSION",
     "TASKS",
@@ -62,6 +64,7 @@ __all__ = [
     "Standardised",
     "fit_likelihood",
     "identity",
+    "likelihood_by_name",
     "likelihood_for",
     "likelihood_from_json",
     "link_of",
@@ -125,6 +128,34 @@ BUILT_IN: tuple[type[Likelihood], ...] = (
     MeanAndStd,
     Quantiles,
 )
+
+
+LOSSES: dict[str, Answer[ClassOutputs]] = {  # likelihoods of classes by name; the number of classes is the data's
+    "cross-entropy": Answer(Categorical(1), "-log p of the label; label_smoothing=0.1"),
+    "class-balanced": Answer(
+        Categorical(1, class_weight=EFFECTIVE), "cross-entropy weighted by effective numbers (Cui et al. 2019)"
+    ),
+    "focal": Answer(Focal(1), "-(1 - p)^gamma log p (Lin et al. 2017); gamma=2"),
+    "balanced-softmax": Answer(LogitAdjusted(1), "cross-entropy of f + log pi (Ren et al. 2020)"),
+    "logit-adjusted": Answer(LogitAdjusted(1), "cross-entropy of f + tau log pi (Menon et al. 2021); tau=1"),
+    "ldam": Answer(
+        LDAM(1, reweight_from=None), "margins of n^(-1/4) on cosines (Cao et al. 2019); margin=0.5, scale=30"
+    ),
+    "ldam-drw": Answer(LDAM(1), "the same, weighted as class-balanced late in training; reweight_from=0.8"),
+    "sade": Answer(Experts(1), "three losses, member by member (Zhang et al. 2022); tau=2"),
+}
+
+
+def likelihood_by_name(text: str, task: str, classes: int, link: str | None = None) -> Likelihood:
+    """The likelihood that a name of `LOSSES` and its settings stand for.
+
+    >>> likelihood_by_name("logit-adjusted:tau=1.5", "classification", 10).tau
+    1.5
+    """
+    if task != CLASSIFICATION:
+        raise Misuse(f"loss {text} is for classification, and this data is a {task}: leave it out")
+    fitted: Any = {"classes": classes, **({} if link is None else {"link": link})}
+    return replace(parse(text, "loss", LOSSES), **fitted)
 
 
 def width_of(record: dict[str, Any]) -> int:

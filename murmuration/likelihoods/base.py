@@ -36,6 +36,11 @@ class Likelihood(ABC):
             """The number of outputs a network needs."""
             ...
 
+    @property
+    def takes_cosines(self) -> bool:
+        """Whether outputs are cosines: networks by name get a last layer of them."""
+        return False
+
     @abstractmethod
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
         """The loss (m, N) of each example under each of m members: in nats, if it is a negative log-likelihood.

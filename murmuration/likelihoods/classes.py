@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from murmuration.errors import Misuse, unknown
 from murmuration.likelihoods.base import CLASSIFICATION, MULTI_LABEL, Likelihood, weighted
+from murmuration.recipe_text import FIXED
 
 LOWEST = -37.0  # below it softplus(x) equals exp(x) in double precision
 BALANCED, EFFECTIVE = "balanced", "effective"
@@ -56,7 +57,7 @@ class ClassOutputs(Likelihood):
     class, (1 - b) / (1 - b^N_c) for b = 0.9999, whose mean over the K classes is 1 (Cui et al. 2019).
     """
 
-    classes: int
+    classes: int = field(metadata=FIXED)
     task: ClassVar[str] = CLASSIFICATION
 
     if TYPE_CHECKING:
@@ -127,8 +128,8 @@ class Categorical(ClassOutputs):
     With `label_smoothing` e, the target of an example is 1 - e for its label plus e / K for every class.
     """
 
-    link: str = "softmax"
-    class_weight: ClassWeight = None
+    link: str = field(default="softmax", metadata=FIXED)
+    class_weight: ClassWeight = field(default=None, metadata=FIXED)
     label_smoothing: float = 0.0
     kind: ClassVar[str] = "categorical"
 
@@ -157,8 +158,8 @@ class Focal(ClassOutputs):
     """
 
     gamma: float = 2.0
-    link: str = "softmax"
-    class_weight: ClassWeight = None
+    link: str = field(default="softmax", metadata=FIXED)
+    class_weight: ClassWeight = field(default=None, metadata=FIXED)
     kind: ClassVar[str] = "focal"
 
     def __post_init__(self) -> None:

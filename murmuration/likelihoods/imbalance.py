@@ -14,7 +14,7 @@ frequent.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -24,13 +24,14 @@ from torch import Tensor
 from murmuration.errors import Misuse
 from murmuration.likelihoods.base import weighted
 from murmuration.likelihoods.classes import ClassOutputs, ClassWeight, Numbers, effective_weights
+from murmuration.recipe_text import FIXED
 
 
 @dataclass(frozen=True)
 class Imbalanced(ClassOutputs):
     """Classification with the number of training examples of each class, which `fit` fills in."""
 
-    counts: Numbers | None = None
+    counts: Numbers | None = field(default=None, metadata=FIXED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,8 +80,8 @@ class LogitAdjusted(Imbalanced):
     """
 
     tau: float = 1.0
-    link: str = "softmax"
-    class_weight: ClassWeight = None
+    link: str = field(default="softmax", metadata=FIXED)
+    class_weight: ClassWeight = field(default=None, metadata=FIXED)
     kind: ClassVar[str] = "logit-adjusted"
 
     def __post_init__(self) -> None:
@@ -98,9 +99,10 @@ class LDAM(Imbalanced):
     """Classification by label-distribution-aware margins: the label's output must exceed the others by a margin.
 
     The margin of class c is `margin` n_c^(-1/4) / max of n^(-1/4): largest for the rarest class. Outputs are
-    cosines, of a network that ends in `murmuration.nets.CosineLinear`, and are multiplied by `scale`; for a plain last
-    layer write scale=1. From the fraction `reweight_from` of the epochs on, examples are weighted by the effective
-    number of examples of their class (deferred re-weighting); None: never.
+    cosines and are multiplied by `scale`: a network by name gets a last layer of cosines, one of the caller's own ends
+    in `murmuration.nets.CosineLinear`. With scale=1 the last layer stays as it is. From the fraction `reweight_from` of
+    the epochs on, examples are weighted by the effective number of examples of their class (deferred re-weighting);
+    None: never.
 
     >>> [round(each, 6) for each in LDAM(3, counts=(90, 9, 1)).margins(torch.zeros(())).tolist()]
     [0.162334, 0.288675, 0.5]
@@ -109,8 +111,8 @@ class LDAM(Imbalanced):
     margin: float = 0.5
     scale: float = 30.0
     reweight_from: float | None = 0.8
-    link: str = "softmax"
-    class_weight: ClassWeight = None
+    link: str = field(default="softmax", metadata=FIXED)
+    class_weight: ClassWeight = field(default=None, metadata=FIXED)
     kind: ClassVar[str] = "ldam"
 
     def __post_init__(self) -> None:
@@ -124,6 +126,10 @@ class LDAM(Imbalanced):
             )
         if self.reweight_from is not None and self.class_weight is not None:
             raise Misuse("class_weight with reweight_from, which sets class weights late in training: give one of them")
+
+    @property
+    def takes_cosines(self) -> bool:
+        return self.scale > 1
 
     def margins(self, like: Tensor) -> Tensor:
         """The margin (K,) of every class."""
@@ -141,7 +147,7 @@ class LDAM(Imbalanced):
 
     def validate(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> dict[str, Any]:
         largest = float(outputs.abs().nan_to_num(0, 0, 0).max())
-        if self.scale > 1 and largest > 1 + 1e-3:
+        if self.takes_cosines and largest > 1 + 1e-3:
             raise Misuse(
                 f"LDAM with scale={self.scale:g} and outputs up to {largest:.3g}: expected cosines, at most 1; end the"
                 " net in murmuration.nets.CosineLinear, or write scale=1"
@@ -162,8 +168,8 @@ class Experts(Imbalanced):
     """
 
     tau: float = 2.0
-    link: str = "softmax"
-    class_weight: ClassWeight = None
+    link: str = field(default="softmax", metadata=FIXED)
+    class_weight: ClassWeight = field(default=None, metadata=FIXED)
     kind: ClassVar[str] = "experts"
 
     def adjustments(self, like: Tensor) -> Tensor:

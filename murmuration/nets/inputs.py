@@ -1,4 +1,4 @@
-"""Networks adapted to the preparation of the data: several inputs in one tensor, and the scale of pixels."""
+"""Networks adapted to data and loss: several inputs in one tensor, the scale of pixels, a last layer of cosines."""
 
 from typing import Any
 
@@ -8,10 +8,11 @@ from torch import Tensor, nn
 from murmuration.data.preparation import Preparation, SeveralPreparation, TokenPreparation
 from murmuration.errors import Misuse
 from murmuration.nets.adapt import Output, materialised, select_output
+from murmuration.nets.cosine import with_cosine_head
 from murmuration.nets.pixel_scale import set_pixel_scale
 from murmuration.nets.source import NetSource, name_of
 
-OUTPUT = "output"  # in the record of a network
+OUTPUT, COSINES = "output", "cosines"  # in the record of a network
 
 
 class WithSeveralInputs(nn.Module):
@@ -56,3 +57,8 @@ def output_again(record: dict[str, Any], output: Output | None) -> Output | None
     if output is None and isinstance(stored, dict):
         raise Misuse(f"the run's output is a function, {stored['function']}: give it again as output=...")
     return stored if output is None else output
+
+
+def ending_in_cosines(source: NetSource) -> NetSource:
+    """The source of networks by name whose last layer gives cosines."""
+    return NetSource(lambda: with_cosine_head(source.build()), {**source.record, COSINES: True})

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import murmuration as mm
-from murmuration.data.imbalance import long_tail_counts, long_tailed
+from murmuration.data.imbalance import long_tail_counts
 from murmuration.likelihoods import likelihood_from_json
 from murmuration.likelihoods.classes import effective_weights
 from murmuration.likelihoods.imbalance import Imbalanced, reversed_ranks
@@ -48,24 +48,23 @@ def test_profile_of_cifar100() -> None:
 
 
 def test_a_long_tailed_training_split_has_the_profile_and_leaves_the_others() -> None:
-    data = mm.open_data("digits")
-    cut = long_tailed(data, 10, seed=3)
+    data, cut = mm.open_data("digits"), mm.open_data("digits", imbalance=10)
     expected = long_tail_counts(int(data.train.y.bincount().min()), 10, 10)
     assert cut.train.y.bincount().tolist() == expected
-    assert cut.test is data.test
-    assert cut.val is data.val
-    assert torch.equal(long_tailed(data, 10, seed=3).train.prepared, cut.train.prepared)
-    assert not torch.equal(long_tailed(data, 10, seed=4).train.prepared, cut.train.prepared)
+    for part in ("val", "test"):
+        assert np.array_equal(getattr(cut, part).x, getattr(data, part).x)
+    assert torch.equal(mm.open_data(**cut.source).train.prepared, cut.train.prepared)
+    assert abs(cut.train.prepared.mean().item()) < 1e-5  # standardised by its own rows
     assert cut.fingerprint != data.fingerprint
-    assert cut.source is None
+    assert {mm.open_data("digits", imbalance=10, seed=seed).fingerprint for seed in (0, 1)} > {cut.fingerprint}
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: long_tailed(mm.open_data("digits"), 0.5), "imbalance=0.5: expected the size"),
-        (lambda: long_tailed(mm.open_data("digits"), 1e6), "imbalance=1e.06 of classes with"),
-        (lambda: long_tailed(mm.open_data("diabetes"), 10), "for data of regression"),
+        (lambda: mm.open_data("digits", imbalance=0.5), "imbalance=0.5: expected the size"),
+        (lambda: mm.open_data("digits", imbalance=1e6), "imbalance=1e.06 of classes with"),
+        (lambda: mm.open_data("diabetes", imbalance=10), "for data of regression"),
         (lambda: mm.LogitAdjusted(3, (1.0, 2.0)), "expected 3 positive numbers"),
         (lambda: mm.LogitAdjusted(3, tau=-1), "tau=-1: expected"),
         (lambda: mm.LDAM(3, scale=0), "scale=0: expected a positive"),
@@ -138,7 +137,7 @@ def test_reweighting_is_deferred() -> None:
             seen.append(progress)
             return super().during(progress)
 
-    data = long_tailed(mm.open_data("two-moons"), 5)
+    data = mm.open_data("two-moons", imbalance=5)
     net = lambda: with_cosine_head(mlp((2,), 2))  # noqa: E731
     late = mm.fit(net, data, likelihood=Watched(2), members=1, epochs=5, posthoc=None)
     assert seen == [0, 0.2, 0.4, 0.6, 0.8]
@@ -149,9 +148,9 @@ def test_reweighting_is_deferred() -> None:
 
 
 def test_margins_on_plain_outputs_are_refused() -> None:
-    data = long_tailed(mm.open_data("two-moons"), 5)
+    data = mm.open_data("two-moons", imbalance=5)
     with pytest.raises(mm.Misuse, match="expected cosines, at most 1; end the net in"):
-        mm.fit("mlp", data, likelihood=mm.LDAM(2), members=1, epochs=20, posthoc=None)
+        mm.fit(lambda: mlp((2,), 2), data, likelihood=mm.LDAM(2), members=1, epochs=20, posthoc=None)
 
 
 def test_the_adjusted_loss_predicts_as_if_classes_were_equally_frequent() -> None:
