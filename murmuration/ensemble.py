@@ -381,7 +381,8 @@ class Ensemble:
         """
         split = self.labelled(x if y is None else (x, y))
         parts = list(self.stream(split.prepared, calibrated=False, prepared=True))
-        return replace(self, posthoc=fit_posthoc(Predictive.concatenate(parts), split.y, config))
+        counts = self.manifest.get("data", {}).get("class_counts")
+        return replace(self, posthoc=fit_posthoc(Predictive.concatenate(parts), split.y, config, counts))
 
     def _joined(self, parts: list[Tensor]) -> Tensor:
         """The outputs (S, N, K) of all groups in single precision; refuses groups of different outputs."""

@@ -9,7 +9,7 @@ from murmuration.data import Preparation
 from murmuration.data.preparation import ArrayPreparation, ImagePreparation, TokenPreparation
 from murmuration.errors import Misuse
 from murmuration.likelihoods import REGRESSION, Likelihood
-from murmuration.posthoc.calibration import Calibrator
+from murmuration.posthoc.calibrator import Calibrator
 from murmuration.predictive import Predictive
 
 MOMENTS = ("mean", "aleatoric_var", "epistemic_var", "total_var")  # of a regression

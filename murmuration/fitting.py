@@ -466,6 +466,7 @@ def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) ->
             "task": spec.likelihood.task,
             "fingerprint": data.fingerprint,
             "classes": list(data.classes),
+            "class_counts": data.train.y.bincount(minlength=len(data.classes)).tolist() if data.classes else None,
             "targets": None if data.task == "classification" else data.train.y.shape[1],
             "features": list(data.feature_names),
             "examples": {part: len(getattr(data, part)) for part in ("train", "val", "test")},

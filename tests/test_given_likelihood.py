@@ -161,7 +161,7 @@ class NoWidth(Tilted):
 @pytest.mark.parametrize(
     ("likelihood", "told"),
     [
-        ("focal", "is a str: derive its class from mm.Likelihood"),
+        ("focal", "loss focal is for classification, and this data is a regression"),
         (Tilted, "derive its class from mm.Likelihood"),
         (NoTask(), "NoTask has task 'ranking': write task = 'classification'"),
         (NoWidth(), "NoWidth has width None: write width ="),

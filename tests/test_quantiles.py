@@ -12,7 +12,7 @@ import murmuration as mm
 from murmuration.data import Data
 from murmuration.likelihoods import Quantiles
 from murmuration.mixtures import QuantileCurves
-from murmuration.posthoc.calibration import StdScaling
+from murmuration.posthoc.std_scaling import StdScaling
 from murmuration.predictive import Predictive
 
 LEVELS = (0.1, 0.4, 0.8)

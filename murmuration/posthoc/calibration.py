@@ -7,12 +7,12 @@
 | `pool_temperature` | a temperature for the mean probabilities | |
 | `vector` | a factor and a shift for each class's logit (Guo et al. 2017) | |
 | `isotonic` | a monotone map for each class's mean probability (Zadrozny & Elkan 2002) | |
+| `logit_adjustment` | mean probabilities divided by a power of the class frequencies (Menon et al. 2021) | |
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -22,77 +22,18 @@ from torch import Tensor
 import murmuration.posthoc.losses as losses
 from murmuration.errors import Misuse, unknown
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical, Quantiles
+from murmuration.posthoc.calibrator import VALID, Calibrator, check_predictive, check_range, span
 from murmuration.posthoc.serialization import damaged
+from murmuration.posthoc.std_scaling import MemberStdScaling, StdScaling, fit_member_std, fit_std
 from murmuration.predictive import SMALLEST_STORED, Predictive, inputs_at_once
+from murmuration.recipe_text import number
 
 FEWEST = 2  # examples to fit on
 TEMPERATURES = 0.02, 50.0  # searched range: without mistakes among the examples the optimum is 0
-FACTORS = 1e-4, 1e4  # range of a fitted std factor: without errors among the examples the optimum is 0
 PRIOR_STD = 0.5  # of log T: of 0.25 to 1.5 and none, the best on held-out halves of the validation rows of four tables
-VALID = 1e-9, 1e9  # range of a temperature or factor in a record
 RIDGE = 1.0  # precision of the normal prior of `vector` around (1, 0), counted once against N examples
 
 Knots = tuple[tuple[float, ...], tuple[float, ...]]  # increasing probabilities, and the frequency at each
-
-
-@dataclass(frozen=True)
-class Calibrator(ABC):
-    """A map from predictives to predictives, fitted on held-out examples; its fields are the fitted numbers."""
-
-    name: ClassVar[str]  # the method that fitted it, a key of `CALIBRATORS`
-    task: ClassVar[str] = "classification"  # it was fitted for
-    valid: ClassVar[tuple[float, float]] = VALID
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            check_range(getattr(self, field.name), field.name, *self.valid)
-
-    @property
-    @abstractmethod
-    def about(self) -> str:
-        """A one-line description with the fitted numbers."""
-
-    @abstractmethod
-    def __call__(self, pred: Predictive) -> Predictive:
-        """The calibrated predictive; the given one is not modified."""
-
-
-def check_predictive(calibrator: Calibrator, pred: Predictive, **fitted: int) -> None:
-    """Refuse a predictive of another task, or of other numbers of members, classes or targets, than was fitted on."""
-    if pred.task != calibrator.task:
-        raise Misuse(
-            f"calibrator '{calibrator.name}' was fitted for {calibrator.task}, and this is a {pred.task}: "
-            "fit another with fit_calibrator"
-        )
-    width = pred.outputs.shape[-1] if pred.task == "classification" else pred.mean.shape[-1]
-    got = {"members": len(pred.outputs), "classes": width, "labels": width, "targets": width}
-    for what, count in fitted.items():
-        if count != got[what]:
-            raise Misuse(
-                f"calibrator '{calibrator.name}' was fitted on {count} {what}, got {got[what]}: "
-                "fit another with fit_calibrator on predictions like these"
-            )
-
-
-def check_range(values: Any, name: str, low: float, high: float) -> None:
-    """Refuse numbers outside [low, high], NaN included, and empty tuples of numbers or tuples."""
-    if isinstance(values, tuple):
-        if not values:
-            raise damaged(name, [], "at least one entry")
-        for i, value in enumerate(values):
-            check_range(value, f"{name}[{i}]", low, high)
-    elif not low <= values <= high:
-        raise damaged(name, values, f"a number from {low:g} to {high:g}")
-
-
-def span(values: Sequence[float]) -> str:
-    """The smallest and the largest value as text.
-
-    >>> span([1.5, 1.1234]), span([2.0])
-    ('1.12 to 1.5', '2')
-    """
-    low, high = f"{min(values):.3g}", f"{max(values):.3g}"
-    return low if low == high else f"{low} to {high}"
 
 
 # Temperatures
@@ -385,113 +326,74 @@ def fit_isotonic(pred: Predictive, y: Tensor) -> Isotonic:
     return Isotonic(tuple(knots))
 
 
-# Regression
+# Class frequencies
+
+
+TAUS = tuple(round(0.1 * step, 1) for step in range(31))  # searched powers of the class frequencies
 
 
 @dataclass(frozen=True)
-class StdScaling(Calibrator):
-    """Every deviation from the predictive mean, of members' means and of noise, multiplied by one factor per target.
+class LogitAdjustment(Calibrator):
+    """Mean probabilities p replaced by p / pi^tau, normalised, for the frequencies pi of the training classes.
 
-    The mean stays; aleatoric, epistemic and total standard deviation and the quantiles' distances scale alike.
+    With tau = 1 they are those of classes that are equally frequent (Menon et al. 2021); tau = 0 is the identity.
+    Predicted classes change. Members follow their mean, see `with_mean`.
     """
 
-    factors: tuple[float, ...]  # (K,)
-    name: ClassVar[str] = "temperature"
-    task: ClassVar[str] = "regression"
-
-    @property
-    def about(self) -> str:
-        return f"the predictive distribution stretched {span(self.factors)} times around its mean"
-
-    def __call__(self, pred: Predictive) -> Predictive:
-        check_predictive(self, pred, targets=len(self.factors))
-        factors = pred.mean.new_tensor(self.factors)
-        if isinstance(pred.likelihood, Quantiles):
-            return replace(pred, outputs=pred.likelihood.stretch(pred.outputs.double(), pred.mean, factors))
-        means = pred.mean + factors * (pred.member_mean - pred.mean)
-        return Predictive.from_moments(means, factors * pred.member_var.sqrt(), pred.weights)
-
-
-@dataclass(frozen=True)
-class MemberStdScaling(Calibrator):
-    """Each member's noise multiplied by factors of its own; its mean, and so the epistemic variance, stays."""
-
-    factors: tuple[tuple[float, ...], ...]  # (S, K)
-    name: ClassVar[str] = "member_temperature"
-    task: ClassVar[str] = "regression"
+    frequencies: tuple[float, ...]  # (K,)
+    tau: float
+    name: ClassVar[str] = "logit_adjustment"
+    valid: ClassVar[tuple[float, float]] = (0.0, VALID[1])
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len({len(row) for row in self.factors}) != 1:
-            raise damaged("factors", [list(row) for row in self.factors], "as many numbers for each member")
+        check_range(self.frequencies, "frequencies", VALID[0], 1.0)
 
     @property
     def about(self) -> str:
-        every = [factor for member in self.factors for factor in member]
-        return f"the noise of each member multiplied by a factor of its own, {span(every)}"
+        return f"mean probabilities divided by the frequency of the class to the power {self.tau:.3g}, and normalised"
 
     def __call__(self, pred: Predictive) -> Predictive:
-        check_predictive(self, pred, members=len(self.factors), targets=len(self.factors[0]))
-        factors = pred.mean.new_tensor(self.factors)[:, None, :]
-        return Predictive.from_moments(pred.member_mean, factors * pred.member_var.sqrt(), pred.weights)
+        check_predictive(self, pred, classes=len(self.frequencies))
+        if self.tau == 0:
+            return pred
+        return with_mean(pred, self.adjusted(pred.mean))
+
+    def adjusted(self, mean: Tensor) -> Tensor:
+        """The adjusted mean probabilities (N, K)."""
+        logits = mean.clamp_min(SMALLEST_STORED).log() - self.tau * mean.new_tensor(self.frequencies).log()
+        return logits.softmax(-1)
 
 
-def fit_std(pred: Predictive, y: Tensor) -> StdScaling:
-    """The factor of each target that minimises the loss of the mixture on targets y (N, K).
+def fit_logit_adjustment(
+    pred: Predictive, y: Tensor, counts: Sequence[float] | None = None, tau: float | None = None
+) -> LogitAdjustment:
+    """The adjustment by the frequencies of the training classes, with the tau of least balanced error on labels y (N,).
 
-    The search starts at factor^2 = mean of (y - mean)^2 / total_var, which is the solution for one member.
+    The balanced error is the mean over classes of the share of their examples that are classified wrongly; among
+    equal ones the balanced log-loss decides. `counts` are the training examples of each class, those of y if None; a
+    class without any counts as one. A given `tau` is taken as it is.
     """
-    if isinstance(pred.likelihood, Quantiles):
-        return fit_quantile_std(pred, y)
-    ratios = [((target - part.mean).square() / part.total_var).sum(0) for part, target in losses.chunks(pred, y)]
-    start = (torch.stack(ratios).sum(0) / len(y)).sqrt().clamp(*FACTORS).log()
-    low, high = (math.log(end) for end in FACTORS)
-    found = losses.minimise(lambda point: std_loss(pred, y, point), start, low=low, high=high)
-    return losses.better_of(pred, y, StdScaling(tuple(found.exp().tolist())), StdScaling((1.0,) * len(start)))
+    width = pred.outputs.shape[-1]
+    found = y.bincount(minlength=width).tolist() if counts is None else list(counts)
+    if len(found) != width:
+        raise Misuse(f"counts of {len(found)} classes for predictions of {width}: expected one for each class")
+    known = [max(float(count), 1.0) for count in found]
+    frequencies = tuple(count / sum(known) for count in known)
+    if tau is not None:
+        return LogitAdjustment(frequencies, float(tau))
+    mean, of_class = pred.mean, torch.nn.functional.one_hot(y, width).to(pred.mean)  # (N, K)
+    of_class = of_class[:, of_class.sum(0) > 0]
 
+    def balanced(values: Tensor) -> float:
+        return float(((values[:, None] * of_class).sum(0) / of_class.sum(0)).mean())
 
-def fit_quantile_std(pred: Predictive, y: Tensor) -> StdScaling:
-    """The same for predicted quantiles: the factor of each target in turn, by a search along its logarithm."""
-    factors = [1.0] * y.shape[1]
+    def scores(calibrator: LogitAdjustment) -> tuple[float, float]:
+        probs = calibrator.adjusted(mean)
+        wrong, label = (probs.argmax(-1) != y).to(probs), probs.gather(-1, y[:, None])[:, 0]
+        return balanced(wrong), balanced(-label.clamp_min(SMALLEST_STORED).log())
 
-    def scaled(k: int, log_factor: float) -> StdScaling:
-        return StdScaling((*factors[:k], math.exp(log_factor), *factors[k + 1 :]))
-
-    low, high = (math.log(end) for end in FACTORS)
-    for k in range(len(factors)):
-        best = losses.minimise_scalar(lambda at, k=k: losses.reported_loss(pred, y, scaled(k, at)), low=low, high=high)  # type: ignore[misc]
-        factors[k] = losses.better_of(pred, y, scaled(k, best), StdScaling(tuple(factors))).factors[k]
-    return StdScaling(tuple(factors))
-
-
-def std_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, Tensor]:
-    """The mean loss of the scaled mixture, without its constant, and its gradient (K,) by the log factors.
-
-    A member's standardised error is z = (y - m) / (f std) - (m_s - m) / std, with factor f and predictive mean m.
-    """
-    value, gradient = 0.0, torch.zeros_like(log_factors)
-    for part, target in losses.chunks(pred, y):
-        std = part.member_var.sqrt()  # (S, n, K)
-        errors = (target - part.mean) / (std * log_factors.exp())
-        z = errors - (part.member_mean - part.mean) / std
-        members = -(0.5 * z.square() + std.log() + log_factors).sum(-1)  # (S, n)
-        weighted = part.member_weights.log()[:, None] + members
-        value -= weighted.logsumexp(0).sum().item()
-        gradient = gradient + (weighted.softmax(0)[..., None] * (1 - z * errors)).sum((0, 1))
-    return value / len(y), gradient / len(y)
-
-
-def fit_member_std(pred: Predictive, y: Tensor) -> MemberStdScaling:
-    """The noise factor of each member and target that minimises the loss of this member alone on targets y (N, K).
-
-    In closed form: factor^2 = mean of ((y - mean_s) / std_s)^2. Disagreement then counts twice, in each member's noise
-    and in the spread of their means, so the mixture can be too wide; `temperature` fits the mixture itself.
-    """
-    ratios = [
-        ((target - part.member_mean).square() / part.member_var).sum(1) for part, target in losses.chunks(pred, y)
-    ]
-    factors = (torch.stack(ratios).sum(0) / len(y)).sqrt().clamp(*FACTORS)  # (S, K)
-    return MemberStdScaling(tuple(tuple(row) for row in factors.tolist()))
+    return min((LogitAdjustment(frequencies, each) for each in TAUS), key=scores)
 
 
 # The table
@@ -502,7 +404,8 @@ class CalibrationMethod:
     """A calibration method: a one-line description, and for each task it serves its record and fit function."""
 
     about: str
-    fits: dict[str, tuple[type, Callable[[Predictive, Tensor], Calibrator]]]
+    fits: dict[str, tuple[type, Callable[..., Calibrator]]]  # of (pred, y), and counts and settings where it has any
+    settings: tuple[str, ...] = ()  # numbers that may be written after the name: logit_adjustment:tau=1
 
 
 CALIBRATORS: dict[str, CalibrationMethod] = {
@@ -533,7 +436,33 @@ CALIBRATORS: dict[str, CalibrationMethod] = {
         "a monotone map for each class from its mean probability to its observed frequency",
         {"classification": (Isotonic, fit_isotonic)},
     ),
+    "logit_adjustment": CalibrationMethod(
+        "probabilities divided by class frequencies to a power of least balanced error, or tau=1: for rare classes",
+        {"classification": (LogitAdjustment, fit_logit_adjustment)},
+        ("tau",),
+    ),
 }
+
+
+def parse_method(text: str) -> tuple[str, dict[str, float]]:
+    """The name of a calibration method and its settings.
+
+    >>> parse_method("logit_adjustment:tau=1"), parse_method("temperature")
+    (('logit_adjustment', {'tau': 1.0}), ('temperature', {}))
+    """
+    name, _, rest = text.partition(":")
+    if name not in CALIBRATORS:
+        raise unknown("calibrator", name, CALIBRATORS)
+    settings, known = {}, CALIBRATORS[name].settings
+    for part in rest.split(",") if rest else ():
+        key, _, value = part.partition("=")
+        if key.strip() not in known:
+            had = f"{name} has {known[0]}=1" if known else f"{name} has no settings; write {name}"
+            raise Misuse(f"calibrator '{text}': {had}")
+        settings[key.strip()] = number(value, f"{key.strip()} of calibrator {name}")
+        if not 0 <= settings[key.strip()] < math.inf:
+            raise Misuse(f"calibrator '{text}': expected a number that is not negative, such as {name}:tau=1")
+    return name, settings
 
 
 def calibrator_kinds() -> tuple[type, ...]:
@@ -552,13 +481,13 @@ def calibrator_names(task: str) -> list[str]:
     return [name for name, method in CALIBRATORS.items() if task in method.fits]
 
 
-def fit_calibrator(method: str, pred: Predictive, y: Any) -> Calibrator:
+def fit_calibrator(method: str, pred: Predictive, y: Any, counts: Sequence[float] | None = None) -> Calibrator:
     """A calibrator fitted to a predictive and its targets y, (N,) labels or (N, K) values.
 
     The examples must not have been trained on, where networks are overconfident, nor be those that are scored later.
+    `counts` are the training examples of each class, which `logit_adjustment` divides by; those of y if None.
     """
-    if method not in CALIBRATORS:
-        raise unknown("calibrator", method, CALIBRATORS)
+    method, settings = parse_method(method)
     if pred.task not in CALIBRATORS[method].fits:
         raise Misuse(
             f"calibrator '{method}' belongs to classification, and this is a {pred.task}: "
@@ -572,7 +501,9 @@ def fit_calibrator(method: str, pred: Predictive, y: Any) -> Calibrator:
     if inputs < FEWEST:
         raise Misuse(f"{inputs} example to fit calibrator '{method}' on: expected at least {FEWEST}, better hundreds")
     check_finite(pred)
-    return CALIBRATORS[method].fits[pred.task][1](pred, pred.checked(y))
+    row = CALIBRATORS[method]
+    given: dict[str, Any] = {"counts": counts, **settings} if row.settings else {}
+    return row.fits[pred.task][1](pred, pred.checked(y), **given)
 
 
 def check_finite(pred: Predictive) -> None:

@@ -1,6 +1,7 @@
 """`PostHoc`: a calibrator, conformal rules and abstention rules, fitted on validation examples and kept with a run."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ import murmuration.posthoc.conformal as conformal
 from murmuration.errors import Misuse, require_number, unknown
 from murmuration.likelihoods import MULTI_LABEL
 from murmuration.posthoc.abstention import ABSTAIN_COST, Abstention, by_cost, by_error_rate, by_risk_control
-from murmuration.posthoc.calibration import Calibrator, calibrator_kinds, calibrator_names, fit_calibrator
+from murmuration.posthoc.calibration import Calibrator, calibrator_kinds, calibrator_names, fit_calibrator, parse_method
 from murmuration.posthoc.conformal import IntervalRule, Rule, SetRule
 from murmuration.posthoc.serialization import from_json
 from murmuration.predictive import Predictive
@@ -29,7 +30,7 @@ DEFAULT_METHOD = {"classification": "lac", "regression": "quantile"}
 class PostHocConfig:
     """What to fit on validation examples after training: a calibrator, conformal rules and abstention rules."""
 
-    calibrate: str = "temperature"  # a name of `CALIBRATORS`, or "none"
+    calibrate: str = "temperature"  # a name of `CALIBRATORS`, some with settings (logit_adjustment:tau=1), or "none"
     coverage: float = 0.9  # nominal coverage of conformal sets and intervals
     conformal: str | None = None  # method whose sets predictions are written with; None: lac or quantile, by task
     max_error_rate: float = 0.05  # among answered inputs
@@ -114,9 +115,11 @@ def posthoc_from_json(record: Any) -> PostHoc:
 
 def check_config(config: PostHocConfig, task: str) -> None:
     """Refuse a calibrator or conformal method that the task does not have."""
-    known = (*calibrator_names(task), NONE)
-    if config.calibrate not in known:
-        raise unknown(f"calibrator for {task}", config.calibrate, known)
+    known, name = (*calibrator_names(task), NONE), config.calibrate.partition(":")[0]
+    if name not in known:
+        raise unknown(f"calibrator for {task}", name, known)
+    if config.calibrate != NONE:
+        parse_method(config.calibrate)
     if task == MULTI_LABEL:
         if config.conformal is not None:
             raise Misuse(f"conformal={config.conformal} for multi-label: there are no sets of labels; leave it out")
@@ -124,12 +127,14 @@ def check_config(config: PostHocConfig, task: str) -> None:
     conformal_methods(task, config.conformal)
 
 
-def fit_posthoc(pred: Predictive, y: Any, config: PostHocConfig | None = None) -> PostHoc:
+def fit_posthoc(
+    pred: Predictive, y: Any, config: PostHocConfig | None = None, counts: Sequence[float] | None = None
+) -> PostHoc:
     """The post-hoc steps fitted on predictions and targets of examples that were not trained on.
 
     The calibrator is fitted on one random half and the rules on the other: conformal coverage is guaranteed only if
     calibration used other examples. Without a calibrator the rules have them all. A multi-label task has a calibrator
-    alone, fitted on all.
+    alone, fitted on all. `counts` are the training examples of each class, for calibrators that need them.
     """
     config = config or PostHocConfig()
     check_config(config, pred.task)
@@ -142,7 +147,7 @@ def fit_posthoc(pred: Predictive, y: Any, config: PostHocConfig | None = None) -
     first, second = halves(len(targets), config)
     calibrator = None
     if config.calibrate != NONE:
-        calibrator = fit_calibrator(config.calibrate, pred.at(first), targets[first])
+        calibrator = fit_calibrator(config.calibrate, pred.at(first), targets[first], counts)
     rest = pred.at(second) if calibrator is None else calibrator(pred.at(second))
     rules = tuple(
         conformal.fit_conformal(method, rest, targets[second], coverage=config.coverage)

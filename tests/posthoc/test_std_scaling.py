@@ -8,7 +8,8 @@ import torch
 from calibration_factories import gaussian_mixture, mean_loss
 
 from murmuration.likelihoods import Gaussian
-from murmuration.posthoc.calibration import MemberStdScaling, StdScaling, fit_calibrator, std_loss
+from murmuration.posthoc.calibration import fit_calibrator
+from murmuration.posthoc.std_scaling import MemberStdScaling, StdScaling, std_loss
 from murmuration.predictive import Predictive
 
 
