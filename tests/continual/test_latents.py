@@ -8,7 +8,7 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import KernelDensity
 
-from murmuration.applications.continual.accuracy import AccuracyMatrix
+from murmuration.applications.continual.accuracy import AccuracyMatrix, accuracy_from_json
 from murmuration.applications.continual.detection import DetectionConfig, TaskDetector, deviation, dose_deviation
 from murmuration.applications.continual.latents import ClassStatistics, LatentClasses, no_classes, random_means
 from murmuration.errors import Misuse
@@ -137,8 +137,21 @@ def test_the_printed_scores() -> None:
     assert AccuracyMatrix(np.array([[0.5]])).forgetting == 0
     again = AccuracyMatrix(np.array([[0.5, nan], [0.7, 0.9]]))
     assert (again.forgetting, again.largest_forgetting) == pytest.approx((-0.2, 0))
-    with pytest.raises(Misuse, match="one row and one column"):
-        AccuracyMatrix(np.zeros((2, 3)))
+    for wrong in (np.zeros(3), np.array([[0.5, nan]])):
+        with pytest.raises(Misuse, match="one row for each segment and one column"):
+            AccuracyMatrix(wrong)
+
+
+def test_scores_of_recurring_tasks_and_of_joint_training() -> None:
+    """A task is lost from where it was first learned; joint training forgets nothing."""
+    nan = math.nan
+    again = AccuracyMatrix(np.array([[0.9, nan], [0.4, 0.8], [0.7, 0.6]]), (100, 25))
+    assert (again.forgetting, again.largest_forgetting) == pytest.approx((0.2, 0.2))
+    assert again.standard_error == pytest.approx(math.sqrt(0.7 * 0.3 / 100 + 0.6 * 0.4 / 25) / 2)
+    joint = AccuracyMatrix(np.array([[0.9, 0.8]]))
+    assert (joint.final_average, joint.forgetting, joint.largest_forgetting) == pytest.approx((0.85, 0, 0))
+    assert math.isnan(joint.standard_error)
+    assert accuracy_from_json(again.to_json()).to_json() == again.to_json()
 
 
 @pytest.mark.parametrize(

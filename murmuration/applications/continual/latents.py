@@ -158,7 +158,8 @@ class ClassStatistics:
         if shrinkage is not None:
             factor = torch.linalg.cholesky(self.covariance(shrinkage))
             eye = torch.eye(self.dimensions, dtype=torch.float64)
-            whitening = torch.linalg.solve_triangular(factor, eye, upper=False).float()  # W = L^-1, W' W = C^-1
+            inverse = torch.linalg.solve_triangular(factor, eye, upper=False)  # W = L^-1, W' W = C^-1
+            whitening = inverse.float().contiguous()  # products round by the strides, which a file does not keep
         return LatentClasses(
             torch.stack([self.means[key] for key in keys]).float(),
             torch.tensor([task for task, _ in keys]),

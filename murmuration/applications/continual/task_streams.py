@@ -13,9 +13,10 @@ prepared by statistics of the first task alone: later tasks are not known when i
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -69,6 +70,12 @@ class TaskStream:
     def joint(self) -> "TaskStream":
         """The same tasks, all learned at once."""
         return replace(self, segments=(tuple(range(len(self.tasks))),))
+
+    def flat(self) -> "TaskStream":
+        """The same tasks with inputs (N, D)."""
+        if len(self.input_shape) == 1:
+            return self
+        return replace(self, tasks=changed(self.tasks, lambda x: x.flatten(1)))
 
     def seen(self, segment: int) -> list[int]:
         """The tasks of a segment and of those before it."""
@@ -269,7 +276,8 @@ def listed_parts(sources: Sequence[Any], options: LoadOptions) -> tuple[list[Par
         try:
             opened.append(loaded(source, options))
         except Misuse as error:
-            raise Misuse(f"task {place + 1} ({source}): {error}") from None
+            named = f" ({source})" if isinstance(source, str | Path) else ""
+            raise Misuse(f"task {place + 1}{named}: {error}") from None
     classes = tuple(dict.fromkeys(name for _, _, names, _ in opened for name in names))
     parts = []
     for name, raw, names, rows in opened:
@@ -339,10 +347,16 @@ def projected(tasks: Sequence[Task], dimensions: int, seed: int) -> tuple[Task, 
     drawn = torch.randn(width, dimensions, generator=generator(seed, "draws", 0), dtype=torch.float64)
     matrix = torch.linalg.qr(drawn).Q.float()  # (D, d)
 
-    def flat(split: Split) -> Split:
-        return Split(split.prepared.flatten(1) @ matrix, split.y)
+    return changed(tasks, lambda x: x.flatten(1) @ matrix)
 
-    return tuple(replace(task, train=flat(task.train), test=flat(task.test)) for task in tasks)
+
+def changed(tasks: Sequence[Task], change: Callable[[Tensor], Tensor]) -> tuple[Task, ...]:
+    """The tasks with a function applied to all inputs."""
+
+    def some(split: Split) -> Split:
+        return Split(change(split.prepared), split.y)
+
+    return tuple(replace(task, train=some(task.train), test=some(task.test)) for task in tasks)
 
 
 def segments_of(order: Sequence[int] | None, tasks: int) -> tuple[tuple[int, ...], ...]:

@@ -1,0 +1,143 @@
+"""The methods by name: how a learner is built for a stream, and what it is told."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from murmuration.applications.continual.baselines import ClassMeans, Memory, NetworkConfig, NetworkLearner
+from murmuration.applications.continual.detection import DetectionConfig, Rule
+from murmuration.applications.continual.flows import Flow, image_flow, vector_flow
+from murmuration.applications.continual.hcl import HCL, HCLConfig, Means, Replay
+from murmuration.applications.continual.learner import Learner
+from murmuration.applications.continual.task_streams import BatchPlan, TaskStream
+from murmuration.errors import Misuse, require_integer, unknown
+from murmuration.streams import global_stream
+
+FlowKind = Literal["vector", "image"]
+
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """Settings of all methods; each takes those that it has."""
+
+    lr: float = 1e-3
+    told: bool = False  # whether the task of every batch is told
+    flow: FlowKind = "vector"
+    couplings: int = 6  # of a flow of vectors; of a flow of images, half as many at each of two scales
+    hidden: int = 256  # width of the coupling nets
+    means: Means = "data"
+    strength: float = 10.0  # of the replay by HCL
+    shrinkage: float = 0.1  # of covariances
+    settle: int = 20
+    threshold: float = 5.0
+    window: int = 100
+    warmup: int = 100
+    rule: Rule = "deviation"
+    net: str = "mlp"
+    members: int = 5  # of the ensemble
+    capacity: int = 500  # examples for replay
+    penalty: float = 1000.0  # of elastic weight consolidation
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.flow not in ("vector", "image"):
+            raise unknown("flow", self.flow, ("vector", "image"))
+        for name in ("couplings", "hidden"):
+            require_integer(name, getattr(self, name), 1)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method: a description, its learner, and how it meets the stream."""
+
+    about: str
+    build: Callable[[TaskStream, MethodSettings], Learner]
+    flow: bool = False  # takes images only if its flow is one of images
+    one_pass: bool = False  # the statistics of further epochs would be the same
+    joint: bool = False  # learns all tasks at once
+    needs_tasks: bool = False  # is told the tasks, whatever the settings say
+
+    def stream(self, stream: TaskStream, settings: MethodSettings) -> TaskStream:
+        """The stream as the learner meets it."""
+        found = stream.joint() if self.joint else stream
+        return found.flat() if self.flow and settings.flow == "vector" else found
+
+    def plan(self, plan: BatchPlan) -> BatchPlan:
+        return replace(plan, epochs=1) if self.one_pass else plan
+
+    def is_told(self, settings: MethodSettings) -> bool:
+        return self.needs_tasks or (settings.told and not self.joint)
+
+
+def flow_for(stream: TaskStream, settings: MethodSettings) -> Flow:
+    """The flow that the settings ask for, with initial values by the seed."""
+    with global_stream(settings.seed, "initialisation", 0):
+        if settings.flow == "vector":
+            (dimensions,) = stream.input_shape
+            return vector_flow(dimensions, couplings=settings.couplings, hidden=settings.hidden)
+        if not stream.has_images:
+            raise Misuse(f"flow='image' for inputs of shape {stream.input_shape}: expected images, or flow='vector'")
+        return image_flow(stream.input_shape, steps=max(1, settings.couplings // 2), hidden=settings.hidden)
+
+
+def hcl(replay: Replay) -> Callable[[TaskStream, MethodSettings], Learner]:
+    """The builder of HCL with a kind of replay."""
+
+    def build(stream: TaskStream, settings: MethodSettings) -> Learner:
+        detection = DetectionConfig(settings.window, settings.threshold, settings.warmup, rule=settings.rule)
+        config = HCLConfig(
+            replay=replay,
+            strength=settings.strength,
+            means=settings.means,
+            shrinkage=settings.shrinkage,
+            settle=settings.settle,
+            lr=settings.lr,
+            agnostic=not settings.told,
+            detection=detection,
+            seed=settings.seed,
+        )
+        return HCL(flow_for(stream, settings), config)
+
+    return build
+
+
+def network(memory: Memory = "none", *, ensemble: bool = False, consolidate: bool = False) -> Callable[..., Learner]:
+    """The builder of a network, or of an ensemble of them."""
+
+    def build(stream: TaskStream, settings: MethodSettings) -> Learner:
+        config = NetworkConfig(
+            net=settings.net,
+            members=settings.members if ensemble else 1,
+            lr=settings.lr,
+            memory=memory,
+            capacity=settings.capacity,
+            penalty=settings.penalty if consolidate else 0.0,
+            seed=settings.seed,
+        )
+        return NetworkLearner(stream.input_shape, len(stream.classes), config)
+
+    return build
+
+
+METHODS: dict[str, Method] = {
+    "hcl-fr": Method("one flow, functional replay (HCL-FR)", hcl("functional"), flow=True),
+    "hcl-gr": Method("one flow, generative replay (HCL-GR)", hcl("generative"), flow=True),
+    "lda": Method(
+        "streaming linear discriminant analysis", lambda s, m: ClassMeans(s.input_shape, m.shrinkage), one_pass=True
+    ),
+    "ncm": Method("nearest class mean", lambda s, m: ClassMeans(s.input_shape, None), one_pass=True),
+    "adam": Method("a network, plain training", network()),
+    "replay": Method("a network, examples replayed from a reservoir", network("reservoir")),
+    "replay-balanced": Method("a network, replayed examples balanced by class", network("balanced")),
+    "ewc": Method(
+        "a network, elastic weight consolidation; told the tasks", network(consolidate=True), needs_tasks=True
+    ),
+    "ensemble-replay": Method("a deep ensemble, replay from a reservoir", network("reservoir", ensemble=True)),
+    "joint": Method("a network, all tasks at once: an upper bound", network(), joint=True),
+}
+
+
+def method_named(name: str) -> Method:
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]
