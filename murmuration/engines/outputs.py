@@ -11,7 +11,7 @@ from murmuration.population import Population
 from murmuration.streams import Noise, Stream
 from murmuration.weights import NetworkWeights, run_members
 
-CHUNK = 512  # inputs per forward pass, at most: bounds memory, keeps operators large
+CHUNK = 1024  # inputs per forward pass, at most: bounds memory, keeps operators large
 STACKED_CHUNK = 128  # the same for stacked members, whose activations are many times larger
 ENTRIES = 393_216  # input values per forward pass, 128 images of 3 x 32 x 32: larger passes were slower
 
@@ -69,7 +69,7 @@ def pass_size(x: Tensor, stacked: bool = False) -> int:
     """The number of inputs (N, ...) per forward pass.
 
     >>> pass_size(torch.empty(1000, 3, 32, 32)), pass_size(torch.empty(1000, 20))
-    (128, 512)
+    (128, 1000)
     """
     return max(1, min(STACKED_CHUNK if stacked else CHUNK, ENTRIES // max(1, math.prod(x.shape[1:]))))
 

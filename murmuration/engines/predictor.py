@@ -6,17 +6,22 @@ those of a plain network; up to 16 inputs in the calling thread, because threads
 trained stacked in direct products, or elsewhere, and draws of random weights follow a rule that was found by
 measurements on two cores:
 
-| network | up to 16 inputs | more |
-|---|---|---|
-| every operator takes a member axis (dense) | stacked, in batched products | the same |
-| convolutions make most multiplications, or attention | one member after another | threads |
-| any other, such as dense with normalisation | stacked by vmap, else one after another | threads |
+| network | one input | up to 16 | more |
+|---|---|---|---|
+| every operator takes a member axis (dense) | stacked, in batched products | the same | the same, see below |
+| convolutions make most multiplications | stacked by vmap | one member after another | threads |
+| attention | one member after another | the same | threads |
+| any other, such as dense with normalisation | stacked by vmap, else one after another | the same | threads |
+
+Batched products, and worker threads, divide the work by members. Where that is uneven, as for 5 members on 2 threads,
+members run one after another on more than 256 inputs: a large operator of one member is divided evenly.
 
 Stacked outputs are compared once with those of the first member alone; if they differ by more than rounding, members
 run one by one from then on. A second call on inputs of the same shape is captured (`capture.py`), and the calls after
 it are replayed. A replay has the bits of the call itself; this is checked on the inputs of that call and on others.
 """
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -37,6 +42,8 @@ from murmuration.weights.kernel_trace import LINEARS
 from murmuration.weights.operators import in_order
 
 FEW = 16  # inputs: up to so many, members run in the calling thread
+MANY = 256  # inputs: above, the operators of one member are large enough for several threads
+UNEVEN = 1.1  # times the work of the other threads that the busiest one has
 CAPTURES = 16  # shapes of inputs
 CAPTURED_BYTES = 1 << 26  # of constants in all captures: draws of weights, not views of stored ones
 BOUND = 1e-3  # relative difference of stacked outputs to those of a member alone, above which stacking is wrong
@@ -70,7 +77,7 @@ class Predictor:
         self._teams: dict[Engine, Team] = {}
         self._trusted: set[Engine] = set()  # engines whose outputs were compared with a member's alone
         self._refused: set[Engine] = set()
-        self._turns: bool | None = None  # not known yet
+        self._slow: str | None = None  # which of its inputs vmap is slow on; None: not known yet
         self._captured: dict[Key, Captured] = {}
         self._seen: dict[Key, int] = {}  # calls on inputs of a shape; -1: not captured
         self._lock = threading.Lock()
@@ -85,7 +92,7 @@ class Predictor:
         if made is not None:
             return made
         chosen, made = self._run(x, draws)
-        if not chosen.workers and (chosen.direct or len(x) <= FEW):
+        if not chosen.workers and (chosen.direct or len(x) <= FEW or self._uneven(x, draws)):
             self._count(chosen, x, draws)
         return made
 
@@ -95,7 +102,7 @@ class Predictor:
         if whole is not None:
             with torch.no_grad():
                 return whole.run(x)
-        parts = passes(x, stacked=True)  # more than a few inputs are captured stacked only
+        parts = passes(x, stacked=not self._uneven(x, draws))
         found = [self._captured.get(key_of(part, draws)) for part in parts]
         if None in found:
             return None
@@ -126,6 +133,8 @@ class Predictor:
         """The engines to try, the best first; the last is not stacked and runs every network."""
         few, drawn = len(x) <= FEW, draws > 1
         direct, mapped = engine("stacked", direct=True), engine("stacked")
+        if self._uneven(x, draws):
+            yield engine("loop")
         if (drawn or self.runner.direct) and direct not in self._refused:
             yield direct
         if mapped not in self._refused:
@@ -137,6 +146,12 @@ class Predictor:
             yield engine("loop")
         else:
             yield engine("threads") if drawn or self.runner.stacked else self.runner
+
+    def _uneven(self, x: Tensor, draws: int) -> bool:
+        """Whether there are many inputs, and members cannot be divided evenly among threads."""
+        members, threads = self.population.members * draws, torch.get_num_threads()
+        busiest = math.ceil(members / threads) * threads / members
+        return self.runner.direct and len(x) > MANY and busiest > UNEVEN
 
     def _outputs(self, chosen: Engine, x: Tensor, draws: int) -> Tensor:
         """Outputs (S, N, K), in the usual memory order: sums over them round by it."""
@@ -160,12 +175,15 @@ class Predictor:
         return bool(difference <= bound) or not bool(alone.isfinite().all())
 
     def _takes_turns(self, x: Tensor, draws: int) -> bool:
-        """Whether members on a few inputs are faster one by one: under vmap, convolutions and attention are slow."""
-        if self._turns is None:
+        """Whether members on a few inputs are faster one by one.
+
+        Under vmap attention is slow, and so are convolutions of more than one input.
+        """
+        if self._slow is None:
             with CountMultiplications() as count:
                 self._first_alone(x[:1], draws)
-            self._turns = count.attention or count.convolutions > count.products
-        return self._turns
+            self._slow = "attention" if count.attention else "several" if count.convolutions > count.products else ""
+        return self._slow == "attention" or (self._slow == "several" and len(x) > 1)
 
     def _count(self, chosen: Engine, x: Tensor, draws: int) -> None:
         """Count a call; the second one on inputs of a shape is captured, if no other thread is capturing."""

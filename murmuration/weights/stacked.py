@@ -25,8 +25,9 @@ def vmap_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (m, B, I) times each member's weight (m, O, I), plus its bias (m, O): (m, B, O); shared ones have no m.
 
-    With own weights W x^T is computed and returned as a view of (m, O, B): then the next layer needs no transposition,
-    the weight's gradient has the weight's memory layout, and the bias is summed along contiguous memory.
+    With own weights and gradients W x^T is computed and returned as a view of (m, O, B): then the next layer needs no
+    transposition, the weight's gradient has the weight's memory layout, and the bias is summed along contiguous memory.
+    Without gradients x W^T is as fast, and faster on a few inputs.
     """
     if x.dim() != 3:
         raise UnsupportedOp("linear on more than one batch axis")
@@ -34,6 +35,8 @@ def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
         if bias is None or bias.dim() == 1:
             return F.linear(x, weight, bias)
         return F.linear(x, weight) + bias.unsqueeze(1)
+    if not torch.is_grad_enabled():  # a shared bias broadcasts: (1, O)
+        return torch.bmm(x, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(-2), x, weight.mT)
     if bias is None:
         return torch.bmm(weight, x.mT).mT
     return torch.baddbmm(bias.unsqueeze(-1), weight, x.mT).mT  # a shared bias broadcasts: (O, 1)

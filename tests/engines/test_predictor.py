@@ -142,6 +142,33 @@ def test_every_call_has_the_outputs_of_the_networks_and_the_bits_of_the_first(ne
     assert bool(run._captured) == (net in CAPTURED and (rows <= predictor.FEW or net == "dense"))
 
 
+@pytest.mark.parametrize(("members", "threads", "alone"), [(3, 2, True), (4, 2, False), (3, 1, False)])
+def test_many_inputs_run_one_member_at_a_time_where_threads_would_share_members_unevenly(
+    members: int, threads: int, alone: bool, monkeypatch
+):
+    nets = networks(NETS["dense"], members)
+    run, x = predictor_of(nets), torch.randn(300, 6)
+    monkeypatch.setattr(predictor.torch, "get_num_threads", lambda: threads)
+    assert next(run._engines(x, 1)) == engine("loop" if alone else "stacked", direct=not alone)
+    made = [run(x) for _ in range(3)]
+    assert run._captured
+    assert torch.equal(made[0], made[2])
+    with torch.no_grad():
+        plain = torch.stack([each(x) for each in nets])
+    torch.testing.assert_close(made[0], plain, **({"rtol": 0, "atol": 0} if alone else ROUNDING))
+
+
+def test_one_image_is_stacked_and_several_are_not():
+    nets = networks(lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3)))
+    run = predictor_of(nets)
+    run._refused.add(engine("stacked", direct=True))
+    for rows, expected in ((1, "stacked"), (2, "loop")):
+        x = torch.randn(rows, 1, 4, 4)
+        assert next(run._engines(x, 1)) == engine(expected)
+        with torch.no_grad():
+            torch.testing.assert_close(run(x), torch.stack([each(x) for each in nets]), **ROUNDING)
+
+
 @pytest.mark.parametrize("net", sorted(CAPTURED))
 def test_a_captured_call_does_not_run_the_network(net: str):
     run, x = predictor_of(networks(NETS[net])), torch.randn(2, 6)
