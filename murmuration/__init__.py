@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from murmuration.ensemble import Ensemble
     from murmuration.errors import Failure, Misuse
     from murmuration.evaluation import EvalSet, Evaluation, ShiftSuite
+    from murmuration.features import embed
     from murmuration.fitting import fit, load
     from murmuration.inspecting import parameter_roles
     from murmuration.likelihoods import (
@@ -89,6 +90,7 @@ __all__ = [
     "add_measure",
     "analysis",
     "corrupt",
+    "embed",
     "evaluate",
     "fit",
     "fit_calibrator",
@@ -116,6 +118,7 @@ _HOMES = {
     "ensemble": ("Ensemble",),
     "errors": ("Failure", "Misuse"),
     "evaluation": ("EvalSet", "Evaluation", "ShiftSuite"),
+    "features": ("embed",),
     "fitting": ("fit", "load"),
     "inspecting": ("parameter_roles",),
     "likelihoods": (

@@ -12,6 +12,8 @@ import pandas as pd
 import typer
 
 from murmuration.cli import app, main
+from murmuration.files import write_tensors
+from murmuration.nets import build_net
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -32,6 +34,7 @@ FAST = {  # options that make a command quick; they replace those of the command
     "train": ("--members", "2", "--epochs", "1", "--engine", "loop"),
     "compare": ("--members", "2", "--epochs", "1", "--engine", "loop"),
     "prune": ("--finetune", "1"),
+    "embed": ("--size", "32"),
     "explore": ("--examples", "4"),
     "explore plane": ("--examples", "4", "--grid", "3"),
     "explore sizes": ("--examples", "4", "--samples", "2"),
@@ -46,6 +49,7 @@ SMALL_DATA = {
     "visits.csv",
     "sales.csv",
     "tokens.npz",
+    "features.npz",
     "energy.csv",
     "photos",
     "mnist",
@@ -159,6 +163,7 @@ def make_workspace(folder: Path) -> None:
     write_tables(folder, rng)
     write_tokens(folder, np.random.default_rng(1))
     write_predictions(folder, rng)
+    write_features(folder, np.random.default_rng(2))
     write_images(folder, rng)
     for name, words in RUNS.items():
         faster = fast_options("train", list(words))
@@ -189,6 +194,11 @@ def write_tokens(folder: Path, rng: np.random.Generator) -> None:
     np.savez(folder / "tokens.npz", x=tokens, y=(tokens < 15).sum(1) > 2)
     net = "nn.Sequential(nn.Embedding(30, 4), nn.Flatten(), nn.Linear(20, 2))"
     (folder / "own_networks.py").write_text(f"from torch import nn\n\n\ndef Classifier():\n    return {net}\n")
+
+
+def write_features(folder: Path, rng: np.random.Generator) -> None:
+    np.savez(folder / "features.npz", x=rng.normal(0, 1, (60, 8)), y=np.arange(60) % 2, classes=["a", "b"])
+    write_tensors(folder / "resnet20.safetensors", build_net("resnet20", (3, 32, 32), 2).state_dict())
 
 
 def write_predictions(folder: Path, rng: np.random.Generator) -> None:

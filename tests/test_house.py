@@ -21,6 +21,7 @@ ORDER = [
     "progress",
     "data",
     "nets",
+    "features",
     "mixtures",
     "likelihoods",
     "predictive",

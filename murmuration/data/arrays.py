@@ -22,7 +22,9 @@ def load_npz(path: Path, options: LoadOptions) -> RawData:
         if isinstance(found, np.ndarray):
             raise Misuse(f"'{path}' holds a single array: expected an npz archive with x and y")
         with found as archive:
-            return RawData(npz_parts(archive, path, options.labelled))
+            parts = npz_parts(archive, path, options.labelled)
+            classes = npz_classes(archive, parts, path) if options.labelled else None
+            return RawData(parts, None if classes is None else "classification", classes)
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise Failure(f"cannot read '{path}': {first_line(error)}") from None
     except ValueError as error:
@@ -40,6 +42,17 @@ def npz_parts(archive: Any, path: Path, labelled: bool) -> dict[str, RawPart]:
     if not suffixes:
         raise Misuse(f"'{path}' has no array x (or x_train): found {listed(archive.files) or 'nothing'}")
     return {part: npz_part(archive, suffix, path, labelled) for part, suffix in suffixes.items()}
+
+
+def npz_classes(archive: Any, parts: dict[str, RawPart], path: Path) -> tuple[str, ...] | None:
+    """The names `classes` of whole-number labels, where the archive has them."""
+    labels = [part.targets for part in parts.values() if part.targets is not None]
+    if "classes" not in archive.files or any(each.dtype.kind not in "iu" or each.ndim > 1 for each in labels):
+        return None
+    names, highest = tuple(map(str, read_array(archive, "classes", path))), max(int(each.max()) for each in labels)
+    if highest >= len(names):
+        raise Misuse(f"'{path}' has the label {highest} and {len(names)} classes: expected a name for every label")
+    return names
 
 
 def npz_part(archive: Any, suffix: str, path: Path, labelled: bool) -> RawPart:

@@ -2,10 +2,10 @@
 
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from murmuration.data.formats import format_of, load_source, resolve
 from murmuration.data.images import adapt_images
 from murmuration.data.imbalance import long_tail_rows
 from murmuration.data.preparation import (
+    FEATURES_AT_ONCE,
+    FeaturePreparation,
     ImagePreparation,
     Inputs,
     Preparation,
@@ -23,6 +25,7 @@ from murmuration.data.preparation import (
     SeveralPreparation,
     TablePreparation,
     TokenPreparation,
+    before_features,
     fit_array,
     fit_images,
     fit_table,
@@ -124,6 +127,20 @@ class Data:
         return tuple(self.train.prepared.shape[1:])
 
 
+class FeatureNetwork(Protocol):
+    """A network that is not trained, whose features stand in the place of inputs; `murmuration.features` has it."""
+
+    @property
+    def net(self) -> str:
+        """Its name."""
+
+    def open(self, inputs: Preparation) -> Any:
+        """The map from inputs prepared so to features, with its `record` in run.json."""
+
+    def embed(self, features: Any, blocks: Iterable[tuple[str, Tensor]], total: int) -> Mapping[str, Tensor]:
+        """The features (N, D) of every part, from blocks of prepared inputs."""
+
+
 def open_data(
     source: Any = "digits",
     *,
@@ -141,6 +158,7 @@ def open_data(
     drop: str | Sequence[str] = (),
     size: int | tuple[int, int] | None = None,
     imbalance: float | None = None,
+    features: FeatureNetwork | None = None,
 ) -> Data:
     """A source split into train, validation and test, prepared by statistics of the training split.
 
@@ -161,6 +179,8 @@ def open_data(
     of other data given as `val`) or an array (N,). These columns, and those named by `drop`, are not inputs.
     `imbalance` cuts a long tail: training rows are left out at random until the first class has so many times the
     examples of the last (`long_tail_counts`).
+
+    With `features`, a network that is not trained stands before the preparation: write `mm.embed` for it.
 
     >>> data = open_data("five-gaussians")
     >>> len(data.train), len(data.val), len(data.test), data.classes
@@ -197,7 +217,11 @@ def open_data(
         digest = hashlib.sha256(f"{digest} {imbalance!r} {seed}".encode()).hexdigest()
     chosen_inputs = take(raw.parts[train_part].inputs, train_rows)
     prepare = prepare or ("none" if isinstance(chosen_inputs, Streamed) else "standardise")
-    preparation = fit_preparation(raw, chosen_inputs, prepare, inputs)
+    preparation, made = (
+        (fit_preparation(raw, chosen_inputs, prepare, inputs), {})
+        if features is None
+        else fit_features(raw, features, rows["train"], prepare, name, inputs)
+    )
     if isinstance(chosen_inputs, Streamed):
         check_streamed(chosen_inputs, {name for name, (part, n) in rows.items() if part == train_part and len(n)})
 
@@ -209,10 +233,11 @@ def open_data(
         if isinstance(x, Streamed):
             x = x.prepared(preparation, encode=lambda y: encode_part(raw, RawPart(None, y), chosen, classes))
             return Split(x, y, x[:] if name == "val" else x, weights)  # type: ignore[arg-type]  # reads like a tensor
-        return Split(x, y, preparation.apply(x), weights, take_keys(part.keys, kept))
+        prepared = made[rows[name][0]][kept] if made else preparation.apply(x)
+        return Split(x, y, prepared, weights, take_keys(part.keys, kept))
 
     again = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
-    again |= {"in_memory": in_memory or None, "imbalance": imbalance}
+    again |= {"in_memory": in_memory or None, "imbalance": imbalance, "features": getattr(features, "net", None)}
     again |= {"test": test, **roles, "drop": list(options.drop) or None, "size": sizes}
     return Data(
         name=name,
@@ -345,11 +370,18 @@ def open_keyed_inputs(
     folder of images (in the order of their paths), a list of images, a tensor or array alone. With `adapt`, images of
     other sizes and colours are resized and recoloured to those of the preparation, see `adapt_images`.
     """
-    fit_to = preparation if adapt and isinstance(preparation, ImagePreparation) else None
+    first = before_features(preparation)
+    fit_to = first if adapt and isinstance(first, ImagePreparation) else None
+
+    def adapted(images: Any, white: float | None) -> Tensor:
+        assert fit_to is not None
+        found = adapt_images(images, white, fit_to)
+        return preparation.apply_prepared(found) if isinstance(preparation, FeaturePreparation) else found
+
     if isinstance(source, Data):
         if fit_to and isinstance(source.preparation, ImagePreparation) and source.preparation.shape != fit_to.shape:
             pixels = source.preparation.pixels_of(source.test.prepared)  # in 256 levels, as they will be rounded
-            return adapt_images(pixels.transpose(0, 3, 1, 2), 255.0, fit_to), source.test.keys
+            return adapted(pixels.transpose(0, 3, 1, 2), 255.0), source.test.keys
         if source.preparation == preparation:
             return source.test.prepared, source.test.keys
         source = source.test.x
@@ -360,14 +392,15 @@ def open_keyed_inputs(
     names = test_parts(raw)
     keys = join_keys([raw.parts[name].keys for name in names])
     if fit_to:
-        return torch.cat([adapt_images(raw.parts[name].inputs, raw.peak, fit_to) for name in names]), keys
+        return torch.cat([adapted(raw.parts[name].inputs, raw.peak) for name in names]), keys
     return prepare_parts(raw, names, preparation), keys
 
 
 def resized_for(preparation: Preparation) -> dict[str, Any]:
     """The options that resize image files as those of training were resized, or refuse other sizes."""
-    if isinstance(preparation, ImagePreparation) and preparation.resized:
-        return {"size": preparation.shape[1:]}
+    first = before_features(preparation)
+    if isinstance(first, ImagePreparation) and first.resized:
+        return {"size": first.shape[1:]}
     return {"mixed_sizes": False}
 
 
@@ -481,6 +514,39 @@ def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | Non
     return fit_array(x, raw.feature_names, raw.as_is or prepare == "none")
 
 
+def fit_features(
+    raw: RawData,
+    features: FeatureNetwork,
+    training: tuple[str, np.ndarray],
+    prepare: Prepare,
+    name: str,
+    inputs: Inputs | None,
+) -> tuple[Preparation, dict[str, Tensor]]:
+    """The preparation that computes features, and those (N, D) of every part, scaled; `training` is a part and rows."""
+    first = network_inputs(raw, name, inputs)
+    found = features.open(first)
+    starts = ((part, at) for part in raw.parts for at in range(0, len(raw.parts[part]), FEATURES_AT_ONCE))
+    blocks = ((part, first.apply(raw.parts[part].inputs[at : at + FEATURES_AT_ONCE])) for part, at in starts)
+    made = features.embed(found, blocks, sum(map(len, raw.parts.values())))
+    part, rows = training
+    scale = fit_array(made[part].numpy()[rows], (), as_is=prepare == "none")
+    return FeaturePreparation(first, scale, found.record, found), {name: scale.apply(x) for name, x in made.items()}
+
+
+def network_inputs(raw: RawData, name: str, inputs: Inputs | None = None) -> ImagePreparation | TokenPreparation:
+    """The preparation of the inputs of a feature network: pixels from 0 to 1, or tokens as they are."""
+    first: Any = next(iter(raw.parts.values())).inputs
+    if isinstance(first, Streamed):
+        raise Misuse(f"features of a {name}, which is read as it is needed: write in_memory=True")
+    if inputs == "tokens":
+        return TokenPreparation(first.shape[1:])
+    peak = None if is_table(first) or isinstance(first, SeveralInputs) else image_peak(raw, inputs)
+    if peak is None:
+        kind = "a table" if is_table(first) else f"examples of shape {getattr(first, 'shape', (0,))[1:]}"
+        raise Misuse(f"{name} holds {kind}, and features are those of images: expected images, of any size")
+    return fit_images(first[:1], peak, "unit", raw.resized)
+
+
 def test_parts(raw: RawData) -> tuple[str, ...]:
     """The names of the parts to evaluate on: the test part, or all parts if there is none."""
     return ("test",) if "test" in raw.parts else tuple(raw.parts)
@@ -499,8 +565,18 @@ def prepare_inputs(inputs: Any, peak: float | None, preparation: Preparation) ->
 
     Images whose white is known to differ from training's (uint8 in a file, floats in 0..1) are rescaled.
     """
-    if not isinstance(preparation, ImagePreparation):
+    first = before_features(preparation)
+    if not isinstance(first, ImagePreparation):
         return preparation.apply(inputs)
     if is_table(inputs):
-        raise Misuse(f"a table for a run trained on images: expected images of shape {preparation.shape}")
-    return preparation.apply(inputs, peak=preparation.white_of(inputs, peak))
+        raise Misuse(f"a table for a run trained on images: expected images of shape {first.shape}")
+    white = first.white_of(inputs, peak)
+    return preparation.apply(inputs, peak=white)  # type: ignore[call-arg]  # the first takes a peak, so this one does
+
+
+def visible_inputs(split: Split, preparation: Preparation, rows: Any) -> tuple[Preparation, Tensor]:
+    """Some prepared inputs as a reader can see them, and their preparation: images, not their features."""
+    if not isinstance(preparation, FeaturePreparation):
+        return preparation, split.prepared[rows]
+    first = preparation.inputs
+    return first, prepare_inputs(split.x.iloc[rows] if is_table(split.x) else split.x[rows], None, first)

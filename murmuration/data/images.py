@@ -6,9 +6,9 @@ import struct
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.data.preparation import ImagePreparation, blocks, image_shape, known_peak, pixel_peak, to_planes
-from murmuration.data.raw import LoadOptions, RawData, RawPart, is_table
+from murmuration.data.raw import LoadOptions, RawData, RawPart, is_table, take
 from murmuration.data.targets import sort_names
 from murmuration.errors import Failure, Misuse, first_line, listed
 
@@ -70,7 +70,7 @@ def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
     for part, found in files.items():
         labels = np.array([index[label] for _, label in found], dtype=np.int64) if options.labelled else None
         names = np.array([path.relative_to(folder).as_posix() for path, _ in found])
-        parts[str(part)] = RawPart(planes[start : start + len(found)], labels, keys={"file": names})
+        parts[str(part)] = RawPart(take(planes, slice(start, start + len(found))), labels, keys={"file": names})
         start += len(found)
     return RawData(parts, "classification", classes if options.labelled else None, peak=255.0, resized=resized)
 
@@ -132,12 +132,12 @@ def open_image(path: Path) -> Any:
         raise Failure(f"cannot read the image '{path}': {first_line(error)}") from None
 
 
-def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: LoadOptions) -> tuple[np.ndarray, bool]:
+def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: LoadOptions) -> tuple[Any, bool]:
     """Images (N, C, H, W) uint8, C = 1 if all are grey and 3 otherwise, and whether they were resized.
 
-    `opened(i)` returns the PIL image i. Sizes and modes are read first, so that pixels are decoded into one array.
-    Images are resized and cropped to the size (H, W) of the options. Without one they keep their size if all have the
-    same, and are made 64 x 64 otherwise, with a warning.
+    `opened(i)` returns the PIL image i. Sizes and modes are read first, so that pixels are decoded into one array, or
+    with the option `lazy` whenever they are asked for. Images are resized and cropped to the size (H, W) of the
+    options. Without one they keep their size if all have the same, and are made 64 x 64 otherwise, with a warning.
     """
     sizes, grey, size = dict[tuple[int, int], str](), True, options.size
     for i, name in enumerate(names):
@@ -159,11 +159,39 @@ def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: Lo
             stacklevel=2,
         )
     size = size or next(iter(sizes), (0, 0))
-    out = np.empty((len(names), 1 if grey else 3, *size), dtype=np.uint8)
-    for i, name in enumerate(names):
-        with opened(i) as image:
-            out[i] = resize_and_crop(decode(image, grey, name)[None], size)[0]
-    return out, resized
+    images = LazyImages(tuple(names), opened, (1 if grey else 3, *size), range(len(names)))
+    return images if options.lazy else images[:], resized
+
+
+@dataclass(frozen=True, eq=False)
+class LazyImages:
+    """Images (N, C, H, W) uint8 that are decoded, resized and cropped whenever some are asked for: `images[:64]`."""
+
+    names: tuple[str, ...]
+    opened: Callable[[int], Any]
+    image_shape: tuple[int, int, int]
+    rows: range
+    dtype: ClassVar = np.dtype(np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self), *self.image_shape
+
+    def subset(self, rows: slice) -> "LazyImages":
+        """Some of the images, still to be decoded."""
+        return replace(self, rows=self.rows[rows])
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        chosen = self.rows[rows]
+        out = np.empty((len(chosen), *self.image_shape), dtype=np.uint8)
+        for place, i in enumerate(chosen):
+            with self.opened(i) as image:
+                planes = decode(image, self.image_shape[0] == 1, self.names[i])[None]
+                out[place] = resize_and_crop(planes, self.image_shape[1:])[0]
+        return out
 
 
 def upright_size(image: Any) -> tuple[int, int]:

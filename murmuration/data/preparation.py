@@ -7,8 +7,8 @@ have names, and `to_json`. Its statistics are those of the training split.
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -27,6 +27,7 @@ COLOURS = (1, 3, 4)  # numbers of channels by which a last axis is recognised as
 MOST_CATEGORIES = 1000  # one column each: a text column with more is an identifier or free text
 FEWEST_NUMBERS = 10  # distinct texts that look like numbers: fewer may be labels
 FEWEST_IDENTIFIERS = 20  # rows below which a column of distinct values says nothing
+FEATURES_AT_ONCE = 128  # inputs of a feature network that are prepared at a time
 BLOCK = 1 << 18  # values held in float64 at once: 2 MB, about what a core caches
 
 
@@ -353,17 +354,63 @@ def refuse_local_numbers(name: str, texts: tuple[str, ...]) -> None:
             raise Misuse(f"column '{name}' holds {kind} such as '{texts[0]}' in every row: write it as {write}")
 
 
-Preparation = ImagePreparation | ArrayPreparation | TablePreparation | TokenPreparation | SeveralPreparation
+@dataclass(frozen=True)
+class FeaturePreparation:
+    """Inputs -> (N, D): features of a network that is not trained, then standardised.
+
+    The network is part of the preparation, so it runs once a prediction, whatever the number of members.
+    """
+
+    inputs: ImagePreparation | ArrayPreparation | TablePreparation | TokenPreparation  # raw inputs -> the network's
+    scale: ArrayPreparation  # features (N, D) -> those that members take
+    network: dict[str, Any]  # its record in run.json
+    features: Callable[[Tensor], Tensor] | None = field(default=None, compare=False, repr=False)  # (N, ...) -> (N, D)
+    names: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one raw input."""
+        return getattr(self.inputs, "shape", ())
+
+    def apply(self, raw: Any, peak: float | None = None) -> Tensor:
+        """Prepared features (N, D) float32 of raw inputs, some at a time; `peak` is the white of images."""
+        white = {"peak": peak} if isinstance(self.inputs, ImagePreparation) else {}
+        some = [slice(first, first + FEATURES_AT_ONCE) for first in range(0, max(1, len(raw)), FEATURES_AT_ONCE)]
+        parts = (raw.iloc[rows] if is_table(raw) else raw[rows] for rows in some)
+        return torch.cat([self.apply_prepared(self.inputs.apply(part, **white)) for part in parts])
+
+    def apply_prepared(self, x: Tensor) -> Tensor:
+        """Prepared features (N, D) of inputs that `inputs` prepared."""
+        if self.features is None:
+            raise Misuse(f"the network {self.network['net']} of the features is not here: open the run by mm.load")
+        return self.scale.apply(self.features(x))
+
+    def to_json(self) -> dict[str, Any]:
+        found = {"inputs": self.inputs.to_json(), "scale": self.scale.to_json(), "network": self.network}
+        return {"kind": "features", **found}
 
 
-def preparation_from_json(record: dict[str, Any]) -> Preparation:
-    """The preparation of a record made by `to_json`.
+Preparation = (
+    ImagePreparation | ArrayPreparation | TablePreparation | TokenPreparation | SeveralPreparation | FeaturePreparation
+)
+
+
+def before_features(preparation: Preparation) -> Preparation:
+    """The preparation of the inputs of a feature network; any other preparation as it is."""
+    return preparation.inputs if isinstance(preparation, FeaturePreparation) else preparation
+
+
+def preparation_from_json(record: dict[str, Any], features: Callable[[Tensor], Tensor] | None = None) -> Preparation:
+    """The preparation of a record made by `to_json`; `features` is the network of one that computes features.
 
     >>> preparation_from_json(ArrayPreparation((1,), (0.5,), (2.0,)).to_json())
     ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=())
     """
     kinds: dict[str, Any] = {"image": ImagePreparation, "array": ArrayPreparation, "table": TablePreparation}
     kinds |= {"tokens": TokenPreparation, "several": SeveralPreparation}
+    if record["kind"] == "features":
+        inputs, scale = (preparation_from_json(record[part]) for part in ("inputs", "scale"))
+        return FeaturePreparation(inputs, scale, record["network"], features)  # type: ignore[arg-type]
     if record["kind"] not in kinds:
         raise unknown("preparation", record["kind"], kinds)
     if record["kind"] == "table":

@@ -84,6 +84,7 @@ class LoadOptions:
     size: tuple[int, int] | None = None  # (H, W) to which image files are resized and cropped; None: their own
     mixed_sizes: bool = True  # whether image files of different sizes may be resized to a usual one
     drop: tuple[str, ...] = ()  # columns of a table to leave out
+    lazy: bool = False  # whether image files are decoded when they are needed, instead of at once
     in_memory: bool = False  # whether a torch dataset is read once, instead of whenever its examples are needed
     roles: Mapping[str, Any] = field(default_factory=dict)  # groups, time, weight: a column's name, or an array (N,)
 
@@ -120,7 +121,7 @@ def join_keys(parts: Sequence[Keys]) -> Keys:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0] if name in names}
 
 
-def take(inputs: Any, rows: np.ndarray) -> Any:
+def take(inputs: Any, rows: np.ndarray | slice) -> Any:
     """The given rows of an array or a table, in the given order; of inputs that are not in memory, those to be read."""
     if is_table(inputs):
         return inputs.iloc[rows]
@@ -169,6 +170,16 @@ def hash_array(digest: Any, values: np.ndarray) -> None:
         texts = [None if value is None else str(value) for value in values.ravel().tolist()]
         digest.update(f"text{values.shape}{json.dumps(texts)}".encode())
         return
+    hash_kind(digest, values.dtype, values.shape)
+    hash_values(digest, values)
+
+
+def hash_kind(digest: Any, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """Feed the type, in the byte order of the digest, and the shape of an array of numbers."""
+    digest.update(f"{dtype.newbyteorder('<').str}{shape}".encode())
+
+
+def hash_values(digest: Any, values: np.ndarray) -> None:
+    """Feed the bytes of an array of numbers, or of some rows of it."""
     little = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
-    digest.update(f"{little.dtype.str}{little.shape}".encode())
     digest.update(little.reshape(-1).view(np.uint8).data)

@@ -97,7 +97,7 @@ def published_file(net: str) -> Path:
     if net.startswith("hf:") and folder.is_dir():
         return folder / "model.safetensors"
     having = ", ".join(VARIANTS)
-    raise Misuse(f"pretrained=True with {net}: its weights are not here; give a file of them, or a net of {having}")
+    raise Misuse(f"pretrained {net}: its weights are not here; give a file of them, or a net of {having}")
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:

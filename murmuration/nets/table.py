@@ -16,6 +16,7 @@ from murmuration.nets.libraries import is_library_net, library_net
 from murmuration.nets.resnets import preact_resnet18, resnet18, resnet20, resnet50
 from murmuration.nets.subpixel import subpixel
 
+linear = partial(mlp, hidden=())
 small_cnn = partial(plain_cnn, channels=(16, 32, 32))
 medium_cnn = partial(plain_cnn, channels=(64, 128, 256, 256))
 subpixel_plain = partial(subpixel, residual=False)
@@ -34,6 +35,7 @@ class NetEntry:
 
 NETS: dict[str, NetEntry] = {
     "mlp": NetEntry(mlp, ("hidden", "activation", "dropout"), "dense 128, 128; any input", tables=True),
+    "linear": NetEntry(linear, (), "one dense layer; any input, such as features", tables=True),
     "small-cnn": NetEntry(small_cnn, ("dropout",), "3 convs, 16-32-32; 19 thousand parameters"),
     "medium-cnn": NetEntry(medium_cnn, ("dropout",), "4 convs, 64-128-256-256; 971 thousand"),
     "lenet5": NetEntry(lenet5, ("activation",), "LeNet-5: 2 convs, 3 dense; 62 thousand"),

@@ -1,0 +1,55 @@
+"""`murmur embed`: images as features of a pretrained network, in an npz file."""
+
+from typing import Annotated
+
+import typer
+
+from murmuration.cli.console import CONTINUES, Interrupted, help_text, print_json
+from murmuration.cli.options import DataSource, Force, Json, Names, image_size, named_targets, option, output_path
+
+HELP = help_text(
+    "Compute the features of images by a pretrained network without its head, and write them with labels, class names "
+    "and splits to an .npz file, which is a data set for every other command. Images of any size are resized and "
+    "cropped. A command that was interrupted continues when it is repeated.",
+    "murmur embed photos --net efficientnet-lite0 --out features.npz",
+    "murmur train features.npz --net linear --members 10",
+    "murmur embed cifar-10-batches-bin --size 112 --out cifar10.npz",
+    "murmur embed photos --net resnet20 --weights resnet20.safetensors --out features.npz",
+)
+
+
+def embed(
+    *,
+    data: DataSource,
+    out: Annotated[str, typer.Option(help="The .npz file to write.", metavar="FILE")],
+    net: Annotated[str, option("Network; see `murmur list nets`.", "Options", "NAME")] = "efficientnet-lite0",
+    weights: Annotated[
+        str | None,
+        option("File of its weights, .safetensors or .pth; the published ones if left out.", "Options", "FILE"),
+    ] = None,
+    size: Annotated[
+        str | None,
+        option("Pixels, N or HxW; 128 for networks with published weights, else as they are.", "Options", "N"),
+    ] = None,
+    target: Annotated[Names, option("Target column of a table of image files.", "Options", "NAME")] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Compute features of images by a pretrained network, once."""
+    from murmuration.data.raw import LoadOptions
+    from murmuration.features import PIECES, feature_source, write_features
+    from murmuration.progress import counting_bar
+
+    path = output_path(out, (".npz",), force)
+    folder = path.with_name(path.name + PIECES)
+    say = (lambda text: None) if as_json else print
+    try:
+        with counting_bar(f"features by {net}", as_json) as count:
+            chosen = feature_source(net, weights or True, image_size(size), folder=folder, count=count, say=say)
+            record = write_features(data, chosen, path, LoadOptions(named_targets(target)))
+    except KeyboardInterrupt:
+        raise Interrupted(CONTINUES) from None
+    if as_json:
+        return print_json(record)
+    examples = ", ".join(f"{count:,} {part}" for part, count in record["examples"].items())
+    print(f"written: {path} ({examples}; {record['features']:,} features)")
