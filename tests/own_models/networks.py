@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
 from murmuration.data import Data, open_data
+from murmuration.nets import build_net
 
 CLASSES = 3
 ROWS = 60
@@ -31,6 +32,7 @@ class Network:
     special: str
     no_kernels: tuple[str, ...] = ()  # parameters of two axes or more that no linear operator multiplies inputs by
     twin: Callable[[], nn.Module] | None = None  # the same function and initial weights written plainly
+    output: str | None = None  # which part of what it returns are the logits
 
 
 def _inputs(name: str, rows: int = ROWS) -> tuple[Any, Tensor, dict[str, Any]]:
@@ -536,4 +538,65 @@ NETWORKS: dict[str, Network] = {
     "lazy": Network(lambda: nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.Linear(8, CLASSES)), "table", "LazyLinear"),
     "script": Network(lambda: torch.jit.script(plain()), "table", "torch.jit.script", twin=plain),
     "compiled": Network(compiled, "table", "torch.compile(backend='eager')", twin=plain),
+}
+
+
+# Networks of other libraries, built from their configurations; their extras are not needed by the other tests
+
+
+def of_timm(name: str, **settings: Any) -> nn.Module:
+    import timm
+
+    net: nn.Module = timm.create_model(name, num_classes=CLASSES, **settings)
+    return net
+
+
+def of_transformers(config: str, model: str, **settings: Any) -> nn.Module:
+    import transformers
+
+    tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    made = getattr(transformers, config)(**tiny, num_labels=CLASSES, **settings)
+    net: nn.Module = getattr(transformers, model)(made)
+    return net
+
+
+BERT = "hidden_size=8,num_hidden_layers=1,num_attention_heads=2,intermediate_size=16"
+TIMM, HF = partial(partial, of_timm), partial(partial, of_transformers)
+EMBEDDINGS = tuple(f"bert.embeddings.{name}_embeddings.weight" for name in ("word", "position", "token_type"))
+VIT = tuple(f"vit.embeddings.{name}" for name in ("cls_token", "position_embeddings"))
+OTHERS: dict[str, dict[str, Network]] = {  # library -> its networks
+    "timm": {
+        "timm-resnet": Network(TIMM("test_resnet"), "images", "timm: ResNet"),
+        "timm-efficientnet": Network(TIMM("test_efficientnet"), "images", "timm: EfficientNet"),
+        "timm-nfnet": Network(TIMM("test_nfnet"), "images", "timm: weight standardisation"),
+        "timm-mambaout": Network(TIMM("test_mambaout"), "images", "timm: gated convolutions, layer norm"),
+        "timm-vit": Network(
+            TIMM("test_vit", img_size=8, patch_size=4, embed_dim=16, depth=2, num_heads=2, drop_path_rate=0.2),
+            "images",
+            "timm: vision transformer, stochastic depth",
+            ("pos_embed", "cls_token"),
+        ),
+    },
+    "transformers": {
+        "hf-bert": Network(
+            HF("BertConfig", "BertForSequenceClassification", vocab_size=12),
+            "tokens",
+            "transformers: BERT",
+            EMBEDDINGS,
+            output="logits",
+        ),
+        "hf-bert-parts": Network(
+            partial(build_net, f"hf:bert:vocab_size=12,{BERT}", (5,), CLASSES),
+            "tokens",
+            "the same by name, as body and head",
+            tuple(f"body.logits.net.{name}" for name in EMBEDDINGS),
+        ),
+        "hf-vit": Network(
+            HF("ViTConfig", "ViTForImageClassification", image_size=8, patch_size=4),
+            "images",
+            "transformers: vision transformer",
+            VIT,
+            output="logits",
+        ),
+    },
 }

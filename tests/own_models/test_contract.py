@@ -6,7 +6,7 @@ compared for one preset of each kind.
 
 import pytest
 from contract import cell
-from networks import NETWORKS
+from networks import NETWORKS, OTHERS, Network
 
 from murmuration.recipe import PRESETS
 
@@ -21,10 +21,21 @@ def _few_alphas(monkeypatch):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_preset_trains_the_whole_network_or_refuses_it(name):
+    check(NETWORKS[name])
+
+
+@pytest.mark.parametrize(("library", "name"), [(key, name) for key, nets in OTHERS.items() for name in nets])
+def test_every_preset_trains_networks_of_other_libraries_or_refuses_them(library, name):
+    try:
+        __import__(library)
+    except Exception as error:  # not installed, or a torchvision of another build
+        pytest.skip(f"{library} cannot be imported: {error}")
+    check(OTHERS[library][name])
+
+
+def check(net: Network) -> None:
     cells = {
-        preset: cell(
-            NETWORKS[name], preset, ("stacked", "threads") if preset in COMPARED else (), reload=preset == "single"
-        )
+        preset: cell(net, preset, ("stacked", "threads") if preset in COMPARED else (), reload=preset == "single")
         for preset in PRESETS
     }
     flagged = {preset: each for preset, each in cells.items() if each.status in "DES"}
