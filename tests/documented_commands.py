@@ -41,6 +41,10 @@ FAST = {  # options that make a command quick; they replace those of the command
     "explore factorial": ("--examples", "4", "--runs", "1", "--rates", "0.001", "--epochs", "1"),
     "reproduce embedded": ("--epochs", "1", "--widths", "0.5", "--models", "1,2", "--arms", "naive", "--seeds", "0"),
     "reproduce landscape": ("--epochs", "1", "--members", "2", "--examples", "20", "--parts", "similarity"),
+    "continual": (
+        *("--epochs", "1", "--couplings", "2", "--hidden", "4", "--settle", "1", "--members", "2"),
+        *("--examples", "20", "--batch-size", "10"),
+    ),
     "superres train": ("--members", "2", "--epochs", "1", "--patches", "24", "--size", "6"),
 }
 SMALL_DATA = {
@@ -187,6 +191,8 @@ def write_tables(folder: Path, rng: np.random.Generator) -> None:
     days = pd.date_range("2026-01-01", periods=240)
     homes.assign(sales=3 * size, day=days).to_csv(folder / "sales.csv", index=False)
     priced[:20].to_csv(folder / "later.csv", index=False)
+    for name in ("january.csv", "february.csv", "march.csv"):
+        homes.assign(kind=np.where(size > 100, "large", "small")).to_csv(folder / name, index=False)
 
 
 def write_tokens(folder: Path, rng: np.random.Generator) -> None:

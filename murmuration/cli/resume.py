@@ -14,12 +14,17 @@ HELP = help_text(
 
 def resume(run: RunPath, net: OwnNet = None, device: RunDevice = None, as_json: Json = False) -> None:
     """Continue an interrupted run, then evaluate it."""
+    from murmuration.applications.continual.runs import KIND
     from murmuration.applications.superres import is_superres
+    from murmuration.cli.continual import resume_continual
     from murmuration.cli.results import finish_run
     from murmuration.cli.superres import close_superres
     from murmuration.cli.training import reopen_data, resume_run, with_resume_hint
+    from murmuration.runs import read_run
 
     path = Path(run)
+    if KIND in read_run(path):
+        return resume_continual(path, as_json=as_json)
     data = reopen_data(path)
     with with_resume_hint(path):
         ensemble = resume_run(path, data, quiet=as_json, net=network(net), device=device)

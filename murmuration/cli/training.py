@@ -114,6 +114,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = read_run(path)
     if GIVEN in manifest:
         raise Misuse(f"{path} holds networks trained elsewhere: read it in Python, mm.load('{path}', net=[...])")
+    if "continual" in manifest:
+        raise Misuse(f"{path} holds a stream of tasks: read its report.html, or continue it with murmur resume {path}")
     missing = [part for part in PARTS if not isinstance(manifest.get(part), PARTS[part])]
     if missing:
         raise Failure(f"{path / 'run.json'} has no '{missing[0]}': the run is damaged")

@@ -65,7 +65,7 @@ def test_batches_are_the_same_from_any_step() -> None:
 
 
 def test_a_recurring_task_shows_other_examples() -> None:
-    stream = open_stream("split:digits:2x2", order=[0, 1, 0])
+    stream = open_stream("split:digits:2x2", order=[1, 2, 1])
     first, again = stream.segment_rows(0)[0], stream.segment_rows(2)[0]
     assert len(first) + len(again) == len(stream.tasks[0].train)
     assert not (first[:, None] == again).flatten(2).all(2).any()  # digits holds no image twice
@@ -115,8 +115,9 @@ def test_what_is_no_stream_is_refused(source, message: str) -> None:
         ((("uv", 2), ("uv", 3)), {}, "task 2 .*b.csv. does not fit task 1: the table has the columns x2"),
         ((("uv", 3), ("uv", 2)), {}, "task 2 .*b.csv. does not fit task 1"),
         ((("uv", 2), ("u", 2)), {"scenario": "domain"}, "task 2 .*b.csv.: every row has the label 'u'"),
-        ((("uv", 2), ("uv", 2)), {"order": [0, 2]}, "order=.0, 2.: expected numbers of tasks, 0 to 1"),
-        ((("uv", 2), ("uv", 2)), {"order": [0, 0]}, "task 0 follows itself"),
+        ((("uv", 2), ("uv", 2)), {"order": [1, 3]}, "order=1,3: expected numbers of tasks, 1 to 2"),
+        ((("uv", 2), ("uv", 2)), {"order": [1, 1]}, "task 1 follows itself"),
+        ((("uv", 2), ("uv", 2)), {"order": [2]}, "order=2 leaves out task 1"),
         ((("uv", 2), ("uv", 2)), {"project": 3}, "project=3: expected at least 2 and at most 2"),
         ((("uv", 2), ("uv", 2)), {"scenario": "both"}, "unknown scenario 'both'"),
     ],

@@ -156,7 +156,7 @@ def open_stream(
 ) -> TaskStream:
     """A stream from `split:DATA:5x2` or from several data sets, each with rows to train on and to test on.
 
-    `order` are numbers of tasks, from 0, in which a task may recur. `project` maps inputs to so many dimensions by a
+    `order` are numbers of tasks, from 1, in which a task may recur. `project` maps inputs to so many dimensions by a
     random projection, and `examples` is the largest number of training examples of a task. Without a `scenario`, data
     sets that all have the same labels are domains, and data sets without a common label have classes of their own.
 
@@ -363,10 +363,13 @@ def segments_of(order: Sequence[int] | None, tasks: int) -> tuple[tuple[int, ...
     """The segments of a stream: every task once, or those of an order."""
     if order is None:
         return tuple((task,) for task in range(tasks))
-    wrong = [task for task in order if not 0 <= task < tasks]
-    if wrong or len(order) < 1:
-        raise Misuse(f"order={list(order)}: expected numbers of tasks, 0 to {tasks - 1}")
+    text = ",".join(map(str, order))
+    if not order or any(not 1 <= task <= tasks for task in order):
+        raise Misuse(f"order={text}: expected numbers of tasks, 1 to {tasks}")
     again = [a for a, b in pairwise(order) if a == b]
     if again:
-        raise Misuse(f"order={list(order)}: task {again[0]} follows itself; expected another task after each")
-    return tuple((task,) for task in order)
+        raise Misuse(f"order={text}: task {again[0]} follows itself; expected another task after each")
+    unseen = sorted(set(range(1, tasks + 1)) - set(order))
+    if unseen:
+        raise Misuse(f"order={text} leaves out task {unseen[0]}: expected every task at least once")
+    return tuple((task - 1,) for task in order)

@@ -1,0 +1,245 @@
+"""The HTML page of a stream of tasks: scores of the methods, accuracy matrices, changes, generated inputs, memory."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from murmuration.applications.continual.harness import Outcome
+from murmuration.applications.continual.methods import METHODS
+from murmuration.applications.continual.task_streams import TaskStream
+from murmuration.data import ImagePreparation
+from murmuration.reports.figures import Figure, axis, colour, dash, heat, layout, plot_text, scatter, symbol
+from murmuration.reports.formatting import MISSING, duration, number, percent, plural, shorten
+from murmuration.reports.html import Markup, definitions, figure, grid, join, png, section, table, tag, text
+from murmuration.reports.page import framed
+
+Outcomes = Mapping[str, Outcome]
+COLUMNS = ("final accuracy", "forgetting", "task identified", "memory", "time")
+REFERENCE = "lda"
+FEW = 12  # tasks of a matrix with a number in every cell
+IMAGES = "display:flex;flex-wrap:wrap;gap:4px;margin:4px 0 16px"
+IMAGE = "width:56px;height:56px;image-rendering:pixelated;display:block"
+
+
+def continual_page(
+    found: Outcomes, stream: TaskStream, *, title: str, subtitle: str, settings: Mapping[str, Any]
+) -> str:
+    """The page on some methods in one stream."""
+    parts = (
+        summary(found, stream),
+        scores(found),
+        matrices(found, stream),
+        changes(found, stream),
+        generated(found, stream),
+        memory(found),
+        settings_list(settings, stream),
+    )
+    return framed(title, subtitle, join(parts))
+
+
+def ranked(found: Outcomes) -> list[str]:
+    """Methods that learn the tasks one after another, the best first."""
+    names = [name for name in found if not METHODS[name].joint]
+    return sorted(names, key=lambda name: -found[name].accuracy.final_average)
+
+
+def sentences(found: Outcomes, stream: TaskStream) -> list[str]:
+    """The summary: which method is best, what discriminant analysis reaches, what is forgotten and noticed."""
+    lines, order = [], ranked(found)
+    if order:
+        best = found[order[0]].accuracy
+        own = "Streaming discriminant analysis" if order[0] == REFERENCE else order[0]
+        ahead = f"{own} has the highest final accuracy" if len(order) > 1 else f"{own} reaches a final accuracy of"
+        lines.append(
+            f"{ahead}{',' if len(order) > 1 else ''} {percent(best.final_average)} ± {percent(best.standard_error)}"
+            f" (one standard error), over {plural(len(stream.tasks), 'task')}."
+        )
+    if REFERENCE in found and order and order[0] != REFERENCE:
+        other = found[REFERENCE].accuracy
+        gap = found[order[0]].accuracy.final_average - other.final_average
+        sure = "more" if gap > np.hypot(other.standard_error, found[order[0]].accuracy.standard_error) else "less"
+        lines.append(
+            f"Streaming discriminant analysis, which needs no training, reaches {percent(other.final_average)}: the"
+            f" difference is {sure} than one standard error."
+        )
+    for name in order:
+        lost, detection = found[name].accuracy.forgetting, found[name].record["detection"]
+        noticed = ""
+        if detection is not None:
+            total, alarms = len(detection["changes"]), plural(detection["false_alarms"], "false alarm")
+            noticed = f"; it noticed {total - detection['misses']} of {plural(total, 'change')} and gave {alarms}"
+        lines.append(f"{name} lost {percent(lost)} of accuracy on earlier tasks{noticed}.")
+    if stream.scenario == "class" and any(found[name].record["detection"] for name in found):
+        lines.append("Every task brings labels of its own, which give a change away: detection is easy here.")
+    return lines
+
+
+def summary(found: Outcomes, stream: TaskStream) -> Markup:
+    kind = "each with classes of its own" if stream.scenario == "class" else "with the same labels"
+    reading = f"{plural(len(stream.tasks), 'task')}, {kind}, learned one after another. Old data is not seen again."
+    return section("summary", "Summary", reading, join(tag("p", each, "lead") for each in sentences(found, stream)))
+
+
+def score_rows(found: Outcomes) -> list[list[str]]:
+    """One row of text for each method."""
+    rows = []
+    for name, outcome in found.items():
+        accuracy, record = outcome.accuracy, outcome.record
+        named = record["task_id"]["final_average"]
+        rows.append(
+            [
+                name,
+                f"{percent(accuracy.final_average)} ± {percent(accuracy.standard_error)}",
+                MISSING if METHODS[name].joint else percent(accuracy.forgetting),
+                MISSING if named is None else percent(named),
+                size(sum(record["memory"].values())),
+                duration(record["seconds"]),
+            ]
+        )
+    return rows
+
+
+def size(amount: float) -> str:
+    """Bytes in the unit a person would use.
+
+    >>> size(512), size(20480), size(3 * 2**20)
+    ('512 B', '20.0 kB', '3.00 MB')
+    """
+    for unit in ("B", "kB"):
+        if amount < 1024:
+            return f"{number(amount)} {unit}"
+        amount /= 1024
+    return f"{number(amount)} MB"
+
+
+def scores(found: Outcomes) -> Markup:
+    reading = (
+        "Final accuracy is the mean over all tasks after the last one, ± one standard error by the test examples;"
+        " forgetting is the accuracy on a task when it was learned minus that at the end, mean over earlier tasks. A"
+        " task is identified if the predicted class, or the named task, is one of it."
+    )
+    rows = [
+        (Markup(f"{text(name)}<small>{text(METHODS[name].about)}</small>"), cells) for name, *cells in score_rows(found)
+    ]
+    drawn = figure(progress_figure(found))
+    return section(
+        "scores", "Methods", reading, join([table("Scores of the methods", ("Method", *COLUMNS), rows), drawn])
+    )
+
+
+def progress_figure(found: Outcomes) -> Figure | None:
+    """Mean accuracy over the tasks seen so far, after each segment."""
+    data = []
+    for place, name in enumerate(name for name in found if not METHODS[name].joint):
+        means = np.nanmean(found[name].accuracy.values, axis=1)
+        line = scatter("lines+markers", range(1, len(means) + 1), means, name)
+        look = {"color": colour(place), "symbol": symbol(place), "size": 8}
+        data.append(line | {"marker": look, "line": {"color": colour(place), "dash": dash(place)}})
+    if not data or len(data[0]["x"]) < 2:
+        return None
+    across = axis("tasks learned") | {"dtick": 1 if len(data[0]["x"]) <= FEW else None}
+    up = axis("accuracy") | {"tickformat": ".0%", "rangemode": "tozero"}
+    panel = layout(across, up) | {"showlegend": True}
+    title = "Mean accuracy over the tasks learned so far"
+    return Figure("progress", title, f"{title}, by method", data, panel)
+
+
+def matrices(found: Outcomes, stream: TaskStream) -> Markup:
+    reading = "Accuracy on the test examples of each task (columns) after each task was learned (rows)."
+    return section(
+        "matrix", "Accuracy matrix", reading, grid(figure(matrix(name, found[name], stream)) for name in found)
+    )
+
+
+def matrix(name: str, outcome: Outcome, stream: TaskStream) -> Figure:
+    """The accuracy matrix of one method as a heat map."""
+    values = outcome.accuracy.values
+    names = [plot_text(shorten(task.name.rpartition("/")[2], 12)) for task in stream.tasks]
+    after = ["all at once"] if METHODS[name].joint else [names[tasks[0]] for tasks in stream.segments]
+    few = max(values.shape) <= FEW
+    shown = {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}} if few else {}
+    across: dict[str, Any] = {"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False}
+    down = {"tickvals": list(range(len(after))), "ticktext": after, "showgrid": False, "autorange": "reversed"}
+    trace = heat(values) | {"zmin": 0, "zmax": 1, "showscale": False, "xgap": 1, "ygap": 1, **shown}
+    trace["hovertemplate"] = "after %{y}, on task %{x}: %{z:.3f}<extra></extra>"
+    label = f"Accuracy matrix of {name}: final average {percent(outcome.accuracy.final_average)}"
+    panel = layout(axis("tested on") | across, axis("learned") | down)
+    return Figure(f"matrix-{name}", name, label, [trace], panel, max(200, 90 + 30 * len(after)))
+
+
+def changes(found: Outcomes, stream: TaskStream) -> Markup:
+    """The changes of the stream and how they were noticed, by the methods that detect tasks."""
+    having = {name: outcome for name, outcome in found.items() if outcome.record["detection"] is not None}
+    if not having:
+        return Markup("")
+    reading = (
+        "The delay is the number of batches from the first of a task to the decision that the task has changed. Every"
+        " further decision inside a task is a false alarm. A recurring task should be recognised, another one be new."
+    )
+    rows = []
+    for name, outcome in having.items():
+        seen = outcome.record["detection"]
+        delay = MISSING if seen["mean_delay"] is None else f"{number(seen['mean_delay'])} batches"
+        again = f"{seen['recognised']} of {seen['recurring']}" if seen["recurring"] else MISSING
+        cells = [str(len(seen["changes"])), str(seen["misses"]), str(seen["false_alarms"]), delay, again]
+        rows.append((name, [*cells, str(outcome.record.get("tasks_found", MISSING))]))
+    columns = ("Method", "changes", "missed", "false alarms", "mean delay", "recurring recognised", "tasks found")
+    drawn = [figure(timeline(name, outcome, stream)) for name, outcome in having.items()]
+    return section("changes", "Detection of changes", reading, join([table("Changes noticed", columns, rows), *drawn]))
+
+
+def timeline(name: str, outcome: Outcome, stream: TaskStream) -> Figure:
+    """The tasks of the stream over its batches, and those that a method named."""
+    starts, events = outcome.record["starts"], outcome.record["events"]
+    order = [tasks[0] for tasks in stream.segments]
+    true = scatter("lines", [*starts[:-1], starts[-1]], [*(task + 1 for task in order), order[-1] + 1], "task")
+    true |= {"line": {"shape": "hv", "color": colour(0), "width": 2}}
+    steps = [*(step for step, _ in events), starts[-1]]
+    named = [*(task + 1 for _, task in events), events[-1][1] + 1]
+    guess = scatter("lines+markers", steps, named, f"named by {name}")
+    guess |= {"line": {"shape": "hv", "color": colour(1), "dash": "dash"}, "marker": {"color": colour(1), "size": 6}}
+    panel = layout(axis("batch"), axis("number of the task") | {"dtick": 1 if len(order) <= FEW else None})
+    label = f"Tasks of the stream, and those named by {name}: {len(events)} decisions"
+    title = f"{name}: tasks of the stream, and as they are named"
+    return Figure(f"timeline-{name}", title, label, [true, guess], panel | {"showlegend": True})
+
+
+def generated(found: Outcomes, stream: TaskStream) -> Markup:
+    """Images drawn from each task of a flow at the end of the stream."""
+    if not stream.has_images:
+        return Markup("")
+    blocks: list[Markup] = []
+    for name, outcome in found.items():
+        for task, samples in outcome.samples.items():
+            pictures = pixels(samples, stream)
+            alt = f"{name}: generated, task {task + 1}"
+            shown = [Markup(f'<img style="{IMAGE}" src="{png(each)}" alt="{text(alt)}">') for each in pictures]
+            blocks += [tag("h3", f"{name}, task {task + 1}"), Markup(f'<div style="{IMAGES}">{join(shown)}</div>')]
+    reading = "Inputs that the flow draws at the end of the stream, from the classes of each task that it has found."
+    return section("generated", "Generated inputs", reading, join(blocks))
+
+
+def pixels(samples: Tensor, stream: TaskStream) -> np.ndarray:
+    """Images (N, H, W, C) uint8 of generated inputs: prepared vectors (N, D), or pixels (N, C, H, W) in 0..1."""
+    assert isinstance(stream.preparation, ImagePreparation)
+    if samples.dim() == 2:
+        return stream.preparation.pixels_of(samples.view(-1, *stream.input_shape))
+    return (255 * samples).round().clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous().numpy()
+
+
+def memory(found: Outcomes) -> Markup:
+    kinds = ("network", "snapshots", "statistics", "examples")
+    rows = [(name, [size(outcome.record["memory"][kind]) for kind in kinds]) for name, outcome in found.items()]
+    reading = (
+        "Bytes at the end of the stream: the network itself, copies of it, statistics of classes, stored examples."
+    )
+    return section("memory", "Memory", reading, table("Memory of the methods", ("Method", *kinds), rows))
+
+
+def settings_list(settings: Mapping[str, Any], stream: TaskStream) -> Markup:
+    told = [("tasks", "; ".join(f"{place + 1}: {task.name}" for place, task in enumerate(stream.tasks)))]
+    sizes = ", ".join(f"{len(task.train):,} + {len(task.test):,}" for task in stream.tasks)
+    items: Sequence[tuple[str, object]] = [*told, ("examples, to learn from + to test on", sizes), *settings.items()]
+    return section("settings", "Settings", "", definitions(items))

@@ -1,0 +1,117 @@
+"""Run directories of streams of tasks.
+
+run.json                 the request: stream, methods, settings; rewritten last of all
+METHOD/record.json       the scores of a method, once it has come to the end of the stream
+METHOD/samples.safetensors   inputs drawn from the tasks of a flow
+METHOD/latest.json, METHOD/step-N.safetensors   the last checkpoint of a method in progress
+metrics.json, report.html    all scores, and the page
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from murmuration import files
+from murmuration.applications.continual.harness import LATEST, Outcome, Show, run_method, silent
+from murmuration.applications.continual.methods import MethodSettings, method_named
+from murmuration.applications.continual.task_streams import SPLIT, BatchPlan, TaskStream, open_stream
+from murmuration.data.dataset import located
+from murmuration.errors import Failure, Misuse
+from murmuration.runs import FORMAT, MANIFEST, create_run, read_run
+
+KIND = "continual"  # the part of a manifest that says what was asked for
+RECORD, SAMPLES = "record.json", "samples.safetensors"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is run: the arguments of `open_stream`, the methods, and their settings."""
+
+    sources: tuple[str, ...]
+    methods: tuple[str, ...]
+    options: dict[str, Any]  # of `open_stream`
+    plan: BatchPlan
+    settings: MethodSettings
+
+    def __post_init__(self) -> None:
+        for name in self.methods:
+            method_named(name)
+        if not self.methods or len(set(self.methods)) != len(self.methods):
+            raise Misuse(f"methods {', '.join(self.methods) or 'none'}: expected at least one, each once")
+
+    def open(self) -> TaskStream:
+        """The stream; images for a flow of images are pixels in 0..1."""
+        usual = "unit" if self.settings.flow == "image" else "standardise"
+        try:
+            return open_stream(list(self.sources), **{"prepare": usual, **self.options}, seed=self.plan.seed)
+        except Misuse as error:
+            if "prepare='unit'" not in str(error):
+                raise
+            raise Misuse("flow='image' for inputs that are not images: expected images, or flow='vector'") from None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "sources": [located_source(source) for source in self.sources]}
+
+
+def located_source(text: str) -> str:
+    """A source as text that holds in any directory."""
+    if not text.startswith(SPLIT):
+        return str(located(text))
+    source, _, groups = text.removeprefix(SPLIT).rpartition(":")
+    return f"{SPLIT}{located(source)}:{groups}"
+
+
+def request_from_json(record: dict[str, Any]) -> Request:
+    """The request of `Request.to_json`."""
+    return Request(
+        tuple(record["sources"]),
+        tuple(record["methods"]),
+        record["options"],
+        BatchPlan(**record["plan"]),
+        MethodSettings(**record["settings"]),
+    )
+
+
+def begin(path: Path, request: Request, more: dict[str, Any] | None = None) -> TaskStream:
+    """Open the stream and create the run directory; nothing is written if the stream is refused."""
+    stream = request.open()
+    for name in request.methods:  # a method that does not fit is refused before the first one runs
+        method = method_named(name)
+        method.build(method.stream(stream, request.settings), request.settings)
+    create_run(path, {KIND: request.to_json(), "fingerprint": stream.fingerprint, **(more or {})})
+    return stream
+
+
+def reopen(path: Path) -> tuple[Request, TaskStream]:
+    """The request and the stream of an existing run."""
+    manifest = read_run(path)
+    if KIND not in manifest:
+        raise Misuse(f"{path} is not a run of a stream of tasks: expected one of murmur continual")
+    request = request_from_json(manifest[KIND])
+    stream = request.open()
+    if stream.fingerprint != manifest["fingerprint"]:
+        raise Failure(f"the data of {path} has changed since the run began")
+    return request, stream
+
+
+def finish(path: Path, request: Request, stream: TaskStream, show: Show = silent) -> dict[str, Outcome]:
+    """The outcome of every method, each from its last checkpoint on; closes the run."""
+    found = {name: finish_method(path / name, name, request, stream, show) for name in request.methods}
+    manifest = {**read_run(path), "format": FORMAT, "status": "complete"}
+    files.write_json(path / MANIFEST, manifest)
+    return found
+
+
+def finish_method(place: Path, name: str, request: Request, stream: TaskStream, show: Show) -> Outcome:
+    """The outcome of one method, read if it is there."""
+    if (place / RECORD).exists():
+        samples = files.read_tensors(place / SAMPLES) if (place / SAMPLES).exists() else {}
+        return Outcome(files.read_json(place / RECORD), {int(task): tensor for task, tensor in samples.items()})
+    outcome = run_method(name, stream, request.plan, request.settings, place=place, show=show)
+    place.mkdir(parents=True, exist_ok=True)
+    if outcome.samples:
+        files.write_tensors(place / SAMPLES, {str(task): tensor for task, tensor in outcome.samples.items()})
+    files.write_json(place / RECORD, files.json_numbers(outcome.record))
+    for old in [*place.glob("step-*.safetensors"), place / LATEST]:
+        old.unlink(missing_ok=True)
+    return outcome
