@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, bayes_runs_table, superres_table
+from continual_table import continual_table, detection_table
 from coverage_table import coverage_table
 from landscape_table import claims_table, divergence_table, landscape_record, run_claims_table, sizes_table
 from network_tables import fine_tuning_table, networks_table
@@ -253,6 +254,8 @@ def embedded_quality_table(record: dict[str, Any]) -> str:
 MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> record, maker
     "speed": ("members", speed_table),
     "corruptions": ("corruptions", corruptions_table),
+    "continual": ("continual", continual_table),
+    "continual-detection": ("continual", detection_table),
     "coverage": ("coverage", coverage_table),
     "repulsion-cost": ("repulsion", repulsion_cost_table),
     "pruning-digits": ("pruning-digits", pruning_table),
@@ -310,6 +313,7 @@ PAGES = tuple(
         "README.md",
         "docs/real-data.md",
         "docs/calibration.md",
+        "docs/continual.md",
         "docs/repulsion.md",
         "docs/embedded.md",
         "docs/bayes.md",

@@ -1,0 +1,61 @@
+"""The benchmarks: contenders compute the same, cells are kept, and tables say what the record says."""
+
+import continual as throughput
+import continual_streams as cells
+import continual_table
+import torch
+
+from murmuration.applications.continual.flows import vector_flow
+
+
+def test_the_plain_flow_is_the_same_flow() -> None:
+    torch.manual_seed(0)
+    plain = throughput.PlainFlow()
+    flow = vector_flow(throughput.DIMENSIONS, couplings=throughput.COUPLINGS, hidden=throughput.HIDDEN)
+    for coupling, net, bound in zip(flow.layers, plain.nets, plain.bounds, strict=True):
+        coupling.net.load_state_dict(net.state_dict())
+        coupling.bound.data.copy_(bound)
+    x, _ = throughput.batch()
+    for found, expected in zip(flow(x), plain(x), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_the_contenders_take_a_step() -> None:
+    found = throughput.measure({"murmuration": throughput.ours(), "plain": throughput.plain()}, rounds=1)
+    assert min(found.values()) > 0
+
+
+def test_the_stream_of_twenty_changes() -> None:
+    stream = cells.permuted(0)
+    order = [tasks[0] for tasks in stream.segments]
+    assert len(order) == 21
+    assert sum(task in order[:place] for place, task in enumerate(order)) == 5
+    assert len(stream.tasks) == 16
+    first, other = (task.train.prepared for task in stream.tasks[:2])
+    assert torch.equal(first.sort(1).values, other.sort(1).values)
+    assert not torch.equal(first, other)
+
+
+def cell(method: str, seed: int, final: float, detection: dict | None = None) -> dict:
+    stream = "split-mnist" if detection is None else "changes-digits"
+    kept = {"final_average": final, "forgetting": 0.1, "task_id": None, "memory": {"network": 2**20}}
+    return {"stream": stream, "method": method, "seed": seed, "detection": detection, **kept}
+
+
+def test_tables_say_what_the_record_says() -> None:
+    noticed = {"changes": 20, "misses": 1, "false_alarms": 2, "mean_delay": 1.5, "recurring": 5, "recognised": 4}
+    record = {"cells": [cell("hcl-fr", 0, 0.9), cell("hcl-fr", 1, 0.8), cell("hcl-gr", 0, 0.7, noticed)]}
+    rows = continual_table.continual_table(record).splitlines()
+    assert rows[2].startswith("| split-mnist | `hcl-fr` | 2 | 85.0 ± ")
+    assert "| 90.89 |" in rows[2]
+    assert rows[3] == "| changes-digits | `hcl-gr` | 1 | 70.0 |  | 10.0 |  | 1.00 MB |"
+    (row,) = continual_table.detection_table(record).splitlines()[2:]
+    assert row == "| changes-digits | `hcl-gr` | 1 | 20 | 1 | 2 | 1.5 batches | 4 of 5 |"
+
+
+def test_a_cell_is_kept_once_and_in_order(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(cells, "RECORD", tmp_path / "continual.json")
+    for method, final in (("lda", 0.5), ("hcl-fr", 0.6), ("lda", 0.7)):
+        cells.add_cell(cell(method, 0, final))
+    found = cells.read_json(tmp_path / "continual.json")["cells"]
+    assert [(each["method"], each["final_average"]) for each in found] == [("hcl-fr", 0.6), ("lda", 0.7)]
