@@ -413,7 +413,7 @@ class Ensemble:
         """Write a run directory that `murmuration.load` reads back."""
         given = self.recipe.name == GIVEN and "data" not in self.manifest  # points beside a run have its data
         manifest = self._description() if given else self.manifest
-        create_run(Path(path), manifest)
+        create_run(Path(path), manifest, self.preparation)
         save_posthoc(Path(path), self.posthoc)  # before the manifest declares the run complete
         tensors = [group.population.to_tensors() for group in self.groups]
         joined = {f"{i}/{name}": t for i, named in enumerate(tensors) for name, t in named.items()}

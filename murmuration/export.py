@@ -1,12 +1,13 @@
 """A whole ensemble as one `nn.Module`: preparation, members, calibration, uncertainties; for torch.export and ONNX."""
 
+import copy
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from murmuration.data import Preparation
-from murmuration.data.preparation import ArrayPreparation, ImagePreparation, TokenPreparation
+from murmuration.data.preparation import ArrayPreparation, FeaturePreparation, ImagePreparation, TokenPreparation
 from murmuration.errors import Misuse
 from murmuration.likelihoods import REGRESSION, Likelihood
 from murmuration.posthoc.calibrator import Calibrator
@@ -71,6 +72,13 @@ def preparation_module(preparation: Preparation | None, dtype: torch.dtype) -> n
         return AsType(dtype)
     if isinstance(preparation, ArrayPreparation | ImagePreparation):
         return Standardise(preparation.mean, preparation.std, len(preparation.shape) - 1)
+    if isinstance(preparation, FeaturePreparation):
+        backbone = copy.deepcopy(getattr(preparation.features, "backbone", None))
+        assert backbone is not None, "the preparation of a run that was loaded has its network"
+        kind = torch.int64 if isinstance(preparation.inputs, TokenPreparation) else dtype
+        return nn.Sequential(
+            preparation_module(preparation.inputs, kind), backbone, preparation_module(preparation.scale, dtype)
+        )
     raise Misuse(
         f"{type(preparation).__name__} reads columns or several inputs, and a module takes one tensor: write"
         " as_module(prepared=True) and give it ensemble.prepare(x)"

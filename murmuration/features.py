@@ -149,7 +149,7 @@ class FeatureSource:
         found: dict[str, list[Tensor]] = {}
         done = 0
         for part, x in blocks:
-            if not done:
+            if not done and self.say is not say_nothing:
                 self.say(self.estimate(features, x, total))
             self.count("", done, total)
             found.setdefault(part, []).append(features.keep(x))
@@ -201,18 +201,40 @@ def stored_preparation(record: dict[str, Any], run: Path) -> Preparation:
 
 
 def save_features(run: Path, preparation: Preparation | None) -> None:
-    """Write the backbone and the features of a run, if its preparation computes features; their pieces go."""
+    """Write the backbone and the known features into a run directory, if its preparation computes features."""
     if isinstance(preparation, FeaturePreparation) and isinstance(preparation.features, Features):
         preparation.features.save(run)
+
+
+def remove_pieces(preparation: Preparation | None) -> None:
+    """Remove the pieces of the features of a preparation, when a run holds them."""
+    if isinstance(preparation, FeaturePreparation) and isinstance(preparation.features, Features):
         preparation.features.remove_pieces()
 
 
+def features_again(run: Path | None, record: dict[str, Any]) -> FeatureSource:
+    """The source of the features of a run, from the record of its preparation."""
+    if run is None:
+        raise Misuse(
+            f"features by {record['network']['net']} of a run that is not on the disk: give data=mm.embed(...)"
+        )
+    found = stored_features(run, record["network"], preparation_from_json(record["inputs"]))
+    return FeatureSource(record["network"]["net"], stored=found)
+
+
 def feature_source(
-    net: str, weights: bool | str | Path = True, size: int | tuple[int, int] | None = None, **where: Any
+    net: str,
+    weights: bool | str | Path = True,
+    size: int | tuple[int, int] | None = None,
+    *,
+    out: str | Path | None = None,
+    count: Count = count_nothing,
+    say: Say = say_nothing,
 ) -> FeatureSource:
-    """The source of features with the usual size of its images where none is given."""
+    """The source of features with the usual size of its images where none is given; pieces are written beside `out`."""
     chosen = (size, size) if isinstance(size, int) else size
-    return FeatureSource(net, weights, chosen or usual_size(net), **where)
+    folder = None if out is None else Path(out).with_name(Path(out).name + PIECES)
+    return FeatureSource(net, weights, chosen or usual_size(net), folder, count=count, say=say)
 
 
 def embed(
@@ -221,7 +243,7 @@ def embed(
     *,
     weights: bool | str | Path = True,
     size: int | tuple[int, int] | None = None,
-    folder: str | Path | None = None,
+    out: str | Path | None = None,
     progress: bool | None = None,
     say: Say = say_nothing,
     **reading: Any,
@@ -230,14 +252,18 @@ def embed(
 
     `source` and further keywords are those of `open_data`. `net` is the name of a network, `weights` True for its
     published ones or a file of them. Images are resized and cropped to `size`, 128 pixels for the networks with
-    published weights, else their own. Features are standardised unless `prepare="none"`. With a `folder`, they are
-    written there in pieces while they are computed, from which a killed computation continues.
+    published weights, else their own. Features are standardised unless `prepare="none"`. With `out`, the run directory
+    to come, they are written beside it in pieces while they are computed, from which a killed computation continues.
+
+    >>> photos = np.zeros((6, 3, 8, 8), dtype=np.uint8), [0, 1, 0, 1, 0, 1]
+    >>> embed(photos, "mlp")
+    Traceback (most recent call last):
+    murmuration.errors.Misuse: pretrained mlp: its weights are not here; give a file of them, or a net of ...
     """
     if isinstance(source, Data):
         raise Misuse("embed got a Data, which is prepared already: give its source, such as the folder of images")
     with counting_bar(f"features by {net}", progress is False) as count:
-        place = None if folder is None else Path(folder)
-        found = feature_source(net, weights, size, folder=place, count=count, say=say)
+        found = feature_source(net, weights, size, out=out, count=count, say=say)
         return open_data(source, size=found.size, features=found, **reading)
 
 

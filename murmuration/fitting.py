@@ -21,11 +21,13 @@ from torch import nn
 
 from murmuration import runs
 from murmuration.data import Data, open_data, open_training_data, preparation_from_json
+from murmuration.data.preparation import FeaturePreparation
 from murmuration.data.samplers import INSTANCE
 from murmuration.devices import CPU, is_available, refuse_autocast, resolve_device
 from murmuration.engines import Engine
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc
 from murmuration.errors import Failure, Misuse, require_integer, unknown
+from murmuration.features import feature_source, features_again, stored_preparation
 from murmuration.files import read_tensors, write_json, write_tensors
 from murmuration.given_models import load_given, require_same_tensors
 from murmuration.likelihoods import (
@@ -49,7 +51,7 @@ from murmuration.nets.source import EVERY, Net, NetSource, check_net, net_source
 from murmuration.nets.validation import check_initialisation, check_network, plain_tensors, require_same_plain_tensors
 from murmuration.population import Population
 from murmuration.posthoc.fit import check_config
-from murmuration.progress import Show, is_watched, training_bar
+from murmuration.progress import Show, counting_bar, is_watched, training_bar
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
 from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.batches import plan_for_loader
@@ -72,6 +74,8 @@ def fit(
     init_from: InitFrom | None = None,
     reset: str | Sequence[str] = (),
     pretrained: bool | str | Path = False,
+    features: str | None = None,
+    features_from: str | Path | None = None,
     output: Output | None = None,
     out: str | Path | None = None,
     progress: bool | None = None,
@@ -87,7 +91,9 @@ def fit(
     network, a list of one for each member, an ensemble, a state dict, a run directory or a `.safetensors` file;
     tensors named by `reset`, such as "head" or a list of patterns, are random all the same. `pretrained` begins with
     the published weights of a network by name and random heads: True for those of an installed package or of the
-    folder of `hf:FOLDER`, or a file of them (`.safetensors`, `.pth`). Of a network that gives a tuple, a dict or an
+    folder of `hf:FOLDER`, or a file of them (`.safetensors`, `.pth`). `features` names a pretrained network whose
+    features of images, computed once, take the place of inputs: `net` is then the head, a linear one if left out, and
+    `features_from` a file of that network's weights (see `embed`). Of a network that gives a tuple, a dict or an
     object, `output` is the position, the key or attribute, or a function of it that picks the tensor of predictions.
 
     `data` is a pair (x, y), a pandas table with `target=`, a torch Dataset or DataLoader, of which 15 % validate
@@ -123,12 +129,18 @@ def fit(
     stated = getattr(likelihood, "task", None)
     if stated in (MULTI_LABEL, REGRESSION) and not isinstance(data, Data):
         reading.setdefault("task", stated)
-    opened = open_training_data(data, **reading)
+    if features_from is not None and features is None:
+        raise Misuse(f"features_from={str(features_from)!r} without features=: name the network of these weights")
+    quiet = progress is False or (progress is None and not is_watched())
+    with counting_bar(f"features by {features}", quiet or features is None) as count:
+        if features is not None:
+            found = feature_source(features, features_from or True, reading.get("size"), out=out, count=count)
+            reading |= {"features": found, "size": found.size}
+        opened = open_training_data(data, **reading)
     filled = plan_for_loader(filled, opened.train, planned)
     given: dict[str, Any] = {"noise_std": noise_std, "link": link, "likelihood": likelihood}
     given |= {"init_from": init_from, "reset": reset, "pretrained": pretrained, "output": output}
     spec, source = make_spec(net, opened, chosen, filled, **given)
-    quiet = progress is False or (progress is None and not is_watched())
     with nullcontext(show) if show is not None else training_bar(filled.epochs, quiet, chosen.name) as told:
         return _fit(spec, source, out, told, checkpoint_seconds)
 
@@ -185,7 +197,7 @@ def _fit(
         show(roles.summary, 0, 0, None)
     found = {"gamma": spec.gamma, "parameters": roles.to_json()}
     manifest = describe(whole, source, choice.engine, choice.reason) | found
-    created = runs.create_run(Path(out), manifest) if out is not None else None
+    created = runs.create_run(Path(out), manifest, whole.data.preparation) if out is not None else None
     if out is not None and whole.backbone is not None:
         write_tensors(Path(out) / runs.BACKBONE, whole.backbone.state_dict())
     if out is not None and whole.init_from:  # a resumed run begins with the same weights without reading them again
@@ -212,6 +224,8 @@ def make_spec(
     patterns = (reset,) if isinstance(reset, str) else tuple(reset)
     if patterns and init_from is None:
         raise Misuse(f"reset={reset!r} without init_from: all weights are random anyway; leave reset out")
+    if isinstance(data.preparation, FeaturePreparation) and recipe.sharing.frozen:
+        raise Misuse("features and a frozen backbone: the heads on features have no body; choose sharing own")
     if init_from is not None and recipe.sharing.frozen:
         raise Misuse("init_from with a frozen backbone: the body is given by frozen=; leave one of the two out")
     if not len(data.val):
@@ -299,7 +313,7 @@ def resume(
     if manifest["status"] == "complete":
         return load(path, net=net, recipe=recipe, likelihood=likelihood, output=output, device=device)
     runs.remove_partial_files(path)
-    opened = reopen(manifest, data)
+    opened = reopen(manifest, data, path)
     likelihood, source = likelihood_from_json(manifest["likelihood"], likelihood), source_again(manifest, net, output)
     chosen, plan = recipe_from_json(manifest["recipe"], recipe), plan_from_json(manifest["plan"], optimizer, device)
     refuse_autocast(plan.device)
@@ -359,7 +373,7 @@ def load(
         {key: value for key, value in manifest.items() if key not in ("format", "status")},
         runs.read_history(Path(path)),
         load_posthoc(Path(path)) if posthoc else None,
-        preparation_from_json(manifest["data"]["preparation"]),
+        stored_preparation(manifest["data"]["preparation"], Path(path)),
     )
 
 
@@ -392,7 +406,7 @@ def train_members(
     path = Path(out)
     found = {"gamma": spec.gamma, "parameters": spec.roles(population).to_json(), **(extra or {})}
     manifest = describe(spec, source, engine, "as before") | found
-    created = runs.create_run(path, manifest)
+    created = runs.create_run(path, manifest, spec.data.preparation)
     for name, record in (files or {}).items():
         write_json(path / name, record)
     progress = start_from(spec, population.to(spec.plan.device))
@@ -446,6 +460,8 @@ def trained_networks(
 
 def default_net(data: Data) -> str:
     """The network for inputs of this shape when none is asked for."""
+    if isinstance(data.preparation, FeaturePreparation):
+        return "linear"
     return "small-cnn" if len(data.input_shape) == 3 else "mlp"
 
 
@@ -501,14 +517,19 @@ def versions() -> dict[str, str]:
     }
 
 
-def reopen(manifest: dict[str, Any], data: Any = None) -> Data:
-    """The data of a run, refused if it is not what the run was trained on."""
+def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) -> Data:
+    """The data of a run, refused if it is not what the run was trained on.
+
+    Features, where it has some, are those stored in its directory `run`.
+    """
     record = manifest["data"]
     known = record["source"]
     if data is None and "source" not in (known or {}):
         raise Misuse(f"the run was trained on {record['name']} of the caller's own: give them again as data=")
     if known is None and not isinstance(data, Data):
         raise Misuse("the run's data was split by an object of the caller's own: give data=mm.open_data(...) as before")
+    if "features" in (known or {}) and not isinstance(data, Data):
+        known = {**known, "features": features_again(run, record["preparation"])}
     opened = data if isinstance(data, Data) else open_data(**(known if data is None else {**known, "source": data}))
     if opened.fingerprint != record["fingerprint"]:
         raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")

@@ -5,6 +5,7 @@
     history.jsonl         one record an epoch
     trajectory/           weights of all members along their path, one file a checkpoint, if the plan asks for it
     checkpoints/          the state of a run in progress; latest.json names the file and is written after it
+    backbone.safetensors, features.safetensors   a network that is not trained, and its features of the examples
     posthoc.json          the calibrator, the conformal rules and the abstention rules, if some were fitted
     metrics.json, report.html   the evaluation
 
@@ -23,9 +24,11 @@ import torch
 from torch import Tensor
 
 from murmuration import files
+from murmuration.data import Preparation
 from murmuration.devices import CPU
 from murmuration.dynamics import WeightPath
 from murmuration.errors import Failure, Misuse
+from murmuration.features import BACKBONE, STORED, remove_pieces, save_features
 from murmuration.population import Named, Population, population_from_tensors
 from murmuration.training import Progress
 from murmuration.training.step import Divergence, State
@@ -33,17 +36,19 @@ from murmuration.training.step import Divergence, State
 FORMAT = 1
 MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
 GIVEN = "given"  # recipe of networks trained elsewhere; in their manifest, the names of their classes
-BACKBONE = "backbone.safetensors"  # the body of a run on a frozen backbone, for resume
 SWEEP = "sweep.json"  # scores of the candidates of a coupling space
-WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, SWEEP)  # by a run until it is complete
+WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, STORED, SWEEP)  # by a run until it is complete
 TRAJECTORY, ACTIVE = "trajectory", "active"  # weights along the path; (M,) bool: members that were still trained
 ON_DEVICE = ("population", "kept", "path", "opt_state", "shared_opt_state")  # tensors of a checkpoint, by prefix
 MEMORY = "memory"  # of a torch optimizer
 CHECKPOINTS, LATEST, STEPS = "checkpoints", "latest.json", "step-*.safetensors"
 
 
-def create_run(path: Path, manifest: dict[str, Any]) -> Path:
-    """Create a run directory, with its manifest in it from the start; returns the topmost directory created."""
+def create_run(path: Path, manifest: dict[str, Any], preparation: Preparation | None = None) -> Path:
+    """Create a run directory, with its manifest in it from the start; returns the topmost directory created.
+
+    The network of a preparation that computes features is in it too, and the features it has computed.
+    """
     require_free(path)
     missing = [parent for parent in path.parents if not parent.exists()]
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -53,7 +58,9 @@ def create_run(path: Path, manifest: dict[str, Any]) -> Path:
             remove_files(stale)
         temporary.mkdir()
         files.write_json(temporary / MANIFEST, {"format": FORMAT, "status": "training", **manifest})
+        save_features(temporary, preparation)
         os.rename(temporary, path)
+        remove_pieces(preparation)
     except (OSError, Failure) as error:
         remove_files(temporary)
         remove_empty(missing)

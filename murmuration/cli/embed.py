@@ -37,15 +37,14 @@ def embed(
 ) -> None:
     """Compute features of images by a pretrained network, once."""
     from murmuration.data.raw import LoadOptions
-    from murmuration.features import PIECES, feature_source, write_features
+    from murmuration.features import feature_source, write_features
     from murmuration.progress import counting_bar
 
     path = output_path(out, (".npz",), force)
-    folder = path.with_name(path.name + PIECES)
     say = (lambda text: None) if as_json else print
     try:
         with counting_bar(f"features by {net}", as_json) as count:
-            chosen = feature_source(net, weights or True, image_size(size), folder=folder, count=count, say=say)
+            chosen = feature_source(net, weights or True, image_size(size), out=path, count=count, say=say)
             record = write_features(data, chosen, path, LoadOptions(named_targets(target)))
     except KeyboardInterrupt:
         raise Interrupted(CONTINUES) from None

@@ -55,6 +55,18 @@ class DataOptions:
         "standardise"
     )
     size: Annotated[str | None, option("Resize and crop image files to N or HxW pixels.", "Data", "N")] = None
+    features: Annotated[
+        str | None,
+        option(
+            "Pretrained network whose features of images, computed once, take the place of inputs; --net is then the "
+            "head on them, a linear one if left out.",
+            "Data",
+            "NET",
+        ),
+    ] = None
+    features_from: Annotated[
+        str | None, option("File of the weights of --features; published ones if left out.", "Data", "FILE")
+    ] = None
     val: Annotated[str | None, option("Validation data: a share such as 0.2, or a file.", "Data", "WHAT")] = None
     test: Annotated[str | None, option("Test data: a share such as 0.2, or a file.", "Data", "WHAT")] = None
     groups: Annotated[str | None, option("Column whose values never stand in two splits.", "Data", "NAME")] = None
@@ -66,14 +78,20 @@ class DataOptions:
     ] = None
     drop: Annotated[Names, option("Columns to leave out; a list for several.", "Data", "NAME")] = None
 
-    def open(self, source: str) -> "Data":
-        """The data of the source, split and prepared."""
+    def open(self, source: str, out: Path | None = None, *, quiet: bool = False) -> "Data":
+        """The data of the source, split and prepared; pieces of features are written beside `out`."""
         from murmuration.data import open_data
+        from murmuration.features import embed, say_nothing
 
+        if self.features_from and not self.features:
+            raise Misuse(f"--features-from {self.features_from} without --features: name the network of these weights")
+        told: Any = {"out": out, "progress": not quiet, "say": say_nothing if quiet else print}
+        weights: Any = {"weights": self.features_from or True}
+        opening: Any = functools.partial(embed, net=self.features, **weights, **told) if self.features else open_data
         chosen: Any = {"task": self.task, "prepare": self.prepare, "inputs": self.inputs}
         chosen |= {"groups": self.groups, "time": self.time, "weight": self.weight, "drop": tuple(listed(self.drop))}
         chosen |= {"imbalance": self.imbalance}
-        return open_data(
+        return opening(
             source,
             target=named_targets(self.target),
             size=image_size(self.size),

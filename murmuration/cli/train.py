@@ -17,6 +17,7 @@ HELP = help_text(
     "murmur train digits --net small-cnn --members 10 --epochs 30 --out runs/digits",
     "murmur train prices.csv --target price --net mlp --patience 10",
     "murmur train cifar-10-batches-bin --net resnet20 --augment pad-crop,flip",
+    "murmur train photos --features efficientnet-lite0 --members 10",
 )
 
 NetName = Annotated[
@@ -89,8 +90,8 @@ def train(
     chosen, settings = answers.recipe(recipe), plan.plan(trust.config())
     path = Path(out) if out else new_run_path(data, chosen.name)
     require_free(path)
-    opened = reading.open(data)
-    with with_resume_hint(path):
+    with with_resume_hint(path, reading.features is not None):
+        opened = reading.open(data, path, quiet=as_json)
         parts = tuple(options.listed(reset))
         weights = True if pretrained == "yes" else pretrained or False
         own = options.network(net)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from murmuration.cli.console import NOTHING_WRITTEN, Interrupted
+from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted
 from murmuration.errors import Failure
 from murmuration.progress import training_bar
 
@@ -128,17 +128,18 @@ def reopen_data(path: Path) -> "Data":
     from murmuration.fitting import reopen
 
     manifest = read_manifest(path)
-    return reopen(manifest, superres.reopen(manifest) if superres.is_patches(manifest) else None)
+    return reopen(manifest, superres.reopen(manifest) if superres.is_patches(manifest) else None, path)
 
 
 @contextmanager
-def with_resume_hint(path: Path) -> Iterator[None]:
-    """Ctrl-C inside names the command that continues the run."""
+def with_resume_hint(path: Path, repeatable: bool = False) -> Iterator[None]:
+    """Ctrl-C inside names the command that continues the run, which may be the same command again."""
     try:
         yield
     except KeyboardInterrupt:
         begun = (path / "run.json").exists()
-        raise Interrupted(f"continue with murmur resume {path}" if begun else NOTHING_WRITTEN) from None
+        before = CONTINUES if repeatable else NOTHING_WRITTEN
+        raise Interrupted(f"continue with murmur resume {path}" if begun else before) from None
 
 
 def new_run_path(data: str, recipe: str) -> Path:

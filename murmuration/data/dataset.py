@@ -523,6 +523,8 @@ def fit_features(
     inputs: Inputs | None,
 ) -> tuple[Preparation, dict[str, Tensor]]:
     """The preparation that computes features, and those (N, D) of every part, scaled; `training` is a part and rows."""
+    if prepare == "unit":
+        raise Misuse("prepare='unit' is for images, and members take features: write 'standardise' or 'none'")
     first = network_inputs(raw, name, inputs)
     found = features.open(first)
     starts = ((part, at) for part in raw.parts for at in range(0, len(raw.parts[part]), FEATURES_AT_ONCE))

@@ -17,7 +17,7 @@ from murmuration.data.shift import (
     official_split,
     select_corruptions,
     select_severities,
-    shift_inputs,
+    shift_split,
 )
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse, unknown
@@ -67,8 +67,9 @@ class ShiftSuite:
         if self.official is not None:
             found = official_split(self.official, name, severity, eval_set.preparation, classes=eval_set.classes)
             return found[: self.examples]
-        x, y = eval_set.split.prepared[: self.examples], eval_set.split.y[: self.examples]
-        return Split(None, y, shift_inputs(x, eval_set.preparation, name, severity, seed=self.seed))
+        many: Any = {"examples": self.examples, "seed": self.seed}
+        prepared = shift_split(eval_set.split, eval_set.preparation, name, severity, **many)
+        return Split(None, eval_set.split.y[: self.examples], prepared)
 
 
 def shift_suite(

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from murmuration.coupling import Space
 from murmuration.data import Data, ImagePreparation
-from murmuration.data.shift import corruptions_for, shift_inputs
+from murmuration.data.preparation import before_features
+from murmuration.data.shift import corruptions_for, shift_split
 from murmuration.engines import Engine, Team, assemble, member_outputs
 from murmuration.errors import Misuse
 from murmuration.population import Population
@@ -75,10 +76,10 @@ def validation_inputs(data: Data) -> list[Tensor]:
         known = corruptions_for(data.preparation)
     except Misuse:  # no corruption fits these inputs: the clean ones decide
         return [data.val.prepared]
-    images = isinstance(data.preparation, ImagePreparation)
+    images = isinstance(before_features(data.preparation), ImagePreparation)
     names = [name for name in FOR_VALIDATION if name in known] if images else list(known)
     cells = [(name, severity) for name in names for severity in SEVERITIES]
-    return [data.val.prepared, *(shift_inputs(data.val.prepared, data.preparation, *cell, seed=SEED) for cell in cells)]
+    return [data.val.prepared, *(shift_split(data.val, data.preparation, *cell, seed=SEED) for cell in cells)]
 
 
 def validation_nll(spec: TrainSpec, engine: Engine, population: Population, inputs: list[Tensor]) -> float:

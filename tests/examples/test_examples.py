@@ -2,7 +2,11 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from murmuration.files import write_tensors
+from murmuration.nets import build_net
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -81,6 +85,21 @@ def test_published_weights_are_fine_tuned_by_several_recipes(monkeypatch, tmp_pa
     assert found.keys() == some
     assert all(0 <= run["accuracy"]["value"] <= 1 and run["nll"]["value"] > 0 for run in found.values())
     assert found["heads"]["parameters"] < found["batch-ensemble"]["parameters"]
+
+
+def test_a_folder_of_photos_becomes_a_classifier(monkeypatch, tmp_path):
+    module = load("photo_folder")
+    rows = np.random.default_rng(0).integers(0, 256, (900, 3074), dtype=np.uint8)
+    rows[:, 1] = [*range(10), *range(50, 55)] * 60
+    rows[:, 2:] = rows[:, 2:] // 3 + 15 * (rows[:, 1:2] % 10)
+    for name in ("train.bin", "test.bin"):
+        (tmp_path / name).write_bytes(rows.tobytes())
+    monkeypatch.setattr(module, "RECIPES", {"deep-ensemble": 2})
+    monkeypatch.setattr(module, "NET", "resnet20")
+    write_tensors(tmp_path / "net.safetensors", build_net("resnet20", (3, 32, 32), 2).state_dict())
+    found = module.main(str(tmp_path), quick=True, weights=tmp_path / "net.safetensors")
+    assert found["examples"] == {"train": 60, "val": 60, "test": 60}
+    assert 0 <= found["runs"]["deep-ensemble"]["coverage"] <= 1
 
 
 def test_every_example_is_run_here():

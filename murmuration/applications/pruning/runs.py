@@ -128,7 +128,7 @@ def plan_pruning(
     network or tensors of the caller's own needs them again as `net` and `data`.
     """
     ensemble, asked = fitting.load(run, net=net, posthoc=False, device=CPU), pruning or masks.Pruning()
-    opened, module = fitting.reopen(ensemble.manifest, data), ensemble.groups[0].module
+    opened, module = fitting.reopen(ensemble.manifest, data, Path(run)), ensemble.groups[0].module
     trace = trace_kernels(module, opened.train.prepared[:2])
     curve = sparsity_curve(ensemble, trace, opened.val, asked, show) if len(opened.val) else []
     if asked.sparsity is None and asked.threshold is None and not asked.structured:
@@ -181,7 +181,8 @@ def prune(
         trained["parameters"] = spec.roles(population).to_json()
         manifest = {**ensemble.manifest, **described, **trained}
         groups = (MemberGroup(spec.member(0), population),)
-        made = with_posthoc(replace(ensemble, groups=groups, manifest=manifest, posthoc=None), spec)
+        plain = replace(ensemble, groups=groups, manifest=manifest, posthoc=None, preparation=found.data.preparation)
+        made = with_posthoc(plain, spec)
         made.save(out)
         return made
     sweep = ensemble.manifest.get("sweep")
@@ -231,7 +232,7 @@ def spec_of(
 
 def resume(run: str | Path, *, data: Any = None, **settings: Any) -> Ensemble:
     """Continue a killed fine-tuning as `fitting.resume` does, with the scores after it in the run's record."""
-    opened = fitting.reopen(read_run(Path(run)), data)
+    opened = fitting.reopen(read_run(Path(run)), data, Path(run))
     return with_finetuned_scores(Path(run), fitting.resume(run, data=opened, **settings), opened)
 
 

@@ -6,7 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.preparation import ImagePreparation, Preparation, wrong_shape
+from murmuration.data.dataset import Split, visible_inputs
+from murmuration.data.preparation import (
+    FeaturePreparation,
+    ImagePreparation,
+    Preparation,
+    before_features,
+    wrong_shape,
+)
 from murmuration.data.shift.images import CORRUPTIONS, Corruption, corrupt, corruption_named
 from murmuration.data.shift.official import official_names, official_split
 from murmuration.data.shift.randomness import SEVERITIES, check_arguments, select_severities
@@ -17,7 +24,8 @@ AT_ONCE = 1 << 22  # values converted at a time: 32 MB in float64
 
 
 def corruptions_for(preparation: Preparation) -> dict[str, Corruption | TableShift]:
-    """The corruptions that apply to inputs of this preparation, by name."""
+    """The corruptions that apply to inputs of this preparation, by name; features have those of their inputs."""
+    preparation = before_features(preparation)
     if isinstance(preparation, ImagePreparation):
         if preparation.shape[0] not in (1, 3, 4):
             raise Misuse(
@@ -37,12 +45,21 @@ def select_corruptions(preparation: Preparation, names: Sequence[str] | None = N
     if names is not None and not names:
         raise Misuse(f"no corruption given: expected some of {', '.join(known)}")
     found = list(known) if names is None else names
-    if isinstance(preparation, ImagePreparation):
+    if isinstance(before_features(preparation), ImagePreparation):
         found = [corruption_named(name).name for name in found]
     for name in found:
         if name not in known:
             raise unknown("corruption", name, known)
     return list(dict.fromkeys(found))
+
+
+def shift_split(
+    split: Split, preparation: Preparation, name: str, severity: int, *, examples: int | None = None, seed: int = 0
+) -> Tensor:
+    """The first `examples` inputs of a split under one corruption, prepared; those of features are corrupted first."""
+    seen, x = visible_inputs(split, preparation, slice(examples))
+    found = shift_inputs(x, seen, name, severity, seed=seed)
+    return preparation.apply_prepared(found) if isinstance(preparation, FeaturePreparation) else found
 
 
 def shift_inputs(
@@ -81,5 +98,6 @@ __all__ = [
     "select_corruptions",
     "select_severities",
     "shift_inputs",
+    "shift_split",
     "shift_table",
 ]

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from murmuration.data.dataset import Split
-from murmuration.data.preparation import ImagePreparation, Preparation
+from murmuration.data.dataset import Split, prepare_inputs
+from murmuration.data.preparation import ImagePreparation, Preparation, before_features
 from murmuration.data.shift.randomness import SEVERITIES, check_arguments
 from murmuration.errors import Failure, Misuse, first_line, unknown
 
@@ -38,7 +38,7 @@ def official_split(
     Labels are indices into the training classes, as in CIFAR, whose official order is alphabetical. If `classes` is
     given, labels outside it are refused.
     """
-    if not isinstance(preparation, ImagePreparation):
+    if not isinstance(before_features(preparation), ImagePreparation):
         raise Misuse(f"'{folder}' holds images: expected a run that was trained on images")
     known = official_names(folder)
     if name not in known:
@@ -53,9 +53,8 @@ def official_split(
     if classes and not 0 <= low <= high < len(classes):
         wrong, path = high if high >= len(classes) else low, place / f"{LABELS}.npy"
         raise Misuse(f"label {wrong} in '{path}': expected 0 to {len(classes) - 1}, as in training")
-    return Split(
-        pixels[rows], torch.from_numpy(labels[rows].astype(np.int64)), preparation.apply(pixels[rows], peak=255.0)
-    )
+    prepared = prepare_inputs(pixels[rows], 255.0, preparation)
+    return Split(pixels[rows], torch.from_numpy(labels[rows].astype(np.int64)), prepared)
 
 
 def load_array(path: Path) -> np.ndarray:

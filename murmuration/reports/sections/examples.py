@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from murmuration.data import ArrayPreparation, ImagePreparation, Preparation, TablePreparation
+from murmuration.data.dataset import visible_inputs
 from murmuration.data.preparation import Column, NumericColumn
 from murmuration.evaluation import Evaluation
 from murmuration.metrics import describe
@@ -62,15 +63,16 @@ def uncertain_examples(evaluation: Evaluation, shown: int = SHOWN) -> tuple[Exam
     if evaluation.ensemble is None:
         return ()
     places = np.argsort(-columns[RANKED_BY[eval_set.task]], kind="stable")[:shown]
-    x = eval_set.split.prepared[places.copy()]
+    preparation, seen = visible_inputs(eval_set.split, eval_set.preparation, places.copy())
+    x = seen if preparation is eval_set.preparation else eval_set.split.prepared[places.copy()]
     predictive = evaluation.ensemble.predict(x, prepared=True)
     names = MEASURES[eval_set.task][: 3 if len(predictive.outputs) > 1 else 2]
     return tuple(
         Example(
             label=target_text(columns["label" if eval_set.classes else "target"], place, eval_set.classes),
             prediction=target_text(columns["predicted"], place, eval_set.classes),
-            image=image_of(eval_set.preparation, x[turn]),
-            row=row_of(eval_set.preparation, x[turn]),
+            image=image_of(preparation, seen[turn]),
+            row=row_of(preparation, seen[turn]),
             measures={name: float(columns[name][place]) for name in names},
             votes=votes_of(predictive, turn, eval_set.classes),
             member_predictions=member_means(predictive, turn),

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 import murmuration.reports.figures as figures
 import murmuration.reports.html as html
 from murmuration.data import ImagePreparation
+from murmuration.data.dataset import visible_inputs
+from murmuration.data.preparation import before_features
 from murmuration.data.shift.sheet import sheet
 from murmuration.evaluation import Evaluation, ShiftResult
 from murmuration.metrics import MEASURES, Score, describe, shown_in
@@ -152,7 +154,7 @@ def _left_out(report: Report, names: list[str]) -> Markup:
 
 def unlike_cifar(report: Report) -> str:
     """The kind of images that generated corruptions were not made for; empty for those of CIFAR, and for tables."""
-    preparation = report.eval_set.preparation
+    preparation = before_features(report.eval_set.preparation)
     official = any(each.suite.official is not None for each in shifts_of(report).values())
     if official or not isinstance(preparation, ImagePreparation) or preparation.shape == (3, 32, 32):
         return ""
@@ -197,11 +199,12 @@ def _shade(score: Score | None, start: float, furthest: float) -> Markup:
 def sheet_of(evaluation: Evaluation) -> np.ndarray | None:
     """One example under the corruptions (H, W, 3); None where inputs are not images, or came corrupted."""
     eval_set, shift = evaluation.eval_set, evaluation.shift
-    if shift is None or not isinstance(eval_set.preparation, ImagePreparation) or shift.suite.official is not None:
+    if shift is None or shift.suite.official is not None:
         return None
-    if eval_set.preparation.shape[0] not in (1, 3):
+    preparation, first = visible_inputs(eval_set.split, eval_set.preparation, slice(1))
+    if not isinstance(preparation, ImagePreparation) or preparation.shape[0] not in (1, 3):
         return None
-    pixels = eval_set.preparation.pixels_of(eval_set.split.prepared[:1])
+    pixels = preparation.pixels_of(first)
     return sheet(pixels, names=shift.suite.names, seed=shift.suite.seed)
 
 
