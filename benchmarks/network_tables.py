@@ -44,3 +44,16 @@ def fine_tuning_table(record: dict[str, Any]) -> str:
         cells += [f"{run['parameters']:,}", f"{run['cpu_seconds']:.0f}"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def photo_folder_table(record: dict[str, Any]) -> str:
+    """Scores of heads on features, with the CPU time of the heads; that of the features is the same for all."""
+    lines = head(["heads", "predictions", "accuracy", "NLL", "ECE", "coverage", "set size", "AUROC", "CPU seconds"])
+    for name, run in record["runs"].items():
+        interval = [
+            f"{run[key]['value']:.3f} ({run[key]['low']:.3f} to {run[key]['high']:.3f})" for key in ("accuracy", "nll")
+        ]
+        cells = [str(run["members"]), *interval, f"{run['ece']['value']:.3f}", f"{run['coverage']:.3f}"]
+        cells += [f"{run['set_size']:.2f}", f"{run['auroc']:.3f}", f"{run['cpu_seconds']:.0f}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -17,7 +17,7 @@ from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, 
 from continual_table import continual_table, detection_table
 from coverage_table import coverage_table
 from landscape_table import claims_table, divergence_table, landscape_record, run_claims_table, sizes_table
-from network_tables import fine_tuning_table, networks_table
+from network_tables import fine_tuning_table, networks_table, photo_folder_table
 from recipe_table import recipes_table
 from tables import SCORES, head, score
 
@@ -278,6 +278,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "landscape-sizes": ("landscape-cifar10", sizes_table),
     "landscape-divergence": ("landscape-cifar10", divergence_table),
     "fine-tuning": ("fine-tuning", fine_tuning_table),
+    "photo-folder": ("photo-folder", photo_folder_table),
     "networks": ("networks", networks_table),
     "landscape-raw": ("landscape-cifar10-raw", run_claims_table),
     "landscape-medium": ("landscape-cifar10-medium", run_claims_table),

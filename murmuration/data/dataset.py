@@ -208,20 +208,14 @@ def open_data(
     train_part, train_rows = rows["train"]
     digest = fingerprint(raw)
     if imbalance is not None:
-        require_number("imbalance", imbalance, 100)
-        if chosen != "classification":
-            raise Misuse(f"imbalance={imbalance:g} for data of {chosen}: expected a classification")
+        check_imbalance(imbalance, chosen)
         train_rows = train_rows[long_tail_rows(strata[train_part][train_rows], len(classes), imbalance, seed)]
         rows = {**rows, "train": (train_part, train_rows)}
         name = f"{name}, imbalance {imbalance:g}"
         digest = hashlib.sha256(f"{digest} {imbalance!r} {seed}".encode()).hexdigest()
     chosen_inputs = take(raw.parts[train_part].inputs, train_rows)
     prepare = prepare or ("none" if isinstance(chosen_inputs, Streamed) else "standardise")
-    preparation, made = (
-        (fit_preparation(raw, chosen_inputs, prepare, inputs), {})
-        if features is None
-        else fit_features(raw, features, rows["train"], prepare, name, inputs)
-    )
+    preparation, made = fit_features(raw, features, rows["train"], prepare, name, inputs)
     if isinstance(chosen_inputs, Streamed):
         check_streamed(chosen_inputs, {name for name, (part, n) in rows.items() if part == train_part and len(n)})
 
@@ -271,6 +265,13 @@ def open_training_data(source: Any, *, val: Any = None, test: Any = None, **opti
 def is_other_data(value: Any) -> bool:
     """Whether `val` or `test` is a source of its own: a path or name, a pair (x, y), a table, a dataset."""
     return isinstance(value, str | Path) or is_pair(value) or is_table(value) or is_streamable(value)
+
+
+def check_imbalance(imbalance: float, task: Task) -> None:
+    """Refuse a long tail that cannot be cut."""
+    require_number("imbalance", imbalance, 100)
+    if task != "classification":
+        raise Misuse(f"imbalance={imbalance:g} for data of {task}: expected a classification")
 
 
 def check_streamed(inputs: Streamed, shared: set[str]) -> None:
@@ -516,13 +517,19 @@ def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | Non
 
 def fit_features(
     raw: RawData,
-    features: FeatureNetwork,
+    features: FeatureNetwork | None,
     training: tuple[str, np.ndarray],
     prepare: Prepare,
     name: str,
     inputs: Inputs | None,
 ) -> tuple[Preparation, dict[str, Tensor]]:
-    """The preparation that computes features, and those (N, D) of every part, scaled; `training` is a part and rows."""
+    """The preparation that computes features, and those (N, D) of every part, scaled; `training` is a part and rows.
+
+    Without a feature network, the preparation of the training inputs.
+    """
+    part, rows = training
+    if features is None:
+        return fit_preparation(raw, take(raw.parts[part].inputs, rows), prepare, inputs), {}
     if prepare == "unit":
         raise Misuse("prepare='unit' is for images, and members take features: write 'standardise' or 'none'")
     first = network_inputs(raw, name, inputs)
@@ -530,7 +537,6 @@ def fit_features(
     starts = ((part, at) for part in raw.parts for at in range(0, len(raw.parts[part]), FEATURES_AT_ONCE))
     blocks = ((part, first.apply(raw.parts[part].inputs[at : at + FEATURES_AT_ONCE])) for part, at in starts)
     made = features.embed(found, blocks, sum(map(len, raw.parts.values())))
-    part, rows = training
     scale = fit_array(made[part].numpy()[rows], (), as_is=prepare == "none")
     return FeaturePreparation(first, scale, found.record, found), {name: scale.apply(x) for name, x in made.items()}
 
