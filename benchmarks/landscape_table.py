@@ -7,16 +7,18 @@ from tables import head
 
 from murmuration.papers.landscape.claims import SVHN
 
+SIZES = ("methods", "sizes", "measures", "severities", "conditions", "scores", "divergences", "together")
 KEPT = ("experiment", "setting", "versions", "networks", "claims")
 
 
 def landscape_record(record: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a reproduction: settings, claims, and the numbers of figures that have few of them."""
+    """What is kept of a reproduction, or of the study `sizes`: settings, claims, and the numbers of small figures."""
+    if record.get("what") == "sizes":
+        return {"sizes": {name: record[name] for name in SIZES}}
     parts = record["parts"]
     found: dict[str, Any] = {name: record[name] for name in KEPT}
     if "sizes" in parts:
-        names = ("methods", "sizes", "measures", "severities", "conditions", "scores", "divergences", "together")
-        found["sizes"] = {name: parts["sizes"][name] for name in names}
+        found["sizes"] = {name: parts["sizes"][name] for name in SIZES}
     if "trade-off" in parts:
         found["trade-off"] = {name: parts["trade-off"][name] for name in ("reference", "matched", "exponents")}
     if "factorial" in parts:
@@ -49,21 +51,22 @@ def run_claims_table(record: dict[str, Any]) -> str:
 
 
 def sizes_table(record: dict[str, Any]) -> str:
-    """One run and all runs of every method: scores on clean inputs, and the Brier score at the highest severity."""
+    """One run and all runs of every method: scores on clean inputs, and at the highest severity."""
     found = record.get("sizes")
     if found is None:
         return "not run"
-    scores, last, worst = np.array(found["scores"], dtype=float), len(found["sizes"]) - 1, max(found["severities"])
+    scores, worst = np.array(found["scores"], dtype=float), max(found["severities"])
     at = [i for i, each in enumerate(found["conditions"]) if each["severity"] == worst and not each["ood"]]
     told = {"original": "runs", "average": "weight averages", "trajectory": "late checkpoints"}
-    lines = head(["method", "runs", "accuracy", "NLL", "Brier", "ECE", f"accuracy, severity {worst}", "Brier"])
+    under = [f"accuracy, severity {worst}", "Brier"] if worst else []
+    lines = head(["method", "runs", "accuracy", "NLL", "Brier", "ECE", *under])
     for row, method in enumerate(found["methods"]):
-        for column in (0, last):
-            clean, shifted = scores[row, column, 0], np.nanmean(scores[row, column][at], axis=0)
-            if np.isnan(clean).all():
-                continue
+        for column in sorted({0, max(np.flatnonzero(~np.isnan(scores[row, :, 0, 0])))}):
+            clean = scores[row, column, 0]
             cells = [f"{clean[0]:.1%}", *(f"{value:.3f}" for value in clean[1:])]
-            cells += [f"{shifted[0]:.1%}", f"{shifted[2]:.3f}"]
+            if under:
+                shifted = np.nanmean(scores[row, column][at], axis=0)
+                cells += [f"{shifted[0]:.1%}", f"{shifted[2]:.3f}"]
             lines.append(f"| {told.get(method, method)} | {found['sizes'][column]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

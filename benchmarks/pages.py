@@ -2,7 +2,7 @@
 
 python benchmarks/pages.py                    rewrite the tables
 python benchmarks/pages.py --add RUN NAME     first add the record of a finished run, as NAME or as bayes-run-NAME
-python benchmarks/pages.py --add-landscape DIR NAME    first add what `murmur reproduce landscape` left in DIR
+python benchmarks/pages.py --add-landscape PATH NAME  first add a folder of `murmur reproduce landscape` or a sizes.json
 """
 
 import argparse
@@ -280,6 +280,8 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "fine-tuning": ("fine-tuning", fine_tuning_table),
     "photo-folder": ("photo-folder", photo_folder_table),
     "networks": ("networks", networks_table),
+    "landscape-beside-sizes": ("landscape-cifar10-beside", sizes_table),
+    "landscape-beside-divergence": ("landscape-cifar10-beside", divergence_table),
     "landscape-raw": ("landscape-cifar10-raw", run_claims_table),
     "landscape-medium": ("landscape-cifar10-medium", run_claims_table),
 }
@@ -330,7 +332,9 @@ PAGES = tuple(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--add", nargs=2, metavar=("RUN", "NAME"), help="a run directory, and what to call it")
-    parser.add_argument("--add-landscape", nargs=2, metavar=("DIR", "NAME"), help="a reproduction, and what to call it")
+    parser.add_argument(
+        "--add-landscape", nargs=2, metavar=("PATH", "NAME"), help="a reproduction, and what to call it"
+    )
     options = parser.parse_args()
     if options.add:
         run, name = options.add
@@ -338,8 +342,9 @@ def main() -> None:
         (RESULTS / f"{file}.json").write_text(json.dumps(run_record(Path(run)), indent=2) + "\n")
     if options.add_landscape:
         folder, name = options.add_landscape
-        kept = landscape_record(json.loads((Path(folder) / "record.json").read_text()))
-        (RESULTS / f"landscape-{name}.json").write_text(json.dumps(kept, indent=2) + "\n")
+        file = Path(folder) / "record.json" if Path(folder).is_dir() else Path(folder)
+        kept = landscape_record(json.loads(file.read_text()))
+        (RESULTS / f"landscape-{name}.json").write_text(json.dumps(kept) + "\n")
     for page in PAGES:
         page.write_text(with_tables(page.read_text()))
 

@@ -6,8 +6,8 @@ s (ddof 0) in every coordinate:
     random      w0 + t u, u a random direction of length 1, t uniform; accepted by validation accuracy
     dropout     w0 * mask / (1 - r), every weight and bias dropped with probability r, r uniform
     diagonal    m + t s * z, z ~ N(0, I)
-    pca         m + t V' z, V the k leading principal directions of the path, z ~ N(0, I_k); or z_i ~ N(0, l_i), the
-                eigenvalues of its covariance (`scaling="eigen"`)
+    pca         m + t V' z, V the k leading principal directions of the path, z ~ N(0, I_k)
+    pca-eigen   the same with z_i ~ N(0, l_i), the eigenvalues of its covariance (`scaling="eigen"`)
     pca-random  the same with the principal directions of accepted random samples
     average     m itself (stochastic weight averaging)
 
@@ -18,7 +18,7 @@ where the two differ, `PLANE` the wider ones of the notebook's plane of diversit
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -272,6 +272,7 @@ SAMPLERS: dict[str, Sampler] = {  # the order addresses random streams: append o
     "pca": pca_samples,
     "pca-random": pca_random_samples,
     "average": average_samples,
+    "pca-eigen": partial(pca_samples, scaling="eigen"),
 }
 
 

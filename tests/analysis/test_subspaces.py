@@ -117,6 +117,10 @@ def test_pca_samples_lie_in_the_span_with_the_stated_covariance(around, scaling)
     assert distance == pytest.approx(found.displacement(scaling, scale), rel=5 / math.sqrt(2 * count))
 
 
+def test_the_eigenvalue_scaling_has_a_name_of_its_own(around):
+    assert torch.equal(drawn(around, "pca-eigen", 5, rank=4), drawn(around, "pca", 5, rank=4, scaling="eigen"))
+
+
 def test_the_gram_route_equals_the_singular_value_decomposition(around):
     mean = around.moments[0]
     rows = torch.stack(list(around.path())).double() - mean

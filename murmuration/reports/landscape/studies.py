@@ -40,6 +40,7 @@ SAMPLES, PLANE_SAMPLES, FEW_SAMPLES = (
     50,
     10,
 )  # of every sampler: in scores, on the diversity-accuracy plane, in maps
+STEP = 6  # a training step, in predictions on as many inputs: between 4 (CIFAR-10) and 7.5 (digits) were measured
 PATHS_SHOWN = 3  # members whose path is compared with itself
 NOTEBOOK_LENGTH = 23.4  # of the initial weights of MediumCNN, for which the notebook's distances were chosen
 MARGIN = 0.05  # of validation accuracy that a random sample may lose
@@ -273,8 +274,8 @@ def checkpoints(subject: Subject) -> int:
 
 
 def passes(subject: Subject, epochs: float) -> float:
-    """Training of one network for so many epochs, in evaluations of it; a step costs about three forward passes."""
-    return 3 * epochs * len(subject.data.train) / len(subject.test)
+    """Training of one network for so many epochs, in evaluations of it."""
+    return STEP * epochs * len(subject.data.train) / len(subject.test)
 
 
 def plane_cost(subject: Subject) -> float:
@@ -291,10 +292,22 @@ def tunnel_cost(subject: Subject) -> float:
     return both * (2 * 25 + 100 + 2 * 61 + judged) + passes(subject, optimised) + 36 * 13
 
 
+def acceptance(subject: Subject, samplers: Sequence[str], count: int) -> float:
+    """Validation accuracies, in evaluations: those of random samples decide whether they are accepted."""
+    return count * len({"random", "pca-random"} & set(samplers)) * len(subject.data.val) / len(subject.test)
+
+
+def subspaces_cost(subject: Subject) -> float:
+    chosen, count = samplers_of(subject), subject.choices.samples or FEW_SAMPLES
+    members = min(subject.ensemble.members, PATHS_SHOWN)
+    return members * (len(chosen) * count + acceptance(subject, chosen, count))
+
+
 def sizes_cost(subject: Subject) -> float:
-    networks = 2 + 10 + len(samplers_of(subject, SAMPLED)) * (subject.choices.samples or SAMPLES)
+    chosen, count = samplers_of(subject, SAMPLED), subject.choices.samples or SAMPLES
+    networks = 2 + 10 + len(chosen) * count
     inputs = 1 + len(subject.choices.severities) * len(CORRUPTIONS) + len(subject.choices.ood)
-    return subject.ensemble.members * networks * inputs
+    return subject.ensemble.members * (networks * inputs + acceptance(subject, chosen, count))
 
 
 def factorial_cost(subject: Subject) -> float:
@@ -307,7 +320,7 @@ STUDIES: Mapping[str, Study] = {
     "subspaces": Study(
         "Subspaces",
         ("anchors", "samplers", "samples"),
-        lambda s: len(samplers_of(s)) * (s.choices.samples or FEW_SAMPLES),
+        subspaces_cost,
         subspaces,
     ),
     "plane": Study("Loss plane", ("anchors", "grid", "samples"), plane_cost, plane),
