@@ -17,6 +17,7 @@ from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, 
 from continual_table import continual_table, detection_table
 from coverage_table import coverage_table
 from landscape_table import claims_table, divergence_table, landscape_record, run_claims_table, sizes_table
+from longtail_table import longtail_table
 from network_tables import fine_tuning_table, networks_table, photo_folder_table
 from recipe_table import recipes_table
 from tables import SCORES, head, score
@@ -280,6 +281,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "fine-tuning": ("fine-tuning", fine_tuning_table),
     "photo-folder": ("photo-folder", photo_folder_table),
     "networks": ("networks", networks_table),
+    "longtail": ("longtail", longtail_table),
     "landscape-beside-sizes": ("landscape-cifar10-beside", sizes_table),
     "landscape-beside-divergence": ("landscape-cifar10-beside", divergence_table),
     "landscape-raw": ("landscape-cifar10-raw", run_claims_table),
@@ -322,6 +324,7 @@ PAGES = tuple(
         "docs/bayes.md",
         "docs/dynamics.md",
         "docs/landscape-cifar10.md",
+        "docs/longtail.md",
         "docs/own-networks.md",
         "docs/pretrained.md",
         "docs/pruning.md",

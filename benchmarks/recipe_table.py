@@ -27,7 +27,7 @@ QUALITY = {  # record -> its data; at equal gradient steps a single network is t
 }
 STEPS = {"bayes": "local", "bayes-flipout": "flipout", "ivon": "draw"}  # recipe -> its row of the record of steps
 
-UNMEASURED = ("rank1-bnn", "bayes-last-layer")  # whose steps no record has
+UNMEASURED = ("rank1-bnn", "bayes-last-layer", "ride", "sade")  # whose steps no record has
 
 
 def read(name: str) -> Any:

@@ -234,6 +234,12 @@ def make_spec(
         raise Misuse(f"augment={','.join(plan.augment)} is for images, and {data.name} has none: leave it out")
     if plan.sampler != INSTANCE and data.task != CLASSIFICATION:
         raise Misuse(f"sampler={plan.sampler} is by class, and {data.name} is a {data.task}: leave it out")
+    if likelihood is None and recipe.loss is not None:
+        if data.task != CLASSIFICATION:
+            raise Misuse(
+                f"recipe {recipe.name} is for classification, and {data.name} is a {data.task}: choose another"
+            )
+        likelihood = recipe.loss
     if isinstance(likelihood, str) and noise_std is None:
         likelihood = likelihood_by_name(likelihood, data.task, len(data.classes), link)
     elif likelihood is None:

@@ -43,6 +43,7 @@ from murmuration.reports.sections.abstention import curves_figure, curves_of
 from murmuration.reports.sections.calibration import reliability_figure
 from murmuration.reports.sections.conformal import subset_figure
 from murmuration.reports.sections.groups import group_columns, group_figure
+from murmuration.reports.sections.imbalance import frequency_figure, shots_figure
 from murmuration.reports.sections.input_space import field_figures
 from murmuration.reports.sections.members import (
     COUPLING,
@@ -207,6 +208,21 @@ def groups(source: Evaluations, column: str | None = None, *, theme: Theme = "li
     missing = "no evaluation has groups: they come with audited predictions, murmur audit FILE --group COLUMN"
     chosen = _choice("column of groups", column, group_columns(report), missing)
     return _plotly(group_figure(report, chosen, "groups"), theme, f"column '{chosen}' has no groups")
+
+
+IMBALANCED = (
+    "no evaluation has imbalanced training classes: the largest must have three times the examples of the smallest"
+)
+
+
+def shots(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
+    """Accuracy of many-, medium- and few-shot classes, where the training classes are imbalanced."""
+    return _plotly(shots_figure(_report(source), "shots"), theme, IMBALANCED)
+
+
+def class_frequency(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
+    """Epistemic uncertainty of every class by the number of its training examples, where these are imbalanced."""
+    return _plotly(frequency_figure(_report(source), "frequency"), theme, IMBALANCED)
 
 
 def training_curves(

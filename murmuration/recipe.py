@@ -60,6 +60,7 @@ class Recipe:
     dynamics: Dynamics = field(default_factory=Dynamics)
     members: int | None = None  # the number of members unless the caller gives one
     fixed_members: bool = False  # whether another number is refused
+    loss: str | None = None  # for classes, by name, unless the caller gives a likelihood
 
     def __post_init__(self) -> None:
         kinds = {"sharing": Sharing, "weights": WeightFamily, "dynamics": Dynamics}
@@ -95,12 +96,15 @@ class Recipe:
         return self.sharing.needs_kernels or self.weights.needs_kernels
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, **self.answers(), "members": self.members, "fixed_members": self.fixed_members}
+        settings = {"members": self.members, "fixed_members": self.fixed_members, "loss": self.loss}
+        return {"name": self.name, **self.answers(), **settings}
 
 
-def _preset(name: str, *, members: int | None = None, fixed: bool = False, **answers: str) -> Recipe:
+def _preset(
+    name: str, *, members: int | None = None, fixed: bool = False, loss: str | None = None, **answers: str
+) -> Recipe:
     objects = {question: parse(text, question, QUESTIONS[question]) for question, text in answers.items()}
-    return Recipe(name, members=members, fixed_members=fixed, **objects)
+    return Recipe(name, members=members, fixed_members=fixed, loss=loss, **objects)
 
 
 @dataclass(frozen=True)
@@ -111,10 +115,8 @@ class Preset(Answer[Recipe]):
     bad: str  # what speaks against it
 
 
-def _row(
-    name: str, about: str, good: str, bad: str, *, members: int | None = None, fixed: bool = False, **answers: str
-) -> tuple[str, Preset]:
-    return name, Preset(_preset(name, members=members, fixed=fixed, **answers), about, good, bad)
+def _row(name: str, about: str, good: str, bad: str, **settings: Any) -> tuple[str, Preset]:
+    return name, Preset(_preset(name, **settings), about, good, bad)
 
 
 PRESETS: dict[str, Preset] = dict(
@@ -268,6 +270,25 @@ PRESETS: dict[str, Preset] = dict(
             "heads for a backbone that is trained already",
             "members differ in the head alone; higher NLL than deep-ensemble on the data measured",
             sharing="backbone",
+        ),
+        _row(
+            "ride",
+            "experts on one body, LDAM with deferred re-weighting, kept apart by divergence (RIDE, Wang et al. 2021)",
+            "rare classes of a long-tailed training set",
+            "for classes only; experts differ in the head alone unless sharing names says more",
+            sharing="backbone",
+            coupling="divergence",
+            loss="ldam-drw",
+            members=3,
+        ),
+        _row(
+            "sade",
+            "experts on one body for common, equally frequent and rare classes (SADE, Zhang et al. 2022)",
+            "test data of unknown class frequencies: members can be weighted for them without labels",
+            "for classes only; experts differ in the head alone unless sharing names says more",
+            sharing="backbone",
+            loss="sade",
+            members=3,
         ),
         _row(
             "swa",
@@ -493,7 +514,8 @@ def recipe_from_json(record: dict[str, Any], given: Recipe | None = None) -> Rec
             raise Misuse(f"recipe= is {given}, and the run was made by {record['name']} with other answers")
         return given
     answers = {question: parse(record[question], question, QUESTIONS[question]) for question in QUESTIONS}
-    return Recipe(record["name"], members=record["members"], fixed_members=record["fixed_members"], **answers)
+    members, fixed, loss = record["members"], record["fixed_members"], record.get("loss")
+    return Recipe(record["name"], members=members, fixed_members=fixed, loss=loss, **answers)
 
 
 def plan_from_json(

@@ -31,6 +31,8 @@ Stream = Literal[
     "tunnel",
     "examples",
     "sampler",
+    "transfer",
+    "views",
 ]
 ORDER: dict[Stream, int] = {
     "initialisation": 0,
@@ -47,6 +49,8 @@ ORDER: dict[Stream, int] = {
     "tunnel": 11,
     "examples": 12,
     "sampler": 13,
+    "transfer": 14,
+    "views": 15,
 }
 ALL_MEMBERS = -1  # as the member of a stream that all members use
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from murmuration.coupling.divergence import DivergenceSpace
 from murmuration.coupling.estimators import Interaction
 from murmuration.coupling.features import FeatureSpace
 from murmuration.coupling.input_gradients import InputGradientSpace
@@ -174,5 +175,9 @@ COUPLINGS: dict[str, Answer[Repulsion | None]] = {
     "input-gradients": Answer(
         Repulsion(InputGradientSpace(bandwidth="code"), weight="1/B"),
         "repulsion of normalised input gradients (FoRDE, Trinh et al. 2024)",
+    ),
+    "divergence": Answer(
+        Repulsion(DivergenceSpace(), weight=0.2),
+        "class distributions away from that of the mean logits (RIDE, Wang et al. 2021)",
     ),
 }

@@ -24,6 +24,7 @@ from murmuration.evaluation.coverage import (
     set_coverage,
 )
 from murmuration.evaluation.eval_set import EvalSet, cost_of, eval_set_for, predict_split, score_predictions
+from murmuration.evaluation.imbalance import ClassImbalance, MeanProbabilities, class_imbalance, training_counts
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
 from murmuration.evaluation.shift import Progress, ShiftResult, ShiftSuite, evaluate_shift, no_progress, shift_suite
 from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
@@ -59,6 +60,7 @@ class Evaluation:
     ood: tuple[OodResult, ...] = ()
     groups: Mapping[str, list[GroupScores]] = field(default_factory=dict)  # column -> its groups
     weights: Diagnosis | None = None  # of Gaussian weights
+    imbalance: ClassImbalance | None = None  # scores by frequency of the training classes, where these are imbalanced
 
     def __repr__(self) -> str:
         return f"Evaluation({self.name!r} on {self.eval_set.name!r}: {self.examples.inputs} examples)"
@@ -170,6 +172,7 @@ class Evaluation:
             "shift": self.shift,
             "ood": self.ood,
             "groups": self.groups,
+            "imbalance": self.imbalance,
             "uncertainty": by_class.by_class_json(self.examples, self.classes),
             "weights": self.weights,
         }
@@ -229,7 +232,9 @@ def evaluate_on(
     """The evaluation on an evaluation set, under a suite of corruptions and on prepared out-of-distribution inputs."""
     posthoc = ensemble.posthoc or posthoc_for(ensemble, eval_set)
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
-    found = score_predictions(predict_split(ensemble, eval_set.split), posthoc)
+    counts, means = training_counts(ensemble), MeanProbabilities(posthoc if calibrated else None)
+    chunks = predict_split(ensemble, eval_set.split)
+    found = score_predictions(means.kept(chunks) if counts else chunks, posthoc)
     examples, scores = found.view(calibrated), found.view(calibrated).scores()
     shifted = None
     if suite is not None:
@@ -250,6 +255,7 @@ def evaluate_on(
         shifted,
         tuple(evaluate_ood(ensemble, known, key, x) for key, x in foreign.items()) if known is not None else (),
         weights=diagnose(ensemble, eval_set.split.prepared),
+        imbalance=class_imbalance(counts, examples, means.joined) if counts else None,
     )
 
 

@@ -382,16 +382,12 @@ def fit_logit_adjustment(
     frequencies = tuple(count / sum(known) for count in known)
     if tau is not None:
         return LogitAdjustment(frequencies, float(tau))
-    mean, of_class = pred.mean, torch.nn.functional.one_hot(y, width).to(pred.mean)  # (N, K)
-    of_class = of_class[:, of_class.sum(0) > 0]
-
-    def balanced(values: Tensor) -> float:
-        return float(((values[:, None] * of_class).sum(0) / of_class.sum(0)).mean())
+    mean = pred.mean  # (N, K)
 
     def scores(calibrator: LogitAdjustment) -> tuple[float, float]:
         probs = calibrator.adjusted(mean)
-        wrong, label = (probs.argmax(-1) != y).to(probs), probs.gather(-1, y[:, None])[:, 0]
-        return balanced(wrong), balanced(-label.clamp_min(SMALLEST_STORED).log())
+        wrong, label = probs.argmax(-1) != y, probs.gather(-1, y[:, None])[:, 0]
+        return losses.balanced_mean(wrong, y), losses.balanced_mean(-label.clamp_min(SMALLEST_STORED).log(), y)
 
     return min((LogitAdjustment(frequencies, each) for each in TAUS), key=scores)
 

@@ -26,6 +26,7 @@ SET_METHODS = {
     "lac": "classes of high probability: the smallest sets on average (Sadinle et al. 2019)",
     "aps": "the most probable classes until their sum is large: larger sets for hard inputs (Romano et al. 2020)",
     "raps": "aps with a penalty on low ranks: no very large sets (Angelopoulos et al. 2021)",
+    "mondrian": "lac with a threshold for each class: coverage holds for rare classes too (Vovk et al. 2005)",
 }
 INTERVAL_METHODS = {
     "absolute": "the mean plus or minus the same width for every input (Lei et al. 2018)",
@@ -112,18 +113,21 @@ class SetRule:
     Otherwise it is always included, and the sets are supersets of the randomised ones.
     `never_empty` adds the most probable class to an empty set; coverage only grows.
     Change either with `dataclasses.replace(rule, randomised=False)`.
+    `mondrian` has a threshold for each class, infinite for a class of too few calibration examples, which is then in
+    every set: the label is in the set with the nominal probability whatever class it is.
     """
 
     method: str
     coverage: float  # nominal
-    threshold: float
-    examples: int  # calibration examples of the threshold
+    threshold: float  # of mondrian: the largest
+    examples: int  # calibration examples of the threshold; of mondrian: those of its rarest class
     classes: int
     seed: int = 0  # of the randomisation at the edge
     penalty: float = 0.0  # 0 for lac and aps
     start: int = 0
     randomised: bool = True
     never_empty: bool = True
+    by_class: tuple[float, ...] = ()  # thresholds (K,) of mondrian
 
     def __post_init__(self) -> None:
         if self.method not in SET_METHODS:
@@ -131,6 +135,8 @@ class SetRule:
         check_rule(self.coverage, self.examples)
         if not 0 <= self.penalty < np.inf or self.start < 0:
             raise Misuse(f"penalty {self.penalty:g} from rank {self.start}: expected both 0 or more")
+        if len(self.by_class) not in (0, self.classes):
+            raise Misuse(f"{len(self.by_class)} thresholds by class: expected {self.classes}, or none")
 
     @property
     def about(self) -> str:
@@ -147,7 +153,7 @@ class SetRule:
         if probs.shape[1] != self.classes:
             raise Misuse(f"predictions for {probs.shape[1]} classes: this rule was fitted for {self.classes}")
         draws = uniforms(self.seed, PREDICTION, first, len(probs)) if self.randomised else np.ones(len(probs))
-        inside = self.scores(probs, draws) <= self.threshold
+        inside = self.scores(probs, draws) <= (np.array(self.by_class) if self.by_class else self.threshold)
         if self.never_empty:
             inside[np.arange(len(probs)), probs.argmax(1)] |= ~inside.any(1)
         return inside
@@ -156,7 +162,7 @@ class SetRule:
 
     def scores(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
         """The nonconformity score (N, K) of each class, from probabilities (N, K) and uniform draws (N,)."""
-        if self.method == "lac":
+        if self.method in ("lac", "mondrian"):
             return 1 - probs
         return ranked_scores(probs, draws, penalty=self.penalty, start=self.start)
 
@@ -166,6 +172,10 @@ def fit_sets(rule: SetRule, pred: Predictive, y: Any) -> SetRule:
     labels, probs = pred.labels(y).cpu().numpy(), mean_probs(pred)
     scores = rule.scores(probs, uniforms(rule.seed, CALIBRATION, 0, len(probs)))
     of_label = np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
+    if rule.method == "mondrian":
+        parts = [of_label[labels == label] for label in range(rule.classes)]
+        limits = tuple(float(conformal_quantile(part, rule.coverage)) for part in parts)
+        return replace(rule, threshold=max(limits), by_class=limits, examples=max(1, min(map(len, parts))))
     return replace(rule, threshold=float(conformal_quantile(of_label, rule.coverage)), examples=len(labels))
 
 

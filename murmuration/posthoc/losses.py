@@ -76,6 +76,17 @@ def better_of(pred: Predictive, y: Tensor, fitted: Fitted, identity: Fitted) -> 
     return fitted if reported_loss(pred, y, fitted) < before else identity
 
 
+def balanced_mean(values: Tensor, y: Tensor) -> float:
+    """The mean over the classes of labels y (N,) of the mean of values (N,) over their examples.
+
+    >>> balanced_mean(torch.tensor([1.0, 1.0, 1.0, 0.0]), torch.tensor([0, 0, 0, 2]))
+    0.5
+    """
+    sums = torch.zeros(int(y.max()) + 1, dtype=torch.float64, device=y.device).index_add_(0, y, values.double())
+    counts = y.bincount()
+    return float((sums[counts > 0] / counts[counts > 0]).mean())
+
+
 def minimise_scalar(loss: Callable[[float], float], *, low: float, high: float) -> float:
     """The x in [low, high] with the smallest loss: a scan, then Brent's method around its best point.
 

@@ -18,6 +18,7 @@ from murmuration.reports.sections.calibration import calibration
 from murmuration.reports.sections.conformal import conformal
 from murmuration.reports.sections.examples import examples
 from murmuration.reports.sections.groups import groups
+from murmuration.reports.sections.imbalance import imbalance
 from murmuration.reports.sections.input_space import input_space
 from murmuration.reports.sections.members import coupling, members, provenance, recipes
 from murmuration.reports.sections.ood import out_of_distribution
@@ -31,7 +32,7 @@ from murmuration.reports.sections.uncertainty import uncertainty
 from murmuration.reports.sections.weights import weights
 
 SECTIONS = {  # group of the navigation -> its sections, in order
-    "Results": (summary, scores, by_class, predictions),
+    "Results": (summary, scores, by_class, imbalance, predictions),
     "Uncertainty": (calibration, uncertainty, abstention, conformal, examples),
     "Robustness": (input_space, shift, out_of_distribution, groups),
     "Model": (recipes, members, coupling, parameters, weights, pruning, provenance),

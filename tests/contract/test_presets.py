@@ -18,7 +18,7 @@ MEMBERS = 3  # of recipes that have no number of their own
 # forde-pca is forde under its full name, forde-tuned trains once for every alpha, the others have a near relative here.
 LONG = ("forde-pca", "forde-tuned", "forde-identity", "batch-ensemble-independent")
 LONG += ("bayes-flipout", "bayes-last-layer", "rank1-bnn", "ivon", "weight-rde", "feature-rde", "mask-ensemble")
-LONG += ("multi-swag", "snapshot")
+LONG += ("multi-swag", "snapshot", "ride", "sade")
 EVERY = pytest.mark.parametrize(
     "preset", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in PRESETS]
 )
@@ -32,7 +32,7 @@ def _few_alphas(monkeypatch):
 
 
 def fit(preset: str | mm.Recipe, data: Data, net: str = "mlp", **settings) -> mm.Ensemble:
-    others = {name: settings.pop(name) for name in ("out", "noise_std") if name in settings}
+    others = {name: settings.pop(name) for name in ("out", "noise_std", "likelihood") if name in settings}
     settings.setdefault("members", make_recipe(preset).members or MEMBERS)
     return mm.fit(net, data, recipe=preset, plan=replace(PLAN, **settings), **others)
 
@@ -84,7 +84,7 @@ def test_one_member_is_the_single_net(preset, digits: Data):
         crowd = make_recipe("deep-ensemble", weights=chosen.weights, dynamics=chosen.dynamics)
         assert_same_bits(bits(fit(preset, digits, members=1)), bits(fit(crowd, digits, members=1)))
         return
-    alone, single = fit(preset, digits, members=1), fit("single", digits)
+    alone, single = fit(preset, digits, members=1), fit("single", digits, likelihood=chosen.loss)
     assert_same_bits(alone.member(0).state_dict(), single.member(0).state_dict())
     assert alone.history[-1]["train_loss"] == single.history[-1]["train_loss"]
 
@@ -181,6 +181,10 @@ def with_squares(data: Data) -> Data:
 @EVERY
 def test_regression_works_as_classification_does(preset):
     data = mm.open_data("x-sin-x")
+    if make_recipe(preset).loss is not None:
+        with pytest.raises(mm.Misuse, match=f"recipe {preset} is for classification"):
+            fit(preset, data)
+        return
     coupling = make_recipe(preset).coupling
     if coupling is not None and isinstance(coupling.space, InputGradientSpace):  # which needs inputs of two numbers
         data = with_squares(data)

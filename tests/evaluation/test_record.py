@@ -108,9 +108,9 @@ def test_sets_are_listed_by_method_then_class_then_shift(with_steps, digits):
     shift = evaluate_shift(with_steps.ensemble, with_steps.eval_set, tried, posthoc=with_steps.posthoc, calibrated=True)
     found = replace(with_steps, shift=shift).coverage
     classes = [f"class {k}" for k in range(10)]
-    assert [each.subset for each in found] == ["test"] * 3 + classes + [f"corrupted, severity {v}" for v in (1, 3)]
-    assert [each.method for each in found] == ["lac", "aps", "raps"] + ["lac"] * 12
-    for each, rule in zip(found[:3], with_steps.posthoc.conformal, strict=True):
+    assert [each.subset for each in found] == ["test"] * 4 + classes + [f"corrupted, severity {v}" for v in (1, 3)]
+    assert [each.method for each in found] == ["lac", "aps", "raps", "mondrian"] + ["lac"] * 12
+    for each, rule in zip(found[:4], with_steps.posthoc.conformal, strict=True):
         assert each.coverage == rule.sets(pred)[np.arange(len(y)), y].mean()
         assert (each.size, each.examples, each.calibration_examples) == (
             rule.sets(pred).sum(1).mean(),
@@ -118,7 +118,7 @@ def test_sets_are_listed_by_method_then_class_then_shift(with_steps, digits):
             rule.examples,
         )
     inside = with_steps.posthoc.conformal[0].sets(pred)[np.arange(len(y)), y]
-    for k, each in enumerate(found[3:13]):
+    for k, each in enumerate(found[4:14]):
         assert each.coverage == pytest.approx(inside[y == k].mean(), abs=1e-15)
         assert each.examples == (y == k).sum()
     assert triple(found[-1].coverage) == triple(shift.by_severity[3]["set_coverage"])

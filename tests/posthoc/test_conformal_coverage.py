@@ -67,12 +67,19 @@ def covered_shares(method: str, *, randomised: bool = True, never_empty: bool = 
     return np.array(shares)
 
 
-@pytest.mark.parametrize("method", [*CONFORMAL_METHODS["classification"], *CONFORMAL_METHODS["regression"]])
+MARGINAL = [name for methods in CONFORMAL_METHODS.values() for name in methods if name != "mondrian"]
+
+
+@pytest.mark.parametrize("method", MARGINAL)
 def test_coverage_is_what_was_promised(method: str) -> None:
     shares = covered_shares(method)
     assert abs(shares.mean() - MEAN) < 4 * math.sqrt(VARIANCE / SPLITS)
     # the variance of 200 nearly normal shares has a relative standard error of sqrt(2 / 200)
     assert abs(((shares - MEAN) ** 2).mean() / VARIANCE - 1) < 4 * math.sqrt(2 / SPLITS)
+
+
+def test_a_threshold_for_each_class_covers_no_less() -> None:
+    assert covered_shares("mondrian").mean() > MEAN - 4 * math.sqrt(VARIANCE / SPLITS)
 
 
 def test_without_chance_aps_covers_more() -> None:

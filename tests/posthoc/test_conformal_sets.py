@@ -185,7 +185,7 @@ def test_a_rule_with_a_field_missing_or_of_another_shape_is_refused() -> None:
 def test_misuse_is_named() -> None:
     pred, labels = model(20)
     with pytest.raises(
-        Misuse, match=r"unknown classification method 'asp': did you mean 'aps'\? Known: aps, lac, raps"
+        Misuse, match=r"unknown classification method 'asp': did you mean 'aps'\? Known: aps, lac, mondrian, raps"
     ):
         fit_conformal("asp", pred, labels)
     with pytest.raises(Misuse, match=r"coverage 90 is outside \(0, 1\): write for example 0.9"):

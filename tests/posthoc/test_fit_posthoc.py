@@ -62,7 +62,9 @@ def test_every_part_is_what_its_own_function_makes_of_its_half():
     calibrator = fit_calibrator("temperature", pred.at(first), y[first])
     rest = calibrator(pred.at(second))
     assert posthoc.calibrator == calibrator
-    assert posthoc.conformal == tuple(fit_conformal(method, rest, y[second]) for method in ("lac", "aps", "raps"))
+    assert posthoc.conformal == tuple(
+        fit_conformal(method, rest, y[second]) for method in ("lac", "aps", "raps", "mondrian")
+    )
     sure, wrong = rest.mean.amax(-1).numpy(), (rest.mean.argmax(-1).numpy() != y[second]).astype(float)
     assert posthoc.abstention == (by_cost(sure, wrong), by_error_rate(sure, wrong), by_risk_control(sure, wrong))
     assert (posthoc.calibrator_examples, posthoc.rule_examples) == (100, 100)

@@ -84,7 +84,7 @@ DAMAGED = {
         within(("abstention", 1, "uncertainty"), "total_std"),
         "rule 'error-rate' by 'total_std'",
     ),
-    "twice": (within(("conformal", 1, "method"), "lac"), "classification, lac, lac, raps, cost"),
+    "twice": (within(("conformal", 1, "method"), "lac"), "classification, lac, lac, raps, mondrian, cost"),
     "two tasks": (
         changed(conformal=to_json(fitted("one target")[0])["conformal"]),
         "classification, regression, quantile",

@@ -1,0 +1,228 @@
+"""Long-tailed CIFAR-10 and CIFAR-100: losses, samplers, changed heads and expert ensembles, with several seeds.
+
+    python benchmarks/longtail.py cifar10=cifar-10-batches-bin cifar100=cifar-100-binary
+    python benchmarks/longtail.py cifar10-features=cifar10.npz cifar100-features=cifar100.npz --net mlp
+    python benchmarks/longtail.py digits=digits --factors 10 --epochs 1 --seeds 0 --out /tmp/longtail.json
+
+Every argument is NAME=SOURCE, and a source is what `mm.open_data` takes; features are files of `murmur embed`. A tenth
+of the training part validates; the long tail is cut from the rest, so that its largest class has a tenth fewer
+examples than in publications. At the first factor all trainings are run, at the others cross-entropy, logit adjustment
+and the best of the first by mean class accuracy over seeds. Images are augmented by pad-crop and flip.
+
+A training makes several rows: cross-entropy also gives post-hoc logit adjustment, re-trained and normalised heads, and
+heads on transferred covariance; `sade` also the weights found on unlabelled test images. Scores are of the members as
+trained, on the test split: mean class accuracy of all, many-, medium- and few-shot classes, with 95 % intervals over
+test examples. Powers (tau) are chosen on validation examples.
+Every training is an entry of the record (`--out`, or else benchmarks/results/longtail.json), written as soon as it is
+known; entries that are there are not computed again, so a killed run goes on. An estimate is printed first.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from longtail_table import longtail_table
+
+import murmuration as mm
+from murmuration.applications.longtail import Transfer, expert_weights, normalise_heads, retrain_heads
+from murmuration.evaluation.imbalance import accuracy_of, shot_groups
+from murmuration.files import read_json, write_json
+from murmuration.fitting import versions
+from murmuration.posthoc import fit_calibrator
+from murmuration.recipe import make_recipe
+
+RESULTS = Path(__file__).parent / "results"
+ENSEMBLE = 3  # members, as many as experts
+SEVERAL = ("cross-entropy", "balanced-softmax")  # at every factor
+
+
+@dataclass(frozen=True)
+class Training:
+    """One way to train members."""
+
+    recipe: str = "single"
+    loss: str | None = None  # None: the recipe's
+    sampler: str = "instance"
+    coupling: str | None = None
+
+    @property
+    def members(self) -> int:
+        return 1 if self.recipe == "single" else ENSEMBLE
+
+
+LOSSES = ("cross-entropy", "class-balanced", "balanced-softmax", "ldam", "ldam-drw")
+TRAININGS = {
+    **{loss: Training(loss=loss) for loss in LOSSES},
+    **{
+        f"{name} sampler": Training(loss="cross-entropy", sampler=name)
+        for name in ("balanced", "square-root", "progressive")
+    },
+    **{f"{loss}, ensemble": Training("deep-ensemble", loss) for loss in LOSSES},
+    "ride": Training("ride"),
+    "sade": Training("sade"),
+    "repulsive heads": Training("last-layer-ensemble", "balanced-softmax", coupling="outputs"),
+}
+
+
+def train(training: Training, data: mm.Data, seed: int, options: argparse.Namespace) -> mm.Ensemble:
+    """The ensemble of one training."""
+    images = len(data.input_shape) == 3 and min(data.input_shape[1:]) >= 16
+    plan = mm.Plan(
+        members=training.members,
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        lr=options.lr,
+        sampler=training.sampler,
+        augment=("pad-crop", "flip") if images else (),
+        posthoc=None,
+    )
+    recipe = make_recipe(training.recipe, coupling=training.coupling)
+    return mm.fit(options.net, data, recipe=recipe, plan=plan, likelihood=training.loss, seed=seed)
+
+
+def variants(
+    name: str, training: Training, run: mm.Ensemble, data: mm.Data, seed: int
+) -> Iterator[tuple[str, mm.Predictive]]:
+    """The predictions on the test split of a trained ensemble, and of what is made of it after training."""
+    pred = run.predict(data.test, calibrated=False)
+    yield name, pred
+    if training.recipe == "sade" and len(data.input_shape) == 3:
+        weights = expert_weights(run, data.test.prepared)
+        yield f"{name}, test-time weights", replace(pred, weights=weights)
+    if training.loss != "cross-entropy" or training.sampler != "instance":
+        return
+    counts = data.train.y.bincount(minlength=len(data.classes)).tolist()
+    for label, method in (
+        ("logit adjustment", "logit_adjustment"),
+        ("logit adjustment, tau 1", "logit_adjustment:tau=1"),
+    ):
+        adjust = fit_calibrator(method, run.predict(data.val, calibrated=False), data.val.y, counts)
+        yield f"{name}, {label}", adjust(pred)
+    many = min(100, max(counts) - 1)
+    heads = {
+        "re-trained heads": retrain_heads(run, data, seed=seed),
+        "normalised heads": normalise_heads(run, data),
+        "transferred covariance": retrain_heads(run, data, transfer=Transfer(many=many), sampler="instance", seed=seed),
+    }
+    for label, changed in heads.items():
+        yield f"{name}, {label}", changed.predict(data.test, calibrated=False)
+
+
+def scores(pred: mm.Predictive, data: mm.Data) -> dict[str, Any]:
+    """Mean class accuracy of all and by group, with intervals; NLL; mutual information by group."""
+    label, correct = data.test.y.numpy(), (pred.predicted == data.test.y).double().numpy()
+    counts = data.train.y.bincount(minlength=len(data.classes)).numpy()
+    groups = {"all": np.arange(len(counts)), **shot_groups(counts)}
+    found: dict[str, Any] = {"nll": float(-pred.log_prob(data.test.y).mean())}
+    for group, classes in groups.items():
+        rows = np.isin(label, classes)
+        if rows.any():
+            accuracy = accuracy_of(correct, label, classes)
+            found[group] = [float(accuracy), float(accuracy.low), float(accuracy.high)]
+            found[f"mutual_information_{group}"] = float(pred.mutual_information[torch.from_numpy(rows)].mean())
+    return found
+
+
+def wanted(
+    record: dict[str, Any], sources: dict[str, str], options: argparse.Namespace
+) -> Iterator[tuple[str, float, int, str]]:
+    """Data, factor, seed and training of every entry, in the order in which they are computed."""
+    for name in sources:
+        for place, factor in enumerate(options.factors):
+            chosen = list(TRAININGS) if place == 0 else [*SEVERAL, best(record, name, options.factors[0])]
+            for training in dict.fromkeys(chosen):
+                yield from ((name, factor, seed, training) for seed in options.seeds)
+
+
+def best(record: dict[str, Any], data: str, factor: float) -> str:
+    """The training with the highest mean class accuracy over seeds; an ensemble as long as none is known."""
+    found: dict[str, list[float]] = {}
+    for run in record["runs"]:
+        if (run["data"], run["factor"]) == (data, factor):
+            found.setdefault(run["training"], []).append(run["rows"][run["training"]]["all"][0])
+    return max(found, key=lambda name: fmean(found[name]), default="balanced-softmax, ensemble")
+
+
+def key(run: dict[str, Any]) -> tuple[str, float, int, str]:
+    return run["data"], run["factor"], run["seed"], run["training"]
+
+
+def estimate(record: dict[str, Any], sources: dict[str, str], options: argparse.Namespace) -> float:
+    """Seconds that the missing entries take, from one epoch of one network on each source."""
+    known, total = {key(run) for run in record["runs"]}, 0.0
+    pace: dict[str, float] = {}
+    for name, factor, seed, training in wanted(record, sources, options):
+        if (name, factor, seed, training) in known:
+            continue
+        data = open_cut(sources[name], factor, seed)
+        if name not in pace:
+            start = time.perf_counter()
+            train(TRAININGS["cross-entropy"], data, seed, argparse.Namespace(**{**vars(options), "epochs": 1}))
+            pace[name] = (time.perf_counter() - start) / len(data.train)
+        total += pace[name] * len(data.train) * options.epochs * TRAININGS[training].members
+    return total
+
+
+def open_cut(source: str, factor: float, seed: int) -> mm.Data:
+    """The source with a long tail of its training rows, cut by the seed."""
+    return mm.open_data(source, imbalance=factor, seed=seed)
+
+
+def measure(
+    name: str, factor: float, seed: int, training: str, source: str, options: argparse.Namespace
+) -> dict[str, Any]:
+    """One entry of the record."""
+    start, data = time.perf_counter(), open_cut(source, factor, seed)
+    run = train(TRAININGS[training], data, seed, options)
+    trained = time.perf_counter() - start
+    rows = {row: scores(pred, data) for row, pred in variants(training, TRAININGS[training], run, data, seed)}
+    settings = {"net": options.net, "epochs": options.epochs, "batch_size": options.batch_size, "lr": options.lr}
+    sizes = {"train": len(data.train), "val": len(data.val), "test": len(data.test)}
+    entry = {"data": name, "factor": factor, "seed": seed, "training": training, "seconds": trained, "rows": rows}
+    return {**entry, "examples": sizes, "settings": settings}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sources", nargs="+", metavar="NAME=SOURCE")
+    parser.add_argument(
+        "--factors", type=lambda text: [float(each) for each in text.split(",")], default=[100.0, 10.0, 50.0]
+    )
+    parser.add_argument("--seeds", type=lambda text: [int(each) for each in text.split(",")], default=[0, 1, 2])
+    parser.add_argument("--net", default="small-cnn")
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--estimate", action="store_true", help="print the estimate alone")
+    parser.add_argument("--out", type=Path, default=RESULTS / "longtail.json")
+    options = parser.parse_args()
+    mm.keep_freed_memory()
+    sources = dict(each.split("=", 1) for each in options.sources)
+    record = read_json(options.out) if options.out.exists() else {"versions": versions(), "runs": []}
+    seconds = estimate(record, sources, options)
+    print(f"about {seconds / 60:.0f} minutes for the entries that are missing, without changed heads", flush=True)
+    if options.estimate:
+        return
+    for cell in wanted(record, sources, options):
+        if cell in {key(run) for run in record["runs"]}:
+            continue
+        name, factor, seed, training = cell
+        record["runs"].append(measure(name, factor, seed, training, sources[name], options))
+        write_json(options.out, record)
+        last = record["runs"][-1]
+        print(
+            json.dumps({"cell": cell, "all": {row: round(found["all"][0], 4) for row, found in last["rows"].items()}}),
+            flush=True,
+        )
+    print(longtail_table(record))
+
+
+if __name__ == "__main__":
+    main()

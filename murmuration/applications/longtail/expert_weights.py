@@ -1,0 +1,65 @@
+"""Weights of experts found on unlabelled test inputs (SADE, Zhang et al. 2022).
+
+Experts for common and for rare classes are each stable under augmentation where they are strong. The weights that make
+the mixture agree most with itself on two augmented views of every test input therefore favour the experts that fit
+the classes of the test inputs, without labels.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from murmuration.data import AUGMENTATIONS, augment
+from murmuration.ensemble import Ensemble
+from murmuration.errors import Misuse, unknown
+from murmuration.predictive import Predictive
+from murmuration.streams import ALL_MEMBERS, generator
+
+SMALLEST = 0.05  # weight at which the search stops: no expert is left out
+STEPS, LR = 200, 0.1
+
+
+def expert_weights(
+    ensemble: Ensemble, x: Tensor, augmentations: tuple[str, ...] = ("pad-crop", "flip"), seed: int = 0
+) -> Tensor:
+    """The weights (S,) of members by agreement on two augmented views of prepared images x (N, C, H, W).
+
+    Use them as `replace(ensemble.predict(images), weights=weights)`.
+    """
+    for name in augmentations:
+        if name not in AUGMENTATIONS:
+            raise unknown("augmentation", name, AUGMENTATIONS)
+    if x.dim() != 4 or not augmentations:
+        raise Misuse(
+            f"inputs of shape {tuple(x.shape)} with {len(augmentations)} augmentations: expected images, and some"
+        )
+    views = [augment(x, augmentations, generator(seed, "views", ALL_MEMBERS, view)) for view in range(2)]
+    return agreement_weights(*(ensemble.predict(view, prepared=True, calibrated=False) for view in views))
+
+
+def agreement_weights(first: Predictive, second: Predictive) -> Tensor:
+    """The weights (S,) of members that maximise the agreement of two predictives of the same inputs.
+
+    The agreement is the mean over inputs of the cosine between the mean class probabilities of the two. Gradient ascent
+    on the logits of the weights begins with equal ones and stops where a weight falls to 0.05.
+    """
+    one, other = (each.probs.detach().double() for each in (first, second))  # (S, N, K)
+    if one.shape != other.shape:
+        raise Misuse(f"predictions of shapes {tuple(one.shape)} and {tuple(other.shape)}: expected the same inputs")
+    logits = torch.zeros(len(one), dtype=torch.float64, requires_grad=True)
+    best = logits.softmax(0).detach()
+    for _ in range(STEPS):
+        (gradient,) = torch.autograd.grad(agreement(logits.softmax(0), one, other), logits)
+        moved = (logits + LR * gradient / gradient.norm().clamp_min(1e-12)).detach()
+        if float(moved.softmax(0).min()) < SMALLEST or float(agreement(moved.softmax(0), one, other)) <= float(
+            agreement(best, one, other)
+        ):
+            break
+        best, logits = moved.softmax(0), moved.requires_grad_()
+    return best
+
+
+def agreement(weights: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """The mean cosine () between two mixtures of class probabilities (S, N, K) with weights (S,)."""
+    first, second = (torch.einsum("s,snk->nk", weights, each) for each in (one, other))
+    return F.cosine_similarity(first, second).mean()

@@ -1,0 +1,130 @@
+"""Decoupled training (Kang et al. 2020): features as they were learned, and last layers changed for rare classes.
+
+| function | last layer of each member |
+|---|---|
+| `retrain_heads` | trained anew on the features of its body, by balanced batches (cRT) or transferred covariance |
+| `normalise_heads` | row of each class divided by its length to the power tau |
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from murmuration.applications.longtail.transfer import Transfer, transfer_covariance
+from murmuration.data import Data, Split
+from murmuration.ensemble import Ensemble
+from murmuration.errors import Misuse
+from murmuration.fitting import fit
+from murmuration.likelihoods import Categorical, Likelihood
+from murmuration.nets.source import freshly_initialised
+from murmuration.population import Population
+from murmuration.posthoc.losses import balanced_mean
+from murmuration.training.head_only import with_features
+from murmuration.weights import Structure
+
+TAUS = tuple(round(0.1 * step, 1) for step in range(21))  # searched powers of the lengths of rows
+HEAD = "head."
+
+
+def retrain_heads(
+    ensemble: Ensemble,
+    data: Data,
+    *,
+    transfer: Transfer | None = None,
+    likelihood: Likelihood | str | None = None,
+    sampler: str = "balanced",
+    epochs: int = 10,
+    **settings: Any,
+) -> Ensemble:
+    """The ensemble with new heads, trained on the features that each member's body has for the training examples.
+
+    Heads begin with random weights and are trained by cross-entropy, or by `likelihood`, on batches of the `sampler`
+    (classifier re-training, cRT). With `transfer`, features of rare classes are drawn first, see `Transfer`. Further
+    `settings` are those of `fit`, such as lr, batch_size and seed. The bodies stay as they are, the post-hoc steps of
+    the ensemble are left out.
+    """
+    population = require_own_heads(ensemble)
+    loss = likelihood or Categorical(len(data.classes))
+    if likelihood is None and ensemble.likelihood is not None and ensemble.likelihood.takes_cosines:
+        raise Misuse("heads of cosines trained by cross-entropy: give likelihood=, such as 'ldam'")
+    own, trained = {name: tensor.clone() for name, tensor in population.own.items()}, None
+    for index in range(ensemble.members):
+        network = ensemble.member(index)
+        features = with_body(network, data)
+        if transfer is not None:
+            x, y = transfer_covariance(features.train.prepared, features.train.y, transfer, settings.get("seed", 0))
+            features = replace(features, train=Split(None, y, x))
+        given = {"sampler": sampler, "epochs": epochs, "posthoc": None, **settings}
+        trained = fit(
+            new_head(network), features, recipe="single", likelihood=loss, first_member=index, progress=False, **given
+        )
+        for name, tensor in trained.groups[0].population.own.items():
+            own[f"{HEAD}{name}"][index] = tensor[0]
+    assert trained is not None
+    record = {"likelihood": trained.manifest["likelihood"], "heads": {"sampler": sampler, "epochs": epochs}}
+    changed = replace(ensemble, likelihood=trained.likelihood, manifest={**ensemble.manifest, **record})
+    return with_members(changed, replace(population, own=own))
+
+
+def normalise_heads(ensemble: Ensemble, data: Data, tau: float | None = None) -> Ensemble:
+    """The ensemble with the row w of every class in the last layer, and its bias, divided by |w|^tau.
+
+    Rows of common classes are longer after plain training; tau = 1 makes all equally long, tau = 0 none. Without
+    `tau` it is the one of least balanced error on the validation examples. The published form leaves the bias out.
+    """
+    population = require_own_heads(ensemble)
+    weight = population.own.get(f"{HEAD}weight")
+    if weight is None or weight.dim() != 3:
+        raise Misuse("the head is not one dense layer: expected a network that ends in nn.Linear as its part head")
+    lengths = weight.flatten(2).norm(dim=2).clamp_min(torch.finfo(weight.dtype).tiny)  # (M, K)
+    if tau is None:
+        pred = ensemble.predict(data.val, calibrated=False)
+        y = data.val.y
+
+        def error(power: float) -> float:
+            scaled = pred.outputs / lengths.cpu()[:, None] ** power  # outputs are linear in the rows and the bias
+            return balanced_mean((replace(pred, outputs=scaled).predicted != y).double(), y)
+
+        tau = min(TAUS, key=error)
+    scale = lengths ** -float(tau)
+    names = [name for name in (f"{HEAD}weight", f"{HEAD}bias") if name in population.own]
+    scaled = {
+        name: population.own[name] * scale.view(*scale.shape, *[1] * (population.own[name].dim() - 2)) for name in names
+    }
+    changed = replace(ensemble, manifest={**ensemble.manifest, "heads": {"tau": float(tau)}})
+    return with_members(changed, replace(population, own={**population.own, **scaled}))
+
+
+def new_head(network: nn.Module) -> Callable[[], nn.Module]:
+    """A function that draws a whole network and returns its head, as a frozen backbone is given one."""
+    return lambda: freshly_initialised(network).get_submodule("head")
+
+
+def with_members(ensemble: Ensemble, population: Population) -> Ensemble:
+    """The ensemble with other weights, and without the post-hoc steps that were fitted to the old ones."""
+    return replace(ensemble, groups=(replace(ensemble.groups[0], population=population),), posthoc=None)
+
+
+def require_own_heads(ensemble: Ensemble) -> Population:
+    """The population of an ensemble whose members have heads of their own with point estimates."""
+    if len(ensemble.groups) != 1:
+        raise Misuse(f"members of {len(ensemble.groups)} architectures: expected those of one training run")
+    group = ensemble.groups[0]
+    Structure(group.module).require_parts()
+    heads = {f"{HEAD}{name}" for name, _ in group.module.get_submodule("head").named_parameters()}
+    if not ensemble.recipe.weights.point_estimates or not heads <= set(group.population.own):
+        raise Misuse(
+            f"recipe {ensemble.recipe.name}: expected members with heads of their own and point estimates, such as"
+            " deep-ensemble or last-layer-ensemble"
+        )
+    return group.population
+
+
+def with_body(network: nn.Module, data: Data) -> Data:
+    """The data with the features of the network's body in the place of inputs."""
+    place = next(network.parameters()).device
+    train, val, test = (with_features(network, each, place) for each in (data.train, data.val, data.test))
+    return replace(data, train=train, val=val, test=test)

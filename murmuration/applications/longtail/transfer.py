@@ -1,0 +1,74 @@
+"""Transfer of covariance: features of rare classes drawn around their means with the covariance of common classes.
+
+A class of a few examples has a usable mean and no usable covariance. If features of all classes vary alike, those of
+common classes can stand in (Yin et al. 2019; Yang et al. 2021). With residuals R_h (n_h, D) of common class h around
+its mean, R_h' g / sqrt(n_h - 1) with g of n_h standard normal numbers is a draw from its empirical covariance, which
+is never formed: D may be thousands.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from murmuration.errors import Misuse
+from murmuration.streams import ALL_MEMBERS, generator
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Which classes lend their covariance, to how many classes, and up to how many examples."""
+
+    many: int = 100  # classes with more training examples are common and lend; all others borrow
+    neighbours: int | None = 2  # common classes, those of nearest mean, whose covariances are averaged; None: all
+    up_to: int | None = None  # examples of a borrowing class after drawing; None: as many as the largest class
+
+    def __post_init__(self) -> None:
+        if self.many < 1:
+            raise Misuse(f"many={self.many}: expected a number of examples, at least 1")
+        if self.neighbours is not None and self.neighbours < 1:
+            raise Misuse(f"neighbours={self.neighbours}: expected a number of classes, or None for all")
+
+
+def transfer_covariance(
+    features: Tensor, y: Tensor, transfer: Transfer | None = None, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Features (N', D) and labels (N',): those given, and after them draws for the rare classes.
+
+    >>> x, y = torch.randn(210, 4), torch.tensor([0] * 200 + [1] * 10)
+    >>> more, labels = transfer_covariance(x, y)
+    >>> labels.bincount(), torch.equal(more[:210], x)
+    (tensor([200, 200]), True)
+    """
+    chosen, counts = transfer or Transfer(), y.bincount()
+    common = (counts > chosen.many).nonzero().flatten()
+    if not len(common):
+        raise Misuse(f"no class has more than {chosen.many} examples, the largest {int(counts.max())}: give many=")
+    means = {label: features[y == label].mean(0) for label in counts.nonzero().flatten().tolist()}
+    residuals = {label: features[y == label] - means[label] for label in common.tolist()}
+    target, drawn, labels = chosen.up_to or int(counts.max()), [features], [y]
+    for label, mean in means.items():
+        wanted = target - int(counts[label])
+        if label in residuals or wanted <= 0:
+            continue
+        lenders = nearest(mean, {each: means[each] for each in residuals}, chosen.neighbours)
+        stream = generator(seed, "transfer", ALL_MEMBERS, label)
+        noise = [
+            normal(wanted, len(residuals[each]), stream).to(features)
+            @ residuals[each]
+            / (len(residuals[each]) - 1) ** 0.5
+            for each in lenders
+        ]
+        drawn.append(mean + torch.stack(noise).sum(0) / len(lenders) ** 0.5)
+        labels.append(torch.full((wanted,), label, dtype=y.dtype))
+    return torch.cat(drawn), torch.cat(labels)
+
+
+def nearest(mean: Tensor, others: dict[int, Tensor], count: int | None) -> list[int]:
+    """The labels of the nearest other means, nearest first; all of them if `count` is None."""
+    ranked = sorted(others, key=lambda label: float((others[label] - mean).square().sum()))
+    return ranked[:count]
+
+
+def normal(rows: int, columns: int, stream: torch.Generator) -> Tensor:
+    return torch.randn(rows, columns, generator=stream, dtype=torch.float64)
