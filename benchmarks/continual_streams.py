@@ -1,7 +1,7 @@
 """Methods in streams of tasks, beside the published figures of HCL: a record of cells (stream, method, seed).
 
     python benchmarks/continual_streams.py --work DIR --data DIR --features DIR [--streams LIST] [--methods LIST]
-        [--seeds 0,1,2] [--estimate]
+        [--seeds 0,1,2] [--record FILE] [--estimate]
 
 The cells to compute and an estimate of their time are printed first; `--estimate` ends there. A finished cell is
 written to benchmarks/results/continual.json at once and is not computed again; one that was killed continues from its
@@ -63,13 +63,18 @@ class Experiment:
     methods: tuple[str, ...] = ALL
 
 
+ONE_FLOW = tuple(name for name in ALL if name != "hcl-ensemble")  # several flows of images take too long
 IMAGES: dict[str, Any] = {"flow": "image", "couplings": 8, "hidden": 64, "net": "small-cnn"}
 DETECTION: dict[str, Any] = {"settle": 10, "warmup": 25, "window": 50}
-FOUND = ("hcl-fr", "hcl-gr", "lda", "ncm", "adam", "replay")
+FOUND = ("hcl-fr", "hcl-gr", "hcl-ensemble", "lda", "ncm", "adam", "replay")
 EXPERIMENTS: dict[str, Experiment] = {
-    "split-mnist": Experiment("image", ("mnist",), 10, IMAGES, {"examples": 2000, "prepare": "unit"}),
-    "svhn-mnist": Experiment("image", ("svhn28", "mnist"), 10, IMAGES, {"examples": 5000, "prepare": "unit"}),
-    "mnist-svhn": Experiment("image", ("svhn28", "mnist"), 10, IMAGES, {"examples": 5000, "prepare": "unit"}),
+    "split-mnist": Experiment("image", ("mnist",), 10, IMAGES, {"examples": 2000, "prepare": "unit"}, methods=ONE_FLOW),
+    "svhn-mnist": Experiment(
+        "image", ("svhn28", "mnist"), 10, IMAGES, {"examples": 5000, "prepare": "unit"}, methods=ONE_FLOW
+    ),
+    "mnist-svhn": Experiment(
+        "image", ("svhn28", "mnist"), 10, IMAGES, {"examples": 5000, "prepare": "unit"}, methods=ONE_FLOW
+    ),
     "split-cifar10": Experiment("vector", ("cifar10-lite0-112.npz",), 15, {}, {"project": 256}),
     "split-cifar100": Experiment("vector", ("cifar100-lite0-112.npz",), 15, {"capacity": 2000}, {"project": 256}),
     "changes-digits": Experiment("vector", (), 5, DETECTION, {}, 32, FOUND),
@@ -143,9 +148,9 @@ def seconds_of(name: str, method: str, stream: TaskStream, plan: BatchPlan) -> f
     """An estimate of the time of a cell on one idle core."""
     of_flow, of_network, of_means = SECONDS[EXPERIMENTS[name].kind]
     steps = segment_starts(stream, METHODS[method].plan(plan))[-1]
-    members = 5 if method == "ensemble-replay" else 1
-    each = of_flow if METHODS[method].flow else of_means if METHODS[method].one_pass else of_network * members
-    return steps * each
+    members = 5 if method in ("ensemble-replay", "hcl-ensemble") else 1
+    each = of_flow if METHODS[method].flow else of_means if METHODS[method].one_pass else of_network
+    return steps * each * members
 
 
 def cell_of(name: str, method: str, seed: int, record: dict[str, Any], stream: TaskStream) -> dict[str, Any]:
@@ -157,19 +162,19 @@ def cell_of(name: str, method: str, seed: int, record: dict[str, Any], stream: T
         }
     kept = {key: record["accuracy"][key] for key in ("accuracy", "final_average", "standard_error", "forgetting")}
     kept |= {"task_id": record["task_id"]["final_average"], "detection": found, "told": record["told"]}
-    kept |= {key: record.get(key) for key in ("memory", "steps", "seconds", "tasks_found", "rejected")}
+    kept |= {key: record.get(key) for key in ("memory", "steps", "seconds", "tasks_found", "rejected", "identified")}
     examples = [sum(len(task.train) for task in stream.tasks), sum(len(task.test) for task in stream.tasks)]
     return {"stream": name, "method": method, "seed": seed, "examples": examples, **kept}
 
 
-def add_cell(cell: dict[str, Any]) -> None:
+def add_cell(cell: dict[str, Any], path: Path) -> None:
     """Write a cell into the record, in the order of streams, methods and seeds."""
-    record = read_json(RECORD) if RECORD.exists() else {"cells": []}
+    record = read_json(path) if path.exists() else {"cells": []}
     cells = [each for each in record["cells"] if key_of(each) != key_of(cell)] + [json_numbers(cell)]
     streams, methods = list(EXPERIMENTS), list(METHODS)
     cells.sort(key=lambda each: (streams.index(each["stream"]), methods.index(each["method"]), each["seed"]))
     settings = {name: {"epochs": e.epochs, "batch_size": e.batch_size, **e.settings} for name, e in EXPERIMENTS.items()}
-    write_json(RECORD, {"cells": cells, "settings": settings, "torch": torch.__version__})
+    write_json(path, {"cells": cells, "settings": settings, "torch": torch.__version__})
 
 
 def key_of(cell: dict[str, Any]) -> tuple[str, str, int]:
@@ -184,10 +189,11 @@ def main() -> None:
     parser.add_argument("--methods", default="")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--estimate", action="store_true")
+    parser.add_argument("--record", type=Path, default=RECORD)
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.work.mkdir(parents=True, exist_ok=True)
-    done = {key_of(cell) for cell in (read_json(RECORD)["cells"] if RECORD.exists() else [])}
+    done = {key_of(cell) for cell in (read_json(given.record)["cells"] if given.record.exists() else [])}
     todo: list[tuple[str, str, int, float]] = []
     for name in given.streams.split(","):
         if not is_there(name, given.data, given.features):
@@ -210,7 +216,7 @@ def main() -> None:
         settings = MethodSettings(**experiment.settings, seed=seed)
         place = given.work / f"{name}-{method}-{seed}"
         outcome = run_method(method, stream, plan, settings, place=place)
-        add_cell(cell_of(name, method, seed, outcome.record, stream))
+        add_cell(cell_of(name, method, seed, outcome.record, stream), given.record)
         print(json.dumps({"final_average": outcome.accuracy.final_average}), flush=True)
 
 

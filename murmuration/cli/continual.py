@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 HELP = help_text(
     "Learn the tasks of a stream one after another without forgetting (continual learning). A stream is a split of one "
     "data set by classes, split:DATA:5x2 (five tasks of two classes), or several data sets, such as tables that drift. "
-    "Nobody says where a task begins: HCL finds out, unless --told. Methods: hcl-fr, hcl-gr, lda, ncm, adam, replay, "
-    "replay-balanced, ewc, ensemble-replay, joint. The run holds metrics.json and report.html; an interrupted one "
-    "continues with `murmur resume`.",
+    "Nobody says where a task begins: HCL finds out, unless --told. Methods: hcl-fr, hcl-gr, hcl-ensemble, lda, ncm, "
+    "adam, replay, replay-balanced, ewc, ensemble-replay, joint. The run holds metrics.json and report.html; an "
+    "interrupted one continues with `murmur resume`.",
     "murmur continual split:digits:5x2",
     "murmur continual split:digits:5x2 --method hcl-fr,hcl-gr,lda,replay,joint",
     "murmur continual january.csv february.csv march.csv --target kind --out runs/drift",
@@ -82,7 +82,7 @@ class LearningOptions:
     warmup: Annotated[int, option("Batches of a new task that are not tested.", "Detection", "N")] = 100
     rule: Annotated[str, option("Typicality of a batch: deviation or dose.", "Detection", "NAME")] = "deviation"
     net: Annotated[str, option("Network of the baselines; see `murmur list nets`.", "Baselines", "NAME")] = "mlp"
-    members: Annotated[int, option("Members of ensemble-replay.", "Baselines", "N")] = 5
+    members: Annotated[int, option("Members of hcl-ensemble and ensemble-replay.", "Baselines", "N")] = 5
     capacity: Annotated[int, option("Examples kept for replay.", "Baselines", "N")] = 500
     penalty: Annotated[float, option("Strength of elastic weight consolidation.", "Baselines", "X")] = 1000.0
 

@@ -53,9 +53,9 @@ def test_tables_say_what_the_record_says() -> None:
     assert row == "| changes-digits | `hcl-gr` | 1 | 20 | 1 | 2 | 1.5 batches | 4 of 5 |"
 
 
-def test_a_cell_is_kept_once_and_in_order(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(cells, "RECORD", tmp_path / "continual.json")
+def test_a_cell_is_kept_once_and_in_order(tmp_path) -> None:
+    path = tmp_path / "continual.json"
     for method, final in (("lda", 0.5), ("hcl-fr", 0.6), ("lda", 0.7)):
-        cells.add_cell(cell(method, 0, final))
-    found = cells.read_json(tmp_path / "continual.json")["cells"]
+        cells.add_cell(cell(method, 0, final), path)
+    found = cells.read_json(path)["cells"]
     assert [(each["method"], each["final_average"]) for each in found] == [("hcl-fr", 0.6), ("lda", 0.7)]

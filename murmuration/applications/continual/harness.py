@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from murmuration.applications.continual.accuracy import AccuracyMatrix
+from murmuration.applications.continual.ensembles import HCLEnsemble, Identification
 from murmuration.applications.continual.hcl import HCL
 from murmuration.applications.continual.learner import Learner, State
 from murmuration.applications.continual.methods import MethodSettings, method_named
@@ -160,6 +161,21 @@ def evaluated(
     return accuracy, task_id
 
 
+def identified(
+    learner: HCLEnsemble, stream: TaskStream, told: bool, counts: dict[str, dict[str, int]]
+) -> dict[str, float]:
+    """The fraction of test inputs whose task is found, mean over tasks, by each way of identification."""
+    meaning = meanings(counts)
+    found = {}
+    for by in get_args(Identification):
+        rates = []
+        for task, each in enumerate(stream.tasks):
+            named = learner.identify(each.test.prepared, by).tolist()
+            rates.append(float(np.mean([(name if told else meaning.get(name, -1)) == task for name in named])))
+        found[by] = float(np.mean(rates))
+    return found
+
+
 def meanings(counts: dict[str, dict[str, int]]) -> dict[int, int]:
     """The task of the stream that most batches of each of the learner's tasks came from."""
     return {int(found): int(max(row, key=lambda task: row[task])) for found, row in counts.items()}
@@ -234,9 +250,12 @@ def record_of(
     if progress.events and not told:
         order = [tasks[0] for tasks in stream.segments]
         found = detection_of(order, starts, progress.events, meanings(progress.counts)).to_json()
-    more = {}
-    if isinstance(learner, HCL):
-        more = {"rejected": learner.rejected / max(learner.drawn, 1), "tasks_found": len(learner.settled)}
+    more: dict[str, Any] = {}
+    first = learner.learners[0] if isinstance(learner, HCLEnsemble) else learner
+    if isinstance(first, HCL):
+        more = {"rejected": first.rejected / max(first.drawn, 1), "tasks_found": len(first.settled)}
+    if isinstance(learner, HCLEnsemble):
+        more |= {"identified": identified(learner, stream, told, progress.counts)}
     return {
         "accuracy": matrix.to_json(),
         "task_id": {"accuracy": progress.task_id, "final_average": float(np.mean(named)) if named else None},
@@ -255,9 +274,10 @@ def record_of(
 
 def samples_of(learner: Learner) -> dict[int, Tensor]:
     """Inputs (n, ...) drawn from each task of a flow; none of other learners."""
-    if not isinstance(learner, HCL):
+    first = learner.learners[0] if isinstance(learner, HCLEnsemble) else learner
+    if not isinstance(first, HCL):
         return {}
-    return {task: learner.generated(task, SHOWN) for task in sorted(learner.settled)}
+    return {task: first.generated(task, SHOWN) for task in sorted(first.settled)}
 
 
 LATEST = "latest.json"

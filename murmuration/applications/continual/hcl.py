@@ -105,6 +105,7 @@ class HCL:
         self.snapshot: Snapshot | None = None
         self.task: int | None = None  # the task at hand; None before the first batch
         self.settled: dict[int, int] = {}  # task -> batches that its statistics come from
+        self.learned = False  # whether the last batch was learned: it was of no doubtful task
         self.outdated = False  # whether the statistics have changed since the classes were taken from them
         self.largest = 0.0
         self.drawn = self.rejected = 0
@@ -124,6 +125,7 @@ class HCL:
             self.flow.fit_actnorm(x)
         z, log_det = self.flow(x)
         found = self.detected(z.detach(), log_det.detach(), y) if task is None else task
+        self.learned = found is not None
         if found is None:
             return {}
         if found != self.task:

@@ -6,12 +6,13 @@ from typing import Literal
 
 from murmuration.applications.continual.baselines import ClassMeans, Memory, NetworkConfig, NetworkLearner
 from murmuration.applications.continual.detection import DetectionConfig, Rule
+from murmuration.applications.continual.ensembles import HCLEnsemble
 from murmuration.applications.continual.flows import Flow, image_flow, vector_flow
 from murmuration.applications.continual.hcl import HCL, HCLConfig, Means, Replay
 from murmuration.applications.continual.learner import Learner
 from murmuration.applications.continual.task_streams import BatchPlan, TaskStream
 from murmuration.errors import Misuse, require_integer, unknown
-from murmuration.streams import global_stream
+from murmuration.streams import global_stream, stream_seed
 
 FlowKind = Literal["vector", "image"]
 
@@ -34,7 +35,7 @@ class MethodSettings:
     warmup: int = 100
     rule: Rule = "deviation"
     net: str = "mlp"
-    members: int = 5  # of the ensemble
+    members: int = 5  # of ensembles, of flows or networks
     capacity: int = 500  # examples for replay
     penalty: float = 1000.0  # of elastic weight consolidation
     seed: int = 0
@@ -80,10 +81,10 @@ def flow_for(stream: TaskStream, settings: MethodSettings) -> Flow:
         return image_flow(stream.input_shape, steps=max(1, settings.couplings // 2), hidden=settings.hidden)
 
 
-def hcl(replay: Replay) -> Callable[[TaskStream, MethodSettings], Learner]:
+def hcl(replay: Replay) -> Callable[[TaskStream, MethodSettings], HCL]:
     """The builder of HCL with a kind of replay."""
 
-    def build(stream: TaskStream, settings: MethodSettings) -> Learner:
+    def build(stream: TaskStream, settings: MethodSettings) -> HCL:
         detection = DetectionConfig(settings.window, settings.threshold, settings.warmup, rule=settings.rule)
         config = HCLConfig(
             replay=replay,
@@ -99,6 +100,20 @@ def hcl(replay: Replay) -> Callable[[TaskStream, MethodSettings], Learner]:
         return HCL(flow_for(stream, settings), config)
 
     return build
+
+
+def several(stream: TaskStream, settings: MethodSettings) -> Learner:
+    """Flows with functional replay that differ by their seeds; the first finds the tasks unless they are told."""
+    chosen = [
+        replace(settings, seed=member_seed(settings.seed, member), told=settings.told or member > 0)
+        for member in range(settings.members)
+    ]
+    return HCLEnsemble([hcl("functional")(stream, each) for each in chosen])
+
+
+def member_seed(seed: int, member: int) -> int:
+    """The seed of a member; the first has that of the settings."""
+    return seed if member == 0 else stream_seed(seed, "initialisation", member) % 2**32
 
 
 def network(memory: Memory = "none", *, ensemble: bool = False, consolidate: bool = False) -> Callable[..., Learner]:
@@ -122,6 +137,7 @@ def network(memory: Memory = "none", *, ensemble: bool = False, consolidate: boo
 METHODS: dict[str, Method] = {
     "hcl-fr": Method("one flow, functional replay (HCL-FR)", hcl("functional"), flow=True),
     "hcl-gr": Method("one flow, generative replay (HCL-GR)", hcl("generative"), flow=True),
+    "hcl-ensemble": Method("several flows, functional replay", several, flow=True),
     "lda": Method(
         "streaming linear discriminant analysis", lambda s, m: ClassMeans(s.input_shape, m.shrinkage), one_pass=True
     ),

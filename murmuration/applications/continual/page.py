@@ -32,6 +32,7 @@ def continual_page(
         scores(found),
         matrices(found, stream),
         changes(found, stream),
+        identification(found),
         generated(found, stream),
         memory(found),
         settings_list(settings, stream),
@@ -188,6 +189,21 @@ def changes(found: Outcomes, stream: TaskStream) -> Markup:
     columns = ("Method", "changes", "missed", "false alarms", "mean delay", "recurring recognised", "tasks found")
     drawn = [figure(timeline(name, outcome, stream)) for name, outcome in having.items()]
     return section("changes", "Detection of changes", reading, join([table("Changes noticed", columns, rows), *drawn]))
+
+
+def identification(found: Outcomes) -> Markup:
+    """The tasks of test inputs by density, by disagreement of flows and by typicality, where there are several."""
+    ways = ("density", "disagreement", "typicality")
+    rows = [
+        (name, [percent(outcome.record["identified"][way]) for way in ways])
+        for name, outcome in found.items()
+        if "identified" in outcome.record
+    ]
+    reading = (
+        "Test inputs whose task is found, without their labels: by the largest density, by the smallest disagreement of"
+        " the flows on it (epistemic uncertainty), by the least deviation from inputs that the flows draw."
+    )
+    return section("tasks", "Identification of tasks", reading, table("Tasks identified", ("Method", *ways), rows))
 
 
 def timeline(name: str, outcome: Outcome, stream: TaskStream) -> Figure:

@@ -1,0 +1,133 @@
+"""Several flows that learn the same stream, and three ways to tell which task an input is of.
+
+| by | the task of an input x is that with |
+|---|---|
+| `density` | the largest mean over flows of log p(x given the task) |
+| `disagreement` | the smallest standard deviation over flows of log p(x given the task): epistemic uncertainty |
+| `typicality` | the least deviation of x from inputs that the flows themselves draw from the task |
+
+The first flow detects the tasks, the others are told what it found.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from murmuration.applications.continual.hcl import COMPARED, HCL, Snapshot
+from murmuration.applications.continual.latents import LatentClasses
+from murmuration.applications.continual.learner import State, inside
+from murmuration.errors import Misuse, unknown
+from murmuration.likelihoods import Categorical
+from murmuration.predictive import Predictive
+
+Identification = Literal["density", "disagreement", "typicality"]
+
+
+class HCLEnsemble:
+    """M learners with the same settings but for their seeds; all but the first must be told the tasks."""
+
+    def __init__(self, learners: Sequence[HCL]) -> None:
+        if not learners or any(learner.config.agnostic for learner in learners[1:]):
+            raise Misuse(f"{len(learners)} learners: expected at least one, all but the first with agnostic=False")
+        self.learners = list(learners)
+
+    @property
+    def task(self) -> int | None:
+        return self.learners[0].task
+
+    def observe(self, x: Tensor, y: Tensor, task: int | None = None) -> dict[str, float]:
+        """Every flow learns from a batch, unless the first is not sure which task it is of."""
+        first, *others = self.learners
+        losses = first.observe(x, y, task)
+        for learner in others if first.learned else ():
+            learner.observe(x, y, first.task)
+        return losses
+
+    @torch.no_grad()
+    def predict(self, x: Tensor) -> Predictive:
+        """Predictions (M, N, C) over the classes of all tasks, in the order of the first flow's."""
+        parts = []
+        for learner in self.learners:
+            learner.refresh()
+            z, _ = learner.flow(learner.continuous(x, training=False))
+            order = [learner.classes.table[pair] for pair in self.learners[0].classes.pairs()]
+            parts.append(learner.classes.log_density(z)[:, order])
+        return Predictive(torch.stack(parts), Categorical(len(self.learners[0].classes)))
+
+    def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The label (N,) and the task (N,) of the class with the largest mean probability."""
+        self.learners[0].check(x)
+        self.learners[0].refresh()
+        classes = self.learners[0].classes
+        if not len(classes):
+            raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
+        index = self.predict(x).mean.argmax(1)
+        return classes.labels[index], classes.tasks[index]
+
+    def identify(self, x: Tensor, by: Identification) -> Tensor:
+        """The task (N,) of each input."""
+        if by not in get_args(Identification):
+            raise unknown("identification", by, get_args(Identification))
+        tasks = sorted(self.learners[0].settled)
+        if by == "typicality":
+            scores = -torch.stack([untypicality(learner, x, tasks) for learner in self.learners]).mean(0)
+        else:
+            densities = torch.stack([statistics_by_task(learner, x, tasks)[..., 0] for learner in self.learners])
+            scores = densities.mean(0) if by == "density" else -densities.std(0, correction=0)
+        return torch.tensor(tasks)[scores.argmax(1)]
+
+    def generated(self, task: int, count: int) -> Tensor:
+        return self.learners[0].generated(task, count)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes by kind, of all flows."""
+        parts = [learner.memory() for learner in self.learners]
+        return {kind: sum(part[kind] for part in parts) for kind in parts[0]}
+
+    def state(self) -> State:
+        states = [learner.state() for learner in self.learners]
+        tensors = {f"{m}/{name}": t for m, state in enumerate(states) for name, t in state.tensors.items()}
+        return State(tensors, {str(m): state.facts for m, state in enumerate(states)})
+
+    def restore(self, state: State) -> None:
+        for m, learner in enumerate(self.learners):
+            learner.restore(State(inside(state.tensors, str(m)), state.facts[str(m)]))
+
+
+@torch.no_grad()
+def statistics_by_task(learner: HCL, x: Tensor, tasks: Sequence[int]) -> Tensor:
+    """Log density, log density in latent space and log-determinant (N, T, 3) of each input under each task.
+
+    The classes of a task are equally likely.
+    """
+    learner.refresh()
+    z, log_det = learner.flow(learner.continuous(x, training=False))
+    return by_task(learner.classes, z, log_det, tasks)
+
+
+def by_task(classes: LatentClasses, z: Tensor, log_det: Tensor, tasks: Sequence[int]) -> Tensor:
+    every = classes.log_density(z)  # (N, C)
+    parts = []
+    for task in tasks:
+        own = every[:, classes.tasks == task]
+        latent = own.logsumexp(1) - math.log(own.shape[1])
+        parts.append(torch.stack([latent + log_det, latent, log_det], dim=1))
+    return torch.stack(parts, dim=1)
+
+
+@torch.no_grad()
+def untypicality(learner: HCL, x: Tensor, tasks: Sequence[int]) -> Tensor:
+    """The largest deviation (N, T) of three statistics of an input from those of inputs drawn from each task."""
+    here = statistics_by_task(learner, x, tasks)
+    source = Snapshot(learner.flow, learner.classes, learner.largest)
+    rng = torch.Generator().manual_seed(learner.config.seed)
+    found = []
+    for place, task in enumerate(tasks):
+        inputs, z, _ = source.draw(COMPARED, rng, task)
+        drawn = by_task(learner.classes, z, learner.flow(inputs)[1], [task])[:, 0]  # (n, 3)
+        away = (here[:, place] - drawn.mean(0)).abs() / drawn.std(0).clamp_min(1e-6)
+        found.append(away.max(1).values)
+    return torch.stack(found, dim=1)
