@@ -105,7 +105,7 @@ class HCL:
         self.snapshot: Snapshot | None = None
         self.task: int | None = None  # the task at hand; None before the first batch
         self.settled: dict[int, int] = {}  # task -> batches that its statistics come from
-        self.learned = False  # whether the last batch was learned: it was of no doubtful task
+        self.learned = False  # whether the last batch was learned; not if its task was uncertain
         self.outdated = False  # whether the statistics have changed since the classes were taken from them
         self.largest = 0.0
         self.drawn = self.rejected = 0
