@@ -234,18 +234,7 @@ def make_spec(
         raise Misuse(f"augment={','.join(plan.augment)} is for images, and {data.name} has none: leave it out")
     if plan.sampler != INSTANCE and data.task != CLASSIFICATION:
         raise Misuse(f"sampler={plan.sampler} is by class, and {data.name} is a {data.task}: leave it out")
-    if likelihood is None and recipe.loss is not None:
-        if data.task != CLASSIFICATION:
-            raise Misuse(
-                f"recipe {recipe.name} is for classification, and {data.name} is a {data.task}: choose another"
-            )
-        likelihood = recipe.loss
-    if isinstance(likelihood, str) and noise_std is None:
-        likelihood = likelihood_by_name(likelihood, data.task, len(data.classes), link)
-    elif likelihood is None:
-        likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std, link)
-    elif noise_std is not None or link is not None:
-        raise Misuse("likelihood= and noise_std= or link=: give the likelihood alone, with its own settings")
+    likelihood = choose_likelihood(likelihood, data, recipe, noise_std, link)
     likelihood = fit_likelihood(likelihood, data.task, data.train.y)
     classes = getattr(likelihood, "classes", None)
     if data.classes and classes is not None and classes != len(data.classes):
@@ -283,6 +272,25 @@ def make_spec(
     if COSINES in source.record:
         require_traceable_cosines(spec)
     return spec, source
+
+
+def choose_likelihood(
+    given: Likelihood | str | None, data: Data, recipe: Recipe, noise_std: float | None, link: str | None
+) -> Any:
+    """The likelihood given, by object or name; else that of the recipe's loss, or of the task."""
+    if given is None and recipe.loss is not None:
+        if data.task != CLASSIFICATION:
+            raise Misuse(
+                f"recipe {recipe.name} is for classification, and {data.name} is a {data.task}: choose another"
+            )
+        given = recipe.loss
+    if isinstance(given, str) and noise_std is None:
+        return likelihood_by_name(given, data.task, len(data.classes), link)
+    if given is None:
+        return likelihood_for(data.task, data.train.y, len(data.classes), noise_std, link)
+    if noise_std is not None or link is not None:
+        raise Misuse("likelihood= and noise_std= or link=: give the likelihood alone, with its own settings")
+    return given
 
 
 def require_traceable_cosines(spec: TrainSpec) -> None:
