@@ -76,15 +76,14 @@ def test_a_killed_command_continues_with_the_same_bytes(photos: Path, weights: P
             raise Killed
 
     def run(name: str, **more: object) -> Path:
-        folder = tmp_path / f"{name}.pieces"
-        source = feature_source(NET, weights, 8, folder=folder, say=told.append, **more)
+        source = feature_source(NET, weights, 8, out=tmp_path / name, say=told.append, **more)
         write_features(photos, source, tmp_path / name)
         return tmp_path / name
 
     with pytest.raises(Killed):
         run("a.npz", count=killed)
     assert not (tmp_path / "a.npz").exists()
-    assert len(list((tmp_path / "a.npz.pieces").iterdir())) == 1
+    assert len(list((tmp_path / "a.npz.features").iterdir())) == 1
     assert run("a.npz").read_bytes() == run("b.npz").read_bytes()
     assert "128 of them kept from before" in told[1]
     assert "kept" not in told[2]
@@ -92,10 +91,10 @@ def test_a_killed_command_continues_with_the_same_bytes(photos: Path, weights: P
 
 def test_pieces_of_other_weights_are_not_used(photos: Path, weights: Path, tmp_path: Path) -> None:
     inputs = mm.open_data(photos, size=8, prepare="unit").preparation
-    first = feature_source(NET, weights, 8, folder=tmp_path / "pieces")
+    first = feature_source(NET, weights, 8, out=tmp_path / "pieces")
     first.open(inputs).keep(torch.rand(3, 3, 8, 8))
     write_tensors(tmp_path / "other.safetensors", {name: t + 1 for name, t in read_tensors(weights).items()})
-    other = feature_source(NET, tmp_path / "other.safetensors", 8, folder=tmp_path / "pieces")
+    other = feature_source(NET, tmp_path / "other.safetensors", 8, out=tmp_path / "pieces")
     assert not other.open(inputs).known
     assert len(first.open(inputs).known) == 3
 
