@@ -104,8 +104,7 @@ def _lines(
 
 def table_section(found: Paths) -> Markup:
     """A table of barriers and extremes of every path."""
-    columns = ["Path", "Barrier", "Above the worse end", "Accuracy drop", "Test barrier", "Length", "Lowest accuracy"]
-    columns += ["Mean test loss by length"]
+    columns = ["Path", "Barrier", "Rise", "Accuracy drop", "Test barrier", "Length", "Lowest accuracy", "Mean loss"]
     rows = []
     for path in found.paths:
         train, test, whole = path.barrier(), path.barrier("loss"), path.summary()
@@ -114,7 +113,7 @@ def table_section(found: Paths) -> Markup:
         rows.append((SPOKEN[path.name], cells))
     what = "training" if found.paths[0].measure == "train_loss" else "test"
     reading = (
-        f"Barriers are of the {what} loss, and the first drop is of the {what} accuracy; the last two columns are of "
-        "the test examples."
+        f"A barrier is the largest {what} loss above the line between the ends, the rise that above the worse end, "
+        f"and the drop is of the {what} accuracy; the last two columns are of the test examples, the mean by length."
     )
     return section("numbers", "Numbers", reading, table("Barriers of the paths", columns, rows))

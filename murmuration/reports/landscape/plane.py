@@ -143,8 +143,8 @@ def hover(each: Overlay, kept: list[int]) -> list[list[float]]:
 
 def networks_section(found: Plane) -> Markup:
     """A table of the networks on and beside the plane."""
-    columns = ["Network", "Test accuracy", "Test loss", "Length", "Outside the plane"]
-    columns += [f"Agreement with {name.removeprefix('network ')}" for name in found.names]
+    columns = ["Network", "Accuracy", "Loss", "Length", "Outside the plane"]
+    columns += [f"Agrees with {name.removeprefix('network ')}" for name in found.names]
     names = ["origin", *found.names] if found.origin == "zero" else list(found.names)
     rows = [(name, cells(found.anchors, place)) for place, name in enumerate(names)]
     for each in found.overlays:

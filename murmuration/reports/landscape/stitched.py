@@ -103,7 +103,7 @@ def cartesian(found: StitchedView, values: Array) -> tuple[Array, Array, Array]:
 
 def vertices_section(found: StitchedView) -> Markup:
     """A table of the vertices."""
-    columns = ["Vertex", "Angle", "Length", "Test accuracy", "Test loss", "Agreement with first", "with last"]
+    columns = ["Vertex", "Angle", "Length", "Accuracy", "Loss", "Agrees with first", "with last"]
     rows = []
     for place, (angle, length) in enumerate(zip(found.vertex_angle, found.vertex_radius, strict=True)):
         scores = found.vertices
