@@ -157,16 +157,16 @@ def key(run: dict[str, Any]) -> tuple[str, float, int, str]:
 def estimate(record: dict[str, Any], sources: dict[str, str], options: argparse.Namespace) -> float:
     """Seconds that the missing entries take, from one epoch of one network on each source."""
     known, total = {key(run) for run in record["runs"]}, 0.0
-    pace: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for name, factor, seed, training in wanted(record, sources, options):
         if (name, factor, seed, training) in known:
             continue
         data = open_cut(sources[name], factor, seed)
-        if name not in pace:
+        if name not in seconds:
             start = time.perf_counter()
             train(TRAININGS["cross-entropy"], data, seed, argparse.Namespace(**{**vars(options), "epochs": 1}))
-            pace[name] = (time.perf_counter() - start) / len(data.train)
-        total += pace[name] * len(data.train) * options.epochs * TRAININGS[training].members
+            seconds[name] = (time.perf_counter() - start) / len(data.train)
+        total += seconds[name] * len(data.train) * options.epochs * TRAININGS[training].members
     return total
 
 

@@ -177,7 +177,7 @@ def duration(seconds: float) -> str:
     """A time in words.
 
     >>> duration(0.2), duration(75), duration(5000)
-    ('1 s', '75 s', '1.4 h')
+    ('1 s', '75 s', '83 min')
     """
     if seconds < 120:
         return f"{max(1, round(seconds))} s"

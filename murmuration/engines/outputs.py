@@ -69,7 +69,7 @@ def pass_size(x: Tensor, stacked: bool = False) -> int:
     """The number of inputs (N, ...) per forward pass.
 
     >>> pass_size(torch.empty(1000, 3, 32, 32)), pass_size(torch.empty(1000, 20))
-    (128, 1000)
+    (128, 1024)
     """
     return max(1, min(STACKED_CHUNK if stacked else CHUNK, ENTRIES // max(1, math.prod(x.shape[1:]))))
 

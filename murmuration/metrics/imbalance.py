@@ -15,7 +15,7 @@ from murmuration.metrics.ranking import placements, precision_influence
 def class_accuracy(correct: np.ndarray, label: np.ndarray, classes: Iterable[int]) -> np.ndarray:
     """Values (N,) whose mean is the mean over these classes of the accuracy on their examples.
 
-    >>> class_accuracy(np.array([1, 1, 1, 0]), np.array([0, 0, 0, 1]), (0, 1)).mean()
+    >>> float(class_accuracy(np.array([1, 1, 1, 0]), np.array([0, 0, 0, 1]), (0, 1)).mean())
     0.5
     """
     rows = [found for each in classes if len(found := np.flatnonzero(label == each))]

@@ -139,9 +139,10 @@ def test_weights_beside_the_mean_loss(weight: float | str, expected: float):
 
 
 def test_published_methods_weigh_as_their_code_does():
-    """FoRDE and feature-RDE divide by the batch, RDE by the examples."""
+    """FoRDE and feature-RDE divide by the batch, RDE by the examples, RIDE multiplies by 0.2."""
     found = {name: None if row.value is None else row.value.weight for name, row in COUPLINGS.items()}
-    assert found == {"none": None, "weights": "1/N", "outputs": "1/N", "features": "1/B", "input-gradients": "1/B"}
+    published = {"none": None, "weights": "1/N", "outputs": "1/N", "features": "1/B", "input-gradients": "1/B"}
+    assert found == published | {"divergence": 0.2}
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_settings_reach_their_part():
     rest = fit_calibrator("vector", pred.at(first), y[first])(pred.at(second))
     sure, wrong = rest.confidence.numpy(), (rest.predicted.numpy() != y[second]).astype(float)
     assert posthoc.conformal[0] == fit_conformal("raps", rest, y[second], coverage=0.8)
-    assert [rule.method for rule in posthoc.conformal] == ["raps", "lac", "aps"]
+    assert [rule.method for rule in posthoc.conformal] == ["raps", "lac", "aps", "mondrian"]
     assert posthoc.abstention == (
         by_cost(sure, wrong, error_cost=5.0, abstain_cost=1.0),
         by_error_rate(sure, wrong, max_error_rate=0.1),
@@ -198,6 +198,6 @@ def test_empirical_coverage_of_intervals_is_nominal(targets):
 
 
 def test_the_default_method_comes_first():
-    assert conformal_methods("classification", None) == ["lac", "aps", "raps"]
+    assert conformal_methods("classification", None) == ["lac", "aps", "raps", "mondrian"]
     assert conformal_methods("regression", None) == ["quantile", "absolute", "normalised"]
     assert conformal_methods("regression", "absolute") == ["absolute", "quantile", "normalised"]

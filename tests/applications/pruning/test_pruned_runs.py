@@ -156,12 +156,12 @@ def test_validation_chooses_and_the_test_split_has_no_say(home: Path, monkeypatc
     assert found.chosen
     assert found.pruning.sparsity == largest_sparsity(found.curve, 0.02)
     poisoned = replace(moons, test=Split(torch.full_like(moons.test.prepared, torch.nan), moons.test.y[:0]))
-    monkeypatch.setattr("murmuration.fitting.reopen", lambda manifest, data: poisoned)
+    monkeypatch.setattr("murmuration.fitting.reopen", lambda manifest, data, *rest: poisoned)
     blind = plan_pruning(home / "deep-ensemble", tolerance=0.02)
     assert blind.pruning == found.pruning
     assert [point.to_json() for point in blind.curve] == [point.to_json() for point in found.curve]
     deaf = replace(moons, val=Split(moons.val.prepared[:0], moons.val.y[:0]))
-    monkeypatch.setattr("murmuration.fitting.reopen", lambda manifest, data: deaf)
+    monkeypatch.setattr("murmuration.fitting.reopen", lambda manifest, data, *rest: deaf)
     with pytest.raises(mm.Misuse, match="no validation examples to choose"):
         plan_pruning(home / "deep-ensemble")
     assert plan_pruning(home / "deep-ensemble", Pruning(sparsity=0.5)).curve == []
