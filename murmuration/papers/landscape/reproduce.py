@@ -161,7 +161,7 @@ class Laboratory:
         plan = setting.plan(members=setting.chains, schedule=None, lr=5e-3)
         dynamics = f"csgmcmc:cycles={setting.cycles},samples=1"
         ensemble = self.trained("chains", "csgmcmc", plan, dynamics=dynamics)
-        found = network_similarity(ensemble, self.test, train=self.data.train.prepared, cka=False)
+        found = network_similarity(ensemble, self.test, train=self.data.train, cka=False)
         record = chains_of(ensemble, found, setting.chains, setting.cycles)
         return record, chains_section(record)
 

@@ -82,12 +82,12 @@ def sentences(verdicts: Iterable[Verdict]) -> list[str]:
 
 def similarity(subject: Subject) -> Outcome:
     """Members with one another, and the checkpoints of the first ones with themselves."""
-    parts = {"members": network_similarity(subject.ensemble, subject.test, train=subject.train_x)}
+    parts = {"members": network_similarity(subject.ensemble, subject.test, train=subject.train)}
     if subject.trajectory is not None:
         count = min(subject.trajectory.members, PATHS_SHOWN)
         for member in range(count):
             subject.show(f"path of member {member}", member, count)
-            found = path_similarity(subject.trajectory, subject.test, member, train=subject.train_x)
+            found = path_similarity(subject.trajectory, subject.test, member, train=subject.train)
             parts[f"path of member {member}"] = found
     return compared(parts)
 
@@ -96,7 +96,7 @@ def subspaces(subject: Subject) -> Outcome:
     """By sampler: samples around the first members, with one another; those around one member are a group."""
     ensemble, count = subject.ensemble, subject.choices.samples or FEW_SAMPLES
     members, chosen, parts = range(min(ensemble.members, PATHS_SHOWN)), samplers_of(subject), {}
-    known: dict[str, Any] = {"val": subject.data.val, "train": subject.train_x}
+    known: dict[str, Any] = {"val": subject.data.val, "train": subject.train}
     settings = sampler_settings(subject)
     for done, sampler in enumerate(chosen):
         subject.show(sampler, done, len(chosen))
@@ -110,7 +110,7 @@ def subspaces(subject: Subject) -> Outcome:
         everything = replace(drawn[0][[0] * len(groups)], vectors=torch.cat([found.vectors for found in drawn]))
         names = [str(number) for number in range(len(groups))]
         parts[sampler] = network_similarity(
-            everything, subject.test, train=subject.train_x, cka=False, names=names, groups=groups
+            everything, subject.test, train=subject.train, cka=False, names=names, groups=groups
         )
     if not parts:
         raise Misuse("no samples around two members: the ensemble has one member, or none was accurate enough")
@@ -201,7 +201,7 @@ def trade_off(subject: Subject) -> Outcome:
         settings=sampler_settings(subject, wide=True),
         others=subject.choices.beside,
         val=subject.data.val,
-        train=subject.train_x,
+        train=subject.train,
         folder=subject.folder,
         show=subject.show,
     )
@@ -221,7 +221,7 @@ def tsne(subject: Subject) -> Outcome:
         samplers={name: settings.get(name, {}) for name in samplers_of(subject)},
         count=subject.choices.samples or FEW_SAMPLES,
         val=subject.data.val,
-        train=subject.train_x,
+        train=subject.train,
     )
     figures = list(embedding_figures(found).values())
     return Outcome(found, embedding_sections(found), figures, sentences(found.verdicts))
@@ -242,7 +242,7 @@ def sizes(subject: Subject) -> Outcome:
         severities=choices.severities,
         ood=choices.ood,
         val=subject.data.val,
-        train=subject.train_x,
+        train=subject.train,
         folder=subject.folder,
         show=subject.show,
     )

@@ -55,9 +55,9 @@ class Subject:
     show: Show = silent
 
     @property
-    def train_x(self) -> Any:
-        """Prepared training inputs, from which batch-norm statistics are computed."""
-        return self.data.train.prepared
+    def train(self) -> Split:
+        """The training examples, from whose inputs batch-norm statistics are computed; a tensor would count as raw."""
+        return self.data.train
 
     def piece(self, name: str) -> Path | None:
         """The folder of one analysis out of several."""
@@ -106,7 +106,7 @@ class Study:
 def evaluation_seconds(subject: Subject, networks: float) -> float:
     """How long so many evaluations of a network will take, judged by four of them."""
     points = points_of(subject.ensemble)
-    outputs = PointOutputs(points, subject.test.prepared, subject.train_x)
+    outputs = PointOutputs(points, subject.test.prepared, subject.train.prepared)
     list(outputs([points.vectors[0]]))
     start = time.perf_counter()
     count = sum(1 for _ in outputs([points.vectors[0]] * 4))
