@@ -98,12 +98,13 @@ class Predictor:
 
     def _replayed(self, x: Tensor, draws: int) -> Tensor | None:
         """The outputs by captures; None if a pass has none."""
-        whole = self._captured.get(key_of(x, draws))
+        alone = self._uneven(x, draws)
+        whole = self._captured.get(key_of(x, draws, alone))
         if whole is not None:
             with torch.no_grad():
                 return whole.run(x)
-        parts = passes(x, stacked=not self._uneven(x, draws))
-        found = [self._captured.get(key_of(part, draws)) for part in parts]
+        parts = passes(x, stacked=not alone)
+        found = [self._captured.get(key_of(part, draws, alone)) for part in parts]
         if None in found:
             return None
         with torch.no_grad():
@@ -187,7 +188,8 @@ class Predictor:
 
     def _count(self, chosen: Engine, x: Tensor, draws: int) -> None:
         """Count a call; the second one on inputs of a shape is captured, if no other thread is capturing."""
-        for key, part in {key_of(part, draws): part for part in passes(x, chosen.stacked)}.items():
+        alone = self._uneven(x, draws)
+        for key, part in {key_of(part, draws, alone): part for part in passes(x, chosen.stacked)}.items():
             calls = self._seen.get(key, 0)
             if calls < 0 or key in self._captured or not self._lock.acquire(blocking=False):
                 continue
@@ -240,9 +242,12 @@ class CountMultiplications(TorchFunctionMode):
         return made
 
 
-def key_of(x: Tensor, draws: int) -> Key:
-    """What a capture depends on besides the network: everything about the inputs but their values, and autocast."""
-    return x.shape, x.stride(), x.dtype, x.device, draws, *map(torch.is_autocast_enabled, ("cpu", "cuda"))
+def key_of(x: Tensor, draws: int, alone: bool) -> Key:
+    """What a capture depends on besides the network: everything about the inputs but their values, and autocast.
+
+    `alone` tells the last pass of many inputs, on which members run one by one, from a call on as many inputs.
+    """
+    return x.shape, x.stride(), x.dtype, x.device, draws, alone, *map(torch.is_autocast_enabled, ("cpu", "cuda"))
 
 
 def unlike(x: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 import murmuration as mm
 from murmuration.data import Data
 from murmuration.engines import Predictor, engine, predictor
+from murmuration.engines.outputs import CHUNK
 from murmuration.ensemble import Ensemble
 from murmuration.population import populate
 from murmuration.weights import POINT
@@ -156,6 +157,19 @@ def test_many_inputs_run_one_member_at_a_time_where_threads_would_share_members_
     with torch.no_grad():
         plain = torch.stack([each(x) for each in nets])
     torch.testing.assert_close(made[0], plain, **({"rtol": 0, "atol": 0} if alone else ROUNDING))
+
+
+def test_the_last_pass_of_many_inputs_does_not_stand_for_a_call_on_as_many(monkeypatch):
+    """Both are captured by the shape of their inputs, and run by different engines: bits would depend on past calls."""
+    run = predictor_of(networks(NETS["dense"], 3))
+    monkeypatch.setattr(predictor.torch, "get_num_threads", lambda: 2)
+    many = torch.randn(CHUNK + 100, 6)
+    first = [run(many) for _ in range(3)]
+    assert run._replayed(many, 1) is not None
+    assert run._replayed(many[:100], 1) is None
+    for _ in range(3):
+        assert torch.equal(run(many[:100]), predictor_of(networks(NETS["dense"], 3))(many[:100]))
+    assert torch.equal(run(many), first[0])
 
 
 def test_one_image_is_stacked_and_several_are_not():
