@@ -12,6 +12,7 @@ Jensen-Shannon divergences of all groups are compared at one number of networks,
 import itertools
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,7 @@ from murmuration.analysis.cells import Arrays, Cells
 from murmuration.analysis.divergence import SUBSETS, mean_divergence, subsets_of
 from murmuration.analysis.diversity import INDEPENDENT, MATCHED
 from murmuration.analysis.landscape import Show, Verdict, digest, silent
-from murmuration.analysis.subspaces import COUNT, LAST, sample_subspace
+from murmuration.analysis.subspaces import COUNT, LAST, Accepted, sample_subspace
 from murmuration.analysis.trajectory import Trajectory
 from murmuration.analysis.weight_space import Networks, Points, examples_of, inputs_of, points_of
 from murmuration.data import Data
@@ -288,13 +289,14 @@ def run_methods(
     """
     points = points_of(networks)
     like = networks if isinstance(networks, Ensemble) else None
+    accepted: Accepted = {}
 
     def alone(run: int) -> Ensemble:
         return points[[run]].ensemble(like)
 
     def sampled(name: str, run: int) -> Ensemble:
         given = (settings or {}).get(name, {})
-        shared: dict[str, Any] = {"val": val, "train": train, "seed": seed, "last": last}
+        shared: dict[str, Any] = {"val": val, "train": train, "seed": seed, "last": last, "accepted": accepted}
         found = sample_subspace(networks, trajectory, run, name, count, **shared, **given)
         if not len(found):
             raise Misuse(
@@ -342,15 +344,13 @@ class Task:
     method: str
     run: int
     source: Source
+    weights: str = ""  # a digest, of networks that do not follow from the runs
 
     def keys(self, conditions: Sequence[Condition]) -> list[str]:
-        """The names of its cells."""
-        return [cell_key(self.method, self.run, each, place) for place, each in enumerate(conditions)]
-
-
-def cell_key(method: str, run: int, condition: Condition, place: int) -> str:
-    """The name of a cell; OOD inputs may have any name and are numbered."""
-    return f"{method}-{run}-{f'ood-{place}' if condition.ood else condition.key}"
+        """The names of its cells; OOD inputs may have any name and are numbered."""
+        name = f"{self.method}-{self.weights}" if self.weights else self.method
+        inputs = (f"ood-{place}" if each.ood else each.key for place, each in enumerate(conditions))
+        return [f"{name}-{self.run}-{each}" for each in inputs]
 
 
 def predictions_of(ensemble: Ensemble, x: Tensor, y: Tensor, *, together: int, seed: int, eps: float) -> Arrays:
@@ -475,12 +475,13 @@ def ensemble_sizes(
         networks, trajectory, samplers=samplers, count=count, settings=settings, val=val, train=train, seed=seed
     )
     further = {name: runs_of(given) for name, given in (others or {}).items()}
-    methods |= {name: [partial(itself, each) for each in runs] for name, runs in further.items()}
+    if taken := set(further) & set(methods):
+        raise Misuse(f"other networks named {min(taken)}, which is the name of a method here: give them another name")
     size = min(TOGETHER, len(points)) if together is None else together
     divergence: dict[str, Any] = {"together": size, "seed": seed, "eps": eps}
     known = {"count": count, "settings": dict(settings or {}), "subsets": subsets, **divergence}
     about = {
-        "weights": digest(points.vectors, *weights_of(further)),
+        "weights": digest(points.vectors),
         "inputs": inputs.digest(),
         "conditions": [list(each) for each in inputs.conditions],
         "suite": str(inputs.suite),
@@ -488,10 +489,15 @@ def ensemble_sizes(
         **known,
     }
     tasks = [Task(name, run, source) for name, runs in methods.items() for run, source in enumerate(runs)]
+    tasks += [
+        Task(name, run, partial(itself, each), digest(*weights_of(each))[:16])
+        for name, runs in further.items()
+        for run, each in enumerate(runs)
+    ]
     with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory() as place:
         cells = Cells(Path(place), about)
         predict_all(tasks, inputs, cells, show, partial(predictions_of, **divergence))
-        return scored_sizes({name: len(runs) for name, runs in methods.items()}, inputs.conditions, cells, known)
+        return scored_sizes(tasks, inputs.conditions, cells, known)
 
 
 def itself(ensemble: Ensemble) -> Ensemble:
@@ -503,12 +509,10 @@ def absent() -> Arrays:
     raise Failure("predictions were damaged or removed while they were compared: compare again")
 
 
-def weights_of(methods: Mapping[str, Sequence[Ensemble]]) -> Iterator[Tensor]:
-    """All weights of further methods."""
-    for runs in methods.values():
-        for ensemble in runs:
-            for group in ensemble.groups:
-                yield from group.population.to_tensors().values()
+def weights_of(ensemble: Ensemble) -> Iterator[Tensor]:
+    """All weights of an ensemble."""
+    for group in ensemble.groups:
+        yield from group.population.to_tensors().values()
 
 
 def classes_of(points: Points, x: Tensor) -> int:
@@ -537,16 +541,18 @@ def predict_all(
 
 
 def scored_sizes(
-    methods: Mapping[str, int], conditions: Sequence[Condition], cells: Cells, known: Mapping[str, Any]
+    tasks: Sequence[Task], conditions: Sequence[Condition], cells: Cells, known: Mapping[str, Any]
 ) -> Sizes:
-    """The record from predictions in their cells: `methods` have so many runs each."""
+    """The record from the predictions of all tasks in their cells."""
+    methods = Counter(task.method for task in tasks)  # runs of each
+    keys = {(task.method, task.run): task.keys(conditions) for task in tasks}
     labelled = tuple(each for each in conditions if not each.ood)
     sizes, seed = tuple(range(1, max(methods.values()) + 1)), known["seed"]
     scores = np.full((len(methods), len(sizes), len(labelled), len(SCORED)), np.nan)
     deviations, examples = scores.copy(), 0
     divergences: dict[str, dict[Condition, float]] = {INDEPENDENT: {}, **{name: {} for name in methods}}
     for (place, condition), (row, (name, runs)) in itertools.product(enumerate(conditions), enumerate(methods.items())):
-        found = [cells(cell_key(name, run, condition, place), absent) for run in range(runs)]
+        found = [cells(keys[name, run][place], absent) for run in range(runs)]
         probs, labels = torch.from_numpy(np.stack([each["probs"] for each in found])), found[0]["labels"]
         if not condition.ood:
             together = size_scores(probs, torch.from_numpy(labels), sizes, most=known["subsets"], seed=seed)

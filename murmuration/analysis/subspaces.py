@@ -17,7 +17,7 @@ where the two differ, `PLANE` the wider ones of the notebook's plane of diversit
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -41,6 +41,7 @@ from murmuration.streams import generator
 
 Scale = float | tuple[float, float]  # a number, or the ends of a uniform distribution
 Scaling = Literal["unit", "eigen"]
+Accepted = dict[tuple[Any, ...], dict[int, int]]  # member and settings -> the accepted draw of each sample
 
 LAST = 10  # checkpoints at the end of a path
 COUNT = 30  # samples of a subspace
@@ -67,6 +68,7 @@ class Neighbourhood:
     y: Tensor | None = None  # validation labels (N,)
     seed: int = 0
     member: int = 0
+    accepted: Accepted = field(default_factory=dict)  # draws that were judged before: two samplers need the same
 
     def stream(self, sampler: str, sample: int, attempt: int = 0) -> torch.Generator:
         """The random numbers of one draw: they depend on the seed, the member, the sampler and the draw alone."""
@@ -124,6 +126,9 @@ def accepted_draws(
     tries: int = TRIES,
 ) -> dict[int, int]:
     """For each sample the number of its first accepted draw; samples without one are left out."""
+    key = (around.member, count, str(radius), threshold, margin, tries)
+    if key in around.accepted:
+        return around.accepted[key]
     if margin is not None:
         threshold = around.accuracy([around.final]).item() - margin
     if threshold is None:
@@ -136,7 +141,8 @@ def accepted_draws(
         found = around.accuracy(random_step(around, sample, attempt, radius) for sample in waiting)
         good = (found >= threshold).tolist()
         accepted |= {sample: attempt for sample, passed in zip(waiting, good, strict=True) if passed}
-    return dict(sorted(accepted.items()))
+    around.accepted[key] = dict(sorted(accepted.items()))
+    return around.accepted[key]
 
 
 def random_samples(
@@ -285,6 +291,7 @@ def neighbourhood(
     train: Any = None,
     seed: int = 0,
     last: int = LAST,
+    accepted: Accepted | None = None,
 ) -> Neighbourhood:
     """What samplers need to know of one member; see `sample_subspace`."""
     points = points_of(networks)
@@ -298,7 +305,7 @@ def neighbourhood(
     def path() -> Iterator[Tensor]:
         return iter(()) if trajectory is None else trajectory.vectors(member, last)
 
-    return Neighbourhood(points.vectors[member], path, outputs, y, seed, member)
+    return Neighbourhood(points.vectors[member], path, outputs, y, seed, member, {} if accepted is None else accepted)
 
 
 def draw_vectors(
@@ -324,21 +331,24 @@ def sample_subspace(
     train: Any = None,
     seed: int = 0,
     last: int = LAST,
+    accepted: Accepted | None = None,
     **settings: Any,
 ) -> Points:
     """Networks drawn around one member by a sampler of `SAMPLERS`, or one of the caller's own.
 
     `trajectory` is the path of the members; random samples and dropout need none. `val` are labelled examples by whose
     accuracy random samples are accepted, `train` the inputs that batch-norm statistics are computed from. `settings`
-    are those of the sampler. `.ensemble(like)` makes an ensemble of the result. Fewer than `count` networks are
-    returned where random samples were rejected.
+    are those of the sampler; `accepted` keeps what was accepted for another call with the same examples and seed.
+    `.ensemble(like)` makes an ensemble of the result. Fewer than `count` networks are returned where random samples
+    were rejected.
 
     >>> nets = [torch.nn.Linear(4, 3)]
     >>> len(sample_subspace(nets, None, sampler="dropout", count=7))
     7
     """
     points = points_of(networks)
-    around = neighbourhood(networks, trajectory, member, val=val, train=train, seed=seed, last=last)
+    known: dict[str, Any] = {"val": val, "train": train, "seed": seed, "last": last, "accepted": accepted}
+    around = neighbourhood(networks, trajectory, member, **known)
     drawn = list(draw_vectors(around, sampler, count, **settings))
     vectors = torch.stack(drawn) if drawn else points.vectors[:0]
     buffers = {n: t[member : member + 1].expand(len(vectors), *t.shape[1:]).clone() for n, t in points.buffers.items()}

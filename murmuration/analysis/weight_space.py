@@ -150,8 +150,11 @@ def examples_of(networks: Any, data: Any) -> tuple[Tensor, Tensor]:
     """Prepared inputs (N, ...) and targets (N, ...) of labelled examples.
 
     `data` is a `Data` (its test split), a split, or a pair (x, y). An ensemble prepares them as in training, so that
-    a pair holds inputs as `fit` took them; for other networks the inputs of a pair are prepared.
+    a pair holds inputs as `fit` took them; for other networks the inputs of a pair are prepared. A split without
+    inputs as given holds prepared ones, which are taken as they are.
     """
+    if isinstance(data, Split) and data.x is None:
+        return data.prepared, data.y
     if isinstance(networks, Ensemble) and networks.preparation is not None:
         data = networks.labelled(data)
     elif isinstance(data, Data):

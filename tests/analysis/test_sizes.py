@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -151,6 +152,43 @@ def test_a_killed_comparison_continues_from_its_predictions(trained, tmp_path, m
     stored = np.load(tmp_path / "cells" / "original-0-clean-0.npz")
     assert stored["probs"].dtype == np.float32
     assert stored["probs"].shape == (40, 10)
+
+
+def test_other_networks_beside_them_leave_the_predictions_of_the_runs_as_they_are(trained, tmp_path, monkeypatch):
+    ensemble, _, data = trained
+    given = {"samplers": ("dropout",), "count": 5, "examples": 40, "folder": tmp_path / "cells"}
+    first = ensemble_sizes(ensemble, None, data, **given)
+    import murmuration.analysis.sizes as sizes
+
+    made, real = [], sizes.predictions_of
+    monkeypatch.setattr(sizes, "predictions_of", lambda *a, **k: made.append(1) or real(*a, **k))
+    beside = ensemble_sizes(ensemble, None, data, others={"other": [ensemble]}, **given)
+    assert len(made) == 1
+    np.testing.assert_array_equal(beside.scores[:2], first.scores)
+    changed = replace(ensemble, groups=tuple(replace(g, population=g.population.take([1, 0])) for g in ensemble.groups))
+    ensemble_sizes(ensemble, None, data, others={"other": [changed]}, **given)  # the same name, other weights
+    assert len(made) == 2
+    with pytest.raises(mm.Misuse, match="named dropout, which is the name of a method here"):
+        ensemble_sizes(ensemble, None, data, others={"dropout": [ensemble]}, **given)
+
+
+def test_random_samples_are_judged_once_for_all_samplers(trained, monkeypatch):
+    ensemble, _, data = trained
+    from murmuration.analysis.subspaces import Neighbourhood
+
+    judged, real = [], Neighbourhood.accuracy
+
+    def counted(self, vectors):
+        found = list(vectors)
+        judged.append(len(found))
+        return real(self, found)
+
+    monkeypatch.setattr(Neighbourhood, "accuracy", counted)
+    near = {"radius": 0.1, "margin": 1.0}  # all are accepted
+    settings = {"random": near, "pca-random": {**near, "rank": 2, "scale": 0.1}}
+    given = {"count": 4, "settings": settings, "examples": 40, "val": data.val}
+    ensemble_sizes(ensemble, None, data, samplers=("random", "pca-random"), **given)
+    assert judged == [1, 4] * 3
 
 
 def test_other_methods_are_split_into_runs(trained):

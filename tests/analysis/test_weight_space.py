@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -53,6 +54,16 @@ def test_members_that_share_weights_are_the_networks_they_amount_to():
     torch.testing.assert_close(outputs, ensemble.predict(data.test).outputs, rtol=1e-4, atol=1e-5)
     again = points[[0, 2]].ensemble(ensemble).predict(data.test.x)  # raw inputs: the preparation came along
     torch.testing.assert_close(again.outputs, ensemble.predict(data.test).outputs[[0, 2]], rtol=1e-4, atol=1e-5)
+
+
+def test_a_split_without_inputs_as_given_is_taken_as_prepared():
+    data = mm.open_data("two-moons")
+    ensemble = mm.fit("mlp", data, members=1, epochs=1, posthoc=None)
+    x, y = examples_of(ensemble, replace(data.train, x=None))
+    assert x is data.train.prepared  # no copy: there may be many
+    again, same = examples_of(ensemble, data.train)
+    torch.testing.assert_close(x, again)
+    assert torch.equal(y, same)
 
 
 def test_batch_norm_statistics_belong_to_the_weights():

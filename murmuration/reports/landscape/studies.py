@@ -96,7 +96,7 @@ def subspaces(subject: Subject) -> Outcome:
     """By sampler: samples around the first members, with one another; those around one member are a group."""
     ensemble, count = subject.ensemble, subject.choices.samples or FEW_SAMPLES
     members, chosen, parts = range(min(ensemble.members, PATHS_SHOWN)), samplers_of(subject), {}
-    known: dict[str, Any] = {"val": subject.data.val, "train": subject.train}
+    known: dict[str, Any] = {"val": subject.data.val, "train": subject.train, "accepted": {}}
     settings = sampler_settings(subject)
     for done, sampler in enumerate(chosen):
         subject.show(sampler, done, len(chosen))
@@ -146,7 +146,7 @@ def plane(subject: Subject) -> Outcome:
     found = compute_plane(
         subject.ensemble,
         subject.test,
-        train=subject.data.train[: len(subject.test)],
+        train=subject.train[: len(subject.test)],
         anchors=anchors,
         origin="zero" if len(anchors) == 2 else "anchor",
         grid=subject.choices.grid,
@@ -168,7 +168,7 @@ def tunnel(subject: Subject) -> Outcome:
     found = paths_between(
         subject.ensemble,
         subject.test,
-        train=subject.data.train,
+        train=subject.train,
         paths=paths_for(subject),
         folder=subject.piece("paths"),
         **common,
@@ -294,7 +294,8 @@ def tunnel_cost(subject: Subject) -> float:
 
 def acceptance(subject: Subject, samplers: Sequence[str], count: int) -> float:
     """Validation accuracies, in evaluations: those of random samples decide whether they are accepted."""
-    return count * len({"random", "pca-random"} & set(samplers)) * len(subject.data.val) / len(subject.test)
+    judged = {"random", "pca-random"} & set(samplers)
+    return (1 + count if judged else 0) * len(subject.data.val) / len(subject.test)
 
 
 def subspaces_cost(subject: Subject) -> float:
@@ -306,7 +307,8 @@ def subspaces_cost(subject: Subject) -> float:
 def sizes_cost(subject: Subject) -> float:
     chosen, count = samplers_of(subject, SAMPLED), subject.choices.samples or SAMPLES
     networks = 2 + 10 + len(chosen) * count
-    inputs = 1 + len(subject.choices.severities) * len(CORRUPTIONS) + len(subject.choices.ood)
+    outside = sum(map(len, subject.choices.ood.values())) / len(subject.test)
+    inputs = 1 + len(subject.choices.severities) * len(CORRUPTIONS) + outside
     return subject.ensemble.members * (networks * inputs + acceptance(subject, chosen, count))
 
 

@@ -6,7 +6,7 @@ Pieces that are computed are kept in a folder, so that a killed study can contin
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +56,8 @@ class Subject:
 
     @property
     def train(self) -> Split:
-        """The training examples, from whose inputs batch-norm statistics are computed; a tensor would count as raw."""
-        return self.data.train
+        """The training examples, prepared: losses and batch-norm statistics are computed from them."""
+        return replace(self.data.train, x=None)
 
     def piece(self, name: str) -> Path | None:
         """The folder of one analysis out of several."""
