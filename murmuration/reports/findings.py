@@ -228,8 +228,10 @@ def leading(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> l
 
 
 def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()) -> tuple[str, ...]:
-    """Sentences on every recipe, then on the differences between them."""
-    alone = [text for each in evaluations for text in about(each, named=len(evaluations) > 1)]
+    """Sentences on every recipe, the recommended one first, then on the differences between them."""
+    first = recommended(evaluations, tests)
+    ordered = [first, *(each for each in evaluations if each is not first)]
+    alone = [text for each in ordered for text in about(each, named=len(evaluations) > 1)]
     return (*alone, *(difference.sentence for difference in leading(evaluations, tests)))
 
 

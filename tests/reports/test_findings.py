@@ -387,6 +387,8 @@ def test_findings_name_both_and_then_their_differences():
     told = findings(pair, differences(pair))
     assert told[0].startswith("a is ")
     assert told[-1].startswith("a has the better NLL: 0.4")
+    turned = findings(pair[::-1], differences(pair[::-1]))
+    assert turned[0].startswith("a is ")  # the recommended one first, whatever the order
 
 
 # All of them
