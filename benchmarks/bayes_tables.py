@@ -4,7 +4,7 @@ import math
 from statistics import fmean, stdev
 from typing import Any
 
-from tables import SCORES, head, score
+from table_text import SCORES, head, score
 
 
 def bayes_runs_table(records: dict[str, dict[str, Any]]) -> str:

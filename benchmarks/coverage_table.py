@@ -4,7 +4,7 @@ import math
 from statistics import fmean, stdev
 from typing import Any
 
-from tables import head
+from table_text import head
 
 LEAST, MOST = 0.85, 0.95  # bounds of the mean coverage at a nominal 90 %
 ABOVE_ACCURACY = (

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from tables import head
+from table_text import head
 
 from murmuration.papers.landscape.claims import SVHN
 

@@ -3,7 +3,7 @@
 from statistics import fmean
 from typing import Any
 
-from tables import head
+from table_text import head
 
 from murmuration.papers.embedded.predictions import mean_interval
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tables import head
+from table_text import head
 
 COLUMNS = {  # preset -> heading
     "deep-ensemble": "deep ensemble",

@@ -20,7 +20,7 @@ from landscape_table import claims_table, divergence_table, landscape_record, ru
 from longtail_table import longtail_table
 from network_tables import fine_tuning_table, networks_table, photo_folder_table
 from recipe_table import recipes_table
-from tables import SCORES, head, score
+from table_text import SCORES, head, score
 
 from murmuration.papers.embedded.page import estimate_text, interval_text, mean_ratio
 from murmuration.papers.embedded.predictions import mean_interval, verdicts

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tables import head
+from table_text import head
 
 from murmuration.papers.embedded.predictions import mean_interval
 from murmuration.recipe import PRESETS, Recipe
