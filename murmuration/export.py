@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from murmuration.data import Preparation
 from murmuration.data.preparation import ArrayPreparation, FeaturePreparation, ImagePreparation, TokenPreparation
+from murmuration.data.scaling import EDGE
 from murmuration.errors import Misuse
 from murmuration.likelihoods import REGRESSION, Likelihood
 from murmuration.posthoc.calibrator import Calibrator
@@ -41,18 +42,44 @@ class EnsembleModule(nn.Module):
 
 
 class Standardise(nn.Module):
-    """(x - mean) / std for each channel of inputs (N, C, ...), in float64, then float32."""
+    """(x - mean) / std for each channel of inputs (N, C, ...), in float64, smoothly clipped if asked, then float32."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float], axes: int) -> None:
+    def __init__(self, mean: Sequence[float], std: Sequence[float], axes: int, clip: float | None = None) -> None:
         super().__init__()
+        self.clip = clip
         for name, values in (("mean", mean), ("std", std)):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float64).view(-1, *(1,) * axes))
 
     def forward(self, x: Tensor) -> Tensor:
-        return ((x.double() - self.mean) / self.std).float()
+        z = (x.double() - self.mean) / self.std
+        return (z if self.clip is None else z / (1 + (z / self.clip).square()).sqrt()).float()
+
+
+class NormalScores(nn.Module):
+    """The quantile transform of inputs (N, D) to normal scores, in float64, then float32; see `data/scaling.py`."""
+
+    quantiles: Tensor
+
+    def __init__(self, quantiles: Sequence[Sequence[float]]) -> None:
+        super().__init__()
+        self.register_buffer("quantiles", torch.tensor(quantiles, dtype=torch.float64))  # (D, Q)
+
+    def forward(self, x: Tensor) -> Tensor:
+        columns = x.double().T.contiguous()  # (D, N)
+        rising, falling = self.levels(columns, right=True), self.levels(columns, right=False)
+        return torch.special.ndtri((0.5 * (rising + falling)).clamp(EDGE, 1 - EDGE)).T.float()
+
+    def levels(self, x: Tensor, right: bool) -> Tensor:
+        """The level of the quantile at x (D, N), between neighbours interpolated; of equal ones the last or first."""
+        count = self.quantiles.shape[1]
+        above = torch.searchsorted(self.quantiles, x, right=right).clamp(1, count - 1)
+        low, high = self.quantiles.gather(1, above - 1), self.quantiles.gather(1, above)
+        at_tie = (x >= low if right else x > low).double()
+        part = torch.where(high > low, (x - low) / torch.where(high > low, high - low, 1.0), at_tie)
+        return (above - 1 + part.clamp(0, 1)) / (count - 1)
 
 
 class AsType(nn.Module):
@@ -70,8 +97,11 @@ def preparation_module(preparation: Preparation | None, dtype: torch.dtype) -> n
     """A preparation as a module; refuses tables and several inputs, which are no single tensor."""
     if preparation is None or isinstance(preparation, TokenPreparation):
         return AsType(dtype)
+    if isinstance(preparation, ArrayPreparation) and preparation.quantiles:
+        return NormalScores(preparation.quantiles)
     if isinstance(preparation, ArrayPreparation | ImagePreparation):
-        return Standardise(preparation.mean, preparation.std, len(preparation.shape) - 1)
+        clip = preparation.clip if isinstance(preparation, ArrayPreparation) else None
+        return Standardise(preparation.mean, preparation.std, len(preparation.shape) - 1, clip)
     if isinstance(preparation, FeaturePreparation):
         backbone = copy.deepcopy(getattr(preparation.features, "backbone", None))
         assert backbone is not None, "the preparation of a run that was loaded has its network"

@@ -51,9 +51,10 @@ class DataOptions:
     inputs: Annotated[
         str | None, option("What an array holds: numbers, images, or tokens (for an embedding).", "Data", "KIND")
     ] = None
-    prepare: Annotated[str, option("Scaling of inputs: standardise, unit (images 0 to 1) or none.", "Data", "WAY")] = (
-        "standardise"
-    )
+    prepare: Annotated[
+        str,
+        option("Scaling of inputs: standardise, robust, quantile, unit (images 0 to 1) or none.", "Data", "WAY"),
+    ] = "standardise"
     size: Annotated[str | None, option("Resize and crop image files to N or HxW pixels.", "Data", "N")] = None
     features: Annotated[
         str | None,

@@ -168,7 +168,8 @@ def open_data(
     given.
 
     `inputs="tokens"` takes whole numbers as indices for an embedding, `inputs="images"` takes an array (N, H, W) as
-    images; otherwise numbers are numbers. `prepare` is `standardise`, `unit` (images from 0 to 1) or `none`. Image
+    images; otherwise numbers are numbers. `prepare` is `standardise`; `robust` (median and interquartile range, clipped
+    smoothly) or `quantile` (to a normal distribution) for rows of numbers; `unit` (images from 0 to 1) or `none`. Image
     files are resized and cropped to `size`, (H, W) or one number for both. Examples of a Dataset or DataLoader are
     read when they are needed and taken as they are (`none`); with `in_memory` they are read once and prepared.
 
@@ -495,7 +496,7 @@ def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | Non
     if is_table(x):
         if inputs == "tokens" or prepare == "none":
             raise Misuse("a table with inputs='tokens' or prepare='none': give the columns as an array instead")
-        return fit_table(x, raw.target_names, raw.ignored)
+        return fit_table(x, raw.target_names, raw.ignored, "standardise" if prepare == "unit" else prepare)
     if inputs == "tokens" and x.dtype.kind not in "iu":
         raise Misuse(f"inputs='tokens' with x of type {x.dtype}: expected whole numbers, such as int64")
     if inputs == "tokens" or (prepare == "none" and x.dtype.kind in "iub" and image_peak(raw, inputs) is None):
@@ -512,7 +513,7 @@ def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | Non
             f"x of shape {x.shape} has colours last and values outside 0..255: expected pixels, or"
             " channels first (N, C, H, W)"
         )
-    return fit_array(x, raw.feature_names, raw.as_is or prepare == "none")
+    return fit_array(x, raw.feature_names, "none" if raw.as_is and prepare == "standardise" else prepare)
 
 
 def fit_features(
@@ -537,7 +538,7 @@ def fit_features(
     starts = ((part, at) for part in raw.parts for at in range(0, len(raw.parts[part]), FEATURES_AT_ONCE))
     blocks = ((part, first.apply(raw.parts[part].inputs[at : at + FEATURES_AT_ONCE])) for part, at in starts)
     made = features.embed(found, blocks, sum(map(len, raw.parts.values())))
-    scale = fit_array(made[part].numpy()[rows], (), as_is=prepare == "none")
+    scale = fit_array(made[part].numpy()[rows], (), prepare)
     return FeaturePreparation(first, scale, found.record, found), {name: scale.apply(x) for name, x in made.items()}
 
 

@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from murmuration.data.preparation import ImagePreparation, blocks, image_shape, known_peak, pixel_peak, to_planes
+from murmuration.data.preparation import ImagePreparation, image_shape, known_peak, pixel_peak, to_planes
 from murmuration.data.raw import LoadOptions, RawData, RawPart, is_table, take
+from murmuration.data.scaling import blocks
 from murmuration.data.targets import sort_names
 from murmuration.errors import Failure, Misuse, first_line, listed
 

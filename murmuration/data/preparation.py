@@ -7,7 +7,8 @@ have names, and `to_json`. Its statistics are those of the training split.
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -18,17 +19,18 @@ from torch import Tensor
 
 from murmuration.data.columns import column_values, find_column, is_numeric, to_numbers, to_texts
 from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, several_inputs
+from murmuration.data.scaling import WAYS, Scaling, Way, fit_scaling, mean_std
 from murmuration.data.targets import sort_names
 from murmuration.errors import Misuse, listed, unknown
 
-Prepare = Literal["standardise", "unit", "none"]
+Prepare = Literal["standardise", "robust", "quantile", "unit", "none"]
 Inputs = Literal["numbers", "images", "tokens"]
 COLOURS = (1, 3, 4)  # numbers of channels by which a last axis is recognised as colour
 MOST_CATEGORIES = 1000  # one column each: a text column with more is an identifier or free text
 FEWEST_NUMBERS = 10  # distinct texts that look like numbers: fewer may be labels
 FEWEST_IDENTIFIERS = 20  # rows below which a column of distinct values says nothing
 FEATURES_AT_ONCE = 128  # inputs of a feature network that are prepared at a time
-BLOCK = 1 << 18  # values held in float64 at once: 2 MB, about what a core caches
+COMMON, ROWS_PER_COMMON = 5, 100  # a category needs 5 rows, in small tables one in 100 of all rows
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,8 @@ class ImagePreparation:
         """
         planes = to_planes(checked_array(raw, "x"), self.shape)
         ratio = 1.0 if peak is None else peak / self.peak
-        mean, std = self._statistics
-        return torch.from_numpy(standardise(planes, mean * ratio, std * ratio))
-
-    @cached_property
-    def _statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation (C,)."""
-        return np.array(self.mean), np.array(self.std)
+        mean, std = (tuple(value * ratio for value in values) for values in (self.mean, self.std))
+        return torch.from_numpy(Scaling(mean, std).apply(planes))
 
     def white_of(self, values: np.ndarray, stated: float | None) -> float | None:
         """The value of a white pixel in later images, where it differs from training's; None: the same.
@@ -93,12 +90,17 @@ class ImagePreparation:
 
 @dataclass(frozen=True)
 class ArrayPreparation:
-    """Arrays (N, D) or (N, C, ...) -> the same shape: (value - mean) / std for each column or channel."""
+    """Arrays (N, D) or (N, C, ...) -> the same shape: (value - mean) / std for each column or channel.
+
+    Robust scaling has medians and interquartile ranges in their place, and a `clip`; see `Scaling`.
+    """
 
     shape: tuple[int, ...]  # of one example
     mean: tuple[float, ...]  # (D,) or (C,)
     std: tuple[float, ...]
     names: tuple[str, ...] = ()  # of the columns, where they have some
+    clip: float | None = None
+    quantiles: tuple[tuple[float, ...], ...] = ()  # (D, Q)
 
     def apply(self, raw: Any) -> Tensor:
         """Prepared inputs (N, D) or (N, C, ...) of an array, or of a table that has the named columns."""
@@ -106,12 +108,11 @@ class ArrayPreparation:
         values = values[:, None] if values.ndim == 1 and self.shape == (1,) else values
         if values.shape[1:] != self.shape:
             raise wrong_shape(values, self.shape)
-        return torch.from_numpy(standardise(values, *self._statistics))
+        return torch.from_numpy(self.scaling.apply(values))
 
     @cached_property
-    def _statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation (D,) or (C,)."""
-        return np.array(self.mean), np.array(self.std)
+    def scaling(self) -> Scaling:
+        return Scaling(self.mean, self.std, self.clip, self.quantiles)
 
     def columns_of(self, table: Any) -> np.ndarray:
         """The named columns (N, D) of a table."""
@@ -200,9 +201,10 @@ class SeveralPreparation:
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """A numeric column: missing values are replaced by the median, then all are standardised.
+    """A numeric column: missing values are replaced by the median, then all are scaled.
 
-    If training had missing values, a second column is 1 for missing and 0 for present.
+    If training had missing values, a second column is 1 for missing and 0 for present. `mean` and `std` are the centre
+    and the scale, `clip` and `quantiles` belong to other ways than standardising; see `Scaling`.
     """
 
     name: str
@@ -210,7 +212,13 @@ class NumericColumn:
     mean: float
     std: float
     flags_missing: bool
+    clip: float | None = None
+    quantiles: tuple[float, ...] = ()
     kind: ClassVar[str] = "numeric"
+
+    @cached_property
+    def scaling(self) -> Scaling:
+        return Scaling((self.mean,), (self.std,), self.clip, (self.quantiles,) if self.quantiles else ())
 
     @property
     def prepared_names(self) -> tuple[str, ...]:
@@ -220,15 +228,16 @@ class NumericColumn:
         """Columns (N, 1) or (N, 2) float64 of one pandas column."""
         numbers = to_numbers(values)
         missing = np.isnan(numbers)
-        scaled = (np.where(missing, self.median, numbers) - self.mean) / self.std
-        return np.stack([scaled, missing] if self.flags_missing else [scaled], axis=1)
+        scaled = self.scaling.exact(np.where(missing, self.median, numbers)[:, None])
+        return np.concatenate([scaled, missing[:, None]], axis=1) if self.flags_missing else scaled
 
 
 @dataclass(frozen=True)
 class CategoricalColumn:
-    """A column of texts, booleans or categories: one-hot over the categories of training, plus one for unseen ones.
+    """A column of texts, booleans or categories: one-hot over the categories of training, plus one for all others.
 
-    Missing is a category of its own if training had it, else it counts as unseen.
+    The others are categories that training had in too few rows (`fewest_rows`) or not at all. Missing is a category of
+    its own if training had it, else it counts as one of the others.
     """
 
     name: str
@@ -290,7 +299,9 @@ class TablePreparation:
         return {"kind": "table", "columns": columns, "targets": list(self.targets), "ignored": list(self.ignored)}
 
 
-def fit_table(table: Any, targets: tuple[str, ...] = (), ignored: tuple[str, ...] = ()) -> TablePreparation:
+def fit_table(
+    table: Any, targets: tuple[str, ...] = (), ignored: tuple[str, ...] = (), way: Way = "standardise"
+) -> TablePreparation:
     """The preparation of a training table; statistics and categories are those of its rows."""
     if not len(table.columns):
         raise Misuse("the table has no feature columns: expected at least one besides the target")
@@ -304,7 +315,7 @@ def fit_table(table: Any, targets: tuple[str, ...] = (), ignored: tuple[str, ...
     empty = [str(name) for name in table.columns if table[name].isna().all()]
     for name in empty:
         warnings.warn(f"column '{name}' is missing in every training row: it is left out", stacklevel=2)
-    columns = tuple(fit_column(table[name]) for name in table.columns if str(name) not in empty)
+    columns = tuple(fit_column(table[name], way) for name in table.columns if str(name) not in empty)
     if not columns:
         raise Misuse(f"the columns {listed(empty)} are missing in every row: expected at least one with values")
     return TablePreparation(columns, targets, (*ignored, *empty))
@@ -320,15 +331,17 @@ def looks_like_identifier(values: Any) -> bool:
     return not is_numeric(values) and bool(values.nunique() > len(values) / 2)
 
 
-def fit_column(values: Any) -> Column:
+def fit_column(values: Any, way: Way = "standardise") -> Column:
     """The preparation of one pandas column of the training table."""
     found = column_values(values)
     name = str(values.name)
     if found.dtype.kind == "f":
         missing = np.isnan(found)
         median = float(np.median(found[~missing])) if not missing.all() else 0.0
-        mean, std = mean_std(np.where(missing, median, found)[:, None], name)
-        return NumericColumn(name, median, float(mean[0]), float(std[0]), bool(missing.any()))
+        filled = np.where(missing, median, found) if way == "standardise" or missing.all() else found[~missing]
+        scaling = fit_scaling(filled[:, None], way, name)
+        (centre,), (scale,), quantiles = scaling.centre, scaling.scale, next(iter(scaling.quantiles), ())
+        return NumericColumn(name, median, centre, scale, bool(missing.any()), scaling.clip, quantiles)
     present = [text for text in found.tolist() if text is not None]
     categories = sort_names(present)
     refuse_local_numbers(name, categories)
@@ -337,7 +350,18 @@ def fit_column(values: Any) -> Column:
             f"column '{name}' has {len(categories)} distinct texts in {len(found)} rows: expected at most"
             f" {MOST_CATEGORIES} categories; remove the column or group its values"
         )
-    return CategoricalColumn(name, categories, len(present) < len(found))
+    counts = Counter(present)
+    common = tuple(each for each in categories if counts[each] >= fewest_rows(len(found)))
+    return CategoricalColumn(name, common, len(present) < len(found))
+
+
+def fewest_rows(rows: int) -> int:
+    """The rows that a category needs among all rows of training to get a column of its own.
+
+    >>> [fewest_rows(rows) for rows in (100, 250, 10_000)]
+    [1, 2, 5]
+    """
+    return max(1, min(COMMON, rows // ROWS_PER_COMMON))
 
 
 def refuse_local_numbers(name: str, texts: tuple[str, ...]) -> None:
@@ -404,7 +428,7 @@ def preparation_from_json(record: dict[str, Any], features: Callable[[Tensor], T
     """The preparation of a record made by `to_json`; `features` is the network of one that computes features.
 
     >>> preparation_from_json(ArrayPreparation((1,), (0.5,), (2.0,)).to_json())
-    ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=())
+    ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=(), clip=None, quantiles=())
     """
     kinds: dict[str, Any] = {"image": ImagePreparation, "array": ArrayPreparation, "table": TablePreparation}
     kinds |= {"tokens": TokenPreparation, "several": SeveralPreparation}
@@ -495,6 +519,8 @@ def fit_images(values: np.ndarray, peak: float, prepare: Prepare, resized: bool 
     """The preparation of training images: standardised, divided by white (`unit`), or unchanged (`none`)."""
     shape = image_shape(values)
     colours = shape[0]
+    if prepare in WAYS and prepare != "standardise":
+        raise Misuse(f"prepare='{prepare}' is for tables and other rows of numbers: write 'standardise' for images")
     if prepare == "standardise":
         mean, std = mean_std(to_planes(values, shape), "x")
     else:
@@ -503,12 +529,13 @@ def fit_images(values: np.ndarray, peak: float, prepare: Prepare, resized: bool 
     return ImagePreparation(shape, float(peak), tuple(mean.tolist()), tuple(std.tolist()), whole, resized)
 
 
-def fit_array(values: np.ndarray, names: tuple[str, ...], as_is: bool) -> ArrayPreparation:
-    """The preparation of training arrays (N,), (N, D) or (N, C, ...): standardised unless `as_is`."""
+def fit_array(values: np.ndarray, names: tuple[str, ...], prepare: Prepare) -> ArrayPreparation:
+    """The preparation of training arrays (N,), (N, D) or (N, C, ...): scaled, or unchanged (`none`)."""
     values = values[:, None] if values.ndim == 1 else values
     width = values.shape[1]
-    mean, std = (np.zeros(width), np.ones(width)) if as_is else mean_std(values, "x")
-    return ArrayPreparation(values.shape[1:], tuple(mean.tolist()), tuple(std.tolist()), names)
+    unchanged = Scaling((0.0,) * width, (1.0,) * width)
+    scaling = fit_scaling(values, prepare, "x") if prepare in WAYS else unchanged
+    return ArrayPreparation(values.shape[1:], scaling.centre, scaling.scale, names, scaling.clip, scaling.quantiles)
 
 
 def unchanged(x: Tensor) -> ArrayPreparation | TokenPreparation:
@@ -522,45 +549,9 @@ def unchanged(x: Tensor) -> ArrayPreparation | TokenPreparation:
 
 def fields_of(record: dict[str, Any]) -> dict[str, Any]:
     """The fields of a frozen record from its JSON: all but `kind`, lists as tuples."""
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in record.items() if key != "kind"}
+    return {key: as_tuple(value) for key, value in record.items() if key != "kind"}
 
 
-def blocks(values: np.ndarray) -> Iterator[slice]:
-    """Slices of rows that cover an array (N, ...)."""
-    rows = max(1, BLOCK * len(values) // max(values.size, 1))
-    return (slice(start, start + rows) for start in range(0, len(values), rows))
-
-
-def along(values: np.ndarray, rank: int) -> np.ndarray:
-    """Statistics (C,) shaped to broadcast over arrays (N, C, ...) of the given rank."""
-    return values.reshape(1, -1, *[1] * (rank - 2))
-
-
-def mean_std(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation (C,) float64 over all axes but the second of values (N, C, ...).
-
-    Two passes (mean, then squared deviations) avoid cancellation. A constant channel gets the standard deviation 1.
-    """
-    axes = (0, *range(2, values.ndim))
-    count = values.size // values.shape[1]
-    mean = sum(values[rows].sum(axis=axes, dtype=np.float64) for rows in blocks(values)) / count
-    centre = along(mean, values.ndim)
-    with np.errstate(over="ignore"):
-        squares = sum(np.square(values[rows].astype(np.float64) - centre).sum(axis=axes) for rows in blocks(values))
-    std = np.sqrt(squares / count)
-    if not np.isfinite(std).all():
-        raise Misuse(f"{name} holds values too large to standardise: expected less than about 1e150")
-    constant = (values.min(axis=axes) == values.max(axis=axes)) | (std == 0)
-    return mean, np.where(constant, 1.0, std)
-
-
-def standardise(values: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
-    """(values - mean) / std as float32 (N, C, ...), computed in float64 block by block."""
-    centre, scale = along(mean, values.ndim), along(std, values.ndim)
-    if values.size <= BLOCK:
-        found: np.ndarray = ((values - centre) / scale).astype(np.float32, order="C")
-        return found
-    out = np.empty(values.shape, dtype=np.float32)
-    for rows in blocks(values):
-        out[rows] = (values[rows] - centre) / scale
-    return out
+def as_tuple(value: Any) -> Any:
+    """A value of JSON with tuples for lists."""
+    return tuple(map(as_tuple, value)) if isinstance(value, list | tuple) else value

@@ -142,7 +142,7 @@ def test_tables_and_arrays_need_the_columns_of_training() -> None:
         open_inputs(wider, preparation=columns)
     with pytest.raises(Misuse, match="no column 'b' in the table: expected it; found a"):
         open_inputs(table[["a"]], preparation=columns, adapt=True)
-    array = fit_array(np.arange(12.0).reshape(6, 2), (), as_is=False)
+    array = fit_array(np.arange(12.0).reshape(6, 2), (), prepare="standardise")
     rows = np.arange(4.0).reshape(2, 2)
     assert torch.equal(open_inputs(rows, preparation=array, adapt=True), array.apply(rows))
     with pytest.raises(Misuse, match=r"examples have the shape \(3,\): expected \(2,\), as in training"):

@@ -8,7 +8,8 @@ import torch
 from sklearn.preprocessing import StandardScaler
 
 from murmuration.data import ArrayPreparation, ImagePreparation, open_data, preparation_from_json
-from murmuration.data.preparation import fit_array, fit_images, image_shape, mean_std, pixel_peak, standardise
+from murmuration.data.preparation import fit_array, fit_images, image_shape, pixel_peak
+from murmuration.data.scaling import Scaling, mean_std
 from murmuration.errors import Misuse
 
 
@@ -19,7 +20,7 @@ def bytes_like(*shape: int, seed: int = 0) -> np.ndarray:
 def test_features_are_standardised_as_scikit_learn_does() -> None:
     x = np.random.default_rng(0).normal(3.0, 7.0, (200, 4))
     x[:, 2] = 0.1  # constant
-    ours = fit_array(x, (), as_is=False).apply(x)
+    ours = fit_array(x, (), prepare="standardise").apply(x)
     theirs = StandardScaler().fit_transform(x)
     assert np.allclose(ours, theirs, atol=1e-6)
     assert ours[:, 2].abs().max() < 1e-6
@@ -39,7 +40,7 @@ def test_blocks_do_not_show() -> None:
     assert np.allclose(mean, values.mean(axis=(0, 2, 3)), rtol=1e-12)
     assert np.allclose(std, values.std(axis=(0, 2, 3)), rtol=1e-12)
     whole = (values - mean.reshape(1, 3, 1, 1)) / std.reshape(1, 3, 1, 1)
-    assert np.array_equal(standardise(values, mean, std), whole.astype(np.float32))
+    assert np.array_equal(Scaling(tuple(mean), tuple(std)).apply(values), whole.astype(np.float32))
 
 
 def test_images_have_mean_zero_and_deviation_one_in_each_channel() -> None:
@@ -102,7 +103,7 @@ def test_float_planes_outside_pixels_are_standardised_by_channel() -> None:
 def test_statistics_come_from_the_training_split_alone() -> None:
     x = np.random.default_rng(0).normal(size=(40, 2))
     parts = {"x_train": x, "x_test": x + 100.0}
-    preparation = fit_array(parts["x_train"], (), as_is=False)
+    preparation = fit_array(parts["x_train"], (), prepare="standardise")
     assert np.allclose(preparation.mean, x.mean(0))
     assert preparation.apply(parts["x_test"]).mean() > 50
 
@@ -134,4 +135,4 @@ def test_misuse() -> None:
     with pytest.raises(Misuse, match=r"colours last and values outside 0..255"):
         open_data((np.full((9, 5, 5, 3), -1.0), np.arange(9) % 2))
     with pytest.raises(Misuse, match="too large to standardise"):
-        fit_array(np.array([[1e300], [-1e300]]), (), as_is=False)
+        fit_array(np.array([[1e300], [-1e300]]), (), prepare="standardise")

@@ -20,9 +20,9 @@ from murmuration.data.preparation import (
     NumericColumn,
     SeveralPreparation,
     TablePreparation,
-    blocks,
     wrong_shape,
 )
+from murmuration.data.scaling import blocks
 from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
 from murmuration.errors import Misuse, listed, unknown
 
@@ -73,7 +73,7 @@ def layout_of(preparation: Any) -> Layout:
         width = len(column.prepared_names)
         if isinstance(column, NumericColumn):
             flag = start + 1 if column.flags_missing else -1
-            numbers.append((start, flag, (column.median - column.mean) / column.std))
+            numbers.append((start, flag, float(column.scaling.exact(np.array([[column.median]]))[0, 0])))
         else:
             count = len(column.categories)
             categories.append(OneHot(start, count, width, start + (count if column.has_missing else width - 1)))

@@ -201,7 +201,7 @@ def row_of(preparation: Preparation, x: Tensor) -> dict[str, Any]:
     if not isinstance(preparation, ArrayPreparation) or len(preparation.shape) != 1:
         return {}
     names = preparation.names or tuple(f"x{i}" for i in range(len(x)))
-    values = x.double().numpy() * np.array(preparation.std) + np.array(preparation.mean)
+    values = preparation.scaling.invert(x.double().numpy()[None])[0]
     return {name: rounded(value) for name, value in zip(names, values, strict=True)}
 
 
@@ -219,7 +219,7 @@ def column_value(column: Column, block: np.ndarray) -> Any:
     """What the prepared columns (width,) of one column stand for."""
     if isinstance(column, NumericColumn):
         missing = column.flags_missing and block[1] > 0.5
-        return "missing" if missing else rounded(float(block[0]) * column.std + column.mean)
+        return "missing" if missing else rounded(column.scaling.invert(block[None, :1].astype(np.float64))[0, 0])
     names = (*column.categories, *(["missing"] if column.has_missing else []), "unseen")
     return names[int(block.argmax())]
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from murmuration.data import ArrayPreparation, Preparation, TablePreparation
 from murmuration.data.builtin import gaps_features
 from murmuration.data.preparation import NumericColumn
+from murmuration.data.scaling import Scaling
 from murmuration.evaluation import Evaluation
 from murmuration.metrics import describe
 from murmuration.predictive import Predictive
@@ -85,23 +86,23 @@ def _figure(
 def field_of(evaluation: Evaluation) -> LineField | PlaneField | None:
     """The field of an ensemble over its input space; None where that has more than two dimensions."""
     eval_set = evaluation.eval_set
-    units = units_of(eval_set.preparation)
-    if units is None or eval_set.train is None or evaluation.ensemble is None or len(units[0]) > 2:
+    scaling = scaling_of(eval_set.preparation)
+    if scaling is None or eval_set.train is None or evaluation.ensemble is None or len(scaling.centre) > 2:
         return None
     if eval_set.task == "regression" and eval_set.train.y.shape[1] > 1:
         return None
-    train = eval_set.train.prepared.double().numpy() * units[1] + units[0]  # (N, D) in the source's units
+    train = scaling.invert(eval_set.train.prepared.double().numpy())  # (N, D) in the source's units
     if eval_set.preparation.names == CURVE:
         return line(evaluation, 2 * train[:, 0], gaps_features)
     if train.shape[1] == 1 and eval_set.task == "regression":
-        return line(evaluation, train[:, 0], lambda x: (x[:, None] - units[0]) / units[1])
-    return plane(evaluation, train, units) if train.shape[1] == 2 else None
+        return line(evaluation, train[:, 0], lambda x: scaling.exact(x[:, None]))
+    return plane(evaluation, train, scaling) if train.shape[1] == 2 else None
 
 
-def units_of(preparation: Preparation) -> tuple[np.ndarray, np.ndarray] | None:
-    """Mean and std (D,) that turn prepared numbers into those of the source; None where they are not all numbers."""
+def scaling_of(preparation: Preparation) -> Scaling | None:
+    """The scaling between the numbers of the source and prepared ones; None where inputs are not all numbers."""
     if isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1:
-        return np.array(preparation.mean), np.array(preparation.std)
+        return preparation.scaling
     if not isinstance(preparation, TablePreparation):
         return None
     columns = [
@@ -109,7 +110,9 @@ def units_of(preparation: Preparation) -> tuple[np.ndarray, np.ndarray] | None:
     ]
     if len(columns) < len(preparation.columns):
         return None
-    return np.array([column.mean for column in columns]), np.array([column.std for column in columns])
+    clip, quantiles = columns[0].clip, tuple(column.quantiles for column in columns)
+    centre, scale = (tuple(getattr(column, name) for column in columns) for name in ("mean", "std"))
+    return Scaling(centre, scale, clip, quantiles if all(quantiles) else ())
 
 
 def line(evaluation: Evaluation, train_x: np.ndarray, prepare: Callable[[np.ndarray], np.ndarray]) -> LineField:
@@ -129,14 +132,14 @@ def line(evaluation: Evaluation, train_x: np.ndarray, prepare: Callable[[np.ndar
     )
 
 
-def plane(evaluation: Evaluation, train: np.ndarray, units: tuple[np.ndarray, np.ndarray]) -> PlaneField:
+def plane(evaluation: Evaluation, train: np.ndarray, scaling: Scaling) -> PlaneField:
     """The total uncertainty of a classification, the epistemic one of a regression, over the plane."""
     eval_set = evaluation.eval_set
     assert eval_set.train is not None
     assert evaluation.ensemble is not None
     x, y = (np.linspace(*widened(train[:, axis]), PLANE) for axis in (0, 1))
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # (PLANE * PLANE, 2)
-    inputs = as_input((grid - units[0]) / units[1])
+    inputs = as_input(scaling.exact(grid))
     name, values = uncertainty(evaluation.ensemble.predict(inputs, calibrated=False, prepared=True))
     kept = thin(len(train), POINTS)
     labels = eval_set.train.y.numpy()[kept] if eval_set.task == "classification" else ()

@@ -197,7 +197,7 @@ def test_large_tables_are_shifted_in_blocks_that_do_not_show() -> None:
 
 def test_arrays_have_numbers_alone_and_lose_them_to_the_mean() -> None:
     x = np.random.default_rng(1).normal(3.0, 2.0, (500, 4))
-    preparation = fit_array(x, (), as_is=False)
+    preparation = fit_array(x, (), prepare="standardise")
     out = shift_table(preparation.apply(x), preparation, "missing_values", 5)
     changed = out != preparation.apply(x)
     assert within_binomial(changed.double().mean().item(), 0.5, 2000)

@@ -1,0 +1,163 @@
+"""Scaling of numeric columns: standardised, robust with smooth clipping, or by quantiles to a normal distribution.
+
+A `Scaling` holds the statistics of D columns, or of the channels of arrays (N, C, ...), as plain numbers:
+
+    z = (x - centre) / scale                      standardise: mean and standard deviation
+    z = f((x - centre) / scale)                   robust: median and interquartile range, f(z) = z / sqrt(1 + (z / 3)^2)
+    z = Phi^-1(F(x))                              quantile: F interpolates the quantiles of the training rows
+
+Robust scaling is that of RealMLP (Holzmueller et al. 2024): a column whose quartiles are equal is divided by half its
+range, and no value gets further from 0 than 3. The quantile transform is scikit-learn's `QuantileTransformer`, but for
+the smallest and the largest value: rows that share it get the middle of their probabilities, not 0 or 1.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from murmuration.errors import Misuse
+
+Way = Literal["standardise", "robust", "quantile"]
+WAYS: tuple[Way, ...] = get_args(Way)
+BLOCK = 1 << 18  # values held in float64 at once: 2 MB, about what a core caches
+CLIP = 3.0  # the bound of smooth clipping, in interquartile ranges
+MOST_QUANTILES, FEWEST_QUANTILES, ROWS_PER_QUANTILE = 1000, 10, 30
+EDGE = 1e-7  # probabilities closer to 0 or 1 than this become this
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The scaling of D columns or channels; `clip` belongs to robust scaling, `quantiles` to the quantile transform."""
+
+    centre: tuple[float, ...]  # (D,)
+    scale: tuple[float, ...]  # (D,)
+    clip: float | None = None
+    quantiles: tuple[tuple[float, ...], ...] = ()  # (D, Q) each ascending
+
+    @cached_property
+    def _statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(self.centre), np.array(self.scale)
+
+    @property
+    def linear(self) -> bool:
+        """Whether scaled values are a linear function of raw ones."""
+        return self.clip is None and not self.quantiles
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Scaled values float32, from raw ones (N, D) or (N, C, ...), computed in float64 block by block."""
+        if values.size <= BLOCK:
+            found: np.ndarray = self.exact(values).astype(np.float32, order="C")
+            return found
+        out = np.empty(values.shape, dtype=np.float32)
+        for rows in blocks(values):
+            out[rows] = self.exact(values[rows])
+        return out
+
+    def exact(self, values: np.ndarray) -> np.ndarray:
+        """Scaled values float64 of raw ones (N, D) or (N, C, ...)."""
+        if self.quantiles:
+            return np.stack([to_normal(x, np.array(q)) for x, q in zip(values.T, self.quantiles, strict=True)], axis=1)
+        centre, scale = (along(each, values.ndim) for each in self._statistics)
+        z: np.ndarray = (values - centre) / scale
+        return z if self.clip is None else smooth_clip(z, self.clip)
+
+    def invert(self, z: np.ndarray) -> np.ndarray:
+        """Raw values (N, D) of scaled ones; what lies outside the range of training may be its end."""
+        if self.quantiles:
+            return np.stack([from_normal(x, np.array(q)) for x, q in zip(z.T, self.quantiles, strict=True)], axis=1)
+        centre, scale = (along(each, z.ndim) for each in self._statistics)
+        return (z if self.clip is None else smooth_unclip(z, self.clip)) * scale + centre
+
+
+def fit_scaling(values: np.ndarray, way: Way, name: str) -> Scaling:
+    """The scaling of raw values (N, D), or of standardised arrays (N, C, ...); `name` is for errors."""
+    if way == "standardise":
+        mean, std = mean_std(values, name)
+        return Scaling(tuple(mean.tolist()), tuple(std.tolist()))
+    if values.ndim != 2:
+        raise Misuse(f"prepare='{way}' for examples of shape {values.shape[1:]}: expected rows of numbers, (N, D)")
+    values = values.astype(np.float64)
+    if way == "robust":
+        median, scale = median_range(values)
+        return Scaling(tuple(median.tolist()), tuple(scale.tolist()), CLIP)
+    count = int(np.clip(len(values) // ROWS_PER_QUANTILE, FEWEST_QUANTILES, MOST_QUANTILES))
+    quantiles = np.maximum.accumulate(np.quantile(values, np.linspace(0, 1, count), axis=0)).T  # (D, Q)
+    width = values.shape[1]
+    return Scaling((0.0,) * width, (1.0,) * width, quantiles=tuple(tuple(each) for each in quantiles.tolist()))
+
+
+def median_range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Medians and interquartile ranges (D,) of values (N, D); half the range, or 1, where the quartiles are equal.
+
+    >>> [each.tolist() for each in median_range(np.array([[0.0, 0, 7], [0, 1, 7], [0, 2, 7], [0, 3, 7], [8, 4, 7]]))]
+    [[0.0, 2.0, 7.0], [4.0, 2.0, 1.0]]
+    """
+    low, median, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
+    scale = high - low
+    scale = np.where(scale == 0, 0.5 * (values.max(axis=0) - values.min(axis=0)), scale)
+    return median, np.where(scale == 0, 1.0, scale)
+
+
+def smooth_clip(z: np.ndarray, bound: float = CLIP) -> np.ndarray:
+    """z / sqrt(1 + (z / bound)^2): nearly z around 0, and never further from 0 than the bound."""
+    return z / np.sqrt(1 + np.square(z / bound))
+
+
+def smooth_unclip(z: np.ndarray, bound: float = CLIP) -> np.ndarray:
+    """The inverse of `smooth_clip`; at the bound itself, that of the next smaller number in single precision."""
+    inside = np.clip(z, -bound * (1 - 2**-24), bound * (1 - 2**-24))
+    found: np.ndarray = inside / np.sqrt(1 - np.square(inside / bound))
+    return found
+
+
+def to_normal(x: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
+    """Normal scores (N,) of numbers, by linear interpolation between ascending quantiles (Q,).
+
+    Where quantiles are equal, the mean of the smallest and the largest probability.
+    """
+    from scipy.special import ndtri
+
+    x, levels = x.astype(np.float64), np.linspace(0, 1, len(quantiles))
+    rising = np.interp(x, quantiles, levels)
+    falling = -np.interp(-x, -quantiles[::-1], -levels[::-1])
+    found: np.ndarray = ndtri(np.clip(0.5 * (rising + falling), EDGE, 1 - EDGE))
+    return found
+
+
+def from_normal(z: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
+    """The numbers (N,) of normal scores."""
+    from scipy.special import ndtr
+
+    return np.interp(ndtr(z.astype(np.float64)), np.linspace(0, 1, len(quantiles)), quantiles)
+
+
+def blocks(values: np.ndarray) -> Iterator[slice]:
+    """Slices of rows that cover an array (N, ...)."""
+    rows = max(1, BLOCK * len(values) // max(values.size, 1))
+    return (slice(start, start + rows) for start in range(0, len(values), rows))
+
+
+def along(values: np.ndarray, rank: int) -> np.ndarray:
+    """Statistics (C,) shaped to broadcast over arrays (N, C, ...) of the given rank."""
+    return values.reshape(1, -1, *[1] * (rank - 2))
+
+
+def mean_std(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation (C,) float64 over all axes but the second of values (N, C, ...).
+
+    Two passes (mean, then squared deviations) avoid cancellation. A constant channel gets the standard deviation 1.
+    """
+    axes = (0, *range(2, values.ndim))
+    count = values.size // values.shape[1]
+    mean = sum(values[rows].sum(axis=axes, dtype=np.float64) for rows in blocks(values)) / count
+    centre = along(mean, values.ndim)
+    with np.errstate(over="ignore"):
+        squares = sum(np.square(values[rows].astype(np.float64) - centre).sum(axis=axes) for rows in blocks(values))
+    std = np.sqrt(squares / count)
+    if not np.isfinite(std).all():
+        raise Misuse(f"{name} holds values too large to standardise: expected less than about 1e150")
+    constant = (values.min(axis=axes) == values.max(axis=axes)) | (std == 0)
+    return mean, np.where(constant, 1.0, std)
