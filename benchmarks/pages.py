@@ -21,6 +21,7 @@ from longtail_table import longtail_table
 from network_tables import fine_tuning_table, networks_table, photo_folder_table
 from recipe_table import recipes_table
 from table_text import SCORES, head, score
+from tables_page import MAKERS as TABLE_MAKERS
 
 from murmuration.papers.embedded.page import estimate_text, interval_text, mean_ratio
 from murmuration.papers.embedded.predictions import mean_interval, verdicts
@@ -286,6 +287,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "landscape-beside-divergence": ("landscape-cifar10-beside", divergence_table),
     "landscape-raw": ("landscape-cifar10-raw", run_claims_table),
     "landscape-medium": ("landscape-cifar10-medium", run_claims_table),
+    **{name: ("tables", maker) for name, maker in TABLE_MAKERS.items()},
 }
 
 
