@@ -43,6 +43,7 @@ ORDER = [
     "prediction_files",
     "training_run",
     "fitting",
+    "sklearn",
     "inspecting",
     "metrics",
     "ood",

@@ -75,6 +75,9 @@ def test_programs_of_the_readme_run(program, workspace, monkeypatch):
     monkeypatch.chdir(workspace)
     found: dict = {}
     exec(re.sub("members=(5|10)", "members=2, epochs=2", program).replace("runs/prices", "runs/readme"), found)
+    if "sklearn" in program:
+        assert (found["low"] < found["high"]).all()
+        return
     few = "photos/" in program  # too few here to validate
     assert few or found["ensemble"].posthoc is not None  # calibrated, as the page says
     assert found["predictive"].mean.isfinite().all()

@@ -1,0 +1,450 @@
+"""scikit-learn estimators: `EnsembleClassifier` and `EnsembleRegressor`, which train by `murmuration.fit`.
+
+An array (N, D) is a table of the columns x0, x1, ...; NaN is a missing value in both. Settings that are left at None
+are not given to `murmuration.fit`, whose defaults then hold. All rows train but a share that validates, by which
+training stops and predictions are calibrated.
+"""
+
+import inspect
+import io
+import zipfile
+from dataclasses import replace
+from numbers import Integral
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import assert_all_finite, check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from murmuration.data import Split, open_data
+from murmuration.data.dataset import open_training_data
+from murmuration.data.raw import is_table
+from murmuration.data.splits import FEWEST_ROWS
+from murmuration.data.targets import as_text
+from murmuration.ensemble import Ensemble
+from murmuration.errors import Misuse, require_number, unknown
+from murmuration.fitting import fit, load
+from murmuration.likelihoods import Likelihood
+from murmuration.nets.source import Net
+from murmuration.posthoc import PostHocConfig
+from murmuration.posthoc.conformal import Rule
+from murmuration.predictive import Predictive
+from murmuration.recipe import Recipe
+
+PATIENCE = 10  # epochs, for early_stopping=True: as many as `n_iter_no_change` of scikit-learn
+PASSED_ON = ("recipe", "epochs", "batch_size", "lr", "weight_decay", "patience", "device")  # to `fit`, where given
+READING = set(inspect.signature(open_data).parameters)
+
+
+class Interval(NamedTuple):
+    """Prediction intervals: the lower and the upper ends, each (N,), or (N, K) for K targets."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+
+class Uncertainty(NamedTuple):
+    """The uncertainty of every prediction, each (N,), or (N, K) for K targets.
+
+    Entropies in nats for classes, which add up to the total; standard deviations in the target's units for a
+    regression, whose squares do.
+    """
+
+    aleatoric: np.ndarray  # noise of the target, which more data would not remove
+    epistemic: np.ndarray  # disagreement of members, larger on rows unlike those of the training table
+    total: np.ndarray
+
+
+class EnsembleEstimator(BaseEstimator):
+    """What classifier and regressor have in common: settings, tables, conformal rules and storage."""
+
+    ensemble_: Ensemble
+    _validation: Split
+    _columns: list[str]  # names of the inputs
+    _has_texts: bool  # whether some of them are not numbers
+
+    def __init__(
+        self,
+        net: Net | None = None,
+        *,
+        recipe: str | Recipe | None = None,
+        members: int | None = None,
+        n_estimators: int | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        weight_decay: float | None = None,
+        early_stopping: bool | None = None,
+        patience: int | None = None,
+        validation_fraction: float | None = None,
+        calibrate: str | None = None,
+        device: str | None = None,
+        random_state: Any = None,
+        verbose: int | bool = False,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.net = net
+        self.recipe = recipe
+        self.members = members
+        self.n_estimators = n_estimators
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.early_stopping = early_stopping
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.calibrate = calibrate
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+        self.settings = settings
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def fit_settings(self) -> dict[str, Any]:
+        """The keywords of `murmuration.fit`, `net` and data left out, that the settings of this estimator stand for."""
+        found = {name: getattr(self, name) for name in PASSED_ON if getattr(self, name) is not None}
+        if None not in (self.members, self.n_estimators) and self.members != self.n_estimators:
+            raise Misuse(f"members={self.members} and n_estimators={self.n_estimators} are the same: give one of them")
+        members = self.n_estimators if self.members is None else self.members
+        found |= {} if members is None else {"members": members}
+        if self.early_stopping is not None and not isinstance(self.early_stopping, bool | np.bool_):
+            raise Misuse(f"early_stopping={self.early_stopping!r}: expected True, False or None")
+        if self.early_stopping is False and self.patience is not None:
+            raise Misuse(f"early_stopping=False and patience={self.patience}: leave one of them out")
+        if self.early_stopping is not None:
+            found.setdefault("patience", PATIENCE if self.early_stopping else None)
+        if self.validation_fraction is not None:
+            require_number("validation_fraction", self.validation_fraction, 0.15)
+            if not 0 < self.validation_fraction < 1:
+                raise Misuse(f"validation_fraction={self.validation_fraction}: need a number between 0 and 1")
+            found["val"] = self.validation_fraction
+        if self.calibrate is not None:
+            found["posthoc"] = PostHocConfig(calibrate=self.calibrate)
+        twice = {*(self.settings or {})} & {*found, *self.get_params(deep=False), "seed", "target", "task", "weight"}
+        if twice:
+            raise Misuse(f"settings={{'{min(twice)}': ...}}: expected keywords that are no parameters of the estimator")
+        return {**found, **(self.settings or {}), "seed": seed_of(self.random_state)}
+
+    def _fit(self, task: str, table: Any, targets: dict[str, np.ndarray], weight: np.ndarray | None) -> None:
+        """Train on a table and its targets, each (N,), by name; rows of weight 0 are left out."""
+        if weight is not None:
+            used = weight > 0
+            table, weight = table[used], weight[used]
+            targets = {name: values[used] for name, values in targets.items()}
+        settings = self.fit_settings()
+        reading = {name: settings.pop(name) for name in READING & {*settings} - {"seed"}}
+        named = table.assign(**targets)
+        data = open_training_data(named, target=tuple(targets), task=task, weight=weight, **reading)
+        self.ensemble_ = fit(self.net, data, progress=bool(self.verbose), **settings)
+        self.n_iter_ = len(self.ensemble_.history)
+        self._validation = data.val  # rules of another coverage are fitted on it
+
+    def _training_table(self, X: Any, y: Any) -> Any:  # noqa: N803
+        """Inputs of training as a pandas table."""
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        table = self._table(X, reset=True)
+        check_consistent_length(table, y)
+        return table
+
+    def _table(self, X: Any, *, reset: bool = False) -> Any:  # noqa: N803
+        """Inputs as a pandas table with the columns of training; checks their number and names as scikit-learn does."""
+        import pandas as pd
+
+        fewest = FEWEST_ROWS if reset else 1
+        if is_table(X):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            if len(X) < fewest:
+                raise ValueError(
+                    f"Found array with {len(X)} sample(s) (shape={X.shape}) while a minimum of {fewest} is required."
+                )
+        else:
+            texts = not reset and self._has_texts  # rows of such a table as an array of objects
+            checks: Any = {"dtype": None if texts else np.float64, "ensure_all_finite": "allow-nan"}
+            checks["ensure_min_samples"] = fewest
+            X = validate_data(self, X, reset=reset, **checks)  # noqa: N806
+        if reset:
+            usual = X.columns if is_table(X) else [f"x{i}" for i in range(X.shape[1])]
+            self._columns = [str(name) for name in getattr(self, "feature_names_in_", usual)]
+            self._has_texts = is_table(X) and any(dtype.kind not in "iufb" for dtype in X.dtypes)
+        return X.set_axis(self._columns, axis=1) if is_table(X) else pd.DataFrame(X, columns=self._columns)
+
+    def predictive(self, X: Any) -> Predictive:  # noqa: N803
+        """The predictive distribution of every row: all that `murmuration.Predictive` has."""
+        check_is_fitted(self, "ensemble_")
+        return self.ensemble_.predict(self._table(X))
+
+    def _rule(self, coverage: float, method: str | None) -> Rule:
+        """The conformal rule of a nominal coverage, fitted on the validation rows."""
+        posthoc = self.ensemble_.posthoc
+        if posthoc is None or coverage != posthoc.conformal[0].coverage:
+            stored = self.ensemble_.manifest["plan"]["posthoc"] or {}
+            config = replace(PostHocConfig(**stored), coverage=coverage)
+            posthoc = self.ensemble_.fit_posthoc(self._validation, config=config).posthoc
+            assert posthoc is not None
+        rules = {rule.method: rule for rule in posthoc.conformal}
+        if method is not None and method not in rules:
+            raise unknown("conformal method", method, rules)
+        return rules[method or posthoc.conformal[0].method]
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Return intervals, sets and uncertainties as arrays ("default") or as pandas tables ("pandas").
+
+        `predict` and `predict_proba` always return arrays, which scorers and meta-estimators of scikit-learn expect.
+        """
+        if transform not in (None, "default", "pandas"):
+            raise unknown("output", str(transform), ("default", "pandas"))
+        if transform is not None:
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
+    def _output(self, X: Any, found: Any, columns: dict[str, np.ndarray]) -> Any:  # noqa: N803
+        """What was found, or its columns (N,) as a table with the index of X, as `set_output` says."""
+        own = getattr(self, "_sklearn_output_config", {})
+        if own.get("transform", get_config()["transform_output"]) != "pandas":
+            return found
+        import pandas as pd
+
+        return pd.DataFrame(columns, index=X.index if is_table(X) else None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The attributes, with the ensemble as the bytes of a zipped run directory."""
+        state = dict(super().__getstate__())
+        if "ensemble_" in state:
+            state["ensemble_"] = zipped_run(state["ensemble_"])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "ensemble_" in state:
+            given = {
+                "recipe": (self.recipe, Recipe),
+                "likelihood": ((self.settings or {}).get("likelihood"), Likelihood),
+            }
+            own = {name: value for name, (value, kind) in given.items() if isinstance(value, kind)}
+            own |= {"output": self.settings["output"]} if self.settings and "output" in self.settings else {}
+            net = None if isinstance(self.net, str) else self.net
+            self.ensemble_ = unzipped_run(state["ensemble_"], net=net, **own)
+
+
+class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
+    """A classifier by an ensemble of neural networks, with the interface of scikit-learn.
+
+    Settings that are None are left to `murmuration.fit`, of which `settings` holds further keywords. `n_estimators` is
+    another name of `members`. `random_state` is its `seed`; an object of numpy, or None for numpy's global one, draws
+    it. `early_stopping` is its `patience`: True for 10 epochs, False for none; `validation_fraction` its `val`, and
+    `calibrate` the name of a calibrator. `class_weight` ("balanced", or a dict by label) multiplies sample weights.
+
+    Attributes: `ensemble_`, the trained `murmuration.Ensemble`; `classes_`, `n_features_in_`, `feature_names_in_`,
+    and `n_iter_`, the number of epochs.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True, as_frame=True)
+    >>> model = EnsembleClassifier(members=2, epochs=20, random_state=0).fit(X, y)
+    >>> model.predict_proba(X).shape, model.predict_set(X, coverage=0.8).shape
+    ((150, 3), (150, 3))
+    """
+
+    classes_: np.ndarray
+
+    def __init__(
+        self,
+        net: Net | None = None,
+        *,
+        recipe: str | Recipe | None = None,
+        members: int | None = None,
+        n_estimators: int | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        weight_decay: float | None = None,
+        early_stopping: bool | None = None,
+        patience: int | None = None,
+        validation_fraction: float | None = None,
+        calibrate: str | None = None,
+        class_weight: str | dict[Any, float] | None = None,
+        device: str | None = None,
+        random_state: Any = None,
+        verbose: int | bool = False,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "class_weight", "__class__")}
+        super().__init__(**given)
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
+        """Train and calibrate. X is an array (N, D) or a pandas table, y (N,) labels of any kind.
+
+        Rows of weight 0 are left out.
+        """
+        table = self._training_table(X, y)
+        labels = column_or_1d(y, warn=True)
+        assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+        weight = None if sample_weight is None else checked_weight(sample_weight, table)
+        if self.class_weight is not None:
+            by_class = compute_sample_weight(self.class_weight, labels)
+            weight = by_class if weight is None else weight * by_class
+        kept = labels if weight is None else labels[weight > 0]
+        self.classes_ = np.unique(kept)
+        if len(self.classes_) < 2:
+            raise Misuse(f"{len(kept)} rows of one class, {self.classes_[0]}: expected at least two classes")
+        self._fit("classification", table, {target_names(y, table)[0]: labels}, weight)
+        names = self.ensemble_.names
+        self._order = [names.index(as_text(label)) for label in self.classes_]  # places of the classes in the outputs
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The mean probabilities (N, K) of the classes, in the order of `classes_`."""
+        return self.predictive(X).mean.numpy()[:, self._order]
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The most probable class (N,)."""
+        chosen = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[chosen]
+
+    def predict_set(self, X: Any, coverage: float = 0.9, *, method: str | None = None) -> Any:  # noqa: N803
+        """Conformal prediction sets: a mask (N, K) of the classes that each set holds, in the order of `classes_`.
+
+        `method` is lac, aps, raps or mondrian (`murmuration.fit_conformal`); by default lac, or that of `fit`.
+        """
+        pred = self.predictive(X)
+        sets = np.asarray(self._rule(coverage, method).regions(pred))[:, self._order]
+        return self._output(X, sets, {str(label): sets[:, k] for k, label in enumerate(self.classes_)})
+
+    def predict_uncertainty(self, X: Any) -> Any:  # noqa: N803
+        """The entropy of the mean probabilities (total), the mean entropy of members (aleatoric), and their difference
+        (epistemic), in nats: `Uncertainty`, each (N,)."""
+        pred = self.predictive(X)
+        parts = (pred.expected_entropy, pred.mutual_information, pred.entropy)
+        found = Uncertainty(*(values.numpy() for values in parts))
+        return self._output(X, found, found._asdict())
+
+
+class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
+    """A regressor by an ensemble of neural networks, with the interface of scikit-learn; of one target or several.
+
+    Its settings are those of `EnsembleClassifier`, without `class_weight`.
+
+    Attributes: `ensemble_`, the trained `murmuration.Ensemble`; `n_features_in_`, `feature_names_in_`, and `n_iter_`,
+    the number of epochs.
+
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+    >>> model = EnsembleRegressor(members=2, epochs=5, random_state=0).fit(X, y)
+    >>> low, high = model.predict_interval(X, coverage=0.9)
+    >>> bool((low < high).all())
+    True
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
+        """Train and calibrate. X is an array (N, D) or a pandas table, y one target (N,) or several (N, K).
+
+        Rows of weight 0 are left out.
+        """
+        table = self._training_table(X, y)
+        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")  # (N,) or (N, K)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = column_or_1d(values, warn=True)
+        check_consistent_length(table, values)
+        weight = None if sample_weight is None else checked_weight(sample_weight, table)
+        self._single = values.ndim == 1
+        self._targets = target_names(y, table, 1 if self._single else values.shape[1])
+        columns = values.reshape(len(values), -1).T
+        self._fit("regression", table, dict(zip(self._targets, columns, strict=True)), weight)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803
+        """The mean (N,) or (N, K) of the target; with `return_std`, also its total standard deviation."""
+        pred = self.predictive(X)
+        mean = self._shaped(pred.mean)
+        return (mean, self._shaped(pred.total_var.sqrt())) if return_std else mean
+
+    def predict_interval(self, X: Any, coverage: float = 0.9, *, method: str | None = None) -> Any:  # noqa: N803
+        """Conformal prediction intervals (low, high), each (N,) or (N, K), that hold the target with this probability.
+
+        `method` is quantile, normalised or absolute (`murmuration.fit_conformal`); by default quantile, or that of
+        `fit`.
+        """
+        pred = self.predictive(X)
+        found = Interval(*map(self._shaped, self._rule(coverage, method).regions(pred)))
+        return self._output(X, found, self._by_target(found._asdict()))
+
+    def predict_uncertainty(self, X: Any) -> Any:  # noqa: N803
+        """Standard deviations of the target's noise (aleatoric), of members' means (epistemic) and of both (total):
+        `Uncertainty`, each (N,) or (N, K)."""
+        pred = self.predictive(X)
+        parts = (pred.aleatoric_var, pred.epistemic_var, pred.total_var)
+        found = Uncertainty(*(self._shaped(values.sqrt()) for values in parts))
+        return self._output(X, found, self._by_target(found._asdict()))
+
+    def _shaped(self, values: Any) -> np.ndarray:
+        """Values (N, K) as (N,) where training had targets (N,)."""
+        array = np.asarray(values)
+        return array[:, 0] if self._single else array
+
+    def _by_target(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Columns (N,) by name; of several targets with theirs: low_price."""
+        if self._single:
+            return found
+        names = enumerate(self._targets)
+        return {f"{key}_{name}": values[:, k] for k, name in names for key, values in found.items()}
+
+
+def seed_of(random_state: Any) -> int:
+    """The seed that `random_state` stands for: a whole number itself, else a draw of numpy's generator."""
+    if isinstance(random_state, Integral) and not isinstance(random_state, bool):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def checked_weight(weight: Any, table: Any) -> np.ndarray:
+    """Sample weights (N,) float64, none negative, not all zero."""
+    found = _check_sample_weight(weight, table, dtype=np.float64, ensure_non_negative=True)
+    if not found.any():
+        raise ValueError("Sample weights must contain at least one non-zero number.")
+    return found
+
+
+def target_names(y: Any, table: Any, count: int = 1) -> list[str]:
+    """Names of the targets: those of a pandas y, or y, y0, y1, ...; none that a column of the table has."""
+    own = list(map(str, y.columns)) if is_table(y) else [getattr(y, "name", None)]
+    usual = ["y"] if count == 1 else [f"y{k}" for k in range(count)]
+    chosen = own if len(own) == count and None not in own and len({*own}) == count else usual
+    while {*chosen} & {*table.columns}:
+        chosen = [f"{name}_" for name in chosen]
+    return [str(name) for name in chosen]
+
+
+def zipped_run(ensemble: Ensemble) -> bytes:
+    """The run directory of an ensemble as the bytes of a zip archive."""
+    archive = io.BytesIO()
+    with TemporaryDirectory() as folder, zipfile.ZipFile(archive, "w") as written:
+        run = Path(folder) / "run"
+        ensemble.save(run)
+        for file in sorted(path for path in run.rglob("*") if path.is_file()):
+            written.write(file, file.relative_to(run))
+    return archive.getvalue()
+
+
+def unzipped_run(content: bytes, **own: Any) -> Ensemble:
+    """The ensemble of `zipped_run`; `own` are the objects of the caller's own that `load` needs."""
+    with TemporaryDirectory() as folder:
+        zipfile.ZipFile(io.BytesIO(content)).extractall(folder)
+        return load(folder, **own)
