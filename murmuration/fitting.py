@@ -42,12 +42,13 @@ from murmuration.likelihoods import (
     width_of,
 )
 from murmuration.memory import suggest_keeping_freed_memory
+from murmuration.nets import edges_for
 from murmuration.nets.adapt import Output, plain_module
 from murmuration.nets.given_weights import State, Weights, describe_start, given_weights, with_weights
 from murmuration.nets.inputs import COSINES, ending_in_cosines, for_preparation, output_again
 from murmuration.nets.narrow import narrowed
 from murmuration.nets.pretrained import HEAD, keeping_statistics, pretrained_state
-from murmuration.nets.source import EVERY, Net, NetSource, check_net, net_source
+from murmuration.nets.source import EDGES, EVERY, Net, NetSource, check_net, net_source
 from murmuration.nets.validation import check_initialisation, check_network, plain_tensors, require_same_plain_tensors
 from murmuration.population import Population
 from murmuration.posthoc.fit import check_config
@@ -243,7 +244,9 @@ def make_spec(
     if plan.posthoc is not None:
         check_config(plan.posthoc, likelihood.task)
     anew = EVERY if init_from is None else patterns
-    plain = net_source(net or default_net(data), data.input_shape, likelihood.width, anew)
+    chosen = net or default_net(data)
+    edges = edges_for(chosen, data.train.prepared)
+    plain = net_source(chosen, data.input_shape, likelihood.width, anew, edges)
     if likelihood.takes_cosines and "name" in plain.record:
         plain = ending_in_cosines(plain)
     source = for_preparation(plain, data.preparation, data.input_shape, output)
@@ -562,7 +565,7 @@ def source_again(manifest: dict[str, Any], net: Net | None = None, output: Outpu
     record, shape = manifest["net"], tuple(manifest["input_shape"])
     reset = record["init_from"]["reset"] if "init_from" in record else EVERY
     chosen = net if net is not None else record["name"]
-    source = net_source(chosen, shape, width_of(manifest["likelihood"]), reset)
+    source = net_source(chosen, shape, width_of(manifest["likelihood"]), reset, record.get(EDGES))
     source = ending_in_cosines(source) if COSINES in record else source
     preparation = preparation_from_json(manifest["data"]["preparation"])
     source = keeping_statistics(for_preparation(source, preparation, shape, output_again(record, output)), record)

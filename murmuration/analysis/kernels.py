@@ -23,7 +23,7 @@ from murmuration.engines import assemble, engine, member_outputs
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Failure, Misuse
 from murmuration.fitting import make_spec
-from murmuration.nets.source import Net, net_source
+from murmuration.nets.source import EDGES, Net, net_source
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json
 from murmuration.recipe_text import short
 from murmuration.tangent_kernels import check_members, member_kernels, smooth_gamma, trace_ratio
@@ -333,7 +333,8 @@ def spec_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> TrainSpec
     named = manifest["net"].get("name")
     if net is None and named is None:
         raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=")
-    source = net_source(net or named, data.input_shape, likelihood.width)
+    edges = manifest["net"].get(EDGES)
+    source = net_source(net or named, data.input_shape, likelihood.width, edges=edges)
     body = ensemble.member(0) if ensemble.recipe.sharing.frozen else None  # not trained
     plan = plan_from_json(manifest["plan"], device=CPU)
     return TrainSpec(source.build, data, likelihood, ensemble.recipe, plan, backbone=body)

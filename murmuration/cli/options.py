@@ -149,10 +149,9 @@ def network(text: str | None) -> Any:
     """
     if text is None:
         return None
-    from murmuration.nets import NETS
-    from murmuration.nets.libraries import is_library_net
+    from murmuration.nets import NETS, is_net
 
-    if text in NETS or is_library_net(text):
+    if is_net(text):
         return text
     if ":" not in text:
         known = unknown("net", text, NETS)

@@ -23,7 +23,8 @@ HELP = help_text(
 NetName = Annotated[
     str | None,
     options.option(
-        "Network, chosen by the data if left out; see `murmur list nets`, or write your own as package.module:factory.",
+        "Network, chosen by the data if left out; see `murmur list nets`, or write your own as package.module:factory. "
+        "Options may follow a colon: mlp:hidden=256x3,dropout=0.1,embed=piecewise.",
         "Recipe",
         "NAME",
     ),

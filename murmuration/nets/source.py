@@ -16,6 +16,7 @@ from murmuration.nets.adapt import has_lazy_tensors, plain_module
 
 Net = str | nn.Module | Callable[[], nn.Module]
 EVERY = ("*",)  # the pattern of every name
+EDGES = "edges"  # in the record of a network: of the bins of its columns of numbers
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,18 @@ class NetSource:
     record: dict[str, Any]
 
 
-def net_source(net: Net, input_shape: tuple[int, ...], width: int, reset: Sequence[str] = EVERY) -> NetSource:
+def net_source(
+    net: Net, input_shape: tuple[int, ...], width: int, reset: Sequence[str] = EVERY, edges: Any = None
+) -> NetSource:
     """The source for a name, a factory or a module; weights are drawn from torch's global generator.
 
     Of a module, parameters whose names match the patterns `reset` are initialised anew; the others keep their values.
+    `edges` are those of a network by name with an embedding of numbers.
     """
     check_net(net)
     if isinstance(net, str):
-        return NetSource(lambda: build_net(net, input_shape, width), {"name": net})
+        record = {"name": net} if edges is None else {"name": net, EDGES: [list(each) for each in edges]}
+        return NetSource(lambda: build_net(net, input_shape, width, edges=edges), record)
     if isinstance(net, nn.Module):
         plain = plain_module(net)
         if has_lazy_tensors(plain):

@@ -4,14 +4,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from torch import nn
 
 from murmuration.errors import Misuse, unknown
 from murmuration.nets.convnets import alexnet, lenet5, plain_cnn, three_conv_three_fc
-from murmuration.nets.dense import mlp
+from murmuration.nets.dense import mlp, residual_mlp
 from murmuration.nets.efficientnet_lite import efficientnet_lite
+from murmuration.nets.embeddings import MOST_ROWS, Edges, column_edges, embedding
 from murmuration.nets.libraries import is_library_net, library_net
 from murmuration.nets.resnets import preact_resnet18, resnet18, resnet20, resnet50
 from murmuration.nets.subpixel import subpixel
@@ -20,6 +22,8 @@ linear = partial(mlp, hidden=())
 small_cnn = partial(plain_cnn, channels=(16, 32, 32))
 medium_cnn = partial(plain_cnn, channels=(64, 128, 256, 256))
 subpixel_plain = partial(subpixel, residual=False)
+real_mlp = partial(mlp, hidden=(256, 256, 256), activation="mish", dropout=0.15, scale=True)
+DENSE = ("hidden", "activation", "dropout", "embed", "bins", "frequencies", "sigma", "size")  # options
 alexnet_half = partial(alexnet, widths=(32, 96, 192, 128, 64))
 
 
@@ -34,7 +38,9 @@ class NetEntry:
 
 
 NETS: dict[str, NetEntry] = {
-    "mlp": NetEntry(mlp, ("hidden", "activation", "dropout"), "dense 128, 128; any input", tables=True),
+    "mlp": NetEntry(mlp, DENSE, "dense 128, 128; any input", tables=True),
+    "real-mlp": NetEntry(real_mlp, DENSE, "inputs scaled, dense 256 x 3, mish, dropout 0.15 (RealMLP)", tables=True),
+    "residual-mlp": NetEntry(residual_mlp, DENSE, "dense 128, 2 residual blocks, layer norm; any input", tables=True),
     "linear": NetEntry(linear, (), "one dense layer; any input, such as features", tables=True),
     "small-cnn": NetEntry(small_cnn, ("dropout",), "3 convs, 16-32-32; 19 thousand parameters"),
     "medium-cnn": NetEntry(medium_cnn, ("dropout",), "4 convs, 64-128-256-256; 971 thousand"),
@@ -60,35 +66,95 @@ NETS: dict[str, NetEntry] = {
 
 
 def build_net(
-    name: str,
-    input_shape: tuple[int, ...],
-    outputs: int,
-    *,
-    hidden: tuple[int, ...] | None = None,
-    activation: str | None = None,
-    dropout: float | None = None,
+    name: str, input_shape: tuple[int, ...], outputs: int, *, edges: Edges | None = None, **options: Any
 ) -> nn.Module:
     """A network by name, for inputs of a shape without the batch axis and a number of outputs.
 
-    `timm:NAME`, `hf:FOLDER` and `hf:TYPE:key=value` are networks of other libraries; see `nets/libraries.py`.
+    Options may follow the name, `mlp:hidden=256x3,dropout=0.1`, or be keywords: `hidden`, a tuple of widths;
+    `activation`, `dropout`; and for networks of tables those of the embedding of numbers, which needs `edges`
+    (`column_edges` of the training rows). Options that are None keep the network's defaults. `timm:NAME`, `hf:FOLDER`
+    and `hf:TYPE:key=value` are networks of other libraries; see `nets/libraries.py`.
 
-    Options that are None keep the network's defaults. Weights are drawn from torch's global generator: to fix them,
-    seed it around the call (`torch.random.fork_rng`, `torch.manual_seed`).
+    Weights are drawn from torch's global generator: to fix them, seed it around the call (`torch.random.fork_rng`,
+    `torch.manual_seed`).
 
     >>> sum(p.numel() for p in build_net("small-cnn", (3, 32, 32), 10).parameters())
     19466
     """
-    if name not in NETS and not is_library_net(name):
-        raise unknown("net", name, NETS)
-    given = {"hidden": hidden, "activation": activation, "dropout": dropout}
-    options = {key: value for key, value in given.items() if value is not None}
+    name, written = parse_net(name)
+    options = written | {key: value for key, value in options.items() if value is not None}
     if is_library_net(name):
         if options:
             raise Misuse(f"{name} has no option '{next(iter(options))}': leave it out")
         return library_net(name, tuple(input_shape), outputs)
     check_shape(name, tuple(input_shape), outputs)
     check_options(name, options)
-    return NETS[name].factory(tuple(input_shape), outputs, **options)
+    placed = {"edges": edges} if "embed" in NETS[name].options else {}
+    return NETS[name].factory(tuple(input_shape), outputs, **options, **placed)
+
+
+def is_net(text: str) -> bool:
+    """Whether a text is a network by name, with or without options, of this or another library.
+
+    >>> is_net("mlp:hidden=64"), is_net("timm:resnet18"), is_net("mypackage.nets:factory")
+    (True, True, False)
+    """
+    return text.partition(":")[0] in NETS or is_library_net(text)
+
+
+def parse_net(text: str) -> tuple[str, dict[str, Any]]:
+    """The name of a network and the options behind its colon; those of another library belong to the name.
+
+    >>> parse_net("mlp:hidden=256x3,dropout=0.1")
+    ('mlp', {'hidden': (256, 256, 256), 'dropout': 0.1})
+    """
+    if is_library_net(text):
+        return text, {}
+    name, _, rest = text.partition(":")
+    if name not in NETS:
+        raise unknown("net", name, NETS)
+    pairs = [part.partition("=") for part in rest.split(",")] if rest else []
+    return name, {key.strip(): read_option(text, key.strip(), value.strip()) for key, _, value in pairs}
+
+
+def read_option(text: str, name: str, value: str) -> Any:
+    """The value of an option of a network, as written."""
+    kinds: dict[str, Callable[[str], Any]] = {"hidden": widths, "dropout": float, "sigma": float}
+    kinds |= {"activation": str, "embed": str}
+    if name not in {option for net in NETS.values() for option in net.options}:
+        raise unknown(f"option of the net '{text}' (name=value)", name, NETS[text.partition(":")[0]].options)
+    try:
+        return kinds.get(name, int)(value)
+    except ValueError:
+        raise Misuse(
+            f"net '{text}': {name}={value} is not understood; write for example hidden=256x3 (or 256-128), dropout=0.1,"
+            " bins=16"
+        ) from None
+
+
+def widths(text: str) -> tuple[int, ...]:
+    """Widths of layers: `128-64`, or `256x3` for three of 256.
+
+    >>> widths("256x2-64")
+    (256, 256, 64)
+    """
+    found: list[int] = []
+    for part in text.split("-"):
+        width, _, count = part.partition("x")
+        found += [int(width)] * int(count or 1)
+    return tuple(found)
+
+
+def edges_for(net: Any, x: Any) -> tuple[tuple[float, ...], ...] | None:
+    """The edges that a network by name needs of prepared training rows (N, ...); None if it has no embedding."""
+    if not isinstance(net, str) or not is_net(net):
+        return None
+    name, options = parse_net(net)
+    if is_library_net(name) or "embed" not in NETS[name].options:
+        return None
+    if options.get("embed", "none") == "none":
+        return None
+    return column_edges(x[:MOST_ROWS], options.get("bins", signature(embedding).parameters["bins"].default))
 
 
 def check_shape(name: str, input_shape: tuple[int, ...], outputs: int) -> None:
@@ -107,6 +173,8 @@ def check_options(name: str, options: dict[str, Any]) -> None:
         if option not in NETS[name].options:
             having = ", ".join(key for key, net in NETS.items() if option in net.options)
             raise Misuse(f"{name} has no option '{option}' (got {value!r}): leave it out, or use {having}")
+    if any(width < 1 for width in options.get("hidden", ())):
+        raise Misuse(f"hidden={options['hidden']}: expected widths of at least 1")
     dropout = options.get("dropout", 0.0)
     if not 0 <= dropout < 1:
         raise Misuse(f"dropout={dropout}: expected a probability in [0, 1), for example 0.1")

@@ -59,6 +59,8 @@ from murmuration.weights.structure import Structure
 
 POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leaky_relu, F.elu, F.selu, F.mish}
 POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh, torch.sin, torch.cos, torch.erf}
+ELEMENTWISE = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, torch.mul, Tensor.mul, Tensor.__mul__}
+ELEMENTWISE |= {Tensor.__rmul__, torch.sub, Tensor.sub, Tensor.__sub__, torch.clamp, Tensor.clamp}
 NORMS = {F.batch_norm, F.instance_norm, F.layer_norm, F.group_norm, F.rms_norm}
 DROPOUT: dict[int, Callable] = {0: F.dropout, 1: F.dropout1d, 2: F.dropout2d, 3: F.dropout3d}  # by spatial axes
 Operator = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input, kernel, bias -> output
@@ -95,7 +97,8 @@ def _run(structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noi
                 return structure(alone, channels_last(inputs), part).unsqueeze(0)
         if direct:
             together = {**own, **shared}
-            with refuse_edits(x), InterceptDirect(bind(together, spec), noise, **settings):
+            ids = (frozenset(map(id, named.values())) for named in (own, shared))
+            with refuse_edits(x), InterceptDirect(bind(together, spec), noise, *ids, **settings):
                 return structure(together, x, part)
 
         def one(mine: Named, ours: Named, inputs: Tensor) -> Tensor:
@@ -388,6 +391,22 @@ def is_getter(func: Callable) -> bool:
 class InterceptDirect(Intercept):
     """Many members on a leading axis, without vmap: every operator must be known."""
 
+    def __init__(
+        self,
+        bound: ForwardTensors,
+        noise: Sequence[Noise],
+        own: frozenset[int],  # ids of the members' own tensors
+        shared: frozenset[int],
+        **settings: Any,
+    ) -> None:
+        super().__init__(bound, noise, **settings)
+        self.own, self.shared = own, shared
+
+    def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
+        if args[0].dim() != 3 and id(args[1]) in self.bound.kernels:
+            raise stacked.UnsupportedOp("a kernel with auxiliary tensors on more than one batch axis")
+        return super().linear(func, args, kwargs)
+
     def operator(self, func: Callable) -> Callable[..., Tensor]:
         if func is not F.linear:
             raise stacked.UnsupportedOp(resolve_name(func) or str(func))
@@ -413,6 +432,13 @@ class InterceptDirect(Intercept):
             return super().operator(func)(*args, **kwargs)
         if func in (torch.flatten, Tensor.flatten):
             return stacked.flatten_members(*args, **kwargs)
+        if func in ELEMENTWISE and not kwargs:
+            return stacked.elementwise(func, args, self.own, self.shared)
+        if func is Tensor.__getitem__ and args[0].dim() > 2:
+            return stacked.select_last(*args)
+        last = args[1:2] == (-1,) or kwargs.get("dim") == -1
+        if last and ((func is torch.cat and min(each.dim() for each in args[0]) > 2) or func is Tensor.unflatten):
+            return func(*args, **kwargs)
         raise stacked.UnsupportedOp(resolve_name(func) or str(func))
 
 

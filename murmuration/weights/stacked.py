@@ -1,6 +1,6 @@
 """Operators on many members at once: on tensors with a leading member axis, and under `torch.func.vmap`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
@@ -29,8 +29,10 @@ def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
     transposition, the weight's gradient has the weight's memory layout, and the bias is summed along contiguous memory.
     Without gradients x W^T is as fast, and faster on a few inputs.
     """
-    if x.dim() != 3:
-        raise UnsupportedOp("linear on more than one batch axis")
+    if x.dim() < 3:
+        raise UnsupportedOp("linear on one example")
+    if x.dim() > 3:  # further axes are one more batch
+        return batched_linear(x.flatten(1, -2), weight, bias).unflatten(1, x.shape[1:-1])
     if weight.dim() == 2:  # shared: the examples of all members are one batch
         if bias is None or bias.dim() == 1:
             return F.linear(x, weight, bias)
@@ -44,9 +46,37 @@ def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
 
 def flatten_members(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """`torch.flatten` of one member's tensor, whose axis 1 is axis 2 of x (m, B, ...)."""
-    if start_dim < 1:
+    if not (start_dim >= 1 or 2 <= start_dim + x.dim() < x.dim()):
         raise UnsupportedOp(f"flatten from axis {start_dim}")
-    return torch.flatten(x, start_dim + 1, end_dim if end_dim < 0 else end_dim + 1)
+    return torch.flatten(x, start_dim + (start_dim > 0), end_dim if end_dim < 0 else end_dim + 1)
+
+
+def elementwise(func: Callable, args: Sequence[Any], own: Container[int], shared: Container[int]) -> Tensor:
+    """An elementwise operator on activations (m, B, ...) of one rank, own tensors (m, ...), shared ones and numbers.
+
+    Own and shared tensors are recognised by their ids. They broadcast over the axes of examples.
+    """
+    tensors = [each for each in args if isinstance(each, Tensor)]
+    ranks = {each.dim() for each in tensors if id(each) not in own and id(each) not in shared}
+    if len(ranks) != 1 or min(ranks) < 3:
+        raise UnsupportedOp("an elementwise operator without activations, or on several ranks of them")
+    (rank,) = ranks
+    if any(each.dim() > rank - (id(each) in shared) for each in tensors):
+        raise UnsupportedOp("an elementwise operator on parameters of more axes than activations have")
+
+    def placed(each: Any) -> Any:
+        if not isinstance(each, Tensor) or id(each) not in own:
+            return each
+        return each.reshape(len(each), *(1,) * (rank - each.dim()), *each.shape[1:])
+
+    return func(*map(placed, args))
+
+
+def select_last(x: Tensor, index: Any) -> Tensor:
+    """`x[..., places]` of activations (m, B, ..., C) for a list of places on the last axis."""
+    if not (isinstance(index, tuple) and len(index) == 2 and index[0] is ... and isinstance(index[1], list)):
+        raise UnsupportedOp("an index of other axes than the last")
+    return x[index]
 
 
 class VmapLinear(torch.autograd.Function):
