@@ -195,8 +195,8 @@ def lightgbm(data: mm.Data, seed: int) -> Predictor:
     return estimator(*pair, encode)(data, seed)
 
 
-def catboost(data: mm.Data, seed: int) -> Predictor:
-    """Log loss, or the Gaussian log-likelihood (RMSEWithUncertainty): a mean and a variance of every row."""
+def catboost(data: mm.Data, seed: int, loss: str = "RMSEWithUncertainty") -> Predictor:
+    """Log loss, or the Gaussian log-likelihood: a mean and a variance of every row. `RMSE` predicts points."""
     from catboost import CatBoostClassifier, CatBoostRegressor
 
     texts = text_columns(data.train.x)
@@ -208,10 +208,11 @@ def catboost(data: mm.Data, seed: int) -> Predictor:
     options["cat_features"] = texts
     x, y = prepare(data.train), values(data.train)
     if data.task == "classification":
-        loss = "Logloss" if len(data.classes) == 2 else "MultiClass"
-        model = CatBoostClassifier(loss_function=loss, **options).fit(x, y)
+        model = CatBoostClassifier(**options).fit(x, y)
         return from_classes(lambda split: model.predict_proba(prepare(split)))
-    model = CatBoostRegressor(loss_function="RMSEWithUncertainty", **options).fit(x, y)
+    model = CatBoostRegressor(loss_function=loss, **options).fit(x, y)
+    if loss == "RMSE":
+        return from_points(lambda split: model.predict(prepare(split)), data.val)
 
     def predict(split: mm.Split) -> mm.Predictive:
         mean, var = model.predict(prepare(split)).T

@@ -8,6 +8,7 @@ import pytest
 import table_sets
 import tables as benchmark
 import tables_page as page
+import tabular
 
 import murmuration as mm
 
@@ -142,3 +143,14 @@ def test_error_rates_rank_accuracies():
     found = page.results(record(*cells))["t"]
     assert page.ranks(found, "point") == {"a": 1.0, "b": 2.0}
     assert "**0.9**" in page.scores_table(record(*cells), "point")
+
+
+def test_the_speed_benchmark_has_its_rows_and_ratios(monkeypatch):
+    small = {task: tabular.make_data(task, (60, 30, 30)) for task in tabular.TASKS}
+    for task, data in small.items():
+        assert data.task == task
+        assert (len(data.train), len(data.val), len(data.test), data.train.x.shape[1]) == (60, 30, 30, 20)
+    monkeypatch.setattr(tabular, "CONTENDERS", {"default": ("", contenders.linear), "prior": ("", contenders.prior)})
+    found = tabular.run(["default", "prior"], 2, small.__getitem__)
+    assert found["default"]["regression"]["nll"] < found["prior"]["regression"]["nll"]
+    assert set(tabular.ratios(found)) == {"over_prior"}
