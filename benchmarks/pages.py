@@ -22,6 +22,7 @@ from network_tables import fine_tuning_table, networks_table, photo_folder_table
 from recipe_table import recipes_table
 from table_text import SCORES, head, score
 from tables_page import MAKERS as TABLE_MAKERS
+from tables_page import sets_table
 
 from murmuration.papers.embedded.page import estimate_text, interval_text, mean_ratio
 from murmuration.papers.embedded.predictions import mean_interval, verdicts
@@ -297,6 +298,7 @@ def tables() -> dict[str, str]:
     records = {name: RESULTS / f"{file}.json" for name, (file, _) in MAKERS.items()}
     made = {name: MAKERS[name][1](json.loads(path.read_text())) for name, path in records.items() if path.exists()}
     made["recipes"] = recipes_table()
+    made |= {f"tables-{group}": sets_table(group) for group in ("choosing", "reporting")}
     return {**made, "runs": runs_table(runs), "bayes-runs": bayes_runs_table(bayes), "superres": superres_table(larger)}
 
 
@@ -330,6 +332,8 @@ PAGES = tuple(
         "docs/own-networks.md",
         "docs/pretrained.md",
         "docs/pruning.md",
+        "docs/tables.md",
+        "docs/tables-measured.md",
     )
 )
 

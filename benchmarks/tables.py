@@ -17,6 +17,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,9 +144,15 @@ def score_cell(path: Path) -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=1)
+def open_split(table: str, split: int, uci: Path | None) -> mm.Data:
+    """The data of a table and split, kept for the next contender."""
+    return table_sets.open_table(table_sets.TABLES[table], split, uci)
+
+
 def run_cell(cell: Cell, out: Path, uci: Path | None) -> dict[str, Any]:
     """One contender on one split of one table: sizes, scores, CPU seconds of the fit; or why it failed."""
-    data = table_sets.open_table(table_sets.TABLES[cell.table], cell.split, uci)
+    data = open_split(cell.table, cell.split, uci)
     sizes = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
     entry: dict[str, Any] = {**cell._asdict(), "task": data.task, **sizes}
     seed_all(cell.split)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Any
 
+from table_sets import GROUPS, Group
 from table_text import head
 
 METRICS = {"nll": "NLL", "proper": "CRPS or Brier", "point": "RMSE or accuracy"}
@@ -12,6 +13,7 @@ PRIOR = "prior"  # the contender without inputs: a normalised score of 0; not ra
 OWN = "default"
 NAMES = {
     "default": "**our default**",
+    "prior": "no inputs",
     "linear": "ridge, logistic",
     "random-forest": "random forest",
     "hist-gradient-boosting": "HistGradientBoosting",
@@ -191,6 +193,17 @@ def failures(record: dict[str, Any]) -> str:
         f"- {label(cell['contender'])} on {cell['table']}, split {cell['split']}: {cell['failed']}" for cell in failed
     ]
     return "\n".join(lines) or "No cell failed."
+
+
+def sets_table(group: Group) -> str:
+    """The tables of a group: task, size, source and licence."""
+    lines = head(["table", "target", "rows", "columns", "of text", "missing values", "from", "licence", "origin"])
+    for table in GROUPS[group]:
+        kind = f"{table.classes} classes" if table.classes else "number"
+        cells = [table.name, kind, f"{table.rows:,}", str(table.columns), str(table.categories or "")]
+        cells += ["yes" if table.missing else "", table.source.name, table.source.licence, table.origin]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 MAKERS = {
