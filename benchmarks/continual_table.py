@@ -57,6 +57,18 @@ def detection_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def identification_table(record: dict[str, Any]) -> str:
+    """Test inputs whose task is named rightly by several flows, in percent, in three ways."""
+    ways = ("density", "disagreement", "typicality")
+    lines = head(["stream", "method", "seeds", *ways])
+    for stream, method, cells in grouped(record):
+        found = [cell["identified"] for cell in cells if cell.get("identified")]
+        if found:
+            values = " | ".join(percent([each[way] for each in found]) for way in ways)
+            lines.append(f"| {stream} | `{method}` | {len(found)} | {values} |")
+    return "\n".join(lines)
+
+
 def grouped(record: dict[str, Any]) -> list[tuple[str, str, list[dict[str, Any]]]]:
     """The cells of each stream and method, over seeds, in the order of the record."""
     keys = dict.fromkeys((cell["stream"], cell["method"]) for cell in record["cells"])

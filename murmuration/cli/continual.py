@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 HELP = help_text(
     "Learn the tasks of a stream one after another without forgetting (continual learning). A stream is a split of one "
     "data set by classes, split:DATA:5x2 (five tasks of two classes), or several data sets, such as tables that drift. "
-    "Nobody says where a task begins: HCL finds out, unless --told. Methods: hcl-fr, hcl-gr, hcl-ensemble, lda, ncm, "
-    "adam, replay, replay-balanced, ewc, ensemble-replay, joint. The run holds metrics.json and report.html; an "
-    "interrupted one continues with `murmur resume`.",
+    "Nobody says where a task begins: HCL finds out, unless --told. Methods: hcl-fr, hcl-gr, hcl-ensemble, "
+    "hcl-bayes, lda, ncm, adam, replay, replay-balanced, ewc, ensemble-replay, joint. The run holds metrics.json and "
+    "report.html; an interrupted one continues with `murmur resume`.",
     "murmur continual split:digits:5x2",
     "murmur continual split:digits:5x2 --method hcl-fr,hcl-gr,lda,replay,joint",
     "murmur continual january.csv february.csv march.csv --target kind --out runs/drift",
@@ -65,7 +65,10 @@ class LearningOptions:
 
     epochs: Annotated[int, option("Passes over the examples of each task.", "Training", "N")] = 10
     batch_size: Annotated[int, option("Examples per step.", "Training", "N")] = 64
-    lr: Annotated[float, option("Learning rate (Adam).", "Training", "X")] = 1e-3
+    lr: Annotated[
+        float | None,
+        option("Learning rate (Adam); 1e-4 for flows of vectors, else 1e-3.", "Training", "X"),
+    ] = None
     seed: Annotated[int, option("Random seed.", "Training", "N")] = 0
     told: Annotated[bool, switch("--told", "Tell the task of every batch.", "Training")] = False
     flow: Annotated[str, option("Flow of HCL: vector, or image for pixels.", "HCL", "KIND")] = "vector"
@@ -76,13 +79,15 @@ class LearningOptions:
     )
     strength: Annotated[float, option("Strength of the replay.", "HCL", "X")] = 10.0
     shrinkage: Annotated[float, option("Shrinkage of covariances, of lda too.", "HCL", "X")] = 0.1
-    settle: Annotated[int, option("Batches of a new task before the flow is trained on it.", "HCL", "N")] = 20
+    settle: Annotated[
+        int, option("Batches before a flow is trained on a task, and between renewals of means.", "HCL", "N")
+    ] = 20
     threshold: Annotated[float, option("Standard deviations that make a change.", "Detection", "X")] = 5.0
     window: Annotated[int, option("Batches whose statistics are remembered.", "Detection", "N")] = 100
     warmup: Annotated[int, option("Batches of a new task that are not tested.", "Detection", "N")] = 100
     rule: Annotated[str, option("Typicality of a batch: deviation or dose.", "Detection", "NAME")] = "deviation"
     net: Annotated[str, option("Network of the baselines; see `murmur list nets`.", "Baselines", "NAME")] = "mlp"
-    members: Annotated[int, option("Members of hcl-ensemble and ensemble-replay.", "Baselines", "N")] = 5
+    members: Annotated[int, option("Members of hcl-ensemble, hcl-bayes, ensemble-replay.", "Baselines", "N")] = 5
     capacity: Annotated[int, option("Examples kept for replay.", "Baselines", "N")] = 500
     penalty: Annotated[float, option("Strength of elastic weight consolidation.", "Baselines", "X")] = 1000.0
 

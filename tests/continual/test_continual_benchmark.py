@@ -53,6 +53,13 @@ def test_tables_say_what_the_record_says() -> None:
     assert row == "| changes-digits | `hcl-gr` | 1 | 20 | 1 | 2 | 1.5 batches | 4 of 5 |"
 
 
+def test_the_table_of_identification_has_a_row_for_each_ensemble() -> None:
+    named = {"density": 0.9, "disagreement": 0.5, "typicality": 0.75}
+    record = {"cells": [cell("lda", 0, 0.8), cell("hcl-bayes", 0, 0.9) | {"identified": named}]}
+    (row,) = continual_table.identification_table(record).splitlines()[2:]
+    assert row == "| split-mnist | `hcl-bayes` | 1 | 90.0 | 50.0 | 75.0 |"
+
+
 def test_a_cell_is_kept_once_and_in_order(tmp_path) -> None:
     path = tmp_path / "continual.json"
     for method, final in (("lda", 0.5), ("hcl-fr", 0.6), ("lda", 0.7)):

@@ -1,11 +1,13 @@
 """Several flows in one stream: the mean of their predictions, and the task of an input in three ways."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
-from murmuration.applications.continual.ensembles import HCLEnsemble, by_task, statistics_by_task
-from murmuration.applications.continual.flows import vector_flow
+from murmuration.applications.continual.ensembles import BayesianHCL, HCLEnsemble, by_task, statistics_by_task
+from murmuration.applications.continual.flows import bayesian_layers, vector_flow
 from murmuration.applications.continual.hcl import HCL, HCLConfig
 from murmuration.applications.continual.latents import LatentClasses
 from murmuration.errors import Misuse
@@ -83,3 +85,48 @@ def test_the_first_flow_finds_the_tasks() -> None:
     assert [learner.task for learner in ensemble.learners] == [1, 1]
     with pytest.raises(Misuse, match="all but the first with agnostic=False"):
         HCLEnsemble([])
+
+
+def bayesian(members: int = 3) -> BayesianHCL:
+    torch.manual_seed(0)
+    flow = vector_flow(2, couplings=2, hidden=8, bayesian=True)
+    return BayesianHCL(HCL(flow, HCLConfig(agnostic=False, settle=2, lr=3e-3, strength=10.0)), members)
+
+
+def test_bayesian_coupling_nets_begin_at_the_identity_and_their_prior() -> None:
+    """The divergence is that of two Gaussians with equal means: log(1 / r) + (r^2 - 1) / 2 a weight, r = 0.01."""
+    flow = bayesian().learner.flow
+    x, _ = batch(0, 0)
+    z, log_det = flow(x)
+    assert torch.equal(z, x)
+    assert not log_det.any()
+    layers = bayesian_layers(flow)
+    weights = sum(layer.mean.numel() for layer in layers)
+    expected = weights * (math.log(100) + (1e-4 - 1) / 2)
+    assert sum(layer.divergence() for layer in layers).item() == pytest.approx(expected, rel=1e-4)
+    for layer in layers:
+        layer.redraw(torch.Generator().manual_seed(0))
+    z, log_det = flow(x)
+    assert not torch.equal(z, x)
+    torch.testing.assert_close(flow.inverse(z), x, atol=1e-5, rtol=0)
+    jacobian = torch.autograd.functional.jacobian(lambda one: flow(one[None])[0][0], x[0])
+    torch.testing.assert_close(jacobian.det().abs().log(), log_det[0], atol=1e-5, rtol=0)
+
+
+def test_draws_of_a_bayesian_flow_tell_tasks_apart() -> None:
+    ensemble = bayesian()
+    for step in range(40):
+        losses = ensemble.observe(*batch(step // 20, step), step // 20)
+    assert losses["divergence"] > 0
+    x, y = batch(1, 99)
+    labels, tasks = ensemble.classify(x)
+    assert (labels == y).float().mean() > 0.95
+    assert (tasks == 1).float().mean() > 0.95
+    assert torch.equal(ensemble.predict(x).outputs, ensemble.predict(x).outputs)
+    assert ensemble.predict(x).outputs.std(0).max() > 0
+    assert (ensemble.identify(x, "density") == 1).float().mean() > 0.95
+    other = bayesian()
+    other.restore(ensemble.state())
+    assert torch.equal(other.predict(x).outputs, ensemble.predict(x).outputs)
+    with pytest.raises(Misuse, match="a flow with Bayesian coupling nets"):
+        BayesianHCL(make(1).learners[0], 3)

@@ -104,6 +104,15 @@ def test_layers_of_images(layer: nn.Module) -> None:
     assert log_det[0].item() == pytest.approx(determinant.item(), abs=1e-9)
 
 
+def test_pixels_from_far_latents_have_finite_latents() -> None:
+    """The sigmoid of a latent of 40 is 1 in single precision, whose logit is infinite."""
+    layer = Logit()
+    z, log_det = layer(layer.inverse(torch.tensor([[-200.0, 0.0, 40.0]])))
+    assert z.isfinite().all()
+    assert log_det.isfinite().all()
+    assert z[0, 0] < -10 < z[0, 1] < 10 < z[0, 2]
+
+
 def test_a_flow_of_vectors_begins_as_the_identity() -> None:
     x = drawn(5, 6).float()
     z, log_det = vector_flow(6)(x)

@@ -6,9 +6,11 @@
 | `disagreement` | the smallest standard deviation over flows of log p(x given the task): epistemic uncertainty |
 | `typicality` | the least deviation of x from inputs that the flows themselves draw from the task |
 
-The first flow detects the tasks, the others are told what it found.
+The first flow detects the tasks, the others are told what it found. Instead of flows that were trained separately there
+may be draws of one with Bayesian coupling nets.
 """
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -16,6 +18,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from murmuration.applications.continual.flows import bayesian_layers
 from murmuration.applications.continual.hcl import COMPARED, HCL, Snapshot
 from murmuration.applications.continual.latents import LatentClasses
 from murmuration.applications.continual.learner import State, inside
@@ -95,6 +98,45 @@ class HCLEnsemble:
     def restore(self, state: State) -> None:
         for m, learner in enumerate(self.learners):
             learner.restore(State(inside(state.tensors, str(m)), state.facts[str(m)]))
+
+
+class BayesianHCL(HCLEnsemble):
+    """One learner whose flow has Bayesian coupling nets; the flows that predict are draws of its weights."""
+
+    def __init__(self, learner: HCL, members: int) -> None:
+        if not bayesian_layers(learner.flow) or members < 1:
+            raise Misuse(f"members={members}: expected at least 1, and a flow with Bayesian coupling nets")
+        self.learner, self.members = learner, members
+
+    @property
+    def learners(self) -> list[HCL]:  # type: ignore[override]
+        """The learner with drawn weights, once for each member; the draws are the same until it learns again."""
+        self.learner.refresh()
+        rng = torch.Generator().manual_seed(self.learner.config.seed)
+        found = []
+        for _ in range(self.members):
+            drawn = copy.copy(self.learner)
+            drawn.flow = copy.deepcopy(self.learner.flow)
+            for layer in bayesian_layers(drawn.flow):
+                layer.redraw(rng)
+            found.append(drawn)
+        return found
+
+    @property
+    def task(self) -> int | None:
+        return self.learner.task
+
+    def observe(self, x: Tensor, y: Tensor, task: int | None = None) -> dict[str, float]:
+        return self.learner.observe(x, y, task)
+
+    def memory(self) -> dict[str, int]:
+        return self.learner.memory()
+
+    def state(self) -> State:
+        return self.learner.state()
+
+    def restore(self, state: State) -> None:
+        self.learner.restore(state)
 
 
 @torch.no_grad()

@@ -5,7 +5,8 @@ identity: the last layer of every coupling net is zero, and ActNorm is fitted to
 
 `vector_flow` is a single-scale RealNVP (Dinh et al. 2017) for vectors, such as features of a pretrained network;
 `image_flow` a flow in the manner of Glow (Kingma and Dhariwal 2018) for images: squeeze, then ActNorm, an invertible
-1x1 convolution and an affine coupling, again and again.
+1x1 convolution and an affine coupling, again and again. The coupling nets of vectors may be Bayesian: every draw of
+their weights is a flow.
 """
 
 import math
@@ -17,6 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from murmuration.errors import Misuse
+from murmuration.weights.gaussian import softplus_inverse
+from murmuration.weights.priors import gaussian_kl
+
+SATURATED = 1e-6  # of a logit: an input from latents far away, whose sigmoid rounds to 0 or 1, has finite latents
 
 
 class Coupling(nn.Module):
@@ -138,7 +143,7 @@ class Logit(nn.Module):
         self.alpha = alpha
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        p = self.alpha + (1 - 2 * self.alpha) * x
+        p = (self.alpha + (1 - 2 * self.alpha) * x).clamp(SATURATED, 1 - SATURATED)
         slope = math.log(1 - 2 * self.alpha) - p.log() - (1 - p).log()
         return p.logit(), slope.flatten(1).sum(1)
 
@@ -192,7 +197,7 @@ class Flow(nn.Module):
                 x, _ = layer(x)
 
 
-def dense_net(inputs: int, outputs: int, *, hidden: int, layers: int) -> nn.Module:
+def dense_net(inputs: int, outputs: int, *, hidden: int, layers: int) -> nn.Sequential:
     """A coupling net for vectors, zero at first."""
     widths = [inputs, *[hidden] * layers]
     parts = [part for a, b in pairwise(widths) for part in (nn.Linear(a, b), nn.ReLU())]
@@ -218,8 +223,45 @@ def zero(layer: nn.Linear | nn.Conv2d) -> nn.Module:
     return layer
 
 
-def vector_flow(dimensions: int, *, couplings: int = 6, hidden: int = 256, layers: int = 2) -> Flow:
-    """A RealNVP for vectors (N, D), the identity at first.
+class BayesianLinear(nn.Module):
+    """A linear layer with a Gaussian posterior over its weights; it runs on the last draw, at first on the means.
+
+    The prior is centred at the initial weights, so that a flow tends to the identity, and has the standard deviation
+    1 / sqrt(inputs). The posterior begins with `ratio` times that.
+    """
+
+    centre: Tensor
+
+    def __init__(self, layer: nn.Linear, ratio: float = 0.01) -> None:
+        super().__init__()
+        self.prior_std = layer.in_features**-0.5
+        means = torch.cat([layer.weight.detach(), layer.bias.detach()[:, None]], dim=1)  # (outputs, inputs + 1)
+        self.mean = nn.Parameter(means.clone())
+        self.rho = nn.Parameter(softplus_inverse(torch.full_like(means, ratio * self.prior_std)))
+        self.register_buffer("centre", means)
+        self.register_buffer("noise", torch.zeros_like(means))
+
+    def forward(self, x: Tensor) -> Tensor:
+        drawn = self.mean + F.softplus(self.rho) * self.noise
+        return F.linear(x, drawn[:, :-1], drawn[:, -1])
+
+    def redraw(self, rng: torch.Generator | None) -> None:
+        """Another draw of the weights; their means without a generator."""
+        self.noise = torch.zeros_like(self.mean) if rng is None else torch.randn(self.mean.shape, generator=rng)
+
+    def divergence(self) -> Tensor:
+        """KL(posterior || prior)."""
+        return gaussian_kl(self.mean, F.softplus(self.rho), self.centre, self.prior_std).sum()
+
+
+def bayesian_layers(flow: Flow) -> list[BayesianLinear]:
+    return [module for module in flow.modules() if isinstance(module, BayesianLinear)]
+
+
+def vector_flow(
+    dimensions: int, *, couplings: int = 6, hidden: int = 256, layers: int = 2, bayesian: bool = False
+) -> Flow:
+    """A RealNVP for vectors (N, D), the identity at first; with `bayesian` coupling nets, by the means of the weights.
 
     >>> z, log_det = vector_flow(4)(torch.ones(2, 4))
     >>> z.tolist() == [[1.0] * 4] * 2, log_det.tolist()
@@ -229,7 +271,10 @@ def vector_flow(dimensions: int, *, couplings: int = 6, hidden: int = 256, layer
         raise Misuse(f"a flow of {dimensions} dimension: a coupling needs at least 2")
 
     def net(inputs: int, outputs: int) -> nn.Module:
-        return dense_net(inputs, outputs, hidden=hidden, layers=layers)
+        made = dense_net(inputs, outputs, hidden=hidden, layers=layers)
+        return (
+            nn.Sequential(*(BayesianLinear(m) if isinstance(m, nn.Linear) else m for m in made)) if bayesian else made
+        )
 
     return Flow([Coupling(dimensions, net, swap=bool(i % 2)) for i in range(couplings)], (dimensions,))
 

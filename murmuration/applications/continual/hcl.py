@@ -10,8 +10,11 @@ inputs x' = g_old^-1(z) are drawn from the classes of the copy.
 | `generative` (HCL-GR) | strength * mean of -log p(x' | class) |
 
 Losses are divided by the number of dimensions. Means are drawn at random and the covariance is the identity (as
-published), or both are those of the data when a task arrives (`means="data"`): then the flow, which begins as the
-identity, starts as linear discriminant analysis.
+published), or both are those of the latents (`means="data"`): then the flow, which begins as the identity, starts as
+linear discriminant analysis. They follow the latents as long as a task goes on, renewed every `settle` batches.
+
+The weights of Bayesian coupling nets are drawn anew for every batch, and their divergence from the prior, divided by
+the number of examples shown, is added to the loss.
 """
 
 import copy
@@ -23,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.applications.continual.detection import DetectionConfig, TaskDetector
-from murmuration.applications.continual.flows import Flow, dequantised
+from murmuration.applications.continual.flows import Flow, bayesian_layers, dequantised
 from murmuration.applications.continual.latents import ClassStatistics, LatentClasses, no_classes, random_means
 from murmuration.applications.continual.learner import State, inside, moments, restore_moments, size_of
 from murmuration.errors import Failure, Misuse
@@ -44,7 +47,7 @@ class HCLConfig:
     means: Means = "data"
     distance: float = 10.0  # between random means, in standard deviations of a class
     shrinkage: float = 0.1  # of the covariance of the data towards a multiple of the identity
-    settle: int = 20  # batches of a new task that means and covariance are taken from, before the flow is trained on it
+    settle: int = 20  # batches of a new task before the flow is trained on it; then as many until means are renewed
     lr: float = 1e-3
     clip: float = 10.0  # largest norm of a gradient
     agnostic: bool = True  # tasks are detected; False: they are told
@@ -108,7 +111,7 @@ class HCL:
         self.learned = False  # whether the last batch was learned; not if its task was uncertain
         self.outdated = False  # whether the statistics have changed since the classes were taken from them
         self.largest = 0.0
-        self.drawn = self.rejected = 0
+        self.shown = self.drawn = self.rejected = 0  # examples learned from, replayed inputs drawn and rejected
 
     def observe(self, x: Tensor, y: Tensor, task: int | None = None) -> dict[str, float]:
         """Learn from one batch x (N, ...) with labels y (N,); the task is told unless it is to be detected.
@@ -123,6 +126,8 @@ class HCL:
         x = self.continuous(x, training=True)
         if self.task is None:
             self.flow.fit_actnorm(x)
+        for layer in bayesian_layers(self.flow):
+            layer.redraw(self.generator)
         z, log_det = self.flow(x)
         found = self.detected(z.detach(), log_det.detach(), y) if task is None else task
         self.learned = found is not None
@@ -133,7 +138,10 @@ class HCL:
         self.largest = max(self.largest, float(x.flatten(1).norm(dim=1).max()))
         if self.settled[found] < self.config.settle or not self.knows(y, found):
             return self.settle(z.detach(), y, found)
-        return self.step(z, log_det, y)
+        losses = self.step(z, log_det, y)
+        if self.config.means == "data":
+            self.gather(z.detach(), log_det.detach(), y, found)
+        return losses
 
     def check(self, x: Tensor, y: Tensor | None = None) -> None:
         """Refuse inputs of another shape than the flow's, numbers that are not finite, and labels that do not fit."""
@@ -162,6 +170,8 @@ class HCL:
             for each, by in self.drift().items():
                 self.detector.shift(each, by)
             frozen = copy.deepcopy(self.flow).eval().requires_grad_(False)
+            for layer in bayesian_layers(frozen):
+                layer.redraw(None)
             self.snapshot = Snapshot(frozen, self.classes, self.largest)
         self.task = task
         self.settled.setdefault(task, 0)
@@ -190,6 +200,20 @@ class HCL:
             self.classes = self.classes.with_classes(means, task, fresh)
         return {}
 
+    def gather(self, z: Tensor, log_det: Tensor, y: Tensor, task: int) -> None:
+        """Add the latents z (N, D) of a learned batch to the statistics; now and then the classes follow.
+
+        What the detector knows of the task follows too, by what becomes of this batch, which the classes do not know.
+        """
+        if self.settled[task] % self.config.settle == 0 and self.outdated:
+            before = self.task_statistics(z, log_det, y, task)
+            self.refresh()
+            after = self.task_statistics(z, log_det, y, task)
+            self.detector.shift(task, [b - a for a, b in zip(before, after, strict=True)])
+        self.statistics.update(z, y, task)
+        self.settled[task] += 1
+        self.outdated = True
+
     def refresh(self) -> None:
         """Take the classes from the statistics, if these have changed."""
         if self.outdated:
@@ -197,8 +221,10 @@ class HCL:
 
     def step(self, z: Tensor, log_det: Tensor, y: Tensor) -> dict[str, float]:
         """One step of the optimizer on a batch, given by its latents, and on as many replayed inputs."""
+        self.shown += len(y)
         losses = self.losses(z, log_det, y)
         total = losses["likelihood"] + self.config.strength * losses.get("replay", torch.zeros(()))
+        total = total + losses.get("divergence", torch.zeros(()))
         if not bool(total.isfinite()):
             raise Failure(f"the loss of the flow is {total.item()}: lower lr={self.config.lr:g}")
         self.optimizer.zero_grad()
@@ -213,6 +239,8 @@ class HCL:
         dimensions = self.flow.dimensions
         density = self.classes.log_density_of(z, self.classes.of(y, self.task)) + log_det
         found = {"likelihood": -density.mean() / dimensions}
+        if layers := bayesian_layers(self.flow):
+            found["divergence"] = torch.stack([layer.divergence() for layer in layers]).sum() / self.shown / dimensions
         if self.config.replay == "none" or self.snapshot is None:
             return found
         inputs, latents, index = self.snapshot.draw(len(y), self.generator)
@@ -322,7 +350,7 @@ class HCL:
         if self.snapshot is not None:
             tensors |= {f"snapshot/{name}": tensor for name, tensor in self.snapshot.flow.state_dict().items()}
             tensors |= {f"kept/{name}": tensor for name, tensor in class_tensors(self.snapshot.classes).items()}
-        facts = {name: getattr(self, name) for name in ("task", "outdated", "largest", "drawn", "rejected")}
+        facts = {name: getattr(self, name) for name in ("task", "outdated", "largest", "shown", "drawn", "rejected")}
         facts["settled"] = {str(task): count for task, count in self.settled.items()}
         kept = None if self.snapshot is None else self.snapshot.largest
         return State(tensors, facts | {"detector": self.detector.state(), "kept": kept})
@@ -335,7 +363,7 @@ class HCL:
         self.classes = LatentClasses(**inside(tensors, "classes"))
         restore_moments(self.optimizer, tensors)
         self.generator.set_state(tensors["generator"])
-        for name in ("task", "outdated", "largest", "drawn", "rejected"):
+        for name in ("task", "outdated", "largest", "shown", "drawn", "rejected"):
             setattr(self, name, facts[name])
         self.settled = {int(task): count for task, count in facts["settled"].items()}
         self.detector.restore(facts["detector"])

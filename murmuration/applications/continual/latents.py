@@ -43,6 +43,12 @@ class LatentClasses:
         return self.whitening.diagonal().abs().log().sum()
 
     @cached_property
+    def colouring(self) -> Tensor:
+        """The inverse of the whitening (D, D), a root of the covariance."""
+        assert self.whitening is not None
+        return torch.linalg.solve_triangular(self.whitening, torch.eye(self.means.shape[1]), upper=False)
+
+    @cached_property
     def table(self) -> dict[tuple[int, int], int]:
         """The index of each class by its task and label."""
         return {pair: index for index, pair in enumerate(self.pairs())}
@@ -53,9 +59,7 @@ class LatentClasses:
 
     def coloured(self, noise: Tensor) -> Tensor:
         """Standard normal numbers (N, D) with the covariance of the classes: the inverse of `white`."""
-        if self.whitening is None:
-            return noise
-        return torch.linalg.solve_triangular(self.whitening, noise.T, upper=False).T
+        return noise if self.whitening is None else noise @ self.colouring.T
 
     def squared_distances(self, z: Tensor) -> Tensor:
         """Squared distances (N, C) of latents (N, D) to all means."""
@@ -133,14 +137,17 @@ class ClassStatistics:
         """Add examples x (N, D) of a task (Chan, Golub and LeVeque 1983)."""
         if x.shape[1:] != (self.dimensions,):
             raise Misuse(f"features of shape {tuple(x.shape[1:])}: expected ({self.dimensions},)")
+        rows = []  # whose products with themselves add up to the change of the scatter
         for label in labels.unique().tolist():
             some, key = x[labels == label].double(), (task, int(label))
             mean, count = some.mean(0), len(some)
             before, known = self.counts.get(key, 0), self.means.get(key, torch.zeros_like(mean))
-            centred, step = some - mean, mean - known
-            self.scatter += centred.T @ centred + torch.outer(step, step) * before * count / (before + count)
+            step = mean - known
+            rows += [some - mean, step[None] * (before * count / (before + count)) ** 0.5]
             self.means[key] = known + step * count / (before + count)
             self.counts[key] = before + count
+        centred = torch.cat(rows)
+        self.scatter.addmm_(centred.T, centred)
 
     def covariance(self, shrinkage: float) -> Tensor:
         """The pooled covariance (D, D) within classes, mixed with a multiple of the identity of the same trace."""

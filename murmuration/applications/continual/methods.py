@@ -6,7 +6,7 @@ from typing import Literal
 
 from murmuration.applications.continual.baselines import ClassMeans, Memory, NetworkConfig, NetworkLearner
 from murmuration.applications.continual.detection import DetectionConfig, Rule
-from murmuration.applications.continual.ensembles import HCLEnsemble
+from murmuration.applications.continual.ensembles import BayesianHCL, HCLEnsemble
 from murmuration.applications.continual.flows import Flow, image_flow, vector_flow
 from murmuration.applications.continual.hcl import HCL, HCLConfig, Means, Replay
 from murmuration.applications.continual.learner import Learner
@@ -21,7 +21,7 @@ FlowKind = Literal["vector", "image"]
 class MethodSettings:
     """Settings of all methods; each takes those that it has."""
 
-    lr: float = 1e-3
+    lr: float | None = None  # None: 1e-4 for flows of vectors, which start close to what they learn, else 1e-3
     told: bool = False  # whether the task of every batch is told
     flow: FlowKind = "vector"
     couplings: int = 6  # of a flow of vectors; of a flow of images, half as many at each of two scales
@@ -45,6 +45,10 @@ class MethodSettings:
             raise unknown("flow", self.flow, ("vector", "image"))
         for name in ("couplings", "hidden"):
             require_integer(name, getattr(self, name), 1)
+
+    def rate(self, usual: float) -> float:
+        """The learning rate, or the usual one of a method."""
+        return usual if self.lr is None else self.lr
 
 
 @dataclass(frozen=True)
@@ -70,18 +74,20 @@ class Method:
         return self.needs_tasks or (settings.told and not self.joint)
 
 
-def flow_for(stream: TaskStream, settings: MethodSettings) -> Flow:
+def flow_for(stream: TaskStream, settings: MethodSettings, *, bayesian: bool = False) -> Flow:
     """The flow that the settings ask for, with initial values by the seed."""
     with global_stream(settings.seed, "initialisation", 0):
         if settings.flow == "vector":
             (dimensions,) = stream.input_shape
-            return vector_flow(dimensions, couplings=settings.couplings, hidden=settings.hidden)
+            return vector_flow(dimensions, couplings=settings.couplings, hidden=settings.hidden, bayesian=bayesian)
+        if bayesian:
+            raise Misuse("flow='image' for hcl-bayes: expected flow='vector', or another method")
         if not stream.has_images:
             raise Misuse(f"flow='image' for inputs of shape {stream.input_shape}: expected images, or flow='vector'")
         return image_flow(stream.input_shape, steps=max(1, settings.couplings // 2), hidden=settings.hidden)
 
 
-def hcl(replay: Replay) -> Callable[[TaskStream, MethodSettings], HCL]:
+def hcl(replay: Replay, *, bayesian: bool = False) -> Callable[[TaskStream, MethodSettings], HCL]:
     """The builder of HCL with a kind of replay."""
 
     def build(stream: TaskStream, settings: MethodSettings) -> HCL:
@@ -92,12 +98,12 @@ def hcl(replay: Replay) -> Callable[[TaskStream, MethodSettings], HCL]:
             means=settings.means,
             shrinkage=settings.shrinkage,
             settle=settings.settle,
-            lr=settings.lr,
+            lr=settings.rate(1e-4 if settings.flow == "vector" else 1e-3),
             agnostic=not settings.told,
             detection=detection,
             seed=settings.seed,
         )
-        return HCL(flow_for(stream, settings), config)
+        return HCL(flow_for(stream, settings, bayesian=bayesian), config)
 
     return build
 
@@ -109,6 +115,11 @@ def several(stream: TaskStream, settings: MethodSettings) -> Learner:
         for member in range(settings.members)
     ]
     return HCLEnsemble([hcl("functional")(stream, each) for each in chosen])
+
+
+def drawn(stream: TaskStream, settings: MethodSettings) -> Learner:
+    """Draws of one flow with Bayesian coupling nets and functional replay."""
+    return BayesianHCL(hcl("functional", bayesian=True)(stream, settings), settings.members)
 
 
 def member_seed(seed: int, member: int) -> int:
@@ -123,7 +134,7 @@ def network(memory: Memory = "none", *, ensemble: bool = False, consolidate: boo
         config = NetworkConfig(
             net=settings.net,
             members=settings.members if ensemble else 1,
-            lr=settings.lr,
+            lr=settings.rate(1e-3),
             memory=memory,
             capacity=settings.capacity,
             penalty=settings.penalty if consolidate else 0.0,
@@ -138,6 +149,7 @@ METHODS: dict[str, Method] = {
     "hcl-fr": Method("one flow, functional replay (HCL-FR)", hcl("functional"), flow=True),
     "hcl-gr": Method("one flow, generative replay (HCL-GR)", hcl("generative"), flow=True),
     "hcl-ensemble": Method("several flows, functional replay", several, flow=True),
+    "hcl-bayes": Method("draws of a flow with Bayesian coupling nets, functional replay", drawn, flow=True),
     "lda": Method(
         "streaming linear discriminant analysis", lambda s, m: ClassMeans(s.input_shape, m.shrinkage), one_pass=True
     ),
