@@ -22,6 +22,7 @@ of `murmur embed`. Streams whose files are missing are left out with a note.
 import argparse
 import json
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -76,22 +77,27 @@ EXPERIMENTS: dict[str, Experiment] = {
     "mnist-svhn": Experiment(
         "image", ("svhn28", "mnist"), 10, IMAGES, {"examples": 5000, "prepare": "unit"}, methods=ONE_FLOW
     ),
-    "split-cifar10": Experiment("vector", ("cifar10-lite0-112.npz",), 5, FEATURES, {"examples": 2000}),
+    "split-cifar10": Experiment(
+        "vector", ("cifar10-lite0-112.npz",), 5, FEATURES, {"examples": 2000}, methods=ONE_FLOW
+    ),
     "split-cifar100": Experiment(
         "vector",
         ("cifar100-lite0-112.npz",),
-        5,
+        3,
         FEATURES | {"capacity": 2000},
         {"examples": 2000},
         methods=ONE_FLOW,
     ),
-    "changes-digits": Experiment("vector", (), 5, DETECTION, {}, 32, FOUND),
+    "changes-digits": Experiment(
+        "vector", (), 5, DETECTION | {"members": 3}, {}, 32, (*FOUND, "hcl-ensemble", "hcl-bayes")
+    ),
     "changes-cifar100": Experiment(
         "vector", ("cifar100-lite0-112.npz",), 3, DETECTION, {"project": 128, "scenario": "domain"}, 64, FOUND
     ),
 }
 
 
+@lru_cache(maxsize=1)
 def open_experiment(name: str, data: Path, features: Path, work: Path, seed: int) -> TaskStream:
     """The stream of an experiment; the seed chooses the examples and the projection."""
     given: dict[str, Any] = {**EXPERIMENTS[name].options, "seed": seed}
@@ -156,7 +162,7 @@ def seconds_of(name: str, method: str, stream: TaskStream, plan: BatchPlan) -> f
     """An estimate of the time of a cell on one idle core."""
     of_flow, of_network, of_means = SECONDS[EXPERIMENTS[name].kind]
     steps = segment_starts(stream, METHODS[method].plan(plan))[-1]
-    members = 5 if method in ("ensemble-replay", "hcl-ensemble") else 1
+    members = 3 if method in ("ensemble-replay", "hcl-ensemble") else 1
     each = of_flow if METHODS[method].flow else of_means if METHODS[method].one_pass else of_network
     return steps * each * members
 
