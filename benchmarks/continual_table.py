@@ -20,6 +20,23 @@ PUBLISHED = {  # final average accuracy in percent, task-agnostic, of Kirichenko
 }
 
 
+def winners_sentence(record: dict[str, Any]) -> str:
+    """Who has the largest mean final accuracy in each stream, joint training apart, and the best flow beside it."""
+    found: dict[str, dict[str, float]] = {}
+    for stream, method, cells in grouped(record):
+        if method != "joint":
+            values = [cell["final_average"] for cell in cells]
+            found.setdefault(stream, {})[method] = 100 * sum(values) / len(values)
+    parts = []
+    for stream, scores in found.items():
+        best = max(scores, key=scores.__getitem__)
+        flows = [method for method in scores if method.startswith("hcl")]
+        second = max(flows, key=scores.__getitem__, default=best)
+        beside = "" if second == best else f", `{second}` has {scores[second]:.1f} %"
+        parts.append(f"`{best}` in {stream} ({scores[best]:.1f} %{beside})")
+    return f"Joint training apart, the highest final accuracy is that of {'; '.join(parts)}."
+
+
 def continual_table(record: dict[str, Any]) -> str:
     """Final accuracy, forgetting and memory of every method in every stream, in percent; published figures beside."""
     columns = ["stream", "method", "seeds", "final accuracy", "published", "forgetting", "task identified", "memory"]

@@ -53,6 +53,13 @@ def test_tables_say_what_the_record_says() -> None:
     assert row == "| changes-digits | `hcl-gr` | 1 | 20 | 1 | 2 | 1.5 batches | 4 of 5 |"
 
 
+def test_the_sentence_names_the_method_of_highest_mean() -> None:
+    cells = [cell("hcl-fr", 0, 0.7), cell("lda", 0, 0.9), cell("lda", 1, 0.7), cell("joint", 0, 0.95)]
+    assert continual_table.winners_sentence({"cells": cells}).endswith(
+        "is that of `lda` in split-mnist (80.0 %, `hcl-fr` has 70.0 %)."
+    )
+
+
 def test_the_table_of_identification_has_a_row_for_each_ensemble() -> None:
     named = {"density": 0.9, "disagreement": 0.5, "typicality": 0.75}
     record = {"cells": [cell("lda", 0, 0.8), cell("hcl-bayes", 0, 0.9) | {"identified": named}]}
