@@ -23,7 +23,7 @@ NAMES = {
     "ngboost": "NGBoost",
     "tabm": "TabM (official)",
 }
-LOST = 0.1  # a table is lost by a wide margin if the normalised NLL is below 0.9 ...
+LOST = 0.1  # a table is lost by a wide margin if it is last or the normalised NLL is below 0.9 ...
 ERRORS = 2.0  # ... and the difference of NLL to the best is more than so many standard errors
 
 Scores = dict[int, float]  # split -> score, the smaller the better
@@ -151,7 +151,7 @@ def ranks_table(record: dict[str, Any], *, everywhere: bool = True) -> str:
 
 
 def lost_table(record: dict[str, Any], own: str = OWN) -> str:
-    """The tables that our default loses by a wide margin, or on which it is last."""
+    """The tables that our default loses by a wide margin."""
     lines = head(["table", "rank", "our NLL", "best", "its NLL", "difference", "normalised NLL"])
     for table, by in results(record).items():
         if own not in by or PRIOR not in by or len(by) < 3:
@@ -159,9 +159,9 @@ def lost_table(record: dict[str, Any], own: str = OWN) -> str:
         rank, score = ranks(by, "nll"), normalised(by, "nll")
         best = max(score, key=lambda name: score[name])
         apart = difference(by[own], by[best], "nll")
-        error = stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else math.inf
+        error = stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else 0.0
         last = rank[own] == max(rank.values())
-        if best != own and (last or (score[own] < 1 - LOST and fmean(apart) > ERRORS * error)):
+        if best != own and (last or score[own] < 1 - LOST) and fmean(apart) > ERRORS * error:
             margin = f"{fmean(apart):+.3f} ± {error:.3f}"
             cells = [table, f"{rank[own]:g} of {len(rank)}", f"{by[own].mean('nll'):.3f}", label(best)]
             cells += [f"{by[best].mean('nll'):.3f}", margin, f"{score[own]:.2f}"]

@@ -4,6 +4,8 @@ import json
 
 import contenders
 import numpy as np
+import official_tabm
+import pandas as pd
 import pytest
 import table_sets
 import tables as benchmark
@@ -154,3 +156,27 @@ def test_the_speed_benchmark_has_its_rows_and_ratios(monkeypatch):
     found = tabular.run(["default", "prior"], 2, small.__getitem__)
     assert found["default"]["regression"]["nll"] < found["prior"]["regression"]["nll"]
     assert set(tabular.ratios(found)) == {"over_prior"}
+
+
+@pytest.mark.parametrize("name", contenders.OTHERS)
+def test_every_contender_takes_categories_missing_values_and_unseen_levels(name, monkeypatch):
+    if missing := contenders.contender(name).missing:
+        pytest.skip(f"no package {missing}")
+    monkeypatch.setattr(official_tabm, "MOST_EPOCHS", 2)
+    rng, count = np.random.default_rng(0), 150
+    level = rng.choice(["a", "b", None], count)
+    x = np.where(rng.random(count) < 0.1, np.nan, rng.normal(size=count))
+    number = np.nan_to_num(x) + (level == "a") + 0.1 * rng.normal(size=count)
+    frame = pd.DataFrame({"x, 1": x, "constant": 1, "level": pd.Series(level, dtype=object)})
+    frame.loc[140:, "level"] = "unseen"
+    rows = {"val": np.arange(80, 100), "test": np.arange(100, 150)}
+    for task, y in (("regression", number), ("classification", np.digitize(number, [0, 1]))):
+        data = mm.open_data(frame.assign(y=y), target="y", task=task, **rows)
+        contenders.seed_all(0)
+        pred = contenders.contender(name).fit(data, 0)(data.test)
+        y, plain = contenders.values(data.test), contenders.prior(data, 0)(data.test)
+        found = benchmark.scores(pred, y)
+        assert all(np.isfinite(list(found.values())))
+        assert pred.mean.shape == (50, 3 if task == "classification" else 1)
+        if name not in ("prior", "tabm"):
+            assert found["proper"] < benchmark.scores(plain, y)["proper"]
