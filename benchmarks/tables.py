@@ -10,6 +10,7 @@ Tables and splits: benchmarks/table_sets.py; contenders: benchmarks/contenders.p
 default calibrator of this library, fitted on the same validation rows; class probabilities are at least 1e-6. A cell is
 a contender, a table and a split. It is written to the record when it is known, its predictions to a folder beside the
 record; cells that are there are not computed again, so a killed run continues. Estimated CPU seconds are printed first.
+With `OMP_NUM_THREADS=1` in the environment every contender has one thread.
 """
 
 import argparse
@@ -48,11 +49,12 @@ class Cell(NamedTuple):
 
 
 def cells_of(names: list[str], tables: list[str], splits: int) -> Iterator[Cell]:
-    """Splits outermost, so that every table has its first split early; slow contenders after all others."""
+    """Splits outermost, so that every table has its first split early; slow contenders last, small tables first."""
     slow = [name for name in names if contender(name).seconds > 100]
-    for group in ([name for name in names if name not in slow], slow):
+    by_size = sorted(tables, key=lambda table: table_sets.TABLES[table].rows)
+    for group, ordered in (([name for name in names if name not in slow], tables), (slow, by_size)):
         for split in range(splits):
-            for table in tables:
+            for table in ordered:
                 yield from (Cell(name, table, split) for name in group if split < contender(name).splits)
 
 
@@ -230,7 +232,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=RECORD)
     parser.add_argument("--again", default="", help="contenders whose cells are computed again")
     parser.add_argument("--rescore", action="store_true", help="score the kept predictions again")
-    parser.add_argument("--add", type=Path, help="another record, whose cells are added")
+    parser.add_argument("--add", type=Path, help="another record, whose cells are added where this one has none")
     return parser.parse_args(arguments)
 
 
@@ -240,7 +242,7 @@ def changed(record: dict[str, Any], options: argparse.Namespace) -> dict[str, An
     cells = {key(entry): entry for entry in record["cells"] if entry["contender"] not in again}
     if options.add:
         other = read_json(options.add)
-        cells |= {key(entry): entry for entry in other["cells"]}
+        cells = {key(entry): entry for entry in other["cells"]} | cells
         record = {**record, "contenders": record["contenders"] | other["contenders"]}
     if options.rescore:
         kept = {cell: path for cell in cells if (path := kept_at(options.out, cell)).exists()}

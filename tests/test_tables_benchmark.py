@@ -100,6 +100,23 @@ def test_a_run_continues_and_says_what_is_missing(tmp_path, monkeypatch, capsys,
     assert len(done) == 8
 
 
+def test_other_records_are_added_and_slow_contenders_begin_with_small_tables(tmp_path, quiet):
+    names = {name: tmp_path / f"{name}.json" for name in ("own", "other")}
+    benchmark.save(names["own"], record(entry("a", "t", 0, 1.0)))
+    benchmark.save(names["other"], record(entry("a", "t", 0, 2.0), entry("b", "t", 0, 3.0)))
+    benchmark.main(["--out", str(names["own"]), "--add", str(names["other"])])
+    found = json.loads(names["own"].read_text())
+    assert {cell["contender"]: cell["raw"]["nll"] for cell in found["cells"]} == {"a": 1.0, "b": 3.0}
+    assert set(found["contenders"]) == {"a", "b"}
+    cells = list(benchmark.cells_of(["tabm", "prior"], ["digits", "glass"], 1))
+    assert [cell[:2] for cell in cells] == [
+        ("prior", "digits"),
+        ("prior", "glass"),
+        ("tabm", "glass"),
+        ("tabm", "digits"),
+    ]
+
+
 def test_a_failure_is_recorded(tmp_path, monkeypatch):
     def fit(data, seed):
         raise ValueError("too few rows\nsecond line")
