@@ -21,8 +21,9 @@ from sklearn.utils import assert_all_finite, check_array, check_consistent_lengt
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
 
-from murmuration.data import Split, open_data
+from murmuration.data import open_data
 from murmuration.data.dataset import open_training_data
 from murmuration.data.raw import is_table
 from murmuration.data.splits import FEWEST_ROWS
@@ -34,6 +35,7 @@ from murmuration.likelihoods import Likelihood
 from murmuration.nets.source import Net
 from murmuration.posthoc import PostHocConfig
 from murmuration.posthoc.conformal import Rule
+from murmuration.posthoc.fit import fit_posthoc
 from murmuration.predictive import Predictive
 from murmuration.recipe import Recipe
 
@@ -65,7 +67,7 @@ class EnsembleEstimator(BaseEstimator):
     """What classifier and regressor have in common: settings, tables, conformal rules and storage."""
 
     ensemble_: Ensemble
-    _validation: Split
+    _validation: tuple[Predictive, Tensor]  # uncalibrated predictions and targets of the validation rows
     _columns: list[str]  # names of the inputs
     _has_texts: bool  # whether some of them are not numbers
 
@@ -148,7 +150,8 @@ class EnsembleEstimator(BaseEstimator):
         data = open_training_data(named, target=tuple(targets), task=task, weight=weight, **reading)
         self.ensemble_ = fit(self.net, data, progress=bool(self.verbose), **settings)
         self.n_iter_ = len(self.ensemble_.history)
-        self._validation = data.val  # rules of another coverage are fitted on it
+        held_out = self.ensemble_.predict(data.val, calibrated=False)
+        self._validation = replace(held_out, keys={}), data.val.y
 
     def _training_table(self, X: Any, y: Any) -> Any:  # noqa: N803
         """Inputs of training as a pandas table."""
@@ -189,10 +192,10 @@ class EnsembleEstimator(BaseEstimator):
         """The conformal rule of a nominal coverage, fitted on the validation rows."""
         posthoc = self.ensemble_.posthoc
         if posthoc is None or coverage != posthoc.conformal[0].coverage:
-            stored = self.ensemble_.manifest["plan"]["posthoc"] or {}
-            config = replace(PostHocConfig(**stored), coverage=coverage)
-            posthoc = self.ensemble_.fit_posthoc(self._validation, config=config).posthoc
-            assert posthoc is not None
+            plan, data = (self.ensemble_.manifest.get(name, {}) for name in ("plan", "data"))
+            config = PostHocConfig(**(plan.get("posthoc") or {"calibrate": "none"}))
+            config = replace(config, coverage=coverage)
+            posthoc = fit_posthoc(*self._validation, config, data.get("class_counts"))
         rules = {rule.method: rule for rule in posthoc.conformal}
         if method is not None and method not in rules:
             raise unknown("conformal method", method, rules)

@@ -27,7 +27,8 @@ from torch import nn
 import murmuration as mm
 from murmuration.sklearn import EnsembleClassifier, EnsembleRegressor, Interval, Uncertainty
 
-FAST: dict[str, Any] = {"members": 2, "epochs": 10, "lr": 0.02, "batch_size": 32, "random_state": 0}
+FAST: dict[str, Any] = {"net": "mlp", "recipe": "deep-ensemble", "members": 2, "epochs": 10, "lr": 0.02}
+FAST |= {"batch_size": 32, "early_stopping": False, "random_state": 0}
 NETS = {"members": 2, "epochs": 2, "lr": 0.01, "batch_size": 32}  # the same for `mm.fit`
 MINIBATCHES = "minibatch training: repeated rows make other batches than weighted ones"
 EXPECTED = {f"check_sample_weight_equivalence_on_{kind}_data": MINIBATCHES for kind in ("dense", "sparse")}
@@ -137,6 +138,15 @@ def test_intervals_of_any_coverage() -> None:
     assert list(frame) == ["low", "high"]
     assert frame.index.tolist() == [5, 6, 7]
     assert list(clone(model).fit(table, values).predict_interval(table)) == ["low", "high"]  # kept by clones
+
+
+def test_sets_without_calibration() -> None:
+    table, kinds = classes()
+    plain = classifier(settings={"posthoc": None}).fit(table, kinds)
+    assert plain.ensemble_.posthoc is None
+    reference = classifier(calibrate="none").fit(table, kinds)
+    assert np.array_equal(plain.predict_set(table), reference.predict_set(table))
+    assert reference.ensemble_.posthoc.rule_examples == 24
 
 
 def test_uncertainties_add_up() -> None:

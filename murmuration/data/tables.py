@@ -12,6 +12,7 @@ from murmuration.data.targets import is_number
 from murmuration.errors import Failure, Misuse, did_you_mean, listed
 
 SEPARATORS = (",", ";", "\t")
+UNNAMED = "Unnamed: "  # the name that pandas gives to a column without one, and its place
 
 
 def load_table_file(path: Path, options: LoadOptions) -> RawData:
@@ -91,7 +92,8 @@ def table_raw(table: Any, options: LoadOptions, place: str) -> RawData:
     if not table.columns.is_unique:
         twice = table.columns[table.columns.duplicated()][0]
         raise Misuse(f"{place} has two columns '{twice}': expected every name once")
-    table = table.loc[:, [name for name in table.columns if not is_row_index(table[name])]]
+    numbering = [name for name in table.columns if name.startswith(UNNAMED) and is_row_index(table[name])]
+    table = table.drop(columns=numbering) if numbering else table
     if not len(table):
         raise Misuse(f"{place} has no rows: expected a header line and rows")
     if not options.labelled:
@@ -143,9 +145,7 @@ def require_column(table: Any, name: str, place: str) -> None:
 
 
 def is_row_index(values: Any) -> bool:
-    """Whether a column has no name and numbers the rows, as `to_csv` writes it."""
-    if not str(values.name).startswith("Unnamed: "):
-        return False
+    """Whether a column numbers the rows, as one without a name does that `to_csv` writes."""
     return bool((values.astype(str) == values.index.astype(str)).all())
 
 
