@@ -35,7 +35,7 @@ from murmuration.likelihoods import Likelihood
 from murmuration.nets.source import Net
 from murmuration.posthoc import PostHocConfig
 from murmuration.posthoc.conformal import Rule
-from murmuration.posthoc.fit import fit_posthoc
+from murmuration.posthoc.fit import FEWEST, fit_posthoc
 from murmuration.predictive import Predictive
 from murmuration.recipe import Recipe
 
@@ -190,7 +190,12 @@ class EnsembleEstimator(BaseEstimator):
 
     def _rule(self, coverage: float, method: str | None) -> Rule:
         """The conformal rule of a nominal coverage, fitted on the validation rows."""
-        posthoc = self.ensemble_.posthoc
+        posthoc, rows = self.ensemble_.posthoc, len(self._validation[1])
+        if rows < FEWEST:
+            raise Misuse(
+                f"{rows} validation rows: intervals and sets need {FEWEST}; give more rows, or a larger"
+                " validation_fraction such as 0.3"
+            )
         if posthoc is None or coverage != posthoc.conformal[0].coverage:
             plan, data = (self.ensemble_.manifest.get(name, {}) for name in ("plan", "data"))
             config = PostHocConfig(**(plan.get("posthoc") or {"calibrate": "none"}))

@@ -303,7 +303,7 @@ def test_inputs_that_are_refused() -> None:
         model.predict(table[:0])
     with pytest.raises(ValueError, match="same order as they were in fit"):
         model.predict(table[["c", "b", "a"]])
-    with pytest.raises(mm.Misuse, match="6 validation examples: expected at least 20"):
+    with pytest.raises(mm.Misuse, match="6 validation rows: intervals and sets need 20; give more rows"):
         model.predict_set(table)
     with pytest.raises(mm.Misuse, match="unknown output 'polars': did you mean 'pandas'"):
         model.set_output(transform="polars")
