@@ -6,6 +6,7 @@ import numpy as np
 from table_text import head
 
 from murmuration.papers.landscape.claims import SVHN
+from murmuration.papers.landscape.settings import NOT_ATTEMPTED
 
 SIZES = ("methods", "sizes", "measures", "severities", "conditions", "scores", "divergences", "together")
 KEPT = ("experiment", "setting", "versions", "networks", "claims")
@@ -40,6 +41,12 @@ def claims_table(record: dict[str, Any]) -> str:
             f"| {each['statement']} | {each['verdict']} | {measured} | {each['published']} | {each['figure']} |"
         )
     return "\n".join(lines)
+
+
+def not_attempted_table(record: dict[str, Any]) -> str:
+    """Figures of the paper that are missing, and what they would take; the same for every record."""
+    lines = head(["figure", "what it would take"])
+    return "\n".join([*lines, *(f"| {name} | {cost} |" for name, cost in NOT_ATTEMPTED.items())])
 
 
 def run_claims_table(record: dict[str, Any]) -> str:

@@ -16,7 +16,14 @@ from typing import Any
 from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, bayes_runs_table, superres_table
 from continual_table import continual_table, detection_table, identification_table, winners_sentence
 from coverage_table import coverage_table
-from landscape_table import claims_table, divergence_table, landscape_record, run_claims_table, sizes_table
+from landscape_table import (
+    claims_table,
+    divergence_table,
+    landscape_record,
+    not_attempted_table,
+    run_claims_table,
+    sizes_table,
+)
 from longtail_table import longtail_table
 from network_tables import fine_tuning_table, networks_table, photo_folder_table
 from recipe_table import recipes_table
@@ -280,6 +287,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "embedded-kernels": ("embedded", embedded_kernels_table),
     "embedded-verdicts": ("embedded", embedded_verdicts_table),
     "landscape-cifar10": ("landscape-cifar10", claims_table),
+    "landscape-not-attempted": ("landscape-cifar10", not_attempted_table),
     "landscape-sizes": ("landscape-cifar10", sizes_table),
     "landscape-divergence": ("landscape-cifar10", divergence_table),
     "fine-tuning": ("fine-tuning", fine_tuning_table),
