@@ -29,7 +29,8 @@ from murmuration.memory import keep_freed_memory
 from murmuration.nets import build_net
 from murmuration.recipe import Plan, Recipe, make_recipe
 from murmuration.training import TrainSpec, begin
-from murmuration.training.step import Batch, step
+from murmuration.training.state import Batch
+from murmuration.training.step import step
 from murmuration.weights.gaussian import distribution_names
 
 NET, SHAPE, CLASSES, BATCH, DRAWS = "lenet5", (1, 32, 32), 10, 128, 30

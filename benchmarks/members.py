@@ -33,7 +33,8 @@ from murmuration.memory import keep_freed_memory
 from murmuration.nets import build_net
 from murmuration.recipe import Plan, make_recipe
 from murmuration.training import TrainSpec, begin, choose_engine
-from murmuration.training.step import Batch, step
+from murmuration.training.state import Batch
+from murmuration.training.step import step
 
 MEMBERS, BATCH, CLASSES, SEED = 10, 128, 10, 0
 WORKLOADS = {"mlp": (1, 8, 8), "small-cnn": (3, 32, 32), "medium-cnn": (3, 32, 32)}  # net -> shape of an input

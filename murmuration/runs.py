@@ -31,7 +31,7 @@ from murmuration.errors import Failure, Misuse
 from murmuration.features import BACKBONE, STORED, remove_pieces, save_features
 from murmuration.population import Named, Population, population_from_tensors
 from murmuration.training import Progress
-from murmuration.training.step import Divergence, State
+from murmuration.training.state import Divergence, State
 
 FORMAT = 1
 MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"

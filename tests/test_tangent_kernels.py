@@ -21,7 +21,8 @@ from murmuration.likelihoods import Categorical
 from murmuration.population import KEPT, Population
 from murmuration.recipe_text import parse
 from murmuration.tangent_kernels import MemberKernels, member_kernels, traceable_parameters
-from murmuration.training.step import Batch, State, StepConfig, step
+from murmuration.training.state import Batch, State, StepConfig
+from murmuration.training.step import step
 from murmuration.weights import POINT, WEIGHTS, Structure, trace_kernels
 
 RELATIVE = 1e-10

@@ -147,10 +147,10 @@ class Coupling:
             )
         return found
 
-    def interact(self, features: Tensor, step: int = 0) -> Interaction:
-        """The interaction at a step, from the detached features (M, B, R) of all members."""
+    def interact(self, features: Tensor, strength: float | Tensor) -> Interaction:
+        """The interaction of a strength, from the detached features (M, B, R) of all members."""
         found = self.space.repulsion(features)
-        found.cotangents.mul_(self.strength(step))
+        found.cotangents.mul_(strength)
         return found
 
     def cosine(self, features: Tensor) -> float:

@@ -57,25 +57,18 @@ class Optimizer:
     def _adam(
         self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], lr: float, taken: int
     ) -> None:
-        device = parameters[0].device
+        known: dict[str, Any] = {"amsgrad": False, "maximize": False, "lr": lr, "eps": self.eps}
+        known |= {"beta1": self.betas[0], "beta2": self.betas[1], "weight_decay": self.weight_decay}
+        decoupled, device = self.decay == "decoupled", parameters[0].device
         fused = device.type in FUSED  # such a kernel reads the counts of steps where the parameters are
-        adam(
-            parameters,
-            gradients,
-            state[0],
-            state[1],
-            [],
-            list(torch.full((len(parameters),), float(taken), device=device if fused else None).unbind()),
-            fused=fused,
-            amsgrad=False,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            lr=lr,
-            weight_decay=self.weight_decay,
-            eps=self.eps,
-            maximize=False,
-            decoupled_weight_decay=self.decay == "decoupled",
-        )
+        if fused and len({(each.device, each.dtype) for each in parameters}) == 1:  # what `adam` would call
+            update = torch._fused_adamw_ if decoupled else torch._fused_adam_
+            count = torch.full((), taken + 1.0, device=device)
+            update(parameters, gradients, state[0], state[1], [], [count] * len(parameters), **known)
+            return
+        counts = list(torch.full((len(parameters),), float(taken), device=device if fused else None).unbind())
+        known |= {"fused": fused, "decoupled_weight_decay": decoupled}
+        adam(parameters, gradients, state[0], state[1], [], counts, **known)
 
     def _sgd(self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], lr: float) -> None:
         coupled = self.decay == "coupled"

@@ -1,15 +1,20 @@
 """Capture of a computation: the tensor operators that one call runs, recorded once and replayed without the rest.
 
-A forward pass of a small network is mostly Python: calls of modules, interception of operators, vmap. A captured one
-is the sequence of its ATen operators as a plain function of the inputs. Operators that do not depend on the inputs,
-such as views of weights, random draws of weights and dropout masks, were computed at the capture and are constants. The
-operators and their order are those of the original, and so are the bits of the outputs.
+A pass of a small network is mostly Python: calls of modules, interception of operators, vmap, automatic
+differentiation. A captured one is the sequence of its ATen operators, those of a backward pass too, as a plain function
+of some input tensors. Operators that do not depend on the inputs were computed at the capture and are constants: of a
+prediction, whose input are examples, also views of weights, random draws of weights and dropout masks. The operators
+and their order are those of the original, and so are the bits of the results.
 
 Only computations whose operators are the same for all inputs of one shape can be captured: values of tensors that
-reach Python, shapes that depend on values, unseeded random numbers and writes to weights raise `NotCapturable`.
+reach Python, shapes that depend on values, unseeded random numbers and writes to inputs or weights raise
+`NotCapturable`.
+
+A tensor that was not seen before is the one that describes the same memory, if there is one: automatic differentiation
+hands on results in new tensor objects.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -39,7 +44,7 @@ class NotCapturable(Exception):  # noqa: N818 - caught by predictors, which then
 class Captured:
     """A captured computation, and the bytes of the constants that it alone holds."""
 
-    run: Callable[[Tensor], Tensor]
+    run: Callable[..., list[Tensor]]  # input tensors -> results
     bytes: int
 
 
@@ -72,6 +77,12 @@ class Step:
         return [value for name, value in self.named.items() if name in changed]
 
     @property
+    def picks_rows(self) -> bool:
+        """Whether the operator selects by whole numbers, so that shapes do not depend on values."""
+        indices = tensors_of(self.args[1:])
+        return self.func.overloadpacket is torch.ops.aten.index and all(each.dtype == torch.int64 for each in indices)
+
+    @property
     def is_random(self) -> bool:
         """Whether the operator draws from a generator that is not among its arguments; attention may drop nothing."""
         if torch.Tag.nondeterministic_seeded not in self.func.tags:
@@ -82,15 +93,29 @@ class Step:
 
 
 class Recorder(TorchDispatchMode):
-    """Records the operators of one call with all their arguments and results, which it keeps alive."""
+    """Records the operators of one call with all their arguments and results, which it keeps alive.
 
-    def __init__(self, x: Tensor) -> None:
+    Random numbers of a generator among the arguments are constants, unless `draws` forbids them.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor], *, draws: bool = True) -> None:
         super().__init__()
-        self.live = {id(x)}  # tensors whose values depend on x
+        self.numbers: dict[int, int] = {}  # id of a tensor object -> number of the tensor
+        self._views: dict[tuple, int] = {}  # memory that a tensor describes -> its number
+        self._live = {self.number(x) for x in inputs}  # tensors whose values depend on inputs
         self._steps: list[Step] = []
         self._repeated: list[bool] = []  # whether a replay runs the step again
-        self._input = address_of(x)
+        self._inputs = {address_of(x) for x in inputs}
+        self._storages = set(self._inputs)  # of live tensors
+        self._draws = draws
         self._bytes = 0
+
+    def number(self, tensor: Tensor) -> int:
+        """The number of a tensor; the object must live as long as the recorder."""
+        found = self.numbers.get(id(tensor))
+        if found is None:
+            found = self.numbers[id(tensor)] = self._views.setdefault(view_of(tensor), len(self.numbers))
+        return found
 
     @property
     def steps(self) -> list[Step]:
@@ -103,43 +128,69 @@ class Recorder(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
-        step = Step(func, args, kwargs or {}, func(*args, **(kwargs or {})))
-        if step.is_random:
+        with torch._C.DisableTorchFunction():  # what follows reads addresses, which `RefuseEscapes` forbids to networks
+            return self._record(func, args, kwargs or {})
+
+    def _record(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        for each in tensors_of((args, kwargs)):
+            self.number(each)
+        step = Step(func, args, kwargs, func(*args, **kwargs))
+        if step.is_random or (not self._draws and torch.Tag.nondeterministic_seeded in func.tags):
             raise NotCapturable(f"{func} draws random numbers")
         self._bytes += sum(each.nbytes for each in tensors_of(step.outputs))
         if self._bytes > RECORDED_BYTES:
             raise NotCapturable(f"more than {RECORDED_BYTES} bytes of results")
         values = func.overloadpacket not in MAKERS
-        repeated = values and any(id(each) in self.live for each in tensors_of((args, step.kwargs)))
+        repeated = values and any(self._is_live(each) for each in tensors_of((args, step.kwargs)))
         if repeated:
             self._check(step)
-            self.live |= {id(each) for each in tensors_of(step.outputs)}
+            self._add(step)
         self._steps.append(step)
         self._repeated.append(repeated)
         return step.outputs
+
+    def depends(self, result: Tensor) -> bool:
+        """Whether a result depends on inputs."""
+        return self.number(result) in self._live
+
+    def _is_live(self, each: Tensor) -> bool:
+        """Whether the values of a tensor depend on inputs; refuses a view of such a one that no operator made."""
+        if self.number(each) in self._live:
+            return True
+        if each.numel() and address_of(each) in self._storages:
+            raise NotCapturable("a view of a tensor that was made unnoticed")
+        return False
+
+    def _add(self, step: Step) -> None:
+        """The results depend on inputs from now on."""
+        for each in tensors_of(step.outputs):
+            number = self.number(each)
+            self._views[view_of(each)] = number  # anew: an operator may change the shape in place
+            self._live.add(number)
+            self._storages.add(address_of(each))
 
     def _check(self, step: Step) -> None:
         """Refuse an operator on the inputs that may run otherwise the next time."""
         if any(not isinstance(each, Tensor | None) for each in tree_leaves(step.outputs)):
             raise NotCapturable(f"{step.func} returns a value, not a tensor")
-        if DYNAMIC & set(step.func.tags):
+        if DYNAMIC & set(step.func.tags) and not step.picks_rows:
             raise NotCapturable(f"the shape of {step.func} depends on values")
         if has_tensors(step.kwargs):
             raise NotCapturable(f"{step.func} takes a tensor by name")
         for each in tensors_of(step.written):
-            if address_of(each) == self._input:
+            if address_of(each) in self._inputs:
                 raise NotCapturable(f"{step.func} writes to the inputs")
-            if id(each) not in self.live:
+            if self.number(each) not in self._live:
                 self._repeat(address_of(each))
-            if id(each) not in self.live:
+            if self.number(each) not in self._live:
                 raise NotCapturable(f"{step.func} writes to a constant")
 
     def _repeat(self, storage: int) -> None:
-        """Let a replay make a constant anew that depends on x from now on, because it is written to."""
+        """Let a replay make a constant anew that depends on inputs from now on, because it is written to."""
         for index, step in enumerate(self._steps):
             if any(address_of(each) == storage for each in tensors_of(step.outputs)):
                 self._repeated[index] = True
-                self.live |= {id(each) for each in tensors_of(step.outputs)}
+                self._add(step)
 
 
 class RefuseEscapes(TorchFunctionMode):
@@ -151,18 +202,21 @@ class RefuseEscapes(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def capture(function: Callable[[Tensor], Tensor], x: Tensor, known: set[int]) -> Captured:
-    """The computation of `function` on inputs of the shape, strides and type of x.
+def capture(
+    function: Callable[[], Sequence[Tensor]], inputs: Sequence[Tensor], known: set[int], *, draws: bool = True
+) -> tuple[Captured, Sequence[Tensor]]:
+    """The computation of `function`, which takes nothing and reads `inputs`, and its results this time.
 
-    `known` are the addresses of storages, such as those of the weights, that are held elsewhere too.
+    It is replayed on other tensors of the same shapes, strides and types. `known` are the addresses of storages, such
+    as those of the weights, that are held elsewhere too. Without `draws` random numbers are refused.
     """
-    recorder = Recorder(x)
-    with torch.no_grad(), RefuseEscapes(), recorder:
-        result = function(x)
-    if id(result) not in recorder.live:
-        raise NotCapturable("the result does not depend on the inputs")
-    program = Program(recorder.steps, x)
-    return Captured(program.replay_of(result), program.constant_bytes(known))
+    recorder = Recorder(inputs, draws=draws)
+    with RefuseEscapes(), recorder:
+        results = function()
+    if not all(recorder.depends(each) for each in results):
+        raise NotCapturable("a result does not depend on the inputs")
+    program = Program(recorder.steps, recorder.numbers, inputs)
+    return Captured(program.replay_of(results), program.constant_bytes(known)), results
 
 
 @dataclass(frozen=True)
@@ -175,26 +229,32 @@ class Call:
 
 
 class Program:
-    """Recorded operators on numbered registers, without branches; register 0 is x, others are constants or results.
+    """Recorded operators on numbered registers, without branches: the inputs first, then constants and results.
 
     A call that was made before with the same arguments is not made again: members on the same inputs begin alike.
     """
 
-    def __init__(self, steps: list[Step], x: Tensor) -> None:
+    def __init__(self, steps: list[Step], numbers: dict[int, int], inputs: Sequence[Tensor]) -> None:
         self.calls: list[Call] = []
-        self.values: list[Any] = [None]  # of the registers before a replay: constants, or None
-        self._tensors = {id(x): 0}  # -> register
-        self._storages = {0: address_of(x)}  # of tensors by register; views have that of their base
+        self.constants: dict[int, Any] = {}  # register -> value
+        self.inputs = self._registers = len(inputs)
+        self._numbers = numbers  # id of a tensor object -> number of the tensor
+        self._tensors = {numbers[id(x)]: place for place, x in enumerate(inputs)}  # number -> register
+        self._storages = {place: address_of(x) for place, x in enumerate(inputs)}  # by register; of views, their base's
         self._others: dict[str, int] = {}  # text of a constant that is no tensor -> register
         made: dict[tuple, tuple[int, ...]] = {}  # call -> registers of its results
         pure = not any(step.written for step in steps)
         for step in steps:
             arguments = tuple(map(self._argument, flat_arguments(step)))
+            if step.func is torch.ops.aten.detach.default:  # the same tensor: a replay has no gradients
+                self._tensors[numbers[id(step.outputs)]] = arguments[0]
+                continue
             key = (step.func, lengths(step), arguments, repr(step.kwargs))
             if pure and key in made:
-                self._tensors |= {id(each): place for each, place in zip(step.results, made[key], strict=True)}
+                again = zip(step.results, made[key], strict=True)
+                self._tensors |= {numbers[id(each)]: place for each, place in again if isinstance(each, Tensor)}
                 continue
-            bases = {address_of(each): self._storages[self._tensors[id(each)]] for each in tensors_of(step.args)}
+            bases = {address_of(each): self._storages[self._place(each)] for each in tensors_of(step.args)}
             made[key] = tuple(self._result(each, bases) for each in step.results)
             self.calls.append(Call(step, arguments, made[key]))
 
@@ -202,30 +262,41 @@ class Program:
         """The register of an argument, which is a constant if it has none yet."""
         if not isinstance(value, Tensor):
             if repr(value) not in self._others:
-                self._others[repr(value)] = self._new(value)
+                self._others[repr(value)] = self._constant(value)
             return self._others[repr(value)]
-        if id(value) not in self._tensors:
-            self._tensors[id(value)] = self._new(value)
-            self._storages[self._tensors[id(value)]] = address_of(value)
-        return self._tensors[id(value)]
+        number = self._numbers[id(value)]
+        if number not in self._tensors:
+            self._tensors[number] = self._constant(value)
+            self._storages[self._tensors[number]] = address_of(value)
+        return self._tensors[number]
 
     def _result(self, value: Any, bases: dict[int, int]) -> int:
         """The register of a result; an operator that writes in place returns a tensor that has one."""
         if not isinstance(value, Tensor):
-            return self._new(None)
-        if id(value) not in self._tensors:
-            self._tensors[id(value)] = self._new(None)
-            self._storages[self._tensors[id(value)]] = bases.get(address_of(value), address_of(value))
-        return self._tensors[id(value)]
+            return self._new()
+        number = self._numbers[id(value)]
+        if number not in self._tensors:
+            self._tensors[number] = self._new()
+            self._storages[self._tensors[number]] = bases.get(address_of(value), address_of(value))
+        return self._tensors[number]
 
-    def _new(self, value: Any) -> int:
-        self.values.append(value)
-        return len(self.values) - 1
+    def _place(self, tensor: Tensor) -> int:
+        """The register of a tensor that has one."""
+        return self._tensors[self._numbers[id(tensor)]]
 
-    def replay_of(self, result: Tensor) -> Callable[[Tensor], Tensor]:
-        """The function of x; tensors are freed after their last use, and pointwise operators overwrite such tensors."""
-        values, last = self.values, self._tensors[id(result)]
-        later = {0, last, *(place for place, value in enumerate(values) if value is not None)}  # still needed
+    def _constant(self, value: Any) -> int:
+        place = self._new()
+        self.constants[place] = value
+        return place
+
+    def _new(self) -> int:
+        self._registers += 1
+        return self._registers - 1
+
+    def replay_of(self, results: Sequence[Tensor]) -> Callable[..., list[Tensor]]:
+        """The function of the inputs; tensors are freed after their last use, pointwise operators overwrite some."""
+        wanted = [self._place(each) for each in results]
+        later = {*range(self.inputs), *wanted, *self.constants}  # registers that are still needed
         operations: list[tuple[Callable, Callable, int | tuple[int, ...], tuple[int, ...]]] = []
         for call in reversed(self.calls):
             if not later.intersection(call.results) and not call.step.written:
@@ -234,25 +305,25 @@ class Program:
             function = caller(call.step, IN_PLACE[call.step.func] if overwrites else binding(call.step.func))
             several = isinstance(call.step.outputs, list | tuple)
             freed = tuple({*call.arguments, *call.results} - later)
-            results = call.results if several else call.results[0]
-            operations.append((function, reader(call.arguments), results, freed))
+            operations.append((function, reader(call.arguments), call.results if several else call.results[0], freed))
             later |= set(call.arguments)
         operations.reverse()
+        blank: list[Any] = [self.constants.get(place) for place in range(self._registers)]
+        count = self.inputs
 
-        def replay(x: Tensor) -> Tensor:
-            registers = values.copy()
-            registers[0] = x
-            for function, read, results, freed in operations:
+        def replay(*inputs: Tensor) -> list[Tensor]:
+            registers = blank.copy()
+            registers[:count] = inputs
+            for function, read, places, freed in operations:
                 made = function(*read(registers))
-                if isinstance(results, int):
-                    registers[results] = made
+                if isinstance(places, int):
+                    registers[places] = made
                 else:
-                    for place, each in zip(results, made, strict=True):
+                    for place, each in zip(places, made, strict=True):
                         registers[place] = each
                 for place in freed:
                     registers[place] = None
-            found: Tensor = registers[last]
-            return found
+            return [registers[place] for place in wanted]
 
         return replay
 
@@ -266,7 +337,9 @@ class Program:
 
     def constant_bytes(self, known: set[int]) -> int:
         """The bytes of constants in storages that are not known."""
-        found = {address_of(each): each.untyped_storage().nbytes() for each in tensors_of(self.values)}
+        found = {
+            address_of(each): each.untyped_storage().nbytes() for each in tensors_of(list(self.constants.values()))
+        }
         return sum(size for address, size in found.items() if address not in known)
 
 
@@ -310,6 +383,11 @@ def reader(places: tuple[int, ...]) -> Callable[[list], Any]:
 def address_of(tensor: Tensor) -> int:
     """The address of a tensor's storage."""
     return tensor.untyped_storage().data_ptr()
+
+
+def view_of(tensor: Tensor) -> tuple:
+    """The memory that a tensor describes."""
+    return (address_of(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
 def tensors_of(values: Any) -> Iterator[Tensor]:

@@ -102,13 +102,13 @@ class Predictor:
         whole = self._captured.get(key_of(x, draws, alone))
         if whole is not None:
             with torch.no_grad():
-                return whole.run(x)
+                return whole.run(x)[0]
         parts = passes(x, stacked=not alone)
         found = [self._captured.get(key_of(part, draws, alone)) for part in parts]
         if None in found:
             return None
         with torch.no_grad():
-            return join([each.run(part) for each, part in zip(found, parts, strict=True) if each], dim=1)
+            return join([each.run(part)[0] for each, part in zip(found, parts, strict=True) if each], dim=1)
 
     def _run(self, x: Tensor, draws: int) -> tuple[Engine, Tensor]:
         """The engine and its outputs.
@@ -205,10 +205,11 @@ class Predictor:
         """Capture the call on inputs like x, if its replay has the same bits and its constants are small."""
         known = {address_of(each) for each in self._tensors}
         with suppress(Exception):  # NotCapturable, or whatever an operator makes of other inputs
-            captured = capture(lambda inputs: self._outputs(chosen, inputs, draws), x, known)
+            with torch.no_grad():
+                captured, _ = capture(lambda: [self._outputs(chosen, x, draws)], [x], known)
             held = sum(each.bytes for each in self._captured.values())
             if held + captured.bytes <= CAPTURED_BYTES and all(
-                equal_bits(captured.run(inputs), self._outputs(chosen, inputs, draws)) for inputs in (x, unlike(x))
+                equal_bits(captured.run(inputs)[0], self._outputs(chosen, inputs, draws)) for inputs in (x, unlike(x))
             ):
                 self._captured[key] = captured
 

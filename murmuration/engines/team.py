@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from murmuration.engines.captures import Captures
 from murmuration.weights import Structure
 from murmuration.workers import single_core_threads
 
@@ -57,6 +58,7 @@ class Team:
 
     def __init__(self, engine: Engine, module: nn.Module, pool: ThreadPoolExecutor | None) -> None:
         self.engine = engine
+        self.captures = Captures(module)
         self._original = module
         self._pool = pool
         self._local = threading.local()

@@ -16,7 +16,7 @@ from murmuration.dynamics import TrainTime, learning_rate_factor
 from murmuration.errors import Misuse
 from murmuration.recipe import Plan
 from murmuration.streams import ALL_MEMBERS, generator, stream_seed
-from murmuration.training.step import Batch
+from murmuration.training.state import Batch
 
 
 def batch_slices(examples: int, size: int, *, drop_last: bool = False, parts: int = 1) -> list[slice]:

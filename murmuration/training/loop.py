@@ -21,7 +21,8 @@ from murmuration.streams import Noise
 from murmuration.training.batch_norm import refresh_batch_norm
 from murmuration.training.batches import epoch_batches, learning_rate
 from murmuration.training.spec import TrainSpec, initial_members, require_input_gradients, require_varying_draws
-from murmuration.training.step import Divergence, State, StepConfig, init_opt_state, param_groups, step
+from murmuration.training.state import Divergence, State, StepConfig
+from murmuration.training.step import init_opt_state, param_groups, step
 from murmuration.weights import Structure
 
 

@@ -27,7 +27,7 @@ from murmuration.sharing import SMOOTH
 from murmuration.streams import Noise, generator, global_stream
 from murmuration.tangent_kernels import measured_gamma
 from murmuration.training.batches import examples_per_epoch, plan_slices
-from murmuration.training.step import StepConfig
+from murmuration.training.state import StepConfig
 from murmuration.weights import KernelTrace, NetworkWeights, Structure, run_members, trace_kernels
 
 MEASURED = 32  # training inputs on which members' tangent kernels are compared

@@ -13,7 +13,8 @@ from murmuration.likelihoods import Categorical
 from murmuration.nets.dense import with_head
 from murmuration.population import Population, populate
 from murmuration.recipe_text import parse
-from murmuration.training.step import Batch, State, StepConfig, step
+from murmuration.training.state import Batch, State, StepConfig
+from murmuration.training.step import step
 from murmuration.weights import POINT
 
 MEMBERS, BATCH, INPUTS, CLASSES = 4, 6, 5, 3

@@ -21,7 +21,8 @@ from murmuration.sharing import SHARING
 from murmuration.streams import Noise, many_normals
 from murmuration.training import TrainSpec, begin
 from murmuration.training.loop import train
-from murmuration.training.step import Batch, State, StepConfig, step
+from murmuration.training.state import Batch, State, StepConfig
+from murmuration.training.step import step
 from murmuration.weights import WEIGHTS, Structure, run_members, trace_kernels
 from murmuration.weights.elbo import ELBO
 from murmuration.weights.gaussian import STD_PARAM, Gaussian
@@ -149,7 +150,7 @@ class Silent(Noise):
 @pytest.mark.parametrize("weighting", ["uniform", "blundell"])
 def test_steps_of_an_epoch_add_up_to_the_whole_bound(weighting: str, monkeypatch):
     """The batches' size times their slopes is the slope of sum NLL + beta KL: the sum convention from the mean one."""
-    monkeypatch.setattr("murmuration.training.step.Noise", Silent)
+    monkeypatch.setattr("murmuration.training.gradients.Noise", Silent)
     total: dict[str, Any] = {}
     whole = batch(size=40)
     x, y = whole.fetch(slice(MEMBERS))
@@ -171,7 +172,7 @@ def test_steps_of_an_epoch_add_up_to_the_whole_bound(weighting: str, monkeypatch
 
 def test_every_convention_goes_down_the_same_slope(monkeypatch):
     """Mean NLL + beta / N KL by N is N mean NLL + beta KL, and by the batch's size sum NLL + beta / M KL."""
-    monkeypatch.setattr("murmuration.training.step.Noise", Silent)
+    monkeypatch.setattr("murmuration.training.gradients.Noise", Silent)
     state, method = start(f"gaussian:prior=gaussian_{SCALE}")
     population, given = state.population.clone(), batch()
     slopes, _ = moved(state, method, given)

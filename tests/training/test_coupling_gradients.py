@@ -30,7 +30,9 @@ from murmuration.dynamics import make_optimizer
 from murmuration.engines import Engine, assemble
 from murmuration.recipe import Plan, make_recipe
 from murmuration.streams import stream_seed
-from murmuration.training.step import Batch, local, step
+from murmuration.training.gradients import local
+from murmuration.training.state import Batch
+from murmuration.training.step import step
 from murmuration.weights import Structure
 
 SPACES = ["weights", "weights:estimator=svgd", "outputs", "outputs:prior=weights:1", "features", "input-gradients"]

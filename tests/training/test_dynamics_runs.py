@@ -23,7 +23,8 @@ from murmuration.recipe import make_recipe
 from murmuration.streams import Noise
 from murmuration.training import Progress, TrainSpec, begin, train
 from murmuration.training.loop import collectable
-from murmuration.training.step import State, param_groups
+from murmuration.training.state import State
+from murmuration.training.step import param_groups
 
 PLAN = mm.Plan(members=2, epochs=4, batch_size=32, drop_last=True, engine="loop", lr=1e-2)
 DYNAMICS = {  # of 24 steps; the last one is always collected

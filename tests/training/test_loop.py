@@ -15,7 +15,7 @@ from murmuration.recipe import Plan, make_recipe
 from murmuration.streams import stream_seed
 from murmuration.training import TrainSpec, begin
 from murmuration.training.loop import finish
-from murmuration.training.step import Divergence
+from murmuration.training.state import Divergence
 
 
 def tensors(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:

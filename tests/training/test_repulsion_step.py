@@ -24,7 +24,7 @@ from murmuration.coupling.estimators import ESTIMATORS
 from murmuration.engines import Engine
 from murmuration.likelihoods import Gaussian
 from murmuration.population import Population
-from murmuration.training.step import Batch
+from murmuration.training.state import Batch
 
 COUPLINGS = [f"weights:estimator={each}" for each in ("kde", "sge", "ssge", "blob", "svgd")]
 COUPLINGS += [

@@ -15,7 +15,9 @@ from murmuration.likelihoods import Categorical
 from murmuration.population import Named, Population, populate
 from murmuration.recipe_text import parse
 from murmuration.sharing import SHARING, Sharing
-from murmuration.training.step import Batch, State, StepConfig, local, move, pull_back, step
+from murmuration.training.gradients import local, pull_back
+from murmuration.training.state import Batch, State, StepConfig
+from murmuration.training.step import move, step
 from murmuration.weights import WEIGHTS, KernelTrace, Masks, Point, trace_kernels
 
 STEPS, RATE = 4, 0.1

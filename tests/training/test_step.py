@@ -13,7 +13,8 @@ from murmuration.dynamics import make_optimizer
 from murmuration.engines import assemble, engine
 from murmuration.likelihoods import Categorical
 from murmuration.population import Population, populate
-from murmuration.training.step import Batch, State, StepConfig, step
+from murmuration.training.state import Batch, State, StepConfig
+from murmuration.training.step import step
 from murmuration.weights import POINT
 
 MEMBERS, INPUTS, CLASSES = 4, 6, 3

@@ -17,7 +17,8 @@ from murmuration.recipe import Plan, make_recipe
 from murmuration.streams import Noise
 from murmuration.training import TrainSpec, train
 from murmuration.training.loop import start_from
-from murmuration.training.step import Batch, State, StepConfig, init_opt_state, update
+from murmuration.training.state import Batch, State, StepConfig
+from murmuration.training.step import init_opt_state, update
 from murmuration.weights import trace_kernels
 from murmuration.weights.gaussian import STD_PARAM, VARIANCE, Gaussian, distribution_names, std_from
 from murmuration.weights.priors import Prior, WeightTensor
