@@ -52,7 +52,7 @@ SCORED = ("accuracy", "nll", "brier", "ece")
 ORIGINAL, AVERAGE, PATH = "original", "average", "trajectory"  # methods beside the samplers
 TOGETHER = 5  # M, networks whose Jensen-Shannon divergence is taken
 LEAST = 1e-12  # probability that a logarithm is taken of
-BYTES = 1 << 29  # of networks in memory
+BYTES = 1 << 27  # of networks in memory
 SAMPLED = ("random", "diagonal", "pca", "pca-random")
 
 
