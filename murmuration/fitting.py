@@ -55,7 +55,7 @@ from murmuration.posthoc.fit import check_config
 from murmuration.progress import Show, counting_bar, is_watched, training_bar
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
 from murmuration.training import TrainSpec, begin, choose_engine
-from murmuration.training.batches import plan_for_loader
+from murmuration.training.batches import plan_for_loader, plan_for_steps
 from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.loop import start_from
 from murmuration.training_run import CHECKPOINT_SECONDS, ProgressCallback, run_training, show_nothing, trajectory_cost
@@ -138,7 +138,7 @@ def fit(
             found = feature_source(features, features_from or True, reading.get("size"), out=out, count=count)
             reading |= {"features": found, "size": found.size}
         opened = open_training_data(data, **reading)
-    filled = plan_for_loader(filled, opened.train, planned)
+    filled = plan_for_steps(plan_for_loader(filled, opened.train, planned), opened.train)
     given: dict[str, Any] = {"noise_std": noise_std, "link": link, "likelihood": likelihood}
     given |= {"init_from": init_from, "reset": reset, "pretrained": pretrained, "output": output}
     spec, source = make_spec(net, opened, chosen, filled, **given)

@@ -32,13 +32,15 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 }
 BatchOrder = Literal["own", "same", "split"]
 BATCH_ORDERS: tuple[BatchOrder, ...] = get_args(BatchOrder)
+StopBy = Literal["member", "ensemble"]
 SAME = {  # random streams that all members can have in common
     "initialisation": "initial weights, factors and masks",
     "batches": "order of examples and augmentation: the same as batch_order same",
     "noise": "dropout, draws of random weights, Langevin noise",
 }
 ENGINES = ("auto", "fastest", "loop", "stacked", "threads", "threads-stacked")
-SMALLEST = {"members": 0, "epochs": 1, "batch_size": 1, "seed": 0, "first_member": 0, "patience": 1}  # whole numbers
+SMALLEST = {"members": 0, "epochs": 1, "batch_size": 1, "seed": 0, "first_member": 0}  # whole numbers
+SMALLEST |= {"patience": 1, "steps": 1}  # or None
 USUAL = {"lr": 0.001, "warmup": 1, "momentum": 0.9, "weight_decay": 0.01, "l1": 0.0001, "clip_norm": 1}  # numbers
 MEMBERS = 5  # of an ensemble, where neither the caller nor the recipe says how many
 
@@ -61,6 +63,7 @@ class Recipe:
     members: int | None = None  # the number of members unless the caller gives one
     fixed_members: bool = False  # whether another number is refused
     loss: str | None = None  # for classes, by name, unless the caller gives a likelihood
+    batch_order: BatchOrder | None = None  # of several members, unless the caller gives one
 
     def __post_init__(self) -> None:
         kinds = {"sharing": Sharing, "weights": WeightFamily, "dynamics": Dynamics}
@@ -97,14 +100,21 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         settings = {"members": self.members, "fixed_members": self.fixed_members, "loss": self.loss}
-        return {"name": self.name, **self.answers(), **settings}
+        order = {"batch_order": self.batch_order} if self.batch_order else {}
+        return {"name": self.name, **self.answers(), **settings, **order}
 
 
 def _preset(
-    name: str, *, members: int | None = None, fixed: bool = False, loss: str | None = None, **answers: str
+    name: str,
+    *,
+    members: int | None = None,
+    fixed: bool = False,
+    loss: str | None = None,
+    batch_order: BatchOrder | None = None,
+    **answers: str,
 ) -> Recipe:
     objects = {question: parse(text, question, QUESTIONS[question]) for question, text in answers.items()}
-    return Recipe(name, members=members, fixed_members=fixed, loss=loss, **objects)
+    return Recipe(name, members=members, fixed_members=fixed, loss=loss, batch_order=batch_order, **objects)
 
 
 @dataclass(frozen=True)
@@ -205,6 +215,32 @@ PRESETS: dict[str, Preset] = dict(
             "M members in the memory of about one network, as good as separate ones on the data measured",
             "needs SGD; training and prediction still cost M networks",
             sharing="rank-one:init=rademacher,gamma=M",
+        ),
+        _row(
+            "tabm",
+            "one network, members by rank-one factors, signs on the inputs, own heads (TabM, Gorishniy et al. 2025)",
+            "tables: many members in the memory of about one network; use AdamW and early stopping",
+            "for dense networks; training and prediction still cost M networks",
+            sharing="rank-one:init=rademacher,others=ones,bias=own,head=own,unscaled=body.embedding.*",
+            members=16,
+            batch_order="same",
+        ),
+        _row(
+            "tabm-mini",
+            "the same with factors of the inputs alone (TabM-mini)",
+            "tables: as tabm, with fewer parameters of the members' own",
+            "for dense networks; training and prediction still cost M networks",
+            sharing="rank-one:init=rademacher,factors=first,head=own,unscaled=body.embedding.*",
+            members=16,
+            batch_order="same",
+        ),
+        _row(
+            "packed",
+            "M networks from M initialisations, trained on the same batches (TabM-packed)",
+            "the reference of tabm: nothing is shared but the batches",
+            "M networks to store; deep-ensemble has batches of each member's own besides",
+            members=16,
+            batch_order="same",
         ),
         _row(
             "mask-ensemble",
@@ -359,6 +395,7 @@ class Plan:
 
     members: int = 0  # 0: the recipe's number, or 5
     epochs: int = 50
+    steps: int | None = None  # of a member, instead of epochs: as many epochs as it takes
     seed: int = 0
     batch_size: int = 32
     lr: float = 5e-3
@@ -378,6 +415,7 @@ class Plan:
     same: tuple[str, ...] = ()  # random streams of the first member that all members draw from: those of SAME
     augment: tuple[str, ...] = ()  # of images: pad-crop (with a border of the mean colour), flip
     patience: int | None = None  # early stopping: epochs without a better validation NLL
+    stop_by: StopBy = "member"  # each by its own NLL (their mean, if they share weights), or all by that of the mixture
     trajectory: str | None = None  # weights along the path, written to the run: every-epoch, every:K or last:N epochs
     engine: str = "auto"
     device: str = "cpu"  # cpu, cuda, cuda:1, mps; auto: CUDA, else MPS, else the CPU
@@ -400,6 +438,8 @@ class Plan:
                 raise Misuse(f"lr_multipliers: {factor} for '{pattern}'; need a number that is not negative")
         if self.batch_order is not None and self.batch_order not in BATCH_ORDERS:
             raise unknown("batch_order", self.batch_order, BATCH_ORDERS)
+        if self.stop_by not in get_args(StopBy):
+            raise unknown("stop_by", self.stop_by, get_args(StopBy))
         if self.sampler not in SAMPLERS:
             raise unknown("sampler", self.sampler, SAMPLERS)
         if self.replacement and self.sampler != INSTANCE:
@@ -445,7 +485,7 @@ class Plan:
     def _check_types(self) -> None:
         """Refuse settings of another type than theirs, and whole numbers that are too small."""
         for name, least in SMALLEST.items():
-            if name != "patience" or self.patience is not None:
+            if name not in ("patience", "steps") or getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), least)
         for name, usual in USUAL.items():
             if name != "clip_norm" or self.clip_norm is not None:
@@ -493,7 +533,8 @@ class Plan:
                 f"batch_order={self.batch_order} with coupling {recipe.text('coupling')}: members are compared on the"
                 " same examples; leave it out"
             )
-        return replace(self, members=members, batch_order="same" if same else self.order)
+        usual = recipe.batch_order if members > 1 and self.batch_order is None else None
+        return replace(self, members=members, batch_order="same" if same else usual or self.order)
 
     @property
     def order(self) -> BatchOrder:
@@ -515,7 +556,8 @@ def recipe_from_json(record: dict[str, Any], given: Recipe | None = None) -> Rec
         return given
     answers = {question: parse(record[question], question, QUESTIONS[question]) for question in QUESTIONS}
     members, fixed, loss = record["members"], record["fixed_members"], record.get("loss")
-    return Recipe(record["name"], members=members, fixed_members=fixed, loss=loss, **answers)
+    order = record.get("batch_order")
+    return Recipe(record["name"], members=members, fixed_members=fixed, loss=loss, batch_order=order, **answers)
 
 
 def plan_from_json(

@@ -8,7 +8,10 @@ The settings of rank-one sharing: `init` is the distribution of the factors, one
 flattened image count as one channel). `bias` is `own`, `last` (own beside the last kernel only: a shared one there
 would tie independent members together), `shared`, or `inside` (shared, and scaled with the outputs). `norm` says
 whether the scale and shift of normalising layers are `own` or `shared`; running statistics are always own. `first` and
-`last` say whether inputs of the first and outputs of the last kernel are scaled.
+`last` say whether inputs of the first and outputs of the last kernel are scaled. `others` is the distribution of all
+factors but those of the first kernel's inputs, `factors=first` leaves these alone, `head=own` gives each member a last
+kernel of its own, and `unscaled` names parameters that are shared without factors. TabM (Gorishniy et al. 2025) has
+random signs on the first inputs, ones elsewhere, own heads and shared embeddings.
 
 `gamma` belongs to every sharing: shared tensors move by gamma / M times the sum of the members' gradients. 1 is their
 mean, `M` their sum, `smooth` a value between the two that is measured from the members' tangent kernels at
@@ -16,7 +19,7 @@ initialisation.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 
@@ -31,7 +34,9 @@ from murmuration.weights.family import INTO, OUT, Streams
 from murmuration.weights.kernel_trace import KernelTrace
 
 CHOICES = {"bias": ("own", "last", "shared", "inside"), "norm": ("own", "shared")}
-RANK_ONE_ONLY = ("init", "bias", "norm", "first", "last", "lr_multiplier", "decay")
+CHOICES |= {"factors": ("all", "first"), "head": ("scaled", "own")}
+RANK_ONE_ONLY = {"init", "others", "bias", "norm", "first", "last", "factors", "head", "unscaled"}
+RANK_ONE_ONLY |= {"lr_multiplier", "decay"}
 SMOOTH = "smooth"
 
 
@@ -44,10 +49,14 @@ class Sharing:
     gamma: float | str = 1.0  # a number, "M" or "smooth"
     frozen: bool | str = False  # True: the backbone of the net given is never trained; a string: that of this run
     init: Distribution = field(default=Normal(1.0, 0.5))
+    others: Distribution | None = None  # of all factors but those of the first inputs; None: as these
     bias: str = "last"
     norm: str = "own"
     first: bool = True
     last: bool = True
+    factors: str = "all"  # or first: those of the first kernel's inputs alone
+    head: str = "scaled"  # the last kernel: shared and scaled, or own
+    unscaled: str = ""  # patterns of parameters that are shared without factors, with ; between
     lr_multiplier: float = 1.0  # of the factors' learning rate
     decay: bool = False  # whether weight decay acts on the factors
 
@@ -124,36 +133,56 @@ class Sharing:
         norms = set(norm_parameters(module))
         biases |= set(trace.biases)
         final = {bias for kernel in trace.kernels if kernel.name in trace.last for bias in kernel.biases}
+        heads = {*trace.last, *final} if self.head == "own" else set()
 
         def shared(name: str) -> bool:
+            if name in heads or self.is_unscaled(name):
+                return name not in heads
             if name in biases:
                 return self.bias in ("shared", "inside") or (self.bias == "last" and name not in final)
             return self.norm == "shared" if name in norms else True
 
         return shared
 
-    def add_factors(self, population: Population, trace: KernelTrace, streams: Streams) -> Population:
+    def is_unscaled(self, name: str) -> bool:
+        """Whether a parameter is shared without factors."""
+        return any(fnmatchcase(name, pattern.strip()) for pattern in self.unscaled.split(";"))
+
+    def add_factors(
+        self, population: Population, trace: KernelTrace, streams: Streams, chunks: Sequence[int] = ()
+    ) -> Population:
         """The population with rank-one factors `K:in` (M, C_in) and `K:out` (M, C_out) among its own tensors.
 
-        A single member has none, nor has a sharing that is not rank-one, nor a fixed kernel.
+        A single member has none, nor has a sharing that is not rank-one, nor a fixed or own kernel. The factors of the
+        first inputs begin equal within `chunks` of these sizes, such as the channels of one column.
         """
         if not self.rank_one or population.members == 1:
             return population
         generators = [streams(member) for member in range(population.members)]
+        kernels = [each for each in trace.kernels if not self.is_unscaled(each.name)]
 
-        def drawn(count: int, kernel: str) -> Tensor:
+        def drawn(init: Distribution, count: int, kernel: str) -> Tensor:
             dtype = population.shared[kernel].dtype
-            return torch.stack([self.init.sample((count,), generator, dtype=dtype) for generator in generators])
+            return torch.stack([init.sample((count,), generator, dtype=dtype) for generator in generators])
 
         factors: Named = {}
-        for kernel in trace.kernels:
-            if kernel.name in population.fixed:
+        for kernel in kernels:
+            first, name = kernel is kernels[0], kernel.name
+            if name not in population.shared or (self.factors == "first" and not first):
                 continue
-            if self.first or kernel is not trace.kernels[0]:
-                factors[kernel.name + INTO] = drawn(kernel.channels, kernel.name)
-            if self.last or kernel.name not in trace.last:
-                factors[kernel.name + OUT] = drawn(kernel.outputs, kernel.name)
+            init = self.init if first or self.others is None else self.others
+            sizes = chunks if first and sum(chunks) == kernel.channels else [1] * kernel.channels
+            if self.first or not first:
+                factors[name + INTO] = drawn(init, len(sizes), name).repeat_interleave(torch.tensor(sizes), dim=1)
+            if self.factors == "all" and (self.last or name not in trace.last):
+                factors[name + OUT] = drawn(self.others or self.init, kernel.outputs, name)
         return replace(population, own={**population.own, **factors})
+
+
+def input_chunks(module: nn.Module) -> Sequence[int]:
+    """The numbers of channels of each column behind the embedding of a network for tables; none without one."""
+    found = (getattr(part, "chunks", None) for part in module.modules())
+    return next((each for each in found if isinstance(each, list)), [])
 
 
 SHARING: dict[str, Answer[Sharing]] = {

@@ -260,6 +260,9 @@ class TrainingOptions:
         int | None, option("Number of ensemble members; that of the recipe, or 5, if left out.", "Training", "N")
     ] = None
     epochs: Annotated[int, option("Passes over the training examples.", "Training", "N")] = 50
+    steps: Annotated[
+        int | None, option("Steps of a member, instead of --epochs: as many epochs as it takes.", "Training", "N")
+    ] = None
     seed: Annotated[int, option("Random seed.", "Training", "N")] = 0
     batch_size: Annotated[int, option("Examples per step.", "Training", "N")] = 32
     lr: Annotated[float, option("Learning rate.", "Training", "X")] = 5e-3
@@ -315,6 +318,9 @@ class TrainingOptions:
         int | None,
         option("Early stopping: epochs a member goes on without a better validation NLL.", "Training", "N"),
     ] = None
+    stop_by: Annotated[
+        str, option("Whose validation NLL --patience is about: member or ensemble (the mixture).", "Training", "WHOSE")
+    ] = "member"
     trajectory: Annotated[
         str | None,
         option(

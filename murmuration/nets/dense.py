@@ -1,6 +1,7 @@
 """Multilayer perceptrons, plain and residual, for tables and for any other input, which is flattened."""
 
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.errors import Misuse, unknown
-from murmuration.nets.embeddings import Edges, embedding
+from murmuration.nets.embeddings import Edges, Periodic, PiecewiseLinear, embedding
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -30,9 +31,13 @@ def activation_named(name: str) -> nn.Module:
 
 
 def with_head(body: Sequence[nn.Module], features: int, outputs: int) -> nn.Module:
-    """A module of two parts: `body`, the given layers, and `head`, a dense layer from `features` to `outputs`."""
-    network = nn.Sequential()
-    network.add_module("body", nn.Sequential(*body))
+    """A module of two parts: `body`, the given layers, and `head`, a dense layer from `features` to `outputs`.
+
+    An embedding in the body is called so; the other layers have their numbers.
+    """
+    network, numbered = nn.Sequential(), iter(range(len(body)))
+    names = ["embedding" if isinstance(layer, PiecewiseLinear | Periodic) else str(next(numbered)) for layer in body]
+    network.add_module("body", nn.Sequential(OrderedDict(zip(names, body, strict=True))))
     network.add_module("head", nn.Linear(features, outputs))
     return network
 

@@ -1,5 +1,6 @@
 """The examples that each member sees at each step, and the learning rate."""
 
+import math
 import warnings
 from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
@@ -167,6 +168,13 @@ def plan_for_loader(plan: Plan, split: Split, asked: Container[str]) -> Plan:
             stacklevel=3,
         )
     return replace(plan, **found)
+
+
+def plan_for_steps(plan: Plan, split: Split) -> Plan:
+    """The plan with the epochs that its number of steps takes, rounded up; the plan itself if it has none."""
+    if plan.steps is None:
+        return plan
+    return replace(plan, epochs=math.ceil(plan.steps / len(plan_slices(examples_per_epoch(split), plan))))
 
 
 def augmented(x: Tensor, plan: Plan, member: int, step: int) -> Tensor:

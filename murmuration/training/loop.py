@@ -209,6 +209,8 @@ def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress
         state.diverged[member] = Divergence(f"outputs not finite on {where} after step {state.step}")
         state.active[member] = False
     judged = mean_of_active(nll, state.active) if state.population.shared else nll
+    if plan.stop_by == "ensemble":
+        judged = torch.full_like(nll, scores["ensemble"]["val_nll"])
     better = state.active & (judged < progress.best) if plan.patience is not None else state.active.clone()
     progress.kept.copy_members(state.population, better.nonzero().flatten())
     progress.kept_epoch = torch.where(better, epoch, progress.kept_epoch)

@@ -23,7 +23,7 @@ from murmuration.nets.source import is_named
 from murmuration.population import Named, Population, populate
 from murmuration.recipe import Plan, Recipe
 from murmuration.roles import ParameterRoles, roles_of
-from murmuration.sharing import SMOOTH
+from murmuration.sharing import SMOOTH, input_chunks
 from murmuration.streams import Noise, generator, global_stream
 from murmuration.tangent_kernels import measured_gamma
 from murmuration.training.batches import examples_per_epoch, plan_slices
@@ -191,7 +191,7 @@ def initial_members(spec: TrainSpec) -> Population:
     if not population.own and not population.shared:
         found = "has requires_grad=False" if fixed else "does not exist"
         raise Misuse(f"nothing to train: every parameter of {type(first).__name__} {found}; leave some trainable")
-    population = recipe.sharing.add_factors(population, spec.trace, stream)
+    population = recipe.sharing.add_factors(population, spec.trace, stream, input_chunks(first))
     population = recipe.weights.init(population, spec.trace, stream, spec.dynamics.initial_std())
     if plan.members > 1 and not population.own and not population.buffers:
         raise Misuse(f"sharing {recipe.text('sharing')} leaves members nothing of their own: they would stay equal")

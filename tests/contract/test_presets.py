@@ -18,7 +18,7 @@ MEMBERS = 3  # of recipes that have no number of their own
 # forde-pca is forde under its full name, forde-tuned trains once for every alpha, the others have a near relative here.
 LONG = ("forde-pca", "forde-tuned", "forde-identity", "batch-ensemble-independent")
 LONG += ("bayes-flipout", "bayes-last-layer", "rank1-bnn", "ivon", "weight-rde", "feature-rde", "mask-ensemble")
-LONG += ("multi-swag", "snapshot", "ride", "sade")
+LONG += ("multi-swag", "snapshot", "ride", "sade", "tabm-mini", "packed")
 EVERY = pytest.mark.parametrize(
     "preset", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in PRESETS]
 )
