@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from murmuration import analysis, plots
     from murmuration.coupling import Repulsion, Space, SpaceInputs
+    from murmuration.cross_fitting import cross_interval
     from murmuration.data import Data, Split, open_data
     from murmuration.data.shift import corrupt
     from murmuration.dynamics import Dynamics, TrainTime, WeightPath
@@ -90,6 +91,7 @@ __all__ = [
     "add_measure",
     "analysis",
     "corrupt",
+    "cross_interval",
     "embed",
     "evaluate",
     "fit",
@@ -112,6 +114,7 @@ __all__ = [
 
 _HOMES = {
     "coupling": ("Repulsion", "Space", "SpaceInputs"),
+    "cross_fitting": ("cross_interval",),
     "data": ("Data", "Split", "open_data"),
     "data.shift": ("corrupt",),
     "dynamics": ("Dynamics", "TrainTime", "WeightPath"),

@@ -13,19 +13,22 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from murmuration import runs
 from murmuration.data import Data, Preparation, Split, open_split
 from murmuration.data.dataset import open_keyed_inputs
 from murmuration.data.images import is_image_list
 from murmuration.data.preparation import SeveralPreparation, TablePreparation, TokenPreparation, wrong_shape
 from murmuration.data.raw import Keys, LoadOptions, as_array, is_series, take_keys
 from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part
-from murmuration.devices import FLOAT32, resolve_device
+from murmuration.devices import CPU, FLOAT32, resolve_device
 from murmuration.engines import Engine, Predictor, engine
 from murmuration.engines.outputs import join
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.export import EnsembleModule, preparation_module
 from murmuration.files import read_json, write_json
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical, Gaussian, Likelihood
+from murmuration.models.member import Model
+from murmuration.models.storage import save_models
 from murmuration.nets.adapt import Output, plain_module, select_output
 from murmuration.nets.comparison import same_function
 from murmuration.nets.inputs import OUTPUT, output_record
@@ -38,7 +41,7 @@ from murmuration.predictive import Predictive
 from murmuration.progress import html_table
 from murmuration.recipe import Recipe
 from murmuration.roles import ParameterRoles
-from murmuration.runs import GIVEN, POSTHOC, create_run, save_members
+from murmuration.runs import GIVEN, MODELS, POSTHOC, create_run, discard_run
 from murmuration.streams import Noise
 from murmuration.weights import KernelTrace, NetworkWeights
 from murmuration.weights.family import OUT, effective_kernel
@@ -56,7 +59,10 @@ class MemberGroup:
 
 @dataclass(frozen=True, repr=False)
 class Ensemble:
-    """Members in groups of one architecture each, the likelihood of their outputs, and the engine that runs them."""
+    """Members in groups of one architecture each, the likelihood of their outputs, and the engine that runs them.
+
+    Members that are not networks (`models`) come after them.
+    """
 
     groups: tuple[MemberGroup, ...]
     likelihood: Likelihood | None  # None: classification over as many classes as there are outputs
@@ -66,19 +72,22 @@ class Ensemble:
     history: list[dict[str, Any]] = field(default_factory=list)  # one record per epoch
     posthoc: PostHoc | None = None  # calibrator, conformal rules and abstention rules
     preparation: Preparation | None = None  # inputs as given to `fit` -> inputs of the networks; None: none is needed
+    models: tuple[Model, ...] = ()  # members that are not networks
+    weights: tuple[float, ...] = ()  # of the members, summing to one; empty: equal
 
     def __repr__(self) -> str:
         """
         >>> Ensemble.from_models([nn.Linear(4, 3) for _ in range(2)])
         Ensemble(2 members of Linear, 30 parameters, recipe given)
         """
-        nets = ", ".join(dict.fromkeys(type(group.module).__name__ for group in self.groups))
+        kinds = [*(type(group.module).__name__ for group in self.groups), *(model.name for model in self.models)]
+        nets = ", ".join(dict.fromkeys(kinds))
         stored = sum(group.population.parameters_stored() for group in self.groups)
         fixed = sum(group.population.parameters_fixed() for group in self.groups)
         some = f" ({fixed:,} fixed)" if fixed else ""
         fitted = "" if self.posthoc is None else f", calibrator {getattr(self.posthoc.calibrator, 'name', 'none')}"
-        size = f"{self.members} members of {nets}, {stored:,} parameters{some}"
-        return f"Ensemble({size}, recipe {self.recipe.name}{fitted})"
+        size = f", {stored:,} parameters{some}" if self.groups else ""
+        return f"Ensemble({self.members} members of {nets}{size}, recipe {self.recipe.name}{fitted})"
 
     def _repr_html_(self) -> str:
         data = self.manifest.get("data", {})
@@ -148,6 +157,11 @@ class Ensemble:
 
     @property
     def members(self) -> int:
+        return self.networks + len(self.models)
+
+    @property
+    def networks(self) -> int:
+        """The number of members that are networks."""
         return sum(group.population.members for group in self.groups)
 
     def member(self, index: int) -> nn.Module:
@@ -155,12 +169,15 @@ class Ensemble:
 
         A member with random weights is the network of their means; `as_module` has their draws.
         """
+        if self.networks <= index < self.members:
+            name = self.models[index - self.networks].name
+            raise Misuse(f"member {index} is a {name} and no network: its estimator is in ensemble.models")
         for group in self.groups:
             if index < group.population.members:
                 alone = group.population.group(slice(index, index + 1))
                 return _with_tensors(group, alone.own, alone, self.family)
             index -= group.population.members
-        raise Misuse(f"member {index + self.members}: the ensemble has {self.members}")
+        raise Misuse(f"member {index + self.networks}: the ensemble has {self.members}")
 
     def as_module(self, *, draws: int | None = None, calibrated: bool = True, prepared: bool = False) -> nn.Module:
         """The ensemble as one `nn.Module` in evaluation mode, for `torch.export`, ONNX or any service.
@@ -175,6 +192,8 @@ class Ensemble:
         >>> sorted(module(torch.zeros(5, 4)))
         ['entropy', 'expected_entropy', 'mean', 'mutual_information']
         """
+        if self.models:
+            raise Misuse(f"a {self.models[0].name} is among the members: only networks can be one module")
         prepare = preparation_module(None if prepared else self.preparation, self.input_dtype)
         times, likelihood = self.recipe.weights.resolve_draws(draws), partial(_likelihood_of, self.likelihood)
         networks = [self.member(i) for i in range(self.members)] if times == 1 else self._drawn_networks(times)
@@ -198,8 +217,8 @@ class Ensemble:
 
     @property
     def device(self) -> torch.device:
-        """Where the members are."""
-        return self.groups[0].population.device
+        """Where the networks are."""
+        return self.groups[0].population.device if self.groups else torch.device(CPU)
 
     def to(self, device: str | torch.device) -> "Ensemble":
         """The ensemble with its members on a device: cpu, cuda, cuda:1, mps or auto.
@@ -315,10 +334,12 @@ class Ensemble:
             parts = [self.predict(x, draws=draws, calibrated=calibrated, prepared=True) for x in chunks]
             return Predictive.concatenate(parts)
         times = self.recipe.weights.resolve_draws(draws)
-        outputs = self._joined([predictor(inputs, times) for predictor in self._predictors])
+        networks = [predictor(inputs, times) for predictor in self._predictors]
+        outputs = self._joined([*networks, *(model.outputs(inputs)[None] for model in self.models)])
         posthoc = self.posthoc if calibrated else None
         likelihood = _likelihood_of(self.likelihood, outputs.shape[-1])
-        made = Predictive(outputs, likelihood, names=self.names, posthoc=posthoc, keys=keys)
+        weights = draw_weights(self.weights, self.networks, times)
+        made = Predictive(outputs, likelihood, weights, self.names, posthoc, keys)
         if posthoc is None:
             return made
         better = posthoc.calibrated(made)
@@ -396,14 +417,13 @@ class Ensemble:
     def _predictors(self) -> tuple[Predictor, ...]:
         """The predictor of each group; they keep what repeated predictions can share."""
         plan = self.manifest.get("plan", {})
-        streams = {"seed": plan.get("seed", 0), "first_member": plan.get("first_member", 0)}
-        family, own = self.family, self.preparation is None
-
-        def one(group: MemberGroup) -> Predictor:
-            dtype = precision(group.population) if own else None
-            return Predictor(group.module, family, group.population, self.engine, dtype=dtype, **streams)
-
-        return tuple(map(one, self.groups))
+        seed, first, found = plan.get("seed", 0), plan.get("first_member", 0), []
+        for group in self.groups:
+            dtype = precision(group.population) if self.preparation is None else None
+            streams = {"seed": seed, "first_member": first}
+            found.append(Predictor(group.module, self.family, group.population, self.engine, dtype=dtype, **streams))
+            first += group.population.members
+        return tuple(found)
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: predictors are made anew by copies and in other processes."""
@@ -412,12 +432,26 @@ class Ensemble:
     def save(self, path: str | Path) -> None:
         """Write a run directory that `murmuration.load` reads back."""
         given = self.recipe.name == GIVEN and "data" not in self.manifest  # points beside a run have its data
-        manifest = self._description() if given else self.manifest
-        create_run(Path(path), manifest, self.preparation)
-        save_posthoc(Path(path), self.posthoc)  # before the manifest declares the run complete
+        described = replace(self, manifest=self._description()) if given else self
+        made = create_run(Path(path), described.manifest, self.preparation)
+        try:
+            described.write(Path(path))
+        except (Misuse, Failure):
+            discard_run(Path(path), made)
+            raise
+
+    def write(self, path: Path) -> None:
+        """Complete a run directory: post-hoc steps, models, networks, then the manifest that declares it complete."""
+        save_posthoc(path, self.posthoc)
+        stored = {MODELS: save_models(path, self.models)} if self.models else {}
+        runs.save_members(path, self.to_tensors(GIVEN in self.manifest), {**self.manifest, **stored}, self.history)
+
+    def to_tensors(self, numbered: bool = False) -> Named:
+        """The tensors of all groups; their names begin with the number of the group if there are several."""
         tensors = [group.population.to_tensors() for group in self.groups]
-        joined = {f"{i}/{name}": t for i, named in enumerate(tensors) for name, t in named.items()}
-        save_members(Path(path), joined if GIVEN in manifest else tensors[0], manifest, self.history)
+        if len(tensors) == 1 and not numbered:
+            return tensors[0]
+        return {f"{i}/{name}": t for i, named in enumerate(tensors) for name, t in named.items()}
 
     def _description(self) -> dict[str, Any]:
         """The manifest of networks trained elsewhere."""
@@ -434,6 +468,14 @@ class Ensemble:
 def stream_size(inputs: Any) -> int:
     """The number of inputs that are predicted at a time: as many as a data loader reads, where they come from one."""
     return inputs.chunk if isinstance(inputs, Streamed) else STREAM
+
+
+def draw_weights(weights: Sequence[float], networks: int, draws: int) -> Tensor | None:
+    """Weights (S,) of predictions from those of members: networks, each drawn so many times, then models."""
+    if not weights:
+        return None
+    given = torch.tensor(weights, dtype=torch.float64)
+    return torch.cat([(given[:networks] / draws).repeat_interleave(draws), given[networks:]])
 
 
 def precision(population: Population) -> torch.dtype:

@@ -5,14 +5,11 @@ trains, writes checkpoints, fits the post-hoc steps and completes the run. `resu
 """
 
 import inspect
-import platform
-import shlex
-import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ import torch
 from torch import nn
 
 from murmuration import runs
+from murmuration.cross_fitting import fit_folds, fit_models, pooled
 from murmuration.data import Data, open_data, open_training_data, preparation_from_json
 from murmuration.data.preparation import FeaturePreparation
 from murmuration.data.samplers import INSTANCE
@@ -42,6 +40,9 @@ from murmuration.likelihoods import (
     width_of,
 )
 from murmuration.memory import suggest_keeping_freed_memory
+from murmuration.models.member import check_fit
+from murmuration.models.storage import load_models, require_skops
+from murmuration.models.table import is_model, kind_of, models_for
 from murmuration.nets import edges_for
 from murmuration.nets.adapt import Output, plain_module
 from murmuration.nets.given_weights import State, Weights, describe_start, given_weights, with_weights
@@ -50,10 +51,11 @@ from murmuration.nets.narrow import narrowed
 from murmuration.nets.pretrained import HEAD, keeping_statistics, pretrained_state
 from murmuration.nets.source import EDGES, EVERY, Net, NetSource, check_net, net_source
 from murmuration.nets.validation import check_initialisation, check_network, plain_tensors, require_same_plain_tensors
-from murmuration.population import Population
+from murmuration.population import Population, population_from_tensors
 from murmuration.posthoc.fit import check_config
 from murmuration.progress import Show, counting_bar, is_watched, training_bar
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
+from murmuration.runs import versions as versions
 from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.batches import plan_for_loader, plan_for_steps
 from murmuration.training.head_only import head_only_spec, with_backbone
@@ -69,6 +71,7 @@ def fit(
     *,
     recipe: str | Recipe = "deep-ensemble",
     plan: Plan | None = None,
+    folds: int | None = None,
     noise_std: float | None = None,
     link: str | None = None,
     likelihood: Likelihood | str | None = None,
@@ -99,7 +102,9 @@ def fit(
 
     `data` is a pair (x, y), a pandas table with `target=`, a torch Dataset or DataLoader, of which 15 % validate
     (`val=`) and the rest is trained on; or `(train, val)` of Datasets or DataLoaders, a path, a name or a `Data`, which
-    keep their splits (see `open_data`). `recipe` is the name of a preset or a `Recipe`.
+    keep their splits (see `open_data`). `recipe` is the name of a preset or a `Recipe`. With `folds` (cross-fitting),
+    training and validation examples are divided into so many folds, each of which validates members that train on the
+    others: `members` of each fold are the ensemble, which is calibrated on their predictions for their own folds.
 
     Further keywords are the fields of `Plan`, such as `members`, `epochs`, `seed`, `lr`, `batch_size`, `device`,
     `patience`, `optimizer`, `posthoc` (None: no calibration), which take precedence over those of `plan`; and the
@@ -115,7 +120,7 @@ def fit(
     """
     if net is None and init_from is not None:
         net = architecture_of(init_from)
-    if net is not None:
+    if net is not None and not is_model(net):
         check_net(net)
     chosen = make_recipe(recipe)
     planned, reading = sort_settings(settings)
@@ -139,11 +144,26 @@ def fit(
             reading |= {"features": found, "size": found.size}
         opened = open_training_data(data, **reading)
     filled = plan_for_steps(plan_for_loader(filled, opened.train, planned), opened.train)
+    if out is not None and (chosen.models or (is_model(net) and kind_of(net).package == "sklearn")):
+        require_skops()
     given: dict[str, Any] = {"noise_std": noise_std, "link": link, "likelihood": likelihood}
-    given |= {"init_from": init_from, "reset": reset, "pretrained": pretrained, "output": output}
-    spec, source = make_spec(net, opened, chosen, filled, **given)
     with nullcontext(show) if show is not None else training_bar(filled.epochs, quiet, chosen.name) as told:
-        return _fit(spec, source, out, told, checkpoint_seconds)
+        if is_model(net):
+            few = replace(filled, members=planned.get("members") or getattr(plan, "members", 0) or 1)
+            own = choose_likelihood(likelihood, opened, chosen, noise_std, link)
+            own = fit_likelihood(own, opened.task, opened.train.y)
+            ensemble = fit_models(net, opened, chosen, few, own, folds, told)
+        else:
+            given |= {"init_from": init_from, "reset": reset, "pretrained": pretrained, "output": output}
+            if folds is None:
+                spec, source = make_spec(net, opened, chosen, filled, **given)
+                return _fit(spec, source, out, told, checkpoint_seconds)
+            spec, source = make_spec(net, pooled(opened), chosen, filled, **given)
+            train = partial(_fit, source=source, out=None, show=told, checkpoint_seconds=checkpoint_seconds)
+            ensemble = fit_folds(spec, opened, folds, train, told)
+    if out is not None:
+        ensemble.save(out)
+    return ensemble
 
 
 FOREIGN = {  # keywords of other libraries -> what to write
@@ -272,6 +292,8 @@ def make_spec(
         begin_with = tuple(trained_networks(recipe.weights.init_from, "moped:init_from", net, source))
     spec = TrainSpec(source.build, data, likelihood, recipe, plan, backbone=backbone, init_from=begin_with)
     spec = replace(spec, reset=patterns)
+    for name in models_for(recipe.models, data.task):
+        check_fit(name, data, likelihood)
     if COSINES in source.record:
         require_traceable_cosines(spec)
     return spec, source
@@ -376,14 +398,18 @@ def load(
         return load_given(Path(path), net, likelihood, posthoc, output).to(device or CPU)
     if isinstance(net, list | tuple):
         raise Misuse(f"net= is a list, and {path} holds members of one network: give that network alone")
-    population, manifest = runs.load_members(Path(path))
-    place = _device_to_load(manifest) if device is None else resolve_device(device)
+    tensors, manifest = runs.load_tensors(Path(path))
     likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
-    module = source_again(manifest, net, output).build()
-    require_same_plain_tensors(module, manifest["net"])
-    require_same_tensors(module, population, Path(path))
+    groups = []
+    for named in runs.group_tensors(tensors, manifest):
+        population = population_from_tensors(named)
+        place = _device_to_load(manifest) if device is None else resolve_device(device)
+        module = source_again(manifest, net, output).build()
+        require_same_plain_tensors(module, manifest["net"])
+        require_same_tensors(module, population, Path(path))
+        groups.append(MemberGroup(module, population.to(place)))
     return Ensemble(
-        (MemberGroup(module, population.to(place)),),
+        tuple(groups),
         likelihood,
         engine_from(manifest),
         recipe_from_json(manifest["recipe"], recipe),
@@ -391,6 +417,8 @@ def load(
         runs.read_history(Path(path)),
         load_posthoc(Path(path)) if posthoc else None,
         stored_preparation(manifest["data"]["preparation"], Path(path)),
+        load_models(Path(path), manifest.get(runs.MODELS, []), likelihood),
+        tuple(manifest.get("weights", ())),
     )
 
 
@@ -493,18 +521,7 @@ def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) ->
         "steps_per_epoch": spec.end.steps_per_epoch,
         "likelihood": spec.likelihood.to_json(),
         **({"kernels": spec.trace.to_json()} if spec.recipe.needs_kernels else {}),
-        "data": {
-            "name": data.name,
-            "source": data.source,
-            "task": spec.likelihood.task,
-            "fingerprint": data.fingerprint,
-            "classes": list(data.classes),
-            "class_counts": data.train.y.bincount(minlength=len(data.classes)).tolist() if data.classes else None,
-            "targets": None if data.task == "classification" else data.train.y.shape[1],
-            "features": list(data.feature_names),
-            "examples": {part: len(getattr(data, part)) for part in ("train", "val", "test")},
-            "preparation": data.preparation.to_json(),
-        },
+        "data": runs.describe_data(data, spec.likelihood.task),
         "engine": {
             "name": engine.name,
             "workers": engine.workers,
@@ -513,24 +530,7 @@ def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) ->
             "reason": reason,
             "torch_threads": torch.get_num_threads(),
         },
-        "versions": versions(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
-
-
-def versions() -> dict[str, str]:
-    """Versions of the software that the numbers depend on."""
-    import numpy
-
-    import murmuration
-
-    return {
-        "murmuration": murmuration.__version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "machine": f"{platform.system()} {platform.machine()}",
+        **runs.describe_process(),
     }
 
 

@@ -19,6 +19,7 @@ from murmuration.dynamics import DYNAMICS, Dynamics, Optimizer, TorchOptimizer, 
 from murmuration.dynamics.optimizer import Decay, make_optimizer
 from murmuration.dynamics.trajectory import parse_trajectory
 from murmuration.errors import Misuse, require_integer, require_number, unknown
+from murmuration.models.table import MIXED, MODELS
 from murmuration.posthoc import PostHocConfig
 from murmuration.recipe_text import OBJECT, Answer, format_text, parse
 from murmuration.sharing import SHARING, Sharing
@@ -64,6 +65,7 @@ class Recipe:
     fixed_members: bool = False  # whether another number is refused
     loss: str | None = None  # for classes, by name, unless the caller gives a likelihood
     batch_order: BatchOrder | None = None  # of several members, unless the caller gives one
+    models: tuple[str, ...] = ()  # beside the networks, those for the task; weighted by greedy selection
 
     def __post_init__(self) -> None:
         kinds = {"sharing": Sharing, "weights": WeightFamily, "dynamics": Dynamics}
@@ -75,6 +77,9 @@ class Recipe:
             raise Misuse(
                 f"coupling={self.coupling!r}: need a Repulsion or None; for text use make_recipe(coupling='...')"
             )
+        for name in self.models:
+            if name not in MODELS:
+                raise unknown("model", name, MODELS)
         self.weights.check_dynamics(self.dynamics)
         if self.sharing.what == "all" and not (self.weights.stochastic or self.weights.separates_members):
             raise Misuse(
@@ -83,7 +88,8 @@ class Recipe:
             )
 
     def __str__(self) -> str:
-        return f"{self.name}: " + ", ".join(f"{question} {answer}" for question, answer in self.answers().items())
+        answers = self.answers() | ({"models": "+".join(self.models)} if self.models else {})
+        return f"{self.name}: " + ", ".join(f"{question} {answer}" for question, answer in answers.items())
 
     def text(self, question: str) -> str:
         """The answer to one question as text."""
@@ -100,21 +106,8 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         settings = {"members": self.members, "fixed_members": self.fixed_members, "loss": self.loss}
-        order = {"batch_order": self.batch_order} if self.batch_order else {}
-        return {"name": self.name, **self.answers(), **settings, **order}
-
-
-def _preset(
-    name: str,
-    *,
-    members: int | None = None,
-    fixed: bool = False,
-    loss: str | None = None,
-    batch_order: BatchOrder | None = None,
-    **answers: str,
-) -> Recipe:
-    objects = {question: parse(text, question, QUESTIONS[question]) for question, text in answers.items()}
-    return Recipe(name, members=members, fixed_members=fixed, loss=loss, batch_order=batch_order, **objects)
+        rest = {"batch_order": self.batch_order, "models": list(self.models)}
+        return {"name": self.name, **self.answers(), **settings, **{key: each for key, each in rest.items() if each}}
 
 
 @dataclass(frozen=True)
@@ -126,7 +119,9 @@ class Preset(Answer[Recipe]):
 
 
 def _row(name: str, about: str, good: str, bad: str, **settings: Any) -> tuple[str, Preset]:
-    return name, Preset(_preset(name, **settings), about, good, bad)
+    """A preset by its name; answers among the settings are texts."""
+    given = {key: parse(text, key, QUESTIONS[key]) if key in QUESTIONS else text for key, text in settings.items()}
+    return name, Preset(Recipe(name, **given), about, good, bad)
 
 
 PRESETS: dict[str, Preset] = dict(
@@ -137,7 +132,7 @@ PRESETS: dict[str, Preset] = dict(
             "a baseline; the cheapest to train and to run",
             "no epistemic uncertainty",
             members=1,
-            fixed=True,
+            fixed_members=True,
         ),
         _row(
             "deep-ensemble",
@@ -369,15 +364,33 @@ PRESETS: dict[str, Preset] = dict(
 )
 
 
-def make_recipe(name: "str | Recipe" = "deep-ensemble", **answers: Any) -> Recipe:
+MIXTURES: dict[str, Preset] = {  # networks beside models that are not
+    "mixed": Preset(
+        Recipe("mixed", models=MIXED),
+        "a deep ensemble beside linear models, forests and boosted trees, weighted by greedy selection with "
+        "replacement on validation NLL (Caruana et al. 2004)",
+        "tables: each part covers for the others",
+        "the weights are chosen on the validation examples, which should be a hundred or more",
+    )
+}
+
+
+def make_recipe(
+    name: "str | Recipe" = "deep-ensemble", *, models: str | tuple[str, ...] | None = None, **answers: Any
+) -> Recipe:
     """A preset by name, or a recipe, with some of its answers replaced: each as text or as an object.
+
+    `models` beside the networks are names of `MODELS`, in text joined by `+`.
 
     >>> print(make_recipe("forde", coupling="outputs"))
     forde: sharing own, weights point, coupling outputs, dynamics optimizer
     """
-    if isinstance(name, str) and name not in PRESETS:
-        raise unknown("recipe", name, PRESETS)
-    base = PRESETS[name].value if isinstance(name, str) else name
+    known = {**PRESETS, **MIXTURES}
+    if isinstance(name, str) and name not in known:
+        raise unknown("recipe", name, known)
+    base = known[name].value if isinstance(name, str) else name
+    if models is not None:
+        base = replace(base, models=tuple(models.split("+")) if isinstance(models, str) else tuple(models))
     for question in answers:
         if question not in QUESTIONS:
             raise unknown("question of a recipe", question, QUESTIONS)
@@ -555,9 +568,8 @@ def recipe_from_json(record: dict[str, Any], given: Recipe | None = None) -> Rec
             raise Misuse(f"recipe= is {given}, and the run was made by {record['name']} with other answers")
         return given
     answers = {question: parse(record[question], question, QUESTIONS[question]) for question in QUESTIONS}
-    members, fixed, loss = record["members"], record["fixed_members"], record.get("loss")
-    order = record.get("batch_order")
-    return Recipe(record["name"], members=members, fixed_members=fixed, loss=loss, batch_order=order, **answers)
+    settings: Any = {name: record.get(name) for name in ("members", "fixed_members", "loss", "batch_order")}
+    return Recipe(record["name"], **settings, models=tuple(record.get("models", ())), **answers)
 
 
 def plan_from_json(

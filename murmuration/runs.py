@@ -6,6 +6,7 @@
     trajectory/           weights of all members along their path, one file a checkpoint, if the plan asks for it
     checkpoints/          the state of a run in progress; latest.json names the file and is written after it
     backbone.safetensors, features.safetensors   a network that is not trained, and its features of the examples
+    models/               members that are not networks, each in the format of its package, listed in run.json
     posthoc.json          the calibrator, the conformal rules and the abstention rules, if some were fitted
     metrics.json, report.html   the evaluation
 
@@ -15,6 +16,10 @@ Every file is replaced whole or not at all (`files.py`).
 import contextlib
 import json
 import os
+import platform
+import shlex
+import sys
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,11 +29,12 @@ import torch
 from torch import Tensor
 
 from murmuration import files
-from murmuration.data import Preparation
+from murmuration.data import Data, Preparation
 from murmuration.devices import CPU
 from murmuration.dynamics import WeightPath
 from murmuration.errors import Failure, Misuse
 from murmuration.features import BACKBONE, STORED, remove_pieces, save_features
+from murmuration.models.storage import FOLDER as MODELS
 from murmuration.population import Named, Population, population_from_tensors
 from murmuration.training import Progress
 from murmuration.training.state import Divergence, State
@@ -36,6 +42,7 @@ from murmuration.training.state import Divergence, State
 FORMAT = 1
 MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
 GIVEN = "given"  # recipe of networks trained elsewhere; in their manifest, the names of their classes
+GROUPS = "groups"  # in the manifest: the number of groups of networks, if there are several
 SWEEP = "sweep.json"  # scores of the candidates of a coupling space
 WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, STORED, SWEEP)  # by a run until it is complete
 TRAJECTORY, ACTIVE = "trajectory", "active"  # weights along the path; (M,) bool: members that were still trained
@@ -68,6 +75,43 @@ def create_run(path: Path, manifest: dict[str, Any], preparation: Preparation | 
     return missing[-1] if missing else path
 
 
+def describe_data(data: Data, task: str) -> dict[str, Any]:
+    """The record of the data in a manifest, which is needed to open it again and to prepare inputs."""
+    return {
+        "name": data.name,
+        "source": data.source,
+        "task": task,
+        "fingerprint": data.fingerprint,
+        "classes": list(data.classes),
+        "class_counts": data.train.y.bincount(minlength=len(data.classes)).tolist() if data.classes else None,
+        "targets": None if data.task == "classification" else data.train.y.shape[1],
+        "features": list(data.feature_names),
+        "examples": {part: len(getattr(data, part)) for part in ("train", "val", "test")},
+        "preparation": data.preparation.to_json(),
+    }
+
+
+def describe_process() -> dict[str, Any]:
+    """Versions, command and time of a run, for its manifest."""
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return {"versions": versions(), "command": command, "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+
+
+def versions() -> dict[str, str]:
+    """Versions of the software that the numbers depend on."""
+    import numpy
+
+    import murmuration
+
+    return {
+        "murmuration": murmuration.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
+
+
 def require_free(path: Path) -> None:
     """Refuse a directory that already holds a run, or anything else."""
     if (path / MANIFEST).exists():
@@ -88,6 +132,9 @@ def remove_files(path: Path) -> None:
     remove_partial_files(path)
     remove_checkpoints(path)
     remove_checkpoints(path, TRAJECTORY)
+    for file in (path / MODELS).glob("*-*.*"):
+        file.unlink(missing_ok=True)
+    remove_empty([path / MODELS])
     for name in WRITTEN:
         with contextlib.suppress(OSError):
             (path / name).unlink()
@@ -139,12 +186,6 @@ def save_members(path: Path, tensors: Named, manifest: dict[str, Any], history: 
     remove_checkpoints(path)
 
 
-def load_members(path: Path) -> tuple[Population, dict[str, Any]]:
-    """The members and the manifest of a complete run."""
-    tensors, manifest = load_tensors(path)
-    return population_from_tensors(tensors), manifest
-
-
 def load_tensors(path: Path) -> tuple[Named, dict[str, Any]]:
     """The stored tensors, in their order, and the manifest of a complete run."""
     manifest = read_run(path)
@@ -153,6 +194,12 @@ def load_tensors(path: Path) -> tuple[Named, dict[str, Any]]:
     found = files.read_tensors(path / MEMBERS, manifest.get("members_sha256"))
     order = manifest.get("tensors", [])
     return {name: found[name] for name in order} if set(order) == set(found) else found, manifest
+
+
+def group_tensors(tensors: Named, manifest: dict[str, Any]) -> list[Named]:
+    """The tensors of every group of networks: none, one, or as many as a run of several folds has."""
+    count = manifest.get(GROUPS, 1)
+    return [below(tensors, str(group)) for group in range(count)] if count > 1 else [tensors] if tensors else []
 
 
 def write_history(path: Path, history: list[dict[str, Any]]) -> None:

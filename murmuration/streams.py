@@ -33,6 +33,8 @@ Stream = Literal[
     "sampler",
     "transfer",
     "views",
+    "models",
+    "folds",
 ]
 ORDER: dict[Stream, int] = {
     "initialisation": 0,
@@ -51,6 +53,8 @@ ORDER: dict[Stream, int] = {
     "sampler": 13,
     "transfer": 14,
     "views": 15,
+    "models": 16,
+    "folds": 17,
 }
 ALL_MEMBERS = -1  # as the member of a stream that all members use
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one

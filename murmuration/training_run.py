@@ -12,14 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from murmuration import runs
+from murmuration.data import Data
 from murmuration.dynamics.trajectory import parse_trajectory
 from murmuration.engines import Engine
 from murmuration.engines import engine as engine_named
-from murmuration.ensemble import Ensemble, MemberGroup, save_posthoc
+from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Failure, Misuse
 from murmuration.files import read_json, write_json
-from murmuration.posthoc.fit import FEWEST
+from murmuration.likelihoods import Likelihood
+from murmuration.models.member import fit_members
+from murmuration.models.selection import select
+from murmuration.models.table import models_for, name_of
+from murmuration.posthoc.fit import FEWEST, check_config
 from murmuration.progress import Show
+from murmuration.recipe import Plan, Recipe
 from murmuration.training import Progress, TrainSpec, train
 from murmuration.training.head_only import with_backbone
 from murmuration.training.interrupts import deferred_interrupts
@@ -102,11 +108,10 @@ def run_training(
     plain = Ensemble(
         (group,), whole.likelihood, engine, whole.recipe, complete, progress.history, preparation=whole.data.preparation
     )
-    ensemble = with_posthoc(plain, whole)
+    ensemble = with_posthoc(with_models(plain, whole, callback.show), whole.data, whole.plan)
     if callback.out is not None:
         try:
-            save_posthoc(Path(callback.out), ensemble.posthoc)
-            runs.save_members(Path(callback.out), population.to_tensors(), complete, progress.history)
+            ensemble.write(Path(callback.out))
         except Failure:  # a full disk, say: a run that cannot be continued is not left behind
             runs.discard_run(Path(callback.out), callback.created or Path(callback.out))
             raise
@@ -160,9 +165,55 @@ def tune_coupling(spec: TrainSpec, engine: Engine, callback: ProgressCallback) -
     return replace(spec, recipe=replace(spec.recipe, coupling=coupling)), {"sweep": scores, "chosen": best}
 
 
-def with_posthoc(ensemble: Ensemble, spec: TrainSpec) -> Ensemble:
+def blank_ensemble(given: Any, data: Data, recipe: Recipe, plan: Plan, likelihood: Likelihood) -> Ensemble:
+    """An ensemble without members, with the manifest of a model that is not a network."""
+    if recipe.answers() != Recipe().answers() or recipe.models:
+        raise Misuse(f"recipe {recipe.name} is for networks, and {name_of(given)} is none: leave it out")
+    if plan.posthoc is not None:
+        check_config(plan.posthoc, likelihood.task)
+    engine, own = engine_named("loop"), Recipe(name_of(given))
+    manifest = {
+        "recipe": own.to_json(),
+        "plan": plan.to_json(),
+        "net": {"name": own.name},
+        "input_shape": list(data.input_shape),
+        "likelihood": likelihood.to_json(),
+        "data": runs.describe_data(data, likelihood.task),
+        "engine": {**asdict(engine), "reason": "members are no networks"},
+        **runs.describe_process(),
+    }
+    return Ensemble((), likelihood, engine, own, manifest, preparation=data.preparation)
+
+
+def with_models(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
+    """Networks with the models of their recipe, those for the task, weighted by greedy selection on validation NLL.
+
+    The networks are one part of the mixture, each model another; models of weight zero are left out.
+    """
+    if not spec.recipe.models:
+        return ensemble
+    data, val, start = spec.data, spec.data.val, time.perf_counter()
+    names = models_for(spec.recipe.models, data.task)
+    models = {name: fit_members(name, data, spec.likelihood, members=1, seed=spec.plan.seed)[0] for name in names}
+    alone = {name: replace(ensemble, groups=(), models=(model,)) for name, model in models.items()}
+    parts = {"networks": ensemble, **alone}
+    logs = {
+        name: part.predict(val.prepared, calibrated=False, prepared=True).log_prob(val.y)
+        for name, part in parts.items()
+    }
+    found = select(logs, val.weight)
+    show(f"weights by validation NLL: {found.text}", 0, 0, None)
+    kept = {name: model for name, model in models.items() if found.weights[name] > 0}
+    weights = [found.weights["networks"] / ensemble.members] * ensemble.members + [found.weights[name] for name in kept]
+    seconds = ensemble.manifest["seconds"] + time.perf_counter() - start
+    record = {"weights": weights, "selection": found.to_json(), "seconds": seconds}
+    manifest = {**ensemble.manifest, **record}
+    return replace(ensemble, manifest=manifest, models=tuple(kept.values()), weights=tuple(weights))
+
+
+def with_posthoc(ensemble: Ensemble, data: Data, plan: Plan) -> Ensemble:
     """The ensemble with the post-hoc steps that the plan asks for, if there are examples to fit them on."""
-    val, config = spec.data.val, spec.plan.posthoc
+    val, config = data.val, plan.posthoc
     if config is None:
         return ensemble
     if len(val) < FEWEST:

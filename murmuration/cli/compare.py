@@ -16,6 +16,7 @@ from murmuration.progress import counting_bar
 
 if TYPE_CHECKING:
     from murmuration.cli.training import TrainingRequest
+    from murmuration.data import Data
     from murmuration.ensemble import Ensemble
     from murmuration.evaluation import EvalSet, Evaluation
     from murmuration.recipe import Recipe
@@ -30,6 +31,7 @@ HELP = help_text(
     "murmur compare prices.csv --target price --members 10 --out runs/prices",
     "murmur compare digits --recipes single,deep-ensemble --corruptions",
     "murmur compare digits --recipes deep-ensemble:members=3,deep-ensemble:coupling=outputs",
+    "murmur compare prices.csv --target price --recipes deep-ensemble,mixed --baselines random-forest",
 )
 
 
@@ -42,6 +44,15 @@ def compare(
         options.option(
             "See `murmur list recipes`; single,deep-ensemble if left out. Answers and a number of members may follow a "
             "colon: forde:members=10.",
+            "Recipe",
+            "LIST",
+        ),
+    ] = None,
+    baselines: Annotated[
+        options.Names,
+        options.option(
+            "Models to compare with, see `murmur list models`, or none; if left out, ridge or logistic and "
+            "hist-gradient-boosting for a table.",
             "Recipe",
             "LIST",
         ),
@@ -69,10 +80,12 @@ def compare(
     request = TrainingRequest(opened, settings, options.network(net), noise_std, link, loss=loss)
     eval_set = eval_set_of(opened)
     shift_settings = shift_request(shift, eval_set)
-    with comparison_directory(path, comparison_settings(request, chosen)):
+    models = chosen_baselines(baselines, opened)
+    with comparison_directory(path, comparison_settings(request, chosen, models)):
         ensembles = {
             each.name: train_or_resume(request, each, path / file_name(each.name), quiet=as_json) for each in chosen
         }
+        ensembles |= {f"{name} (baseline)": fit_or_load(request, name, path, quiet=as_json) for name in models}
         evaluations = evaluated(eval_set, ensembles, shift_settings, quiet=as_json)
         record = write_results(path, request, evaluations)
     show_results(evaluations, record, as_json=as_json)
@@ -94,9 +107,42 @@ def chosen_recipes(given: options.Names) -> list["Recipe"]:
     return [options.parse_recipe(name) for name in names]
 
 
-def comparison_settings(request: "TrainingRequest", recipes: list["Recipe"]) -> dict[str, Any]:
+def chosen_baselines(given: options.Names, data: "Data") -> list[str]:
+    """The models that --baselines names, each once; by default those of a table, if they can be stored."""
+    import importlib.util
+
+    from murmuration.data.preparation import TablePreparation
+    from murmuration.models.table import BASELINES, check_model, models_for
+
+    names = list(dict.fromkeys(options.listed(given)))
+    if names == ["none"]:
+        return []
+    if not names and isinstance(data.preparation, TablePreparation) and importlib.util.find_spec("skops"):
+        return list(models_for(BASELINES, data.task))
+    for name in names:
+        check_model(name, data.task)
+    return names
+
+
+def fit_or_load(request: "TrainingRequest", name: str, path: Path, *, quiet: bool) -> "Ensemble":
+    """The ensemble of a baseline, a run in the directory of the comparison: loaded if it is there, else fitted."""
+    from murmuration.cli.training import file_name, load_run
+    from murmuration.fitting import fit
+
+    run = path / file_name(f"{name} (baseline)")
+    if (run / "run.json").exists():
+        return load_run(run)
+    if not quiet:
+        print(f"{name}: fitting")
+    return fit(name, request.data, noise_std=request.noise_std, plan=replace(request.plan, members=1), out=run)
+
+
+def comparison_settings(
+    request: "TrainingRequest", recipes: list["Recipe"], baselines: list[str] | None = None
+) -> dict[str, Any]:
     """What must be the same when a comparison is continued."""
     return {
+        "baselines": baselines or [],
         "recipes": [recipe.to_json() for recipe in recipes],
         "plan": {**request.plan.to_json(), "augment": list(request.plan.augment)},
         "net": request.net if isinstance(request.net, str | None) else request.net.__qualname__,

@@ -13,8 +13,8 @@ from murmuration.errors import Misuse, unknown
 
 HELP = help_text(
     "List the names that options take, with a description of each: recipes, sharing, weights, couplings, dynamics, "
-    "optimizers, schedules, samplers, losses, nets, data, engines, corruptions, calibrators, conformal, measures, "
-    "experiments. Without a name, all lists. --sheet draws every corruption.",
+    "optimizers, schedules, samplers, losses, nets, models, data, engines, corruptions, calibrators, conformal, "
+    "measures, experiments. Without a name, all lists. --sheet draws every corruption.",
     "murmur list recipes",
     "murmur list couplings",
     "murmur list data --json",
@@ -35,11 +35,11 @@ ENGINES = {
 
 
 def recipes() -> Entries:
-    from murmuration.recipe import PRESETS
+    from murmuration.recipe import MIXTURES, PRESETS
 
     return {
         name: {**row.value.answers(), "description": row.about, "good": row.good, "bad": row.bad}
-        for name, row in PRESETS.items()
+        for name, row in {**PRESETS, **MIXTURES}.items()
     }
 
 
@@ -76,6 +76,12 @@ def nets() -> Entries:
         for name, row in NETS.items()
     }
     return own | {name: {"inputs": inputs, "description": about} for name, (inputs, about) in LIBRARIES.items()}
+
+
+def models() -> Entries:
+    from murmuration.models.table import MODELS
+
+    return {name: {"for": ", ".join(row.tasks), "description": row.about} for name, row in MODELS.items()}
 
 
 def data() -> Entries:
@@ -149,6 +155,7 @@ LISTS: dict[str, Callable[[], Entries]] = {
     "samplers": table("data.samplers", "SAMPLERS"),
     "losses": table("likelihoods", "LOSSES"),
     "nets": nets,
+    "models": models,
     "data": data,
     "engines": lambda: described(ENGINES),
     "corruptions": corruptions,

@@ -149,12 +149,13 @@ def network(text: str | None) -> Any:
     """
     if text is None:
         return None
+    from murmuration.models.table import MODELS
     from murmuration.nets import NETS, is_net
 
-    if is_net(text):
+    if is_net(text) or text in MODELS:
         return text
     if ":" not in text:
-        known = unknown("net", text, NETS)
+        known = unknown("net", text, (*NETS, *MODELS))
         raise Misuse(f"{known}; for a function of your own write --net package.module:factory")
     module, _, name = text.partition(":")
     sys.path.insert(0, "")
@@ -228,7 +229,7 @@ def parse_recipe(text: str) -> "Recipe":
     from murmuration.recipe import QUESTIONS, make_recipe
 
     name, _, rest = text.partition(":")
-    base, known = make_recipe(name), (*QUESTIONS, "members")
+    base, known = make_recipe(name), (*QUESTIONS, "models", "members")
     parts = re.split(rf",(?=\s*(?:{'|'.join(known)})\s*=)", rest) if rest else []
     given = {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in parts)}
     wrong = [key for key in given if key not in known]

@@ -24,7 +24,8 @@ NetName = Annotated[
     str | None,
     options.option(
         "Network, chosen by the data if left out; see `murmur list nets`, or write your own as package.module:factory. "
-        "Options may follow a colon: mlp:hidden=256x3,dropout=0.1,embed=piecewise.",
+        "Options may follow a colon: mlp:hidden=256x3,dropout=0.1,embed=piecewise. "
+        "A name of `murmur list models` is a model that is not a network, such as random-forest.",
         "Recipe",
         "NAME",
     ),
@@ -47,6 +48,15 @@ Pretrained = Annotated[
         "Published weights to begin with, under random heads: yes (of an installed package), or a file of them.",
         "Training",
         "yes|FILE",
+    ),
+]
+Folds = Annotated[
+    int | None,
+    options.option(
+        "Cross-fitting: so many folds of the training and validation examples, with --members trained on all other "
+        "folds each; calibrated on their predictions for their own folds.",
+        "Training",
+        "N",
     ),
 ]
 NoiseStd = Annotated[
@@ -74,6 +84,7 @@ def train(
     answers: options.RecipeOptions,
     reading: options.DataOptions,
     plan: options.TrainingOptions,
+    folds: Folds = None,
     trust: options.PostHocOptions,
     noise_std: NoiseStd = None,
     link: Link = None,
@@ -96,6 +107,6 @@ def train(
         parts = tuple(options.listed(reset))
         weights = True if pretrained == "yes" else pretrained or False
         own = options.network(net)
-        request = TrainingRequest(opened, settings, own, noise_std, link, init_from, parts, weights, loss)
+        request = TrainingRequest(opened, settings, own, noise_std, link, init_from, parts, weights, loss, folds)
         ensemble = train_run(request, chosen, path, quiet=as_json)
         finish_run(path, ensemble, opened, as_json=as_json)

@@ -33,6 +33,7 @@ class TrainingRequest:
     reset: tuple[str, ...] = ()
     pretrained: bool | str = False
     loss: str | None = None
+    folds: int | None = None
 
 
 def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: bool) -> "Ensemble":
@@ -45,6 +46,7 @@ def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: 
             request.data,
             recipe=recipe,
             plan=request.plan,
+            folds=request.folds,
             noise_std=request.noise_std,
             link=request.link,
             likelihood=request.loss,

@@ -124,7 +124,7 @@ def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
     """Training seconds, stored parameters, milliseconds per prediction of inputs like x (N, ...), and members."""
     return {
         "seconds": float(ensemble.manifest.get("seconds", math.nan)),
-        "parameters": sum(group.population.parameters_stored() for group in ensemble.groups),
+        "parameters": sum(group.population.parameters_stored() for group in ensemble.groups) or math.nan,
         "ms_per_prediction": ms_per_prediction(ensemble, x[: min(TIMED, stream_size(x))]),
         "members": ensemble.members,
     }

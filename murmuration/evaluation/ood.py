@@ -40,7 +40,7 @@ class InDistribution:
 def in_distribution(ensemble: Ensemble, eval_set: EvalSet) -> InDistribution:
     """The uncertainties of the evaluation set; feature distances too where training examples are at hand."""
     distance = None
-    if eval_set.train is not None:
+    if eval_set.train is not None and not ensemble.models:
         labels = eval_set.train.y if eval_set.task == "classification" else None
         distance = fit_feature_distance(ensemble, eval_set.train.prepared, labels)
     return InDistribution(uncertainties(ensemble, eval_set.split.prepared, distance), distance)

@@ -172,6 +172,8 @@ class _Weights:
 
 def _weights(ensemble: Ensemble) -> list[_Weights]:
     """The tensors of an ensemble that are distributions, with the prior that training used."""
+    if not ensemble.groups:
+        return []
     population, family = ensemble.groups[0].population, ensemble.family
     found, dynamics = family.family.posteriors(population, family.spec), ensemble.recipe.dynamics
     if dynamics.moves_std:  # its weight decay is a prior

@@ -182,7 +182,7 @@ def prune(
         manifest = {**ensemble.manifest, **described, **trained}
         groups = (MemberGroup(spec.member(0), population),)
         plain = replace(ensemble, groups=groups, manifest=manifest, posthoc=None, preparation=found.data.preparation)
-        made = with_posthoc(plain, spec)
+        made = with_posthoc(plain, spec.data, spec.plan)
         made.save(out)
         return made
     sweep = ensemble.manifest.get("sweep")

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import murmuration.reports.html as html
+from murmuration.ensemble import Ensemble
 from murmuration.evaluation import Evaluation
 from murmuration.metrics import Score, describe
 from murmuration.reports.figures import Figure, axis, colour, dash, layout, member_matrix, scale_of, scatter
@@ -41,14 +42,34 @@ COUPLING_READING = (
 def recipes(report: Report) -> Markup:
     """The settings of every recipe, and its cost."""
     settings = [
-        (each.name, [each.ensemble.recipe.answers().get(question, MISSING) for question in QUESTIONS])
+        (each.name, [answers_of(each.ensemble).get(question, MISSING) for question in QUESTIONS])
         for each in report.evaluations
         if each.ensemble is not None
     ]
     columns = ["Recipe", *(question.capitalize() for question in QUESTIONS)]
     board = html.tag("div", html.table("Recipes", columns, settings), "words")
     reading = "Cost and settings of every recipe. Times are comparable within this table only."
-    return html.section("recipes", "Recipes and cost", reading, html.join([_costs(report), board]))
+    return html.section("recipes", "Recipes and cost", reading, html.join([_costs(report), board, _selections(report)]))
+
+
+def _selections(report: Report) -> Markup:
+    """The weights of the parts of every mixed ensemble, and the validation NLL by which they were selected."""
+    tables = []
+    for each in report.evaluations:
+        found = each.manifest.get("selection")
+        if found:
+            rows = [
+                (name, [percent(weight), number(found["val_nll"][name])]) for name, weight in found["weights"].items()
+            ]
+            rows.append(("all together", [percent(1.0), number(found["mixed_val_nll"])]))
+            title = f"Parts of {each.name}, weighted by greedy selection on the validation examples"
+            tables.append(html.table(title, ("Part", "Weight", "Validation NLL"), rows))
+    return html.join(tables)
+
+
+def answers_of(ensemble: Ensemble) -> dict[str, str]:
+    """The answers of the recipe, where there are networks."""
+    return ensemble.recipe.answers() if ensemble.groups else {}
 
 
 def _costs(report: Report) -> Markup:

@@ -1,0 +1,65 @@
+"""Weights of the parts of an ensemble by greedy selection with replacement (Caruana et al. 2004)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ROUNDS = 50  # a weight is a multiple of one over the number of rounds that were kept
+
+
+def greedy_weights(log_probs: Tensor, weight: Tensor | None = None, rounds: int = ROUNDS) -> Tensor:
+    """Weights (P,) of a mixture of P parts, from their log-likelihoods (P, N) of validation examples.
+
+    The mixture begins with the best part; every round adds the part, again or for the first time, that lowers its mean
+    negative log-likelihood most, and the best round is kept. `weight` (N,) are sample weights.
+
+    >>> greedy_weights(torch.tensor([[0.9, 0.1], [0.1, 0.9], [0.1, 0.1]]).log()).tolist()
+    [0.5, 0.5, 0.0]
+    """
+    logs = log_probs.double()
+    shares = torch.ones_like(logs[0]) if weight is None else weight.double()
+    shares = shares / shares.sum()
+    counts, best, lowest = torch.zeros(len(logs), dtype=torch.float64), torch.zeros(len(logs)), float("inf")
+    total = torch.full_like(logs[0], -torch.inf)  # log of the summed likelihoods of the parts so far
+    for turn in range(1, rounds + 1):
+        joined = torch.logaddexp(total, logs)  # (P, N)
+        losses = -(joined @ shares) + float(torch.tensor(turn).log())
+        chosen = int(losses.argmin())
+        total, counts[chosen] = joined[chosen], counts[chosen] + 1
+        if losses[chosen] < lowest - 1e-9:
+            lowest, best = float(losses[chosen]), counts / turn
+    return best.double()
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The parts of a mixture by name, with their weights and the validation NLL of each alone."""
+
+    weights: Mapping[str, float]
+    nll: Mapping[str, float]
+    mixed_nll: float
+
+    @property
+    def text(self) -> str:
+        """The weights in words.
+
+        >>> Selection({"networks": 0.6, "ridge": 0.4, "logistic": 0.0}, {}, 0.5).text
+        'networks 60 %, ridge 40 %'
+        """
+        return ", ".join(f"{name} {100 * weight:.0f} %" for name, weight in self.weights.items() if weight > 0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"weights": dict(self.weights), "val_nll": dict(self.nll), "mixed_val_nll": self.mixed_nll}
+
+
+def select(log_probs: Mapping[str, Tensor], weight: Tensor | None = None) -> Selection:
+    """The greedy weights of parts by name, from their log-likelihoods (N,) of validation examples."""
+    logs = torch.stack(list(log_probs.values())).double()  # (P, N)
+    found = greedy_weights(logs, weight)
+    shares = torch.full_like(logs[0], 1 / logs.shape[1]) if weight is None else weight.double() / weight.double().sum()
+    mixture = (found.log()[:, None] + logs).logsumexp(0)
+    alone = dict(zip(log_probs, (-(logs @ shares)).tolist(), strict=True))
+    return Selection(dict(zip(log_probs, found.tolist(), strict=True)), alone, float(-(mixture @ shares)))
