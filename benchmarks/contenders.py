@@ -274,7 +274,7 @@ OTHERS = {
         "TabM.make with piecewise-linear embeddings, trained as in its example: AdamW 2e-3, batch 256, patience 16",
         ("tabm", "rtdl_num_embeddings"),
         splits=3,
-        seconds=300,
+        seconds=110,
     ),
 }
 

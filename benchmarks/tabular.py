@@ -37,6 +37,7 @@ CONTENDERS: dict[str, tuple[str, contenders.Fit]] = {  # package and fit
     "catboost": ("catboost", partial(contenders.catboost, loss="RMSE")),
     "tabm": ("tabm", contenders.tabm),
 }
+SECONDS = {"default": 15, "catboost": 7, "tabm": 550}  # of CPU a fit, roughly
 TASKS: tuple[Any, ...] = ("regression", "classification")
 
 
@@ -112,6 +113,8 @@ def main() -> None:
     names = [name for name in CONTENDERS if name not in (*missing, *options.without)]
     for name in missing:
         print(f"# {name} is left out: see benchmarks/requirements.txt", file=sys.stderr)
+    seconds = sum(SECONDS[name] for name in names) * options.repeats * len(TASKS)
+    print(f"# about {seconds:,} s of CPU", file=sys.stderr, flush=True)
     speedup = {} if "members" in options.without else {"mlp_auto_speedup": mlp_speedup(7)}
     found = run(names, options.repeats)
     result = {**speedup, **ratios(found), "repeats": options.repeats, "contenders": found}
