@@ -90,6 +90,7 @@ __all__ = [
     "WeightPath",
     "add_measure",
     "analysis",
+    "columns",
     "corrupt",
     "cross_interval",
     "embed",
@@ -152,7 +153,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """The public name, imported from its home and kept."""
-    if name in ("analysis", "plots"):  # modules
+    if name in ("analysis", "columns", "plots"):  # modules
         return import_module(f"murmuration.{name}")
     for home, names in _HOMES.items():
         if name in names:

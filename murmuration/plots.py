@@ -23,6 +23,7 @@ from murmuration.analysis.planes import Plane
 from murmuration.analysis.similarity import Similarity
 from murmuration.analysis.sizes import Sizes
 from murmuration.analysis.stitching import StitchedView
+from murmuration.columns import ColumnImportance, Drift, PartialDependence
 from murmuration.data import ArrayPreparation, Split, Task
 from murmuration.errors import Failure, Misuse, listed, unknown
 from murmuration.evaluation import EvalSet, Evaluation, score_predictions
@@ -38,9 +39,11 @@ from murmuration.reports.landscape.similarity import similarity_figures
 from murmuration.reports.landscape.sizes import sizes_figures
 from murmuration.reports.landscape.stitched import stitched_figures
 from murmuration.reports.landscape.trade_off import trade_off_figures
+from murmuration.reports.monitor_page import drift_figure
 from murmuration.reports.report import Report
 from murmuration.reports.sections.abstention import curves_figure, curves_of
 from murmuration.reports.sections.calibration import reliability_figure
+from murmuration.reports.sections.columns import dependence_figure, importance_figures
 from murmuration.reports.sections.conformal import subset_figure
 from murmuration.reports.sections.groups import group_columns, group_figure
 from murmuration.reports.sections.imbalance import frequency_figure, shots_figure
@@ -65,9 +68,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 __all__ = [
+    "column_importance",
     "conformal_coverage",
     "confusion_matrix",
     "coupling",
+    "drift",
     "embedding",
     "ensemble_sizes",
     "figure_image",
@@ -78,6 +83,7 @@ __all__ = [
     "ood_auroc",
     "ood_histogram",
     "parity",
+    "partial_dependence",
     "paths",
     "plane",
     "pruning",
@@ -306,6 +312,22 @@ def trade_off(source: TradeOff, part: str | None = None, *, theme: Theme = "ligh
 def ensemble_sizes(source: Sizes, figure: str | None = None, *, theme: Theme = "light") -> "go.Figure":
     """A score against ensemble size ("size-nll") or severity ("severity-nll"), or divergences ("divergence-ood")."""
     return _plotly(_landscape(sizes_figures(source), figure), theme)
+
+
+def column_importance(source: ColumnImportance, kind: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """The importance of columns, `kind` error (the default) or uncertainty, of `mm.columns.column_importance`."""
+    drawn = dict(zip(("error", "uncertainty"), importance_figures(source), strict=True))
+    return _plotly(_landscape(drawn, kind), theme)
+
+
+def partial_dependence(source: PartialDependence, *, theme: Theme = "light") -> "go.Figure":
+    """The partial dependence on a column, with two standard deviations of the members around it."""
+    return _plotly(dependence_figure(source, 0), theme)
+
+
+def drift(source: Drift, *, theme: Theme = "light") -> "go.Figure":
+    """The size of every change between training rows and new ones, of `mm.columns.drift`."""
+    return _plotly(drift_figure(source), theme)
 
 
 def _landscape(drawn: dict[str, Figure], score: str | None) -> Figure:

@@ -51,6 +51,7 @@ ORDER = [
     "ood",
     "evaluation",
     "audit",
+    "columns",
     "analysis",
     "reports",
     "plots",

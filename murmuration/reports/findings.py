@@ -276,7 +276,8 @@ def about_confidence(evaluation: Evaluation, who: str) -> str:
 def about_intervals(evaluation: Evaluation, who: str) -> str:
     """Whether the 90 % predictive intervals cover 90 % of the targets."""
     covered = evaluation.scores["coverage_90"]
-    told = f"the 90 % predictive intervals of {who} cover {percent(float(covered))} of the targets"
+    whose = "its 90 % predictive intervals" if who == "it" else f"the 90 % predictive intervals of {who}"
+    told = f"{whose} cover {percent(float(covered))} of the targets"
     if covered.low <= NOMINAL <= covered.high:
         return f"{told}, as nominal within noise."
     return f"{told}: they are too {'narrow' if covered < NOMINAL else 'wide'}."

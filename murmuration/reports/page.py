@@ -15,6 +15,7 @@ from murmuration.reports.html import Markup, join, text
 from murmuration.reports.report import Report
 from murmuration.reports.sections.abstention import abstention
 from murmuration.reports.sections.calibration import calibration
+from murmuration.reports.sections.columns import columns
 from murmuration.reports.sections.conformal import conformal
 from murmuration.reports.sections.examples import examples
 from murmuration.reports.sections.groups import groups
@@ -34,7 +35,7 @@ from murmuration.reports.sections.weights import weights
 SECTIONS = {  # group of the navigation -> its sections, in order
     "Results": (summary, scores, by_class, imbalance, predictions),
     "Uncertainty": (calibration, uncertainty, abstention, conformal, examples),
-    "Robustness": (input_space, shift, out_of_distribution, groups),
+    "Robustness": (columns, input_space, shift, out_of_distribution, groups),
     "Model": (recipes, members, coupling, parameters, weights, pruning, provenance),
 }
 

@@ -130,6 +130,7 @@ def test_every_figure_of_the_page_is_a_plotly_figure_with_the_same_data(reports:
     called = {name for draw in DRAWN.values() for name in draw.__code__.co_names if name in plots.__all__}
     elsewhere = {"kernels", "plane", "paths", "stitched", "figure_image"}  # with the pages they belong to
     elsewhere |= {"similarity", "embedding", "trade_off", "ensemble_sizes"}
+    elsewhere |= {"column_importance", "partial_dependence", "drift"}
     assert called | elsewhere == set(plots.__all__)
 
 

@@ -1,0 +1,74 @@
+"""`murmur monitor`: new rows against the training rows of a run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from murmuration.cli.console import help_text, print_json, print_table
+from murmuration.cli.options import Force, Json, RunPath, grouped, output_path
+
+if TYPE_CHECKING:
+    from murmuration.columns import Drift
+
+HELP = help_text(
+    "Compare new rows with the rows that a run was trained on: every column, missing values, the uncertainty of "
+    "predictions and the size of conformal sets, by tests that are corrected for their number. The page also names the "
+    "rows most unlike the training rows. Targets are not needed.",
+    "murmur monitor runs/prices new.csv",
+    "murmur monitor runs/prices new.csv --out drift.html",
+    "murmur monitor runs/prices new.csv --json",
+)
+SHOWN = 12  # changes on the screen; the page has all
+
+
+@grouped
+def monitor(
+    *,
+    run: RunPath,
+    data: Annotated[str, typer.Argument(help="New rows: FILE.csv or FILE.parquet.", metavar="DATA")],
+    out: Annotated[str | None, typer.Option(help="Page; RUN/monitor.html if left out.", metavar="FILE.html")] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Compare new rows of a table with those of training."""
+    from murmuration.cli.training import load_run, reopen_data
+    from murmuration.columns import drift, unusual_rows
+    from murmuration.columns.drift import read_table
+    from murmuration.files import write_bytes
+    from murmuration.reports.monitor_page import monitor_page
+
+    path = output_path(out, (".html",), force) if out else Path(run) / "monitor.html"
+    ensemble, known = load_run(Path(run)), reopen_data(Path(run))
+    table = read_table(data)
+    found = drift(ensemble, known, table)
+    unusual = unusual_rows(ensemble, known.train.x, table)
+    write_bytes(path, monitor_page(run, Path(data).name, found, unusual).encode())
+    if as_json:
+        rows = [{"row": each.row, "distance": each.distance, "columns": each.columns} for each in unusual]
+        return print_json({"run": run, "data": data, **found.to_json(), "unusual": rows, "page": str(path)})
+    show(found)
+    print(f"written: {path}")
+
+
+def show(found: "Drift") -> None:
+    """The largest changes in a table, then the verdict."""
+    from murmuration.reports.formatting import MISSING, number
+    from murmuration.reports.monitor_page import written_p
+
+    largest = sorted(found.changes, key=lambda each: (not each.drifted, -each.size))[:SHOWN]
+    rows = [
+        [
+            each.name,
+            each.kind,
+            *(MISSING if value != value else number(value) for value in (each.before, each.after)),
+            number(each.size),
+            written_p(each.adjusted),
+            "yes" if each.drifted else "no",
+        ]
+        for each in largest
+    ]
+    heads = ["quantity", "kind", "before", "now", "size", "corrected p", "drift"]
+    print_table(heads, rows, title=f"{found.rows:,} new rows, the largest of {len(found.changes)} changes")
+    for sentence in found.verdict:
+        print(f"- {sentence}")

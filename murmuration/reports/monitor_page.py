@@ -1,0 +1,87 @@
+"""The page of `murmur monitor`: a new table against the training table."""
+
+from collections.abc import Sequence
+
+from murmuration.columns import Drift, UnusualRow
+from murmuration.columns.drift import LEAST, LEVEL
+from murmuration.metrics import Score
+from murmuration.reports.figures import Figure, Series, dot_rows, with_guide
+from murmuration.reports.formatting import MISSING, number, percent
+from murmuration.reports.html import NOTHING, Markup, figure, grid, join, section, table, tag
+from murmuration.reports.page import framed
+from murmuration.reports.sections.columns import described
+
+TINY = 1e-12  # a smaller p-value is shown as below it
+DRAWN = 30  # changes of the figure; the table has all
+
+
+def monitor_page(run: str, data: str, found: Drift, unusual: Sequence[UnusualRow]) -> str:
+    """One self-contained page."""
+    reading = (
+        f"Every column of the new rows against the training rows, and uncertainty against that on the test rows. Drift "
+        f"is a change of size {LEAST:g} or more that is significant at the level {LEVEL:g} after Holm's correction."
+    )
+    verdict = join(tag("p", sentence, "verdict" if not place else "") for place, sentence in enumerate(found.verdict))
+    body = join(
+        [
+            section("drift", "Drift", reading, join([verdict, grid([figure(drift_figure(found))]), changes(found)])),
+            rows(unusual),
+        ]
+    )
+    return framed(f"Monitor: {run}", f"{found.rows:,} rows of {data}", body)
+
+
+def drift_figure(found: Drift) -> Figure:
+    """The size of every change, those that count apart."""
+    label = {
+        id(each): f"{each.name}, {each.kind}" if each.kind == "missing values" else each.name for each in found.changes
+    }
+    largest = sorted(found.changes, key=lambda each: -each.size)[:DRAWN]
+    names = [label[id(each)] for each in largest]
+
+    def scores(drifted: bool) -> dict[str, Score]:
+        chosen = [each for each in largest if each.drifted == drifted]
+        return {label[id(each)]: Score(each.size, each.size, each.size) for each in chosen}
+
+    series = [Series("drift", 1, scores(True)), Series("no drift", 0, scores(False))]
+    drawn = dot_rows("drift-sizes", "Size of the change, from 0 to 1", names, [each for each in series if each.scores])
+    return with_guide(drawn, LEAST, "smallest size that counts")
+
+
+def changes(found: Drift) -> Markup:
+    """All changes in a table."""
+    heads = ["Quantity", "Kind", "Training or test", "New", "Size", "Corrected p", "Unseen", "Drift"]
+    lines = [
+        (
+            each.name,
+            [
+                each.kind,
+                MISSING if each.before != each.before else number(each.before),
+                MISSING if each.after != each.after else number(each.after),
+                number(each.size),
+                written_p(each.adjusted),
+                percent(each.unseen) if each.unseen else MISSING,
+                "yes" if each.drifted else "no",
+            ],
+        )
+        for each in sorted(found.changes, key=lambda each: (not each.drifted, -each.size))
+    ]
+    return table("Changes", heads, lines)
+
+
+def written_p(p_value: float) -> str:
+    """A p-value as text; below 10^-12 its digits are of the arithmetic, not of the data."""
+    return number(p_value) if p_value >= TINY else "< 10⁻¹²"
+
+
+def rows(unusual: Sequence[UnusualRow]) -> Markup:
+    """The new rows farthest from the training rows."""
+    if not unusual:
+        return NOTHING
+    heads = ["Row", "Distance", "Columns that differ most"]
+    lines = [(f"row {each.row}", [number(each.distance), described(each.columns, each.values)]) for each in unusual]
+    reading = (
+        "Distances to the nearest training rows in the prepared columns, in units of the median of such distances "
+        "among training rows. Rows are counted from 0."
+    )
+    return section("rows", "Rows most unlike the training rows", reading, table("Unusual rows", heads, lines))

@@ -1,0 +1,127 @@
+"""Columns of a table: their importance for error and uncertainty, partial dependence, the most unusual test rows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from murmuration.columns import ColumnImportance, PartialDependence, column_importance, partial_dependence, unusual_rows
+from murmuration.data import TablePreparation
+from murmuration.data.raw import is_table
+from murmuration.evaluation import Evaluation
+from murmuration.metrics import Score
+from murmuration.reports.figures import Figure, Series, axis, colour, dot_rows, layout, numbers, plot_text, scatter
+from murmuration.reports.findings import recommended
+from murmuration.reports.formatting import number, shorten
+from murmuration.reports.html import NOTHING, Markup, details, figure, grid, join, section, table, tag
+from murmuration.reports.report import Report
+
+DRAWN = 20  # columns of the figure of importance
+CURVES = 4  # columns with partial dependence
+LINES = 3  # classes of a curve
+ROWS, REPEATS = 300, 3  # of the report: predictions for every column
+MOST_COLUMNS = 200
+TURNED = 1.96  # standard errors of a 95 % interval
+
+
+def columns(report: Report) -> Markup:
+    """The columns of the recommended recipe's table."""
+    chosen = recommended(report.evaluations, report.differences)
+    if not has_columns(chosen):
+        return NOTHING
+    found = importance_of(chosen)
+    reading = (
+        f"Of {chosen.name}, on {found.rows} test rows. Shuffling a column shows how much predictions need it: the "
+        "increase of the NLL, and the share of the variance of the uncertainty. Shares of columns that act together "
+        "overlap. Bands of partial dependence are two standard deviations of the members' curves."
+    )
+    curves = [dependence_figure(each, place) for place, each in enumerate(dependence_of(chosen, found))]
+    told = [tag("p", f"{text[0].upper()}{text[1:]}.") for text in found.sentences]
+    body = join([*told, grid(map(figure, importance_figures(found))), grid(map(figure, curves)), unusual(chosen)])
+    return section("columns", "Columns", reading, body)
+
+
+def has_columns(evaluation: Evaluation) -> bool:
+    """Whether an ensemble was evaluated on a table of not too many columns."""
+    ensemble, split = evaluation.ensemble, evaluation.eval_set.split
+    if ensemble is None or not isinstance(ensemble.preparation, TablePreparation) or not is_table(split.x):
+        return False
+    return len(split) > 1 and len(ensemble.preparation.columns) <= MOST_COLUMNS
+
+
+def importance_of(evaluation: Evaluation) -> ColumnImportance:
+    assert evaluation.ensemble is not None
+    return column_importance(evaluation.ensemble, evaluation.eval_set.split, rows=ROWS, repeats=REPEATS)
+
+
+def importance_figures(found: ColumnImportance) -> list[Figure]:
+    """Dots with intervals over shuffles: for the error, and for epistemic and total uncertainty."""
+    rows = [found.columns[place] for place in found.order[:DRAWN]]
+
+    def scores(kind: str) -> dict[str, Score]:
+        mean, error = found.summary(kind)
+        ends = zip(found.columns, mean, TURNED * error, strict=True)
+        return {name: Score(m, m - e, m + e) for name, m, e in ends if name in rows}
+
+    kinds = {"total": "total"} if found.epistemic is None else {"epistemic": "epistemic", "total": "total"}
+    uncertain = [Series(label, place + 3, scores(kind)) for place, (kind, label) in enumerate(kinds.items())]
+    return [
+        dot_rows(
+            "importance-error", "Importance for the error: increase of the NLL", rows, [Series("", 0, scores("error"))]
+        ),
+        dot_rows("importance-uncertainty", "Importance for the uncertainty: share of its variance", rows, uncertain),
+    ]
+
+
+def dependence_of(evaluation: Evaluation, found: ColumnImportance) -> list[PartialDependence]:
+    """Partial dependence on the most important columns."""
+    assert evaluation.ensemble is not None
+    names = [found.columns[place] for place in found.order[:CURVES]]
+    return [partial_dependence(evaluation.ensemble, evaluation.eval_set.split, name, rows=ROWS) for name in names]
+
+
+def dependence_figure(found: PartialDependence, place: int) -> Figure:
+    """The curves with two standard deviations of the members around them; of many classes those that vary most."""
+    mean, std = found.mean, found.std
+    classes = len(found.outputs) > 1
+    shown = np.argsort(-np.ptp(mean, axis=0), kind="stable")[: 1 if mean.shape[1] == 2 else LINES].tolist()
+    x = list(found.values) if found.numeric else list(range(len(found.values)))
+    data = []
+    for turn, k in enumerate(shown):
+        low, high = mean[:, k] - 2 * std[:, k], mean[:, k] + 2 * std[:, k]
+        name = plot_text(shorten(found.outputs[k], 18)) if classes else "mean"
+        if found.numeric:
+            band = scatter("lines", [*x, *x[::-1]], [*low, *high[::-1]], f"{name}, members")
+            shade = {"fill": "toself", "fillcolor": colour(turn), "opacity": 0.25, "line": {"width": 0}}
+            data.append(band | shade | {"hoverinfo": "skip", "showlegend": False})
+            data.append(scatter("lines", x, mean[:, k], name) | {"line": {"color": colour(turn), "width": 2}})
+        else:
+            bars = {"type": "data", "array": numbers(2 * std[:, k]), "thickness": 1.5, "color": colour(turn)}
+            look = {"error_y": bars, "marker": {"color": colour(turn), "size": 8}}
+            data.append(scatter("markers", x, mean[:, k], name) | look)
+    title = f"Partial dependence on {shorten(found.column, 24)}"
+    words = f"{title}: from {number(mean[0, shown[0]])} to {number(mean[-1, shown[0]])}"
+    what = "probability" if classes else found.outputs[0] if found.outputs else "prediction"
+    across = axis(plot_text(shorten(found.column, 24)))
+    if not found.numeric:
+        across |= {"tickvals": x, "ticktext": [plot_text(shorten(str(each), 18)) for each in found.values]}
+    drawn = layout(across, axis(plot_text(what))) | {"showlegend": len(shown) > 1 or classes}
+    return Figure(f"dependence-{place}", title, words, data, drawn)
+
+
+def unusual(evaluation: Evaluation) -> Markup:
+    """The test rows that are farthest from the training rows."""
+    train = evaluation.eval_set.train
+    if train is None or not is_table(train.x) or len(train) < 2:
+        return NOTHING
+    assert evaluation.ensemble is not None
+    found = unusual_rows(evaluation.ensemble, train.x, evaluation.eval_set.split.x)
+    rows = [(f"row {each.row}", [number(each.distance), described(each.columns, each.values)]) for each in found]
+    caption = "Test rows most unlike the training rows"
+    heads = ["Test row", "Distance to training rows, in usual ones", "Columns that differ most"]
+    return details(caption, table(caption, heads, rows))
+
+
+def described(names: Sequence[str], values: Sequence[object]) -> str:
+    """Columns with their values, in words."""
+    parts = [number(value) if isinstance(value, float) else shorten(str(value), 18) for value in values]
+    return ", ".join(f"{name} {part}" for name, part in zip(names, parts, strict=True))
