@@ -40,7 +40,7 @@ from murmuration.predictive import Predictive
 from murmuration.recipe import Recipe
 
 PATIENCE = 10  # epochs, for early_stopping=True: as many as `n_iter_no_change` of scikit-learn
-PASSED_ON = ("recipe", "epochs", "batch_size", "lr", "weight_decay", "patience", "device")  # to `fit`, where given
+PASSED_ON = ("recipe", "epochs", "steps", "batch_size", "lr", "weight_decay", "patience", "device")  # to `fit`
 READING = set(inspect.signature(open_data).parameters)
 
 
@@ -79,6 +79,7 @@ class EnsembleEstimator(BaseEstimator):
         members: int | None = None,
         n_estimators: int | None = None,
         epochs: int | None = None,
+        steps: int | None = None,
         batch_size: int | None = None,
         lr: float | None = None,
         weight_decay: float | None = None,
@@ -96,6 +97,7 @@ class EnsembleEstimator(BaseEstimator):
         self.members = members
         self.n_estimators = n_estimators
         self.epochs = epochs
+        self.steps = steps
         self.batch_size = batch_size
         self.lr = lr
         self.weight_decay = weight_decay
@@ -274,6 +276,7 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         members: int | None = None,
         n_estimators: int | None = None,
         epochs: int | None = None,
+        steps: int | None = None,
         batch_size: int | None = None,
         lr: float | None = None,
         weight_decay: float | None = None,

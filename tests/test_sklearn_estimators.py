@@ -199,7 +199,7 @@ def own_net() -> nn.Module:
         {},
         {"net": own_net()},
         {"net": own_net, "settings": {"likelihood": mm.Focal(3)}},
-        {"recipe": mm.make_recipe("batch-ensemble")},
+        {"net": "mlp:embed=piecewise", "recipe": mm.make_recipe("tabm"), "epochs": None, "steps": 9},
     ],
 )
 def test_a_stored_estimator_predicts_the_same(changes: dict[str, Any]) -> None:
