@@ -292,10 +292,6 @@ def contender(name: str) -> Contender:
     return Contender(recipe(preset), f"mm.fit(None, data, recipe={preset!r}, seed=seed)", ours, seconds=10)
 
 
-def is_ours(name: str) -> bool:
-    return name == "default" or name.startswith("ours:")
-
-
 def installed(names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
     """The contenders whose packages are there, and of the others the package that is missing."""
     missing = {name: found for name in names if (found := contender(name).missing)}

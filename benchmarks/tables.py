@@ -35,7 +35,7 @@ from murmuration.posthoc import fit_posthoc
 from murmuration.posthoc.conformal import covered, region_sizes
 
 RECORD = Path(__file__).parent / "results" / "tables.json"
-OURS = ("default",)
+OURS = ("default", "ours:tabm", "ours:mixed")
 COVERAGE = 0.9
 DIGITS = 6
 
