@@ -1,27 +1,34 @@
 """Long-tailed CIFAR-10 and CIFAR-100: losses, samplers, changed heads and expert ensembles, with several seeds.
 
     python benchmarks/longtail.py cifar10=cifar-10-batches-bin cifar100=cifar-100-binary
-    python benchmarks/longtail.py cifar10-features=cifar10.npz cifar100-features=cifar100.npz --net mlp
-    python benchmarks/longtail.py digits=digits --factors 10 --epochs 1 --seeds 0 --out /tmp/longtail.json
+    python benchmarks/longtail.py cifar10-features=cifar10.npz cifar100-features=cifar100.npz --net mlp --lr 2e-4
+    python benchmarks/longtail.py digits=digits --factors 10 --epochs 1 --seeds 0 --out longtail-digits.json
 
 Every argument is NAME=SOURCE, and a source is what `mm.open_data` takes; features are files of `murmur embed`. A tenth
 of the training part validates; the long tail is cut from the rest, so that its largest class has a tenth fewer
 examples than in publications. At the first factor all trainings are run, at the others cross-entropy, logit adjustment
-and the best of the first by mean class accuracy over seeds. Images are augmented by pad-crop and flip.
+and the best of the first by mean class accuracy over seeds. Images are augmented by pad-crop and flip; networks train
+without dropout.
 
-A training makes several rows: cross-entropy also gives post-hoc logit adjustment, re-trained and normalised heads, and
-heads on transferred covariance; `sade` also the weights found on unlabelled test images. Scores are of the members as
-trained, on the test split: mean class accuracy of all, many-, medium- and few-shot classes, with 95 % intervals over
-test examples. Powers (tau) are chosen on validation examples.
+A training makes several rows. The first of three networks of a loss is the row of the loss alone, all three are its
+deep ensemble. Cross-entropy also gives post-hoc logit adjustment of both, and of its first network re-trained heads,
+normalised heads and heads on transferred covariance; `ride` and `sade` also the softmax of the experts' mean logits,
+and `sade` the weights found on unlabelled test images. Scores are of the members as trained, on the test split: mean
+class accuracy of all, many-, medium- and few-shot classes, with 95 % intervals over test examples. Powers (tau) are
+chosen on validation examples.
 Every training is an entry of the record (`--out`, or else benchmarks/results/longtail.json), written as soon as it is
-known; entries that are there are not computed again, so a killed run goes on. An estimate is printed first.
+known; entries that are there are not computed again, so a killed run goes on. Seeds come one after another, and with
+each all data: a record that is not complete has the same trainings for all of its seeds but the last. An estimate is
+printed first.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -29,12 +36,15 @@ from typing import Any
 import numpy as np
 import torch
 from longtail_table import longtail_table
+from torch import nn
 
 import murmuration as mm
 from murmuration.applications.longtail import Transfer, expert_weights, normalise_heads, retrain_heads
+from murmuration.applications.longtail.heads import with_members
 from murmuration.evaluation.imbalance import accuracy_of, shot_groups
 from murmuration.files import read_json, write_json
 from murmuration.fitting import versions
+from murmuration.nets import NETS, build_net, with_cosine_head
 from murmuration.posthoc import fit_calibrator
 from murmuration.recipe import make_recipe
 
@@ -47,7 +57,7 @@ SEVERAL = ("cross-entropy", "balanced-softmax")  # at every factor
 class Training:
     """One way to train members."""
 
-    recipe: str = "single"
+    recipe: str = "deep-ensemble"
     loss: str | None = None  # None: the recipe's
     sampler: str = "instance"
     coupling: str | None = None
@@ -56,23 +66,39 @@ class Training:
     def members(self) -> int:
         return 1 if self.recipe == "single" else ENSEMBLE
 
+    @property
+    def separate(self) -> bool:
+        """Whether members are separate networks, the first of which is what training it alone gives."""
+        return self.recipe == "deep-ensemble"
 
-LOSSES = ("cross-entropy", "class-balanced", "balanced-softmax", "ldam", "ldam-drw")
+
+LOSSES = ("cross-entropy", "balanced-softmax", "class-balanced", "ldam-drw")
 TRAININGS = {
     **{loss: Training(loss=loss) for loss in LOSSES},
-    **{
-        f"{name} sampler": Training(loss="cross-entropy", sampler=name)
-        for name in ("balanced", "square-root", "progressive")
-    },
-    **{f"{loss}, ensemble": Training("deep-ensemble", loss) for loss in LOSSES},
     "ride": Training("ride"),
     "sade": Training("sade"),
     "repulsive heads": Training("last-layer-ensemble", "balanced-softmax", coupling="outputs"),
+    **{
+        f"{name} sampler": Training("single", "cross-entropy", sampler=name)
+        for name in ("balanced", "square-root", "progressive")
+    },
 }
 
 
+def network(training: Training, data: mm.Data, options: argparse.Namespace) -> Callable[[], nn.Module]:
+    """A function that builds the network without dropout, with a last layer of cosines where the loss takes them."""
+    loss = training.loss or make_recipe(training.recipe).loss
+    given = {"dropout": 0.0} if "dropout" in NETS[options.net].options else {}
+
+    def build() -> nn.Module:
+        net = build_net(options.net, data.input_shape, len(data.classes), **given)
+        return with_cosine_head(net) if loss == "ldam-drw" else net
+
+    return build
+
+
 def train(training: Training, data: mm.Data, seed: int, options: argparse.Namespace) -> mm.Ensemble:
-    """The ensemble of one training."""
+    """The ensemble of one training. Epochs are validated on a few rows: the result does not depend on it."""
     images = len(data.input_shape) == 3 and min(data.input_shape[1:]) >= 16
     plan = mm.Plan(
         members=training.members,
@@ -80,36 +106,43 @@ def train(training: Training, data: mm.Data, seed: int, options: argparse.Namesp
         batch_size=options.batch_size,
         lr=options.lr,
         sampler=training.sampler,
+        batch_order=None if training.separate else "same",
+        engine="auto" if training.separate else "stacked",  # a shared body then runs once for all experts
         augment=("pad-crop", "flip") if images else (),
         posthoc=None,
     )
-    recipe = make_recipe(training.recipe, coupling=training.coupling)
-    return mm.fit(options.net, data, recipe=recipe, plan=plan, likelihood=training.loss, seed=seed)
+    recipe, few = make_recipe(training.recipe, coupling=training.coupling), replace(data, val=data.val[:200])
+    return mm.fit(network(training, data, options), few, recipe=recipe, plan=plan, likelihood=training.loss, seed=seed)
 
 
 def variants(
     name: str, training: Training, run: mm.Ensemble, data: mm.Data, seed: int
 ) -> Iterator[tuple[str, mm.Predictive]]:
     """The predictions on the test split of a trained ensemble, and of what is made of it after training."""
-    pred = run.predict(data.test, calibrated=False)
-    yield name, pred
+    pred, val = (run.predict(split, calibrated=False) for split in (data.test, data.val))
+    found = {name: (pred, val)}
+    if training.separate:
+        found = {name: (pred.select([0]), val.select([0])), f"{name}, ensemble": (pred, val)}
+    yield from ((row, test) for row, (test, _) in found.items())
+    if training.recipe in ("ride", "sade"):  # as published; predictions here are mean probabilities
+        yield f"{name}, mean logits", replace(pred, outputs=pred.outputs.mean(0, keepdim=True))
     if training.recipe == "sade" and len(data.input_shape) == 3:
         weights = expert_weights(run, data.test.prepared)
         yield f"{name}, test-time weights", replace(pred, weights=weights)
     if training.loss != "cross-entropy" or training.sampler != "instance":
         return
     counts = data.train.y.bincount(minlength=len(data.classes)).tolist()
-    for label, method in (
-        ("logit adjustment", "logit_adjustment"),
-        ("logit adjustment, tau 1", "logit_adjustment:tau=1"),
-    ):
-        adjust = fit_calibrator(method, run.predict(data.val, calibrated=False), data.val.y, counts)
-        yield f"{name}, {label}", adjust(pred)
+    for row, (test, held_out) in found.items():
+        for label, method in (("", "logit_adjustment"), (", tau 1", "logit_adjustment:tau=1")):
+            yield f"{row}, logit adjustment{label}", fit_calibrator(method, held_out, data.val.y, counts)(test)
+    first = with_members(run, run.groups[0].population.group(slice(1)))
     many = min(100, max(counts) - 1)
     heads = {
-        "re-trained heads": retrain_heads(run, data, seed=seed),
-        "normalised heads": normalise_heads(run, data),
-        "transferred covariance": retrain_heads(run, data, transfer=Transfer(many=many), sampler="instance", seed=seed),
+        "re-trained heads": retrain_heads(first, data, seed=seed),
+        "normalised heads": normalise_heads(first, data),
+        "transferred covariance": retrain_heads(
+            first, data, transfer=Transfer(many=many), sampler="instance", seed=seed
+        ),
     }
     for label, changed in heads.items():
         yield f"{name}, {label}", changed.predict(data.test, calibrated=False)
@@ -134,20 +167,20 @@ def wanted(
     record: dict[str, Any], sources: dict[str, str], options: argparse.Namespace
 ) -> Iterator[tuple[str, float, int, str]]:
     """Data, factor, seed and training of every entry, in the order in which they are computed."""
-    for name in sources:
-        for place, factor in enumerate(options.factors):
+    for place, factor in enumerate(options.factors):
+        for seed, name in product(options.seeds, sources):
             chosen = list(TRAININGS) if place == 0 else [*SEVERAL, best(record, name, options.factors[0])]
-            for training in dict.fromkeys(chosen):
-                yield from ((name, factor, seed, training) for seed in options.seeds)
+            yield from ((name, factor, seed, training) for training in dict.fromkeys(chosen))
 
 
 def best(record: dict[str, Any], data: str, factor: float) -> str:
-    """The training with the highest mean class accuracy over seeds; an ensemble as long as none is known."""
-    found: dict[str, list[float]] = {}
+    """The training of the row with the highest mean class accuracy over seeds; as long as none is known any."""
+    found: dict[tuple[str, str], list[float]] = {}
     for run in record["runs"]:
         if (run["data"], run["factor"]) == (data, factor):
-            found.setdefault(run["training"], []).append(run["rows"][run["training"]]["all"][0])
-    return max(found, key=lambda name: fmean(found[name]), default="balanced-softmax, ensemble")
+            for row, known in run["rows"].items():
+                found.setdefault((run["training"], row), []).append(known["all"][0])
+    return max(found, key=lambda each: fmean(found[each]), default=SEVERAL)[0]
 
 
 def key(run: dict[str, Any]) -> tuple[str, float, int, str]:
@@ -157,22 +190,23 @@ def key(run: dict[str, Any]) -> tuple[str, float, int, str]:
 def estimate(record: dict[str, Any], sources: dict[str, str], options: argparse.Namespace) -> float:
     """Seconds that the missing entries take, from one epoch of one network on each source."""
     known, total = {key(run) for run in record["runs"]}, 0.0
-    seconds: dict[str, float] = {}
+    seconds: dict[tuple[str, float], float] = {}  # of one network
     for name, factor, seed, training in wanted(record, sources, options):
         if (name, factor, seed, training) in known:
             continue
-        data = open_cut(sources[name], factor, seed)
-        if name not in seconds:
+        if (name, factor) not in seconds:
+            data, short = open_cut(sources[name], factor, seed), argparse.Namespace(**{**vars(options), "epochs": 1})
             start = time.perf_counter()
-            train(TRAININGS["cross-entropy"], data, seed, argparse.Namespace(**{**vars(options), "epochs": 1}))
-            seconds[name] = (time.perf_counter() - start) / len(data.train)
-        total += seconds[name] * len(data.train) * options.epochs * TRAININGS[training].members
+            train(Training("single", "cross-entropy"), data, seed, short)
+            seconds[name, factor] = options.epochs * (time.perf_counter() - start)
+        total += seconds[name, factor] * TRAININGS[training].members
     return total
 
 
+@lru_cache(1)
 def open_cut(source: str, factor: float, seed: int) -> mm.Data:
     """The source with a long tail of its training rows, cut by the seed."""
-    return mm.open_data(source, imbalance=factor, seed=seed)
+    return mm.open_data(source, task="classification", imbalance=factor, seed=seed)
 
 
 def measure(
@@ -198,7 +232,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=lambda text: [int(each) for each in text.split(",")], default=[0, 1, 2])
     parser.add_argument("--net", default="small-cnn")
     parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--estimate", action="store_true", help="print the estimate alone")
     parser.add_argument("--out", type=Path, default=RESULTS / "longtail.json")

@@ -24,7 +24,7 @@ from landscape_table import (
     run_claims_table,
     sizes_table,
 )
-from longtail_table import longtail_table
+from longtail_table import longtail_differences, longtail_table
 from network_tables import fine_tuning_table, networks_table, photo_folder_table
 from recipe_table import recipes_table
 from table_text import SCORES, head, score
@@ -294,6 +294,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "photo-folder": ("photo-folder", photo_folder_table),
     "networks": ("networks", networks_table),
     "longtail": ("longtail", longtail_table),
+    "longtail-differences": ("longtail", longtail_differences),
     "landscape-beside-sizes": ("landscape-cifar10-beside", sizes_table),
     "landscape-beside-divergence": ("landscape-cifar10-beside", divergence_table),
     "landscape-raw": ("landscape-cifar10-raw", run_claims_table),

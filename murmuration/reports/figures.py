@@ -6,6 +6,7 @@ Colours are written as CSS variables ("var(--series-1)"); the page's script repl
 import html
 import json
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ GUIDE = {  # the look of a nominal value
     "hoverinfo": "skip",
 }
 DIAGONAL = {"x": [0, 1], "y": [0, 1], **GUIDE, "showlegend": False}
+BREAK, LEGEND_LINE = "<br>", 36  # between lines of a name in a legend, and characters of a line
 SPOKEN = 12  # values in the words that stand for a figure
 
 
@@ -44,9 +46,10 @@ class Figure:
 
     @property
     def legend(self) -> int:
-        """The number of names in the legend."""
-        shown = self.layout.get("showlegend", False)
-        return sum(1 for trace in self.data if trace.get("showlegend", True)) if shown else 0
+        """The number of lines in the legend, one or more for each name."""
+        if not self.layout.get("showlegend", False):
+            return 0
+        return sum(1 + trace.get("name", "").count(BREAK) for trace in self.data if trace.get("showlegend", True))
 
 
 def colour(place: int) -> str:
@@ -69,6 +72,15 @@ def plot_text(text: object) -> str:
     '&lt;b&gt;&amp;'
     """
     return html.escape(str(text), quote=False)
+
+
+def legend_text(name: str) -> str:
+    """A name as plotly shows it, in lines that fit a phone: plotly cuts off what is wider than the figure.
+
+    >>> legend_text("deep-ensemble with balanced softmax and augmentation")
+    'deep-ensemble with balanced softmax<br>and augmentation'
+    """
+    return BREAK.join(plot_text(line) for line in textwrap.wrap(name, LEGEND_LINE)) or plot_text(name)
 
 
 def axis(title: str = "") -> dict[str, Any]:
@@ -119,7 +131,7 @@ def layout(xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
 
 def scatter(mode: str, x: Iterable[Any], y: Iterable[Any], name: str | None = None) -> dict[str, Any]:
     """A trace of lines, markers or both; plotly reads the name as text."""
-    named = {} if name is None else {"name": plot_text(name)}
+    named = {} if name is None else {"name": legend_text(name)}
     return {"type": "scatter", "mode": mode, "x": numbers(x), "y": numbers(y), **named}
 
 
@@ -236,7 +248,7 @@ def with_guide(drawn: Figure, value: float, words: str, place: int | None = None
     """The figure of rows with an upright line at a value, in the look of a place; as it is for one not finite."""
     if not np.isfinite(value):
         return drawn
-    line = GUIDE | {"x": numbers([value, value]), "y": drawn.layout["yaxis"]["range"], "name": plot_text(words)}
+    line = GUIDE | {"x": numbers([value, value]), "y": drawn.layout["yaxis"]["range"], "name": legend_text(words)}
     if place is not None:
         line["line"] = {"color": colour(place), "width": 1.5, "dash": dash(place + 1)}
     shown = drawn.layout | {"showlegend": True}

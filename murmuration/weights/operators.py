@@ -107,7 +107,17 @@ def _run(structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noi
                 return structure(alone, inputs, part)
 
         with refuse_edits(x):
+            if shared and inputs_in_common(own, x):  # operators on shared tensors alone run once for all members
+                return vmap(one, in_dims=(0, None, None))(own, shared, channels_last(x[0]))
             return vmap(one, in_dims=(0, None, 0))(own, shared, x)
+
+
+def inputs_in_common(own: Named, x: Tensor) -> bool:
+    """Whether inputs (m, B, ...) are one batch for all members, not differentiated, and members have no factors.
+
+    A factor of the first kernel gives members different inputs at once.
+    """
+    return x.stride(0) == 0 and not x.requires_grad and not any(name.endswith((INTO, OUT)) for name in own)
 
 
 @contextmanager
@@ -455,7 +465,14 @@ class InterceptVmap(Intercept):
         return func(*args, **kwargs)  # which vmap refuses: members then take turns
 
     def draw_dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
-        return stacked.VmapDropout.apply(arguments["input"], func, self.noise, arguments)
+        if not arguments.get("training", True) or arguments.get("p", 0.5) == 0:
+            return arguments["input"]
+        return stacked.VmapDropout.apply(arguments["input"], self.own_tensor, func, self.noise, arguments)
 
     def normals(self, like: Tensor, rough: bool = False) -> Tensor:
-        return stacked.VmapNormals.apply(like, next(iter(self.bound.tensors.values())), self.noise, rough)
+        return stacked.VmapNormals.apply(like, self.own_tensor, self.noise, rough)
+
+    @property
+    def own_tensor(self) -> Tensor:
+        """A tensor with a member axis, so that vmap runs an operator on tensors without one for every member."""
+        return next(iter(self.bound.tensors.values()))

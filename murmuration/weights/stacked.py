@@ -100,10 +100,14 @@ class VmapLinear(torch.autograd.Function):
 
 
 class VmapDropout(torch.autograd.Function):
-    """Dropout with one noise stream per member."""
+    """Dropout with one noise stream per member.
+
+    The second tensor, whose values are not used, has a member axis, so that vmap also draws for every member where x
+    is shared.
+    """
 
     @staticmethod
-    def forward(x: Tensor, func: Callable, noise: Sequence[Noise], arguments: dict[str, Any]) -> Tensor:
+    def forward(x: Tensor, _: Tensor, func: Callable, noise: Sequence[Noise], arguments: dict[str, Any]) -> Tensor:
         return apply_dropout(func, noise, {**arguments, "input": x})
 
     @staticmethod
@@ -111,17 +115,15 @@ class VmapDropout(torch.autograd.Function):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, func: Callable, noise: Sequence[Noise], arguments: dict) -> Any:
+    def vmap(
+        info: Any, in_dims: Any, x: Tensor, _: Tensor, func: Callable, noise: Sequence[Noise], arguments: dict
+    ) -> Any:
         lead = _lead(x, in_dims[0], info.batch_size)
         return apply_dropout(func, noise, {**arguments, "input": lead}, stacked=True), 0
 
 
 class VmapNormals(torch.autograd.Function):
-    """Standard normal numbers like a tensor, with one noise stream per member.
-
-    The second tensor, whose values are not used, has a member axis, so that vmap also draws for every member where
-    `like` is shared.
-    """
+    """Standard normal numbers like a tensor, with one noise stream per member; the second tensor as above."""
 
     @staticmethod
     def forward(like: Tensor, _: Tensor, noise: Sequence[Noise], rough: bool = False) -> Tensor:

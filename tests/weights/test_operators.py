@@ -127,3 +127,42 @@ def test_a_structure_gives_what_functional_call_gives():
     outputs = Structure(module)(tensors, x)
     assert torch.equal(outputs, torch.func.functional_call(module, tensors, (x,)))
     assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+
+
+class Experts(nn.Module):
+    """A convolutional body, which records whether its input has a member axis, and a head."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Dropout(dropout), nn.ReLU(), nn.Flatten())
+        self.head = nn.Linear(16, 3)
+        self.batched: list[bool] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.body[0](x)
+        self.batched.append(torch._C._functorch.is_batchedtensor(hidden))
+        return self.head(self.body[1:](hidden))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_a_shared_body_runs_once_on_the_batch_of_all_members(dropout: float) -> None:
+    """Values and gradients are those of members one by one, whose dropout masks differ; else roundings of float32."""
+    torch.manual_seed(0)
+    population = populate(lambda _: Experts(), 3, lambda name: name.startswith("body."))
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in (population.own | population.shared).items()}
+    own, shared = ({name: leaves[name] for name in part} for part in (population.own, population.shared))
+    module, x = Structure(Experts(dropout)), torch.randn(5, 2, 4, 4).expand(3, 5, 2, 4, 4)
+    together = run_realised(module, Realised(own, shared, ForwardSpec()), x, [noise(i) for i in range(3)], False)
+    assert module.module.batched == [False]
+    rows = [{name: tensor[i : i + 1] for name, tensor in own.items()} for i in range(3)]
+    alone = torch.cat(
+        [
+            run_realised(module, Realised(row, shared, ForwardSpec()), x[i : i + 1], [noise(i)], False)
+            for i, row in enumerate(rows)
+        ]
+    )
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)
+    weights = torch.randn(3, 5, 3)
+    grads = [torch.autograd.grad((weights * each).sum(), list(leaves.values())) for each in (together, alone)]
+    for mine, theirs in zip(*grads, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
