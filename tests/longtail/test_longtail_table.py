@@ -13,7 +13,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Any:
     import longtail_table
 
     yield longtail_table
-    for name in ("longtail_table", "tables"):
+    for name in ("longtail_table", "table_text"):
         sys.modules.pop(name, None)
 
 
