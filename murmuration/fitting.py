@@ -42,7 +42,7 @@ from murmuration.likelihoods import (
 from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.models.member import check_fit
 from murmuration.models.storage import load_models, require_skops
-from murmuration.models.table import is_model, kind_of, models_for
+from murmuration.models.table import is_model, kind_of, models_for, name_of
 from murmuration.nets import edges_for
 from murmuration.nets.adapt import Output, plain_module
 from murmuration.nets.given_weights import State, Weights, describe_start, given_weights, with_weights
@@ -118,6 +118,8 @@ def fit(
     >>> ensemble.members
     2
     """
+    if is_model(net) and (init_from is not None or pretrained or output is not None or features is not None):
+        raise Misuse(f"init_from, pretrained, output or features with {name_of(net)}: they are for networks")
     if net is None and init_from is not None:
         net = architecture_of(init_from)
     if net is not None and not is_model(net):
@@ -466,7 +468,7 @@ def architecture_of(init_from: InitFrom) -> Net | None:
         return init_from.groups[0].module
     if isinstance(init_from, str | Path) and Path(init_from).is_dir():
         named: str | None = runs.read_run(Path(init_from))["net"].get("name")
-        return named
+        return None if is_model(named) else named
     first = init_from[0] if isinstance(init_from, list | tuple) and init_from else init_from
     return first if isinstance(first, nn.Module) else None
 

@@ -145,7 +145,7 @@ def explore(
 def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | None) -> None:
     """A study of the loss landscape of a run."""
     from murmuration.analysis.trajectory import find_trajectory
-    from murmuration.cli.training import load_run, reopen_data
+    from murmuration.cli.training import load_networks, reopen_data
     from murmuration.evaluation import eval_set_for
     from murmuration.reports.landscape.studies import STUDIES
     from murmuration.reports.landscape.study import Subject, evaluation_seconds
@@ -158,7 +158,7 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
     if landscape.image not in (None, "png", "svg"):
         raise Misuse(f"--image {landscape.image}: expected png or svg")
     net = options.network(request.start.net)
-    ensemble, data = load_run(path, posthoc=False, net=net, device="cpu"), reopen_data(path)
+    ensemble, data = load_networks(path, net=net), reopen_data(path)
     target = options.named_targets(request.reading.target)
     test = (data.test if request.on is None else eval_set_for(ensemble, request.on, target).split)[: request.examples]
     if ensemble.recipe.weights.stochastic:
@@ -223,11 +223,11 @@ def page_of(where: str, found: Sequence["KernelDiagnosis"]) -> str:
 def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
     """Diagnoses of a run's members before and after training."""
     from murmuration.analysis.kernels import kernel_diagnosis, kernels_before_run, limit_diagnosis, spec_of
-    from murmuration.cli.training import load_run, reopen_data
+    from murmuration.cli.training import load_networks, reopen_data
     from murmuration.evaluation import eval_set_for
 
     path, on, inputs = Path(request.where), request.on, request.examples
-    ensemble, data = load_run(path, posthoc=False, device="cpu"), reopen_data(path)
+    ensemble, data = load_networks(path), reopen_data(path)
     target = options.named_targets(request.reading.target)
     x = data.test.prepared if on is None else eval_set_for(ensemble, on, target).split.prepared
     limit = [limit_diagnosis(spec_of(ensemble, data), x, inputs=inputs)] if request.infinite_width else []

@@ -44,7 +44,7 @@ class StudyOptions:
 
     def choices(self, ensemble: "Ensemble") -> "Choices":
         """The choices of a study of this ensemble."""
-        from murmuration.cli.training import load_run
+        from murmuration.cli.training import load_networks
         from murmuration.reports.landscape.study import Choices, ood_splits
 
         found: dict[str, Any] = {}
@@ -58,9 +58,7 @@ class StudyOptions:
             elif name == "samplers":
                 found[name] = tuple(listed(value))
             elif name == "beside":
-                found[name] = {
-                    Path(run).name: load_run(Path(run), posthoc=False, device="cpu") for run in listed(value)
-                }
+                found[name] = {Path(run).name: load_networks(Path(run)) for run in listed(value)}
             elif name == "ood":
                 found[name] = ood_splits(listed(value), ensemble)
         return Choices(**found)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from cli_fixtures import SMALL
+from cli_fixtures import SMALL, assert_refused
 
 from murmuration.reports import report_check
 
@@ -55,3 +55,15 @@ def test_a_model_is_trained_by_name(murmur, tmp_path: Path):
     assert ended.code == 0, ended.err
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "complete"
     assert "ridge" in murmur("list", "models").out
+    words = ("has a ridge among its members: this command is for networks alone",)
+    assert_refused(murmur("explore", tmp_path / "run", "similarity"), 2, words)
+
+
+def test_folds_are_trained_by_an_option(murmur, tmp_path: Path):
+    write_table(tmp_path / "t.csv")
+    words = ("train", tmp_path / "t.csv", "--target", "y", "--folds", 3, *SMALL, "--out", tmp_path / "run", "--json")
+    assert murmur(*words).code == 0
+    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (manifest["folds"]["count"], manifest["groups"], len(manifest["folds"]["members"])) == (3, 3, 6)
+    assert murmur("predict", tmp_path / "run", tmp_path / "t.csv", "--out", tmp_path / "p.csv").code == 0
+    assert_refused(murmur("explore", tmp_path / "run", "similarity"), 2, ("has members of 3 folds",))

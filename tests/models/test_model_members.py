@@ -224,6 +224,8 @@ def test_what_cannot_be_is_refused(regression: Data, classification: Data):
         mm.fit("ridge", regression, recipe="forde")
     with pytest.raises(Misuse, match="leave likelihood="):
         mm.fit("logistic", classification, likelihood="focal")
+    with pytest.raises(Misuse, match="features with ridge: they are for networks"):
+        mm.fit("ridge", regression, pretrained=True)
     ensemble = mm.fit("ridge", regression)
     with pytest.raises(Misuse, match="member 0 is a ridge and no network"):
         ensemble.member(0)
