@@ -56,6 +56,7 @@ from murmuration.posthoc.fit import check_config
 from murmuration.progress import Show, counting_bar, is_watched, training_bar
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
 from murmuration.runs import versions as versions
+from murmuration.table_defaults import defaults_for, filled_plan
 from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.batches import plan_for_loader, plan_for_steps
 from murmuration.training.head_only import head_only_spec, with_backbone
@@ -90,7 +91,8 @@ def fit(
     """Train an ensemble of `net` on `data` by a recipe, and calibrate it on validation examples.
 
     `net` is a name, an `nn.Module` (an architecture: members get fresh weights) or a function that builds one; without
-    it, images get a small convolutional net and all other inputs a multilayer perceptron. Parameters of it with
+    it, images get a small convolutional net, tables a network and settings by their size (`table_defaults`, where
+    `plan` is left out too) and all other inputs a multilayer perceptron. Parameters of it with
     `requires_grad=False` are not trained. `init_from` are weights that members begin with instead of random ones: a
     network, a list of one for each member, an ensemble, a state dict, a run directory or a `.safetensors` file;
     tensors named by `reset`, such as "head" or a list of patterns, are random all the same. `pretrained` begins with
@@ -145,6 +147,9 @@ def fit(
             found = feature_source(features, features_from or True, reading.get("size"), out=out, count=count)
             reading |= {"features": found, "size": found.size}
         opened = open_training_data(data, **reading)
+    defaults = defaults_for(opened, chosen) if net is None and plan is None else None
+    if defaults is not None:
+        net, filled = defaults.net, filled_plan(defaults, planned).for_recipe(chosen)
     filled = plan_for_steps(plan_for_loader(filled, opened.train, planned), opened.train)
     if out is not None and (chosen.models or (is_model(net) and kind_of(net).package == "sklearn")):
         require_skops()

@@ -34,6 +34,7 @@ ORDER = [
     "dynamics",
     "coupling",
     "recipe",
+    "table_defaults",
     "roles",
     "engines",
     "training",

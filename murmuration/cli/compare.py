@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,8 +77,8 @@ def compare(
 
     chosen, settings = chosen_recipes(recipes), plan.plan(trust.config())
     path = Path(out) if out else new_run_path(data, "compare")
-    opened = reading.open(data, path, quiet=as_json)
-    request = TrainingRequest(opened, settings, options.network(net), noise_std, link, loss=loss)
+    opened, fill = reading.open(data, path, quiet=as_json), partial(plan.plan, trust.config())
+    request = TrainingRequest(opened, settings, options.network(net), noise_std, link, loss=loss, fill=fill)
     eval_set = eval_set_of(opened)
     shift_settings = shift_request(shift, eval_set)
     models = chosen_baselines(baselines, opened)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from murmuration.data import Data
     from murmuration.posthoc import PostHocConfig
     from murmuration.recipe import Plan, Recipe
+    from murmuration.table_defaults import TableDefaults
 
 
 def option(help_text: str, panel: str, metavar: str, *names: str) -> Any:
@@ -255,18 +256,22 @@ def split_recipes(values: Sequence[str] | None) -> list[str]:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """The fields of `Plan` that a command line can set, with its defaults."""
+    """The fields of `Plan` that a command line can set; those left out are its defaults, or those of tables."""
 
     members: Annotated[
         int | None, option("Number of ensemble members; that of the recipe, or 5, if left out.", "Training", "N")
     ] = None
-    epochs: Annotated[int, option("Passes over the training examples.", "Training", "N")] = 50
+    epochs: Annotated[
+        int | None, option("Passes over the training examples; 50 if left out (tables: --steps).", "Training", "N")
+    ] = None
     steps: Annotated[
         int | None, option("Steps of a member, instead of --epochs: as many epochs as it takes.", "Training", "N")
     ] = None
     seed: Annotated[int, option("Random seed.", "Training", "N")] = 0
-    batch_size: Annotated[int, option("Examples per step.", "Training", "N")] = 32
-    lr: Annotated[float, option("Learning rate.", "Training", "X")] = 5e-3
+    batch_size: Annotated[
+        int | None, option("Examples per step; 32 if left out (tables: 32 or 128, by size).", "Training", "N")
+    ] = None
+    lr: Annotated[float | None, option("Learning rate; 0.005 if left out (tables: less).", "Training", "X")] = None
     optimizer: Annotated[
         str | None,
         option("adam (the default), sgd or nesterov.", "Training", "NAME", "--optimizer", "--optimiser"),
@@ -291,7 +296,9 @@ class TrainingOptions:
         ),
     ] = None
     momentum: Annotated[float, option("Momentum of sgd and nesterov.", "Training", "X")] = 0.9
-    weight_decay: Annotated[float, option("Weight decay; --decay says which kind.", "Training", "X")] = 0.0
+    weight_decay: Annotated[
+        float | None, option("Weight decay, --decay says which kind; 0 if left out (tables: AdamW).", "Training", "X")
+    ] = None
     decay: Annotated[
         str | None, option("Kind of weight decay: coupled (L2) or decoupled (AdamW).", "Training", "WAY")
     ] = None
@@ -320,8 +327,9 @@ class TrainingOptions:
         option("Early stopping: epochs a member goes on without a better validation NLL.", "Training", "N"),
     ] = None
     stop_by: Annotated[
-        str, option("Whose validation NLL --patience is about: member or ensemble (the mixture).", "Training", "WHOSE")
-    ] = "member"
+        str | None,
+        option("Whose validation NLL --patience is about: member, or ensemble (tables).", "Training", "WHO"),
+    ] = None
     trajectory: Annotated[
         str | None,
         option(
@@ -335,21 +343,22 @@ class TrainingOptions:
     device: Device = "cpu"
     precision: Precision = "float32"
 
-    def plan(self, posthoc: "PostHocConfig | None" = None) -> "Plan":
-        """The plan, checked as far as it can be without data."""
+    def plan(self, posthoc: "PostHocConfig | None" = None, defaults: "TableDefaults | None" = None) -> "Plan":
+        """The plan, checked as far as it can be without data; with the defaults of a table where nothing is given."""
         from murmuration.recipe import Plan
+        from murmuration.table_defaults import filled_plan
 
         if self.members is not None and self.members < 1:
             raise Misuse(f"members={self.members}: {WHOLE}")
         given: dict[str, Any] = {
-            **asdict(self),
+            **{name: value for name, value in asdict(self).items() if value is not None},
             "members": self.members or 0,
             "augment": tuple(listed(self.augment)),
             "same": tuple(listed(self.same)),
             "lr_multipliers": tuple(map(lr_multiplier, listed(self.lr_multipliers))),
             "posthoc": posthoc,
         }
-        return Plan(**given)
+        return Plan(**given) if defaults is None else filled_plan(defaults, given)
 
 
 def lr_multiplier(text: str) -> tuple[str, float]:

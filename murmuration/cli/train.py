@@ -1,5 +1,6 @@
 """`murmur train`: train, calibrate and evaluate an ensemble."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -107,6 +108,7 @@ def train(
         parts = tuple(options.listed(reset))
         weights = True if pretrained == "yes" else pretrained or False
         own = options.network(net)
-        request = TrainingRequest(opened, settings, own, noise_std, link, init_from, parts, weights, loss, folds)
+        fill = partial(plan.plan, trust.config())
+        request = TrainingRequest(opened, settings, own, noise_std, link, init_from, parts, weights, loss, folds, fill)
         ensemble = train_run(request, chosen, path, quiet=as_json)
         finish_run(path, ensemble, opened, as_json=as_json)

@@ -1,7 +1,7 @@
 """Training, resuming and loading runs, with a progress bar."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from murmuration.ensemble import Ensemble
     from murmuration.posthoc.fit import PostHoc
     from murmuration.recipe import Plan, Recipe
+    from murmuration.table_defaults import TableDefaults
 
 PARTS = {"status": str, "recipe": dict, "plan": dict, "net": dict, "data": dict, "likelihood": dict, "engine": dict}
 
@@ -34,12 +35,29 @@ class TrainingRequest:
     pretrained: bool | str = False
     loss: str | None = None
     folds: int | None = None
+    fill: "Callable[[TableDefaults], Plan] | None" = None  # a plan with defaults of tables where nothing is given
+
+
+def with_table_defaults(request: TrainingRequest, recipe: "Recipe") -> TrainingRequest:
+    """The request with the network and the plan of a table, if no network is asked for."""
+    from dataclasses import replace
+
+    from murmuration.table_defaults import defaults_for
+    from murmuration.training.batches import plan_for_steps
+
+    found = defaults_for(request.data, recipe) if request.net is None and request.init_from is None else None
+    plan = request.plan
+    if found is not None and request.fill is not None:
+        plan = replace(request.fill(found), members=plan.members)
+        request = replace(request, net=found.net)
+    return replace(request, plan=plan_for_steps(plan, request.data.train))
 
 
 def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: bool) -> "Ensemble":
     """The ensemble of a new run in `path`."""
     from murmuration.fitting import fit
 
+    request = with_table_defaults(request, recipe)
     with training_bar(request.plan.epochs, quiet, recipe.name) as show:
         return fit(
             request.net,

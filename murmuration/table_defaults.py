@@ -1,0 +1,92 @@
+"""Defaults for tables: the network and the settings of training that a caller left out, by the size of the table.
+
+They were chosen on the tables of the choosing group in benchmarks/table_sets.py; docs/tables.md says how. A table is
+rows of numbers and categories, from a pandas table, a file of columns or an array (N, D).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from murmuration.data import Data
+from murmuration.data.builtin import builtin_names
+from murmuration.data.preparation import ArrayPreparation, TablePreparation
+from murmuration.dynamics import Dynamics
+from murmuration.recipe import POINT, Plan, Recipe
+
+SMALL = 1000  # training rows below which batches are smaller
+CHANNELS = 2048  # behind the embedding of numbers, at most
+BINS, FEWEST_BINS = 16, 4
+WAIT = 100  # steps without a better validation NLL before training stops, and at least 16 epochs
+STEPS = 10_000  # at most; early stopping ends training long before
+
+
+@dataclass(frozen=True)
+class TableDefaults:
+    """A network by name, and fields of `Plan`."""
+
+    net: str
+    plan: dict[str, Any]
+
+
+def table_defaults(rows: int, columns: int) -> TableDefaults:
+    """The defaults for a table of so many training rows and prepared columns.
+
+    >>> table_defaults(400, 10).plan["batch_size"], table_defaults(4000, 10).plan["batch_size"]
+    (32, 128)
+    >>> table_defaults(4000, 300).net
+    'mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=6'
+    """
+    batch = 32 if rows < SMALL else 128
+    steps_per_epoch = max(1, rows // batch)
+    bins = min(BINS, CHANNELS // max(columns, 1))
+    embed = f",embed=piecewise,bins={bins}" if bins >= FEWEST_BINS else ""
+    plan = {
+        "steps": STEPS,
+        "batch_size": batch,
+        "lr": 1e-3,
+        "schedule": "constant",
+        "optimizer": "adam",
+        "weight_decay": 0.01,
+        "decay": "decoupled",
+        "patience": max(16, math.ceil(WAIT / steps_per_epoch)),
+        "stop_by": "ensemble",
+    }
+    return TableDefaults(f"mlp:hidden=256x2,dropout=0.1{embed}", plan)
+
+
+def defaults_for(data: Data, recipe: Recipe) -> TableDefaults | None:
+    """The defaults for data and a recipe, for a caller who names no network; None where the usual ones apply.
+
+    These are data that are no table or one of the built-in toys, and recipes with a coupling, a dynamics, a sum of
+    shared gradients or random weights of their own, which have settings that suit them.
+    """
+    preparation, x = data.preparation, data.train.prepared
+    rows = isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1
+    if (
+        data.name in builtin_names()
+        or not isinstance(x, Tensor)
+        or not (rows or isinstance(preparation, TablePreparation))
+    ):
+        return None
+    plain = recipe.coupling is None and recipe.weights == POINT and type(recipe.dynamics) is Dynamics
+    if not plain or recipe.sharing.gamma != 1 or recipe.sharing.frozen or recipe.loss is not None:
+        return None
+    return table_defaults(len(x), x.shape[1])
+
+
+def filled_plan(found: TableDefaults, given: dict[str, Any]) -> Plan:
+    """The plan of given settings, with the defaults where nothing is given.
+
+    Epochs that are given leave no budget of steps, nor does training without early stopping (patience=None), and
+    an optimizer of the caller's own has no learning rate or weight decay of these defaults.
+    """
+    left = dict(found.plan)
+    if "epochs" in given or given.get("patience", 1) is None:
+        del left["steps"]
+    if "optimizer" in given:
+        for name in ("lr", "weight_decay", "decay"):
+            del left[name]
+    return Plan(**{**left, **given})
