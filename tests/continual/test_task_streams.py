@@ -139,3 +139,18 @@ def test_features_of_another_width_and_empty_tasks_are_refused(tmp_path: Path) -
         open_stream([a, b])
     with pytest.raises(Misuse, match=r"task 2 .*c.npz.: x has the shape .0, 4."):
         open_stream([a, c])
+
+
+def test_many_whole_numbers_are_classes(tmp_path) -> None:
+    """Features with labels 0 to 39 and no names of classes: elsewhere one has to say that these are no quantities."""
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 40
+    np.savez(
+        tmp_path / "features.npz",
+        x_train=rng.normal(size=(400, 3)),
+        y_train=y,
+        x_test=rng.normal(size=(80, 3)),
+        y_test=y[:80],
+    )
+    stream = open_stream(f"split:{tmp_path / 'features.npz'}:4x10")
+    assert [len(task.labels) for task in stream.tasks] == [10] * 4

@@ -197,7 +197,8 @@ class Part(NamedTuple):
 def loaded(source: Any, options: LoadOptions) -> tuple[str, RawData, tuple[str, ...], dict[str, tuple[Any, Tensor]]]:
     """The name, raw data, class names, and the rows of `train` and `test` of a data set: inputs and labels."""
     name, raw = load_source(source, options)
-    task, classes, targets = encode_targets(raw, None)
+    whole = all(getattr(part.targets, "dtype", np.dtype(float)).kind in "iu" for part in raw.parts.values())
+    task, classes, targets = encode_targets(raw, "classification" if whole else None)  # whole numbers are classes here
     if task != "classification":
         raise Misuse(f"{name} is {task}: a stream of tasks needs a target of classes")
     rows = split_rows(
