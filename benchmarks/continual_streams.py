@@ -8,7 +8,7 @@ written to benchmarks/results/continual.json at once and is not computed again; 
 checkpoint in DIR. Then `python benchmarks/pages.py` writes the tables.
 
     split-mnist         5 tasks of 2 digits, 2,000 training images each
-    svhn-mnist          2 tasks of 10 digits, 5,000 training images each, 28x28 in colour; of SVHN only 10,000 test
+    svhn-mnist          2 tasks of 10 digits, 2,000 training images each, 28x28 in colour; of SVHN only 10,000 test
     mnist-svhn          images are at hand: 7,500 of them train, 2,500 test
     split-cifar10       5x2 and 10x10 classes, 2,000 training images a task: 1,280 features of EfficientNet-Lite0; the
     split-cifar100      published split of CIFAR-100 into training and test images is lost, this is another one
@@ -72,10 +72,10 @@ FOUND = ("hcl-fr", "hcl-gr", "lda", "ncm", "adam", "replay")
 EXPERIMENTS: dict[str, Experiment] = {
     "split-mnist": Experiment("image", ("mnist",), 3, IMAGES, {"examples": 2000, "prepare": "unit"}, methods=ONE_FLOW),
     "svhn-mnist": Experiment(
-        "image", ("svhn28", "mnist"), 3, IMAGES, {"examples": 5000, "prepare": "unit"}, methods=ONE_FLOW
+        "image", ("svhn28", "mnist"), 3, IMAGES, {"examples": 2000, "prepare": "unit"}, methods=ONE_FLOW
     ),
     "mnist-svhn": Experiment(
-        "image", ("svhn28", "mnist"), 3, IMAGES, {"examples": 5000, "prepare": "unit"}, methods=ONE_FLOW
+        "image", ("svhn28", "mnist"), 3, IMAGES, {"examples": 2000, "prepare": "unit"}, methods=ONE_FLOW
     ),
     "split-cifar10": Experiment(
         "vector", ("cifar10-lite0-112.npz",), 5, FEATURES, {"examples": 2000}, methods=ONE_FLOW

@@ -175,6 +175,15 @@ def test_a_restored_learner_continues_with_the_same_bits(means: str) -> None:
     assert whole.memory() == second.memory()
 
 
+def test_labels_give_away_a_task_that_follows_one_too_short_to_settle() -> None:
+    model = learner(agnostic=True, settle=20)
+    for step in range(6):
+        x, y = batch(step // 2 % 2, seed=step)
+        model.observe(x, y + 2 * (step // 2 % 2))  # task 0 with labels 0 and 1, task 1 with 2 and 3, task 0 again
+    assert model.task == 0
+    assert model.classes.pairs() == [(0, 0), (0, 1), (1, 2), (1, 3)]
+
+
 def test_a_rare_class_is_no_other_task() -> None:
     """A batch most of whose labels are known, and typical, is of the task at hand."""
     model = learner(agnostic=True, detection=DetectionConfig(window=50, warmup=5))

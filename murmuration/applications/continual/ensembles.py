@@ -107,10 +107,16 @@ class BayesianHCL(HCLEnsemble):
         if not bayesian_layers(learner.flow) or members < 1:
             raise Misuse(f"members={members}: expected at least 1, and a flow with Bayesian coupling nets")
         self.learner, self.members = learner, members
+        self.flows: list[HCL] | None = None  # None: the learner has changed since they were drawn
 
     @property
     def learners(self) -> list[HCL]:  # type: ignore[override]
         """The learner with drawn weights, once for each member; the draws are the same until it learns again."""
+        if self.flows is None:
+            self.flows = self.drawn()
+        return self.flows
+
+    def drawn(self) -> list[HCL]:
         self.learner.refresh()
         rng = torch.Generator().manual_seed(self.learner.config.seed)
         found = []
@@ -127,6 +133,7 @@ class BayesianHCL(HCLEnsemble):
         return self.learner.task
 
     def observe(self, x: Tensor, y: Tensor, task: int | None = None) -> dict[str, float]:
+        self.flows = None
         return self.learner.observe(x, y, task)
 
     def memory(self) -> dict[str, int]:
@@ -136,6 +143,7 @@ class BayesianHCL(HCLEnsemble):
         return self.learner.state()
 
     def restore(self, state: State) -> None:
+        self.flows = None
         self.learner.restore(state)
 
 

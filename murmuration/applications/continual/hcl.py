@@ -261,14 +261,16 @@ class HCL:
     def detected(self, z: Tensor, log_det: Tensor, y: Tensor) -> int | None:
         """The task of a batch, given by its latents, by the typicality of its statistics under every task.
 
-        A task needs the labels of the batch, that at hand most of them. None if the batch is not typical for the task
-        at hand and a change is not confirmed yet.
+        A task needs the labels of the batch, that at hand most of them, or one while it settles. None if the batch is
+        not typical for the task at hand and a change is not confirmed yet.
         """
         task = self.task
-        if task is None or self.settled[task] < self.config.settle:
-            return task or 0
+        if task is None:
+            return 0
         labels = self.labels_of(task)
         known = torch.tensor([label in labels for label in y.tolist()])
+        if self.settled[task] < self.config.settle and (not self.settled[task] or bool(known.any())):
+            return task
         if float(known.float().mean()) < MOSTLY:
             others = self.other_statistics(z, log_det, y)
             near = {each: self.detector.distance(found, each) for each, found in others.items()}

@@ -71,7 +71,8 @@ def sentences(found: Outcomes, stream: TaskStream) -> list[str]:
         if detection is not None:
             total, alarms = len(detection["changes"]), plural(detection["false_alarms"], "false alarm")
             noticed = f"; it noticed {total - detection['misses']} of {plural(total, 'change')} and gave {alarms}"
-        lines.append(f"{name} lost {percent(lost)} of accuracy on earlier tasks{noticed}.")
+        did = f"lost {percent(lost)}" if lost >= 0 else f"gained {percent(-lost)}"
+        lines.append(f"{name} {did} of accuracy on earlier tasks{noticed}.")
     if stream.scenario == "class" and any(found[name].record["detection"] for name in found):
         lines.append("Every task brings labels of its own, which give a change away: detection is easy here.")
     return lines
@@ -257,5 +258,6 @@ def memory(found: Outcomes) -> Markup:
 def settings_list(settings: Mapping[str, Any], stream: TaskStream) -> Markup:
     told = [("tasks", "; ".join(f"{place + 1}: {task.name}" for place, task in enumerate(stream.tasks)))]
     sizes = ", ".join(f"{len(task.train):,} + {len(task.test):,}" for task in stream.tasks)
-    items: Sequence[tuple[str, object]] = [*told, ("examples, to learn from + to test on", sizes), *settings.items()]
-    return section("settings", "Settings", "", definitions(items))
+    shown = [(name, "by method" if value is None else value) for name, value in settings.items()]
+    items: Sequence[tuple[str, object]] = [*told, ("train + test", sizes), *shown]
+    return section("settings", "Settings", "", definitions(items, "facts"))
