@@ -62,6 +62,11 @@ class Experiment:
     options: dict[str, Any] = field(default_factory=dict)  # of `open_stream`
     batch_size: int = 64
     methods: tuple[str, ...] = ALL
+    networks: dict[str, Any] = field(default_factory=dict)  # settings of networks that differ
+
+    def settings_of(self, method: str, seed: int) -> MethodSettings:
+        own = {} if METHODS[method].flow or METHODS[method].one_pass else self.networks
+        return MethodSettings(**self.settings | own, seed=seed)
 
 
 ONE_FLOW = tuple(name for name in ALL if name not in ("hcl-ensemble", "hcl-bayes"))  # ensembles on one stream alone
@@ -87,12 +92,19 @@ EXPERIMENTS: dict[str, Experiment] = {
         FEATURES | {"capacity": 2000},
         {"examples": 2000},
         methods=ONE_FLOW,
+        networks={"lr": 1e-3},
     ),
     "changes-digits": Experiment(
         "vector", (), 5, DETECTION | {"members": 3}, {}, 32, (*FOUND, "hcl-ensemble", "hcl-bayes")
     ),
     "changes-cifar100": Experiment(
-        "vector", ("cifar100-lite0-112.npz",), 3, DETECTION, {"project": 128, "scenario": "domain"}, 64, FOUND
+        "vector",
+        ("cifar100-lite0-112.npz",),
+        3,
+        DETECTION | {"threshold": 4.0},
+        {"project": 128, "scenario": "domain"},
+        64,
+        FOUND,
     ),
 }
 
@@ -188,7 +200,7 @@ def add_cell(cell: dict[str, Any], path: Path) -> None:
     streams, methods = list(EXPERIMENTS), list(METHODS)
     cells.sort(key=lambda each: (streams.index(each["stream"]), methods.index(each["method"]), each["seed"]))
     settings = {
-        name: {"epochs": e.epochs, "batch_size": e.batch_size, **e.options, **e.settings}
+        name: {"epochs": e.epochs, "batch_size": e.batch_size, **e.options, **e.settings, "networks": e.networks}
         for name, e in EXPERIMENTS.items()
     }
     write_json(path, {"cells": cells, "settings": settings, "torch": torch.__version__})
@@ -230,9 +242,8 @@ def main() -> None:
         experiment = EXPERIMENTS[name]
         stream = open_experiment(name, given.data, given.features, given.work, seed)
         plan = BatchPlan(experiment.batch_size, experiment.epochs, seed)
-        settings = MethodSettings(**experiment.settings, seed=seed)
         place = given.work / f"{name}-{method}-{seed}"
-        outcome = run_method(method, stream, plan, settings, place=place)
+        outcome = run_method(method, stream, plan, experiment.settings_of(method, seed), place=place)
         add_cell(cell_of(name, method, seed, outcome.record, stream), given.record)
         print(json.dumps({"final_average": outcome.accuracy.final_average}), flush=True)
 
