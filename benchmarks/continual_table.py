@@ -74,6 +74,15 @@ def detection_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def speed_sentence(record: dict[str, Any]) -> str:
+    """The time of a training step of the flow, and how many times as long others take."""
+    ours = record["milliseconds"]["murmuration"]
+    return (
+        f"A step takes {ours:.1f} ms on one core, {record['over_plain']:.2f} times as long in plain PyTorch and"
+        f" {record['over_zuko']:.2f} times as long with zuko."
+    )
+
+
 def identification_table(record: dict[str, Any]) -> str:
     """Test inputs whose task is named rightly by several flows, in percent, in three ways."""
     ways = ("density", "disagreement", "typicality")

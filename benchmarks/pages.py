@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, bayes_runs_table, superres_table
-from continual_table import continual_table, detection_table, identification_table, winners_sentence
+from continual_table import continual_table, detection_table, identification_table, speed_sentence, winners_sentence
 from coverage_table import coverage_table
 from landscape_table import (
     claims_table,
@@ -266,6 +266,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "corruptions": ("corruptions", corruptions_table),
     "continual": ("continual", continual_table),
     "continual-winners": ("continual", winners_sentence),
+    "continual-speed": ("continual-speed", speed_sentence),
     "continual-detection": ("continual", detection_table),
     "continual-identification": ("continual", identification_table),
     "coverage": ("coverage", coverage_table),
