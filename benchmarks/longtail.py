@@ -72,12 +72,12 @@ class Training:
         return self.recipe == "deep-ensemble"
 
 
-LOSSES = ("cross-entropy", "balanced-softmax", "class-balanced", "ldam-drw")
 TRAININGS = {
-    **{loss: Training(loss=loss) for loss in LOSSES},
+    **{loss: Training(loss=loss) for loss in ("cross-entropy", "balanced-softmax", "ldam-drw")},
     "ride": Training("ride"),
     "sade": Training("sade"),
     "repulsive heads": Training("last-layer-ensemble", "balanced-softmax", coupling="outputs"),
+    "class-balanced": Training(loss="class-balanced"),
     **{
         f"{name} sampler": Training("single", "cross-entropy", sampler=name)
         for name in ("balanced", "square-root", "progressive")

@@ -28,6 +28,7 @@ COMPARISONS = {  # question -> row, and the row that it is compared with
     "RIDE: mean logits, not mean probabilities": ("ride, mean logits", "ride"),
     "SADE, not three networks of balanced softmax": ("sade", "balanced-softmax, ensemble"),
     "SADE: mean logits, not mean probabilities": ("sade, mean logits", "sade"),
+    "SADE by mean logits, not three networks of balanced softmax": ("sade, mean logits", "balanced-softmax, ensemble"),
     "SADE: weights found on test images, not equal ones": ("sade, test-time weights", "sade"),
     "repulsive heads, not one network of their loss": ("repulsive heads", "balanced-softmax"),
     "repulsive heads, not three networks": ("repulsive heads", "balanced-softmax, ensemble"),
@@ -97,7 +98,7 @@ def _differences(title: str, rows: Rows) -> str:
         texts = []
         for group in groups:
             values = [100 * (rows[name][seed][group][0] - rows[other][seed][group][0]) for seed in seeds]
-            texts.append(_bold(_spread(values, "{:+.1f}".format), _is_clear(values)))
+            texts.append(_bold(_spread(values, _signed), _is_clear(values)))
         lines.append(f"| {question} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
@@ -120,6 +121,10 @@ def _spread(values: list[float], text: Callable[[float], str]) -> str:
         return text(values[0])
     value, _, high = mean_interval(values)
     return f"{text(value)} ± {text(high - value).lstrip('+')}"
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 1) + 0.0:+.1f}"  # -0.0 + 0.0 is 0.0
 
 
 def _is_clear(values: list[float]) -> bool:
