@@ -234,8 +234,25 @@ def cross_interval(
     if record is None or "residuals" not in record:
         raise Misuse("intervals of folds for an ensemble without them: train a regression with folds=5")
     pred = ensemble.predict(x, calibrated=False)
-    places, networks = torch.tensor(record["members"]), ensemble.networks
-    draws = (len(pred.outputs) - len(ensemble.models)) // max(networks, 1)
-    ours = torch.cat([places[:networks].repeat_interleave(draws), places[networks:]])  # (S,)
+    ours = fold_of_members(ensemble, pred)
     means = [pred.select((ours == fold).nonzero()[:, 0]).mean.numpy() for fold in range(record["count"])]
     return cross_intervals(np.stack(means), np.array(record["fold"]), np.array(record["residuals"]), coverage, method)
+
+
+def fold_of_members(ensemble: Ensemble, pred: Predictive) -> Tensor:
+    """The fold (S,) of every member, or draw of one, in predictions of a cross-fitted ensemble."""
+    places, networks = torch.tensor(ensemble.manifest[FOLDS]["members"]), ensemble.networks
+    draws = (len(pred.outputs) - len(ensemble.models)) // max(networks, 1)
+    return torch.cat([places[:networks].repeat_interleave(draws), places[networks:]])
+
+
+def out_of_fold(ensemble: Ensemble, data: Data) -> tuple[Predictive, Tensor]:
+    """Uncalibrated predictions of a cross-fitted ensemble for the examples it was fitted to, by the members of each
+    one's own fold, and the targets; fold after fold."""
+    pool, count = pooled(data), ensemble.manifest[FOLDS]["count"]
+    numbers, parts = fold_numbers(pool, count, ensemble.manifest["plan"]["seed"]), []
+    rows = [np.flatnonzero(numbers == fold) for fold in range(count)]
+    for fold, inside in enumerate(rows):
+        pred = ensemble.predict(pool.train.prepared[inside], calibrated=False, prepared=True)
+        parts.append(pred.select((fold_of_members(ensemble, pred) == fold).nonzero()[:, 0]))
+    return joined_rows(parts), pool.train.y[np.concatenate(rows)]

@@ -23,6 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
+from murmuration.cross_fitting import FOLDS, out_of_fold
 from murmuration.data import open_data
 from murmuration.data.dataset import open_training_data
 from murmuration.data.raw import is_table
@@ -40,7 +41,8 @@ from murmuration.predictive import Predictive
 from murmuration.recipe import Recipe
 
 PATIENCE = 10  # epochs, for early_stopping=True: as many as `n_iter_no_change` of scikit-learn
-PASSED_ON = ("recipe", "epochs", "steps", "batch_size", "lr", "weight_decay", "patience", "device")  # to `fit`
+# settings that `fit` has by the same names
+PASSED_ON = ("recipe", "epochs", "steps", "batch_size", "lr", "weight_decay", "patience", "folds", "device")
 READING = set(inspect.signature(open_data).parameters)
 
 
@@ -86,6 +88,7 @@ class EnsembleEstimator(BaseEstimator):
         early_stopping: bool | None = None,
         patience: int | None = None,
         validation_fraction: float | None = None,
+        folds: int | None = None,
         calibrate: str | None = None,
         device: str | None = None,
         random_state: Any = None,
@@ -104,6 +107,7 @@ class EnsembleEstimator(BaseEstimator):
         self.early_stopping = early_stopping
         self.patience = patience
         self.validation_fraction = validation_fraction
+        self.folds = folds
         self.calibrate = calibrate
         self.device = device
         self.random_state = random_state
@@ -142,18 +146,20 @@ class EnsembleEstimator(BaseEstimator):
 
     def _fit(self, task: str, table: Any, targets: dict[str, np.ndarray], weight: np.ndarray | None) -> None:
         """Train on a table and its targets, each (N,), by name; rows of weight 0 are left out."""
-        if weight is not None:
-            used = weight > 0
-            table, weight = table[used], weight[used]
-            targets = {name: values[used] for name, values in targets.items()}
-        settings = self.fit_settings()
-        reading = {name: settings.pop(name) for name in READING & {*settings} - {"seed"}}
+        settings, weigh = self.fit_settings(), None
         named = table.assign(**targets)
-        data = open_training_data(named, target=tuple(targets), task=task, weight=weight, **reading)
+        if weight is not None:
+            weigh = free_names(["weight"], named)[0]
+            named = named.assign(**{weigh: weight})[weight > 0]
+        reading = {name: settings.pop(name) for name in READING & {*settings} - {"seed"}}
+        data = open_training_data(named, target=tuple(targets), task=task, weight=weigh, **reading)
         self.ensemble_ = fit(self.net, data, progress=bool(self.verbose), **settings)
         self.n_iter_ = len(self.ensemble_.history)
-        held_out = self.ensemble_.predict(data.val, calibrated=False)
-        self._validation = replace(held_out, keys={}), data.val.y
+        if FOLDS in self.ensemble_.manifest:
+            self._validation = out_of_fold(self.ensemble_, data)
+        else:
+            held_out = self.ensemble_.predict(data.val, calibrated=False)
+            self._validation = replace(held_out, keys={}), data.val.y
 
     def _training_table(self, X: Any, y: Any) -> Any:  # noqa: N803
         """Inputs of training as a pandas table."""
@@ -195,7 +201,7 @@ class EnsembleEstimator(BaseEstimator):
         posthoc, rows = self.ensemble_.posthoc, len(self._validation[1])
         if rows < FEWEST:
             raise Misuse(
-                f"{rows} validation rows: intervals and sets need {FEWEST}; give more rows, or a larger"
+                f"{rows} validation rows: intervals and sets need {FEWEST}; give more rows, folds=5, or a larger"
                 " validation_fraction such as 0.3"
             )
         if posthoc is None or coverage != posthoc.conformal[0].coverage:
@@ -257,7 +263,7 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
     `calibrate` the name of a calibrator. `class_weight` ("balanced", or a dict by label) multiplies sample weights.
 
     Attributes: `ensemble_`, the trained `murmuration.Ensemble`; `classes_`, `n_features_in_`, `feature_names_in_`,
-    and `n_iter_`, the number of epochs.
+    and `n_iter_`, the number of epochs (0 with folds).
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True, as_frame=True)
@@ -283,6 +289,7 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         early_stopping: bool | None = None,
         patience: int | None = None,
         validation_fraction: float | None = None,
+        folds: int | None = None,
         calibrate: str | None = None,
         class_weight: str | dict[Any, float] | None = None,
         device: str | None = None,
@@ -438,9 +445,12 @@ def target_names(y: Any, table: Any, count: int = 1) -> list[str]:
     own = list(map(str, y.columns)) if is_table(y) else [getattr(y, "name", None)]
     usual = ["y"] if count == 1 else [f"y{k}" for k in range(count)]
     chosen = own if len(own) == count and None not in own and len({*own}) == count else usual
-    while {*chosen} & {*table.columns}:
-        chosen = [f"{name}_" for name in chosen]
-    return [str(name) for name in chosen]
+    return free_names([str(name) for name in chosen], table)
+
+
+def free_names(names: list[str], table: Any) -> list[str]:
+    """The names, with underscores added until no column of the table has one of them."""
+    return names if not {*names} & {*table.columns} else free_names([f"{name}_" for name in names], table)
 
 
 def zipped_run(ensemble: Ensemble) -> bytes:

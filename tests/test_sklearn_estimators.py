@@ -25,6 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 import murmuration as mm
+from murmuration.posthoc.fit import fit_posthoc
 from murmuration.sklearn import EnsembleClassifier, EnsembleRegressor, Interval, Uncertainty
 
 FAST: dict[str, Any] = {"net": "mlp", "recipe": "deep-ensemble", "members": 2, "epochs": 10, "lr": 0.02}
@@ -138,6 +139,19 @@ def test_intervals_of_any_coverage() -> None:
     assert list(frame) == ["low", "high"]
     assert frame.index.tolist() == [5, 6, 7]
     assert list(clone(model).fit(table, values).predict_interval(table)) == ["low", "high"]  # kept by clones
+
+
+@pytest.mark.parametrize("recipe", ["deep-ensemble", "mixed"])
+def test_rules_of_folds_are_fitted_out_of_fold(recipe: str) -> None:
+    table, values = quantities(60)
+    chosen = mm.make_recipe(recipe, models=("ridge",)) if recipe == "mixed" else recipe
+    model = regressor(recipe=chosen, folds=2, members=1).fit(table, values, sample_weight=np.linspace(0.5, 1, 60))
+    known = model.ensemble_.posthoc.conformal
+    again = fit_posthoc(*model._validation, mm.PostHocConfig()).conformal  # the same examples and predictions
+    assert [rule.method for rule in again] == [rule.method for rule in known]
+    assert np.allclose([rule.threshold for rule in again], [rule.threshold for rule in known], rtol=1e-5)
+    low, high = model.predict_interval(table, 0.5)
+    assert (high - low).mean() < np.subtract(*model.predict_interval(table, 0.9)[::-1]).mean()
 
 
 def test_sets_without_calibration() -> None:
