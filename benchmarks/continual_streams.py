@@ -101,7 +101,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         "vector",
         ("cifar100-lite0-112.npz",),
         3,
-        DETECTION | {"threshold": 4.0},
+        DETECTION | {"threshold": 4.0, "window": 25},
         {"project": 128, "scenario": "domain"},
         64,
         FOUND,
