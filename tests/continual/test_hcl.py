@@ -184,6 +184,17 @@ def test_labels_give_away_a_task_that_follows_one_too_short_to_settle() -> None:
     assert model.classes.pairs() == [(0, 0), (0, 1), (1, 2), (1, 3)]
 
 
+def test_predictions_do_not_change_what_is_learned() -> None:
+    quiet, asked = (learner(settle=3) for _ in range(2))
+    for step in range(10):
+        for model in (quiet, asked):
+            model.observe(*batch(0, seed=step), 0)
+        asked.classify(torch.zeros(1, 2))
+        asked.generated(0, 2)
+    for name, tensor in quiet.state().tensors.items():
+        assert torch.equal(tensor, asked.state().tensors[name]), name
+
+
 def test_a_rare_class_is_no_other_task() -> None:
     """A batch most of whose labels are known, and typical, is of the task at hand."""
     model = learner(agnostic=True, detection=DetectionConfig(window=50, warmup=5))

@@ -54,17 +54,16 @@ class HCLEnsemble:
         """Predictions (M, N, C) over the classes of all tasks, in the order of the first flow's."""
         parts = []
         for learner in self.learners:
-            learner.refresh()
             z, _ = learner.flow(learner.continuous(x, training=False))
-            order = [learner.classes.table[pair] for pair in self.learners[0].classes.pairs()]
-            parts.append(learner.classes.log_density(z)[:, order])
-        return Predictive(torch.stack(parts), Categorical(len(self.learners[0].classes)))
+            classes = learner.current()
+            order = [classes.table[pair] for pair in self.learners[0].current().pairs()]
+            parts.append(classes.log_density(z)[:, order])
+        return Predictive(torch.stack(parts), Categorical(len(self.learners[0].current())))
 
     def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The label (N,) and the task (N,) of the class with the largest mean probability."""
         self.learners[0].check(x)
-        self.learners[0].refresh()
-        classes = self.learners[0].classes
+        classes = self.learners[0].current()
         if not len(classes):
             raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
         index = self.predict(x).mean.argmax(1)
@@ -117,7 +116,7 @@ class BayesianHCL(HCLEnsemble):
         return self.flows
 
     def drawn(self) -> list[HCL]:
-        self.learner.refresh()
+        self.learner.current()  # once for all
         rng = torch.Generator().manual_seed(self.learner.config.seed)
         found = []
         for _ in range(self.members):
@@ -153,9 +152,8 @@ def statistics_by_task(learner: HCL, x: Tensor, tasks: Sequence[int]) -> Tensor:
 
     The classes of a task are equally likely.
     """
-    learner.refresh()
     z, log_det = learner.flow(learner.continuous(x, training=False))
-    return by_task(learner.classes, z, log_det, tasks)
+    return by_task(learner.current(), z, log_det, tasks)
 
 
 def by_task(classes: LatentClasses, z: Tensor, log_det: Tensor, tasks: Sequence[int]) -> Tensor:
@@ -172,12 +170,12 @@ def by_task(classes: LatentClasses, z: Tensor, log_det: Tensor, tasks: Sequence[
 def untypicality(learner: HCL, x: Tensor, tasks: Sequence[int]) -> Tensor:
     """The largest deviation (N, T) of three statistics of an input from those of inputs drawn from each task."""
     here = statistics_by_task(learner, x, tasks)
-    source = Snapshot(learner.flow, learner.classes, learner.largest)
+    source = Snapshot(learner.flow, learner.current(), learner.largest)
     rng = torch.Generator().manual_seed(learner.config.seed)
     found = []
     for place, task in enumerate(tasks):
         inputs, z, _ = source.draw(COMPARED, rng, task)
-        drawn = by_task(learner.classes, z, learner.flow(inputs)[1], [task])[:, 0]  # (n, 3)
+        drawn = by_task(learner.current(), z, learner.flow(inputs)[1], [task])[:, 0]  # (n, 3)
         away = (here[:, place] - drawn.mean(0)).abs() / drawn.std(0).clamp_min(1e-6)
         found.append(away.max(1).values)
     return torch.stack(found, dim=1)

@@ -110,6 +110,7 @@ class HCL:
         self.settled: dict[int, int] = {}  # task -> batches that its statistics come from
         self.learned = False  # whether the last batch was learned; not if its task was uncertain
         self.outdated = False  # whether the statistics have changed since the classes were taken from them
+        self.latest: LatentClasses | None = None  # the classes by all statistics, for predictions
         self.largest = 0.0
         self.shown = self.drawn = self.rejected = 0  # examples learned from, replayed inputs drawn and rejected
 
@@ -190,7 +191,7 @@ class HCL:
         self.settled[task] += 1
         if self.config.means == "data":
             self.statistics.update(z, y, task)
-            self.outdated = True
+            self.outdated, self.latest = True, None
             if self.settled[task] == self.config.settle:
                 self.refresh()
             return {}
@@ -212,12 +213,20 @@ class HCL:
             self.detector.shift(task, [b - a for a, b in zip(before, after, strict=True)])
         self.statistics.update(z, y, task)
         self.settled[task] += 1
-        self.outdated = True
+        self.outdated, self.latest = True, None
 
     def refresh(self) -> None:
         """Take the classes from the statistics, if these have changed."""
         if self.outdated:
-            self.classes, self.outdated = self.statistics.classes(self.config.shrinkage), False
+            self.classes, self.outdated = self.current(), False
+
+    def current(self) -> LatentClasses:
+        """The classes by all statistics so far; learning goes on with those of the last renewal."""
+        if not self.outdated:
+            return self.classes
+        if self.latest is None:
+            self.latest = self.statistics.classes(self.config.shrinkage)
+        return self.latest
 
     def step(self, z: Tensor, log_det: Tensor, y: Tensor) -> dict[str, float]:
         """One step of the optimizer on a batch, given by its latents, and on as many replayed inputs."""
@@ -318,19 +327,18 @@ class HCL:
     @torch.no_grad()
     def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The label (N,) and the task (N,) of the nearest class of each input."""
-        self.refresh()
-        if not len(self.classes):
+        classes = self.current()
+        if not len(classes):
             raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
         self.check(x)
         parts = [self.flow(self.continuous(part, training=False))[0] for part in x.split(CHUNK)]
-        index = torch.cat([self.classes.classify(z) for z in parts])
-        return self.classes.labels[index], self.classes.tasks[index]
+        index = torch.cat([classes.classify(z) for z in parts])
+        return classes.labels[index], classes.tasks[index]
 
     @torch.no_grad()
     def generated(self, task: int, count: int) -> Tensor:
         """Inputs (n, ...) drawn from the classes of a task by the flow as it is now; the state is not changed."""
-        self.refresh()
-        source = Snapshot(self.flow, self.classes, self.largest)
+        source = Snapshot(self.flow, self.current(), self.largest)
         return source.draw(count, torch.Generator().manual_seed(self.config.seed), task)[0]
 
     def memory(self) -> dict[str, int]:
@@ -362,7 +370,7 @@ class HCL:
         tensors, facts = state
         self.flow.load_state_dict(inside(tensors, "flow"))
         self.statistics.restore(inside(tensors, "statistics"))
-        self.classes = LatentClasses(**inside(tensors, "classes"))
+        self.classes, self.latest = LatentClasses(**inside(tensors, "classes")), None
         restore_moments(self.optimizer, tensors)
         self.generator.set_state(tensors["generator"])
         for name in ("task", "outdated", "largest", "shown", "drawn", "rejected"):
