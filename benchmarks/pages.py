@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, bayes_runs_table, superres_table
+from calibration_table import harm_on_tables, harm_table
 from continual_table import continual_table, detection_table, identification_table, speed_sentence, winners_sentence
 from coverage_table import coverage_table
 from landscape_table import (
@@ -296,6 +297,8 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "networks": ("networks", networks_table),
     "longtail": ("longtail", longtail_table),
     "longtail-differences": ("longtail", longtail_differences),
+    "calibration-harm": ("calibration", harm_table),
+    "calibration-harm-tables": ("calibration", harm_on_tables),
     "landscape-beside-sizes": ("landscape-cifar10-beside", sizes_table),
     "landscape-beside-divergence": ("landscape-cifar10-beside", divergence_table),
     "landscape-raw": ("landscape-cifar10-raw", run_claims_table),

@@ -6,7 +6,6 @@ often the small difference of two large numbers.
 """
 
 import html
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -29,6 +28,14 @@ from murmuration.likelihoods import (
     MeanAndStd,
     MultiLabel,
 )
+from murmuration.predictive_checks import (
+    as_weights,
+    check_alike,
+    check_outputs,
+    check_weights,
+    checked_moments,
+    checked_targets,
+)
 from murmuration.workers import parallel_map
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats
@@ -50,6 +57,7 @@ class Predictive:
     names: tuple[str, ...] = ()  # of the K classes, labels or targets, where they are known
     posthoc: Any = None  # the fitted post-hoc steps, whose sets and decisions belong to these predictions
     keys: Keys = field(default_factory=dict)  # the caller's names (N,) of the inputs, the first columns of a table
+    uncalibrated: "Predictive | None" = None  # the same before a calibrator; scores of members are taken from it
 
     def __post_init__(self) -> None:
         if any(len(values) != self.outputs.shape[1] for values in self.keys.values()):
@@ -99,8 +107,11 @@ class Predictive:
         """The log-likelihood (N,) of each target under the mixture of members: log-mean-exp of their log-likelihoods.
 
         Probabilities are averaged, never logits. Members are clipped before they are averaged, so the ensemble's loss
-        is never above the mean of its members' losses (Jensen).
+        is never above the mean of its members' losses (Jensen), unless it is one moment-matched Gaussian.
         """
+        if self.task == REGRESSION:
+            components, weights = self.density
+            return (weights.log()[:, None] + components.log_prob(self.targets(y)).sum(-1)).logsumexp(0)
         return (self.member_weights.log()[:, None] + self.member_log_prob(y)).logsumexp(0)
 
     @property
@@ -233,6 +244,16 @@ class Predictive:
             )
         return self.likelihood.distribution(self.outputs.double())
 
+    @cached_property
+    def density(self) -> tuple[mixtures.Components, Tensor]:
+        """The components (C, N, K) of the distribution of y, and their weights (C,).
+
+        They are the members, or for a moment-matched likelihood one Gaussian of their mixture's mean and variance.
+        """
+        if not self.likelihood.moment_matched:
+            return self.distribution, self.member_weights
+        return mixtures.Normals(self.mean[None], self.total_var[None]), self.member_weights.new_ones(1)
+
     @property
     def is_gaussian(self) -> bool:
         """Whether this is a regression whose members predict Gaussians."""
@@ -268,12 +289,12 @@ class Predictive:
         return self.aleatoric_var + self.epistemic_var
 
     def cdf(self, y: Any) -> Tensor:
-        """P(Y <= y) (N, K) under the mixture of members, for each target separately."""
-        return mixtures.mixture_cdf(self.targets(y), self.distribution, self.member_weights)
+        """P(Y <= y) (N, K) under the predictive distribution, for each target separately."""
+        return mixtures.mixture_cdf(self.targets(y), *self.density)
 
     def quantile(self, level: float) -> Tensor:
         """The quantile (N, K) of y at `level`, exact to 1e-12 of the range of the members' quantiles."""
-        return mixtures.mixture_quantile(level, self.distribution, self.member_weights)
+        return mixtures.mixture_quantile(level, *self.density)
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """The central interval (low, high), each (N, K), of predictive probability `level` in (0, 1)."""
@@ -374,7 +395,7 @@ class Predictive:
     @property
     def _first(self) -> "Predictive":
         """The first member on the first input: enough to know K without computing the rest."""
-        return replace(self, outputs=self.outputs[:1, :1], weights=None, keys={})
+        return replace(self, outputs=self.outputs[:1, :1], weights=None, keys={}, uncalibrated=None)
 
     def labels(self, y: Any) -> Tensor:
         """The labels y as checked class indices (N,).
@@ -412,7 +433,8 @@ class Predictive:
         """The predictive of the chosen inputs: a slice, or indices or a mask (N,), in their order."""
         chosen = inputs if isinstance(inputs, slice) else torch.as_tensor(inputs)
         rows = chosen if isinstance(chosen, slice) else chosen.cpu().numpy()
-        return replace(self, outputs=self.outputs[:, chosen], keys=take_keys(self.keys, rows))
+        before = None if self.uncalibrated is None else self.uncalibrated.at(inputs)
+        return replace(self, outputs=self.outputs[:, chosen], keys=take_keys(self.keys, rows), uncalibrated=before)
 
     def with_logits(self, logits: Tensor) -> "Predictive":
         """The same members with other logits (S, N, K), which are then their outputs."""
@@ -423,7 +445,8 @@ class Predictive:
         """The predictive of the chosen members, in that order; their weights are scaled to sum to one."""
         chosen = checked_members(members, count=len(self.outputs)).to(self.outputs.device)
         weights = None if self.weights is None else self.weights[chosen] / self.weights[chosen].sum()
-        return replace(self, outputs=self.outputs[chosen], weights=weights)
+        before = None if self.uncalibrated is None else self.uncalibrated.select(members)
+        return replace(self, outputs=self.outputs[chosen], weights=weights, uncalibrated=before)
 
     def batches(self, size: int) -> Iterator["Predictive"]:
         """Predictives of at most `size` inputs each, in order; their outputs are views."""
@@ -434,15 +457,18 @@ class Predictive:
     def concatenate(parts: Sequence["Predictive"]) -> "Predictive":
         """The predictive of the same members for all inputs of the parts: the inverse of `batches`."""
         check_alike([part.likelihood for part in parts])
-        outputs = torch.cat([part.outputs for part in parts], dim=1)
-        return replace(parts[0], outputs=outputs, keys=join_keys([part.keys for part in parts]))
+        outputs, keys = torch.cat([part.outputs for part in parts], dim=1), join_keys([part.keys for part in parts])
+        before = [part.uncalibrated for part in parts if part.uncalibrated is not None]
+        joined = Predictive.concatenate(before) if len(before) == len(parts) else None
+        return replace(parts[0], outputs=outputs, keys=keys, uncalibrated=joined)
 
     @staticmethod
     def pool(parts: Sequence["Predictive"]) -> "Predictive":
         """The predictive of all members of the parts for the same inputs; the parts are weighted equally."""
         check_alike([part.likelihood for part in parts])
         weights = torch.cat([part.member_weights for part in parts]) / len(parts)
-        return replace(parts[0], outputs=torch.cat([part.outputs for part in parts]), weights=weights)
+        outputs = torch.cat([part.outputs for part in parts])
+        return replace(parts[0], outputs=outputs, weights=weights, uncalibrated=None)
 
     @staticmethod
     def from_probs(probs: Any, weights: Any = None) -> "Predictive":
@@ -474,43 +500,12 @@ def _plain_likelihood(task: str, width: int) -> Likelihood:
     return MultiLabel(width) if task == MULTI_LABEL else Categorical(width)
 
 
-def check_outputs(outputs: Tensor, likelihood: Likelihood) -> None:
-    """Refuse outputs that are not (S, N, width) with the likelihood's width, or empty."""
-    if outputs.ndim != 3 or outputs.shape[-1] != likelihood.width or 0 in outputs.shape:
-        expected = f"(members, inputs, {likelihood.width})"
-        raise Misuse(f"outputs of shape {tuple(outputs.shape)}: expected {expected} for {likelihood}, none empty")
-
-
-def check_weights(weights: Tensor | None, *, members: int) -> None:
-    """Refuse weights that are not (S,), non-negative and of sum one."""
-    if weights is None:
-        return
-    total = weights.double().sum().item()
-    if weights.shape != (members,) or not (weights >= 0).all() or not math.isclose(total, 1, abs_tol=1e-6):
-        raise Misuse(
-            f"weights of shape {tuple(weights.shape)} summing to {total:.6g}: "
-            f"expected ({members},), none negative, summing to 1"
-        )
-
-
-def as_weights(weights: Any) -> Tensor | None:
-    """Weights as a tensor (S,), float64, if there are any."""
-    return None if weights is None else torch.as_tensor(weights, dtype=torch.float64)
-
-
 def checked_members(members: Any, *, count: int) -> Tensor:
     """Chosen members as indices (C,), int64; negative ones count from the end."""
     chosen = torch.as_tensor(members, dtype=torch.long)
     if chosen.ndim != 1 or not len(chosen) or chosen.min() < -count or chosen.max() >= count:
         raise Misuse(f"members {chosen.tolist()}: expected a list of indices 0..{count - 1}")
     return chosen
-
-
-def check_alike(likelihoods: Sequence[Likelihood]) -> None:
-    """Refuse an empty list of likelihoods, and different ones."""
-    kinds = sorted({str(likelihood) for likelihood in likelihoods})
-    if len(kinds) != 1:
-        raise Misuse(f"{len(likelihoods)} predictives with likelihoods {kinds}: expected one or more, all alike")
 
 
 def checked_logits(probs: Any) -> Tensor:
@@ -557,22 +552,6 @@ def inputs_at_once(outputs: Tensor, elements: int = ELEMENTS) -> int:
     return max(1, elements // max(1, members * width))
 
 
-def checked_moments(mean: Any, std: Any) -> Tensor:
-    """Means, then standard deviations, side by side (S, N, 2 K)."""
-    means, stds = torch.as_tensor(mean, dtype=torch.float64), torch.as_tensor(std, dtype=torch.float64)
-    if means.ndim != 3:
-        hint = "for one model's means m (N,) write m[None, :, None]"
-        raise Misuse(f"means of shape {tuple(means.shape)}: expected (S, N, K); {hint}")
-    if stds.ndim and stds.shape != means.shape:
-        raise Misuse(f"stds of shape {tuple(stds.shape)}: expected one number or {tuple(means.shape)}")
-    if not (means.isfinite().all() and stds.isfinite().all() and (stds > 0).all()):
-        raise Misuse(
-            f"smallest std {stds.min().item():.6g}, largest mean {means.abs().max().item():.6g}: expected "
-            "finite means and positive stds; predictions without noise take the validation error's std"
-        )
-    return torch.cat([means, stds.expand_as(means)], dim=-1)
-
-
 def checked_labels(y: Any, *, inputs: int, classes: int) -> Tensor:
     """Labels as class indices (N,), int64."""
     labels = as_numbers(y, f"labels as texts, and the classes have no known names: give indices 0..{classes - 1}")
@@ -583,16 +562,3 @@ def checked_labels(y: Any, *, inputs: int, classes: int) -> Tensor:
         where = int(bad.nonzero()[0])
         raise Misuse(f"label {labels[where].item()} at [{where}]: expected a class index 0..{classes - 1}")
     return labels.long()
-
-
-def checked_targets(y: Any, *, inputs: int, width: int) -> Tensor:
-    """Targets as values (N, K), float64; (N,) is taken for one target."""
-    targets = as_numbers(y, "targets as texts: expected numbers").double()
-    targets = targets[:, None] if targets.ndim == 1 and width == 1 else targets
-    if targets.shape != (inputs, width):
-        raise Misuse(f"targets of shape {tuple(targets.shape)}: expected ({inputs}, {width})")
-    bad = ~targets.isfinite()
-    if bad.any():
-        row, column = bad.nonzero()[0].tolist()
-        raise Misuse(f"target {targets[row, column].item()} at [{row}, {column}]: expected a finite number")
-    return targets

@@ -24,6 +24,7 @@ ORDER = [
     "features",
     "mixtures",
     "likelihoods",
+    "predictive_checks",
     "predictive",
     "models",
     "posthoc",

@@ -24,7 +24,7 @@ from murmuration.analysis.cells import Arrays, Cells
 from murmuration.analysis.landscape import Array, Show, Verdict, silent
 from murmuration.analysis.similarity import network_similarity
 from murmuration.analysis.weight_space import points_of
-from murmuration.data import Data, Split, open_training_data
+from murmuration.data import Data, open_training_data
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse, require_integer
 from murmuration.files import json_numbers
@@ -183,7 +183,7 @@ def factorial(
         for measure in MEASURES:
             values[measure][rate, start, order, run] = found[measure]
     show("", len(places), len(places))
-    return Factorial(tuple(lrs), runs, len(compared_on(opened)), about, **values)
+    return Factorial(tuple(lrs), runs, len(opened.held_out), about, **values)
 
 
 def compare_members(net: Net | None, data: Data, recipe: Recipe, plan: Plan, path: Path | None) -> Arrays:
@@ -196,7 +196,7 @@ def compare_members(net: Net | None, data: Data, recipe: Recipe, plan: Plan, pat
         run_files.remove_files(path)
     if ensemble.members < 2:
         return {measure: np.array(math.nan) for measure in MEASURES}
-    found = network_similarity(ensemble, compared_on(data), train=data.train, cka=False)
+    found = network_similarity(ensemble, data.held_out, train=data.train, cka=False)
     vectors = points_of(ensemble).vectors.double()
     apart = [(vectors[i] - vectors[j]).norm().item() for i, j in itertools.combinations(range(len(vectors)), 2)]
     distance = sum(apart) / len(apart) / vectors.norm(dim=1).mean().item()
@@ -214,11 +214,6 @@ def train_members(net: Net | None, data: Data, recipe: Recipe, plan: Plan, path:
         own = None if isinstance(net, str) else net
         optimizer = plan.optimizer if callable(plan.optimizer) else None
         return resume(path, net=own, data=data, recipe=recipe, optimizer=optimizer)
-
-
-def compared_on(data: Data) -> Split:
-    """The split that members are compared on."""
-    return data.test if len(data.test) else data.val
 
 
 def short_digest(record: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ def calibrate(
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import load_run, reopen_data
     from murmuration.ensemble import save_posthoc
-    from murmuration.evaluation import evaluate_ensemble
+    from murmuration.evaluation import eval_set_of, evaluate_ensemble
     from murmuration.posthoc import FEWEST
 
     path, config = Path(run), trust.config()
@@ -34,7 +34,7 @@ def calibrate(
         found = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
         raise Misuse(f"{found}; train it again on more examples")
     ensemble = ensemble.fit_posthoc(data.val, config=config)
-    evaluation = evaluate_ensemble(ensemble, data)
+    evaluation = evaluate_ensemble(ensemble, data if len(data.test) else eval_set_of(data, validation=True))
     save_posthoc(path, ensemble.posthoc)  # when all is known: interrupted before, the run is as it was
     leave_results(path, evaluation, as_json=as_json)
     if not as_json:

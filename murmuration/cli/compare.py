@@ -79,7 +79,7 @@ def compare(
     path = Path(out) if out else new_run_path(data, "compare")
     opened, fill = reading.open(data, path, quiet=as_json), partial(plan.plan, trust.config())
     request = TrainingRequest(opened, settings, options.network(net), noise_std, link, loss=loss, fill=fill)
-    eval_set = eval_set_of(opened)
+    eval_set = eval_set_of(opened, validation=True)
     shift_settings = shift_request(shift, eval_set)
     models = chosen_baselines(baselines, opened)
     with comparison_directory(path, comparison_settings(request, chosen, models)):

@@ -59,8 +59,8 @@ def evaluate(
     from murmuration.applications.superres import is_superres
     from murmuration.cli.results import show_results
     from murmuration.cli.superres import close_superres
-    from murmuration.cli.training import load_run, reopen_data
-    from murmuration.evaluation import eval_set_for, eval_set_of, evaluate_on
+    from murmuration.cli.training import load_run
+    from murmuration.evaluation import eval_set_for, evaluate_on
     from murmuration.reports.report import METRICS, REPORT, report_of, results_json, write_results
 
     path = Path(run)
@@ -74,7 +74,7 @@ def evaluate(
                 f"{path} upscales images: it is evaluated on its own photographs; write murmur evaluate {path}"
             )
         return close_superres(path, ensemble, as_json=as_json)
-    eval_set = eval_set_of(reopen_data(path)) if on is None else eval_set_for(ensemble, on, named_targets(target))
+    eval_set = own_eval_set(path) if on is None else eval_set_for(ensemble, on, named_targets(target))
     suite, foreign = shift_request(shift, eval_set)
     with counting_bar(f"{path.name} under shift", as_json or suite is None) as progress:
         evaluation = evaluate_on(ensemble, eval_set, None, suite, foreign, progress)
@@ -87,6 +87,17 @@ def evaluate(
     if not as_json:
         for file in [*own[1:], *extra]:
             print(f"written: {file}")
+
+
+def own_eval_set(path: Path) -> "EvalSet":
+    """The test split of a run; refuses a run without one."""
+    from murmuration.cli.training import reopen_data
+    from murmuration.evaluation import eval_set_of
+
+    data = reopen_data(path)
+    if not len(data.test):
+        raise Misuse(f"{path} has no test examples: write murmur evaluate {path} --on FILE, with labelled rows")
+    return eval_set_of(data)
 
 
 def shift_request(options: ShiftOptions, eval_set: "EvalSet") -> tuple["ShiftSuite | None", dict[str, "Tensor"]]:

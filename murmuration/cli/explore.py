@@ -160,7 +160,9 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
     net = options.network(request.start.net)
     ensemble, data = load_networks(path, net=net), reopen_data(path)
     target = options.named_targets(request.reading.target)
-    test = (data.test if request.on is None else eval_set_for(ensemble, request.on, target).split)[: request.examples]
+    test = (data.held_out if request.on is None else eval_set_for(ensemble, request.on, target).split)[
+        : request.examples
+    ]
     if ensemble.recipe.weights.stochastic:
         warnings.warn(
             "weights or masks of the members are random: networks with their means are explored", stacklevel=2
@@ -229,7 +231,7 @@ def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
     path, on, inputs = Path(request.where), request.on, request.examples
     ensemble, data = load_networks(path), reopen_data(path)
     target = options.named_targets(request.reading.target)
-    x = data.test.prepared if on is None else eval_set_for(ensemble, on, target).split.prepared
+    x = data.held_out.prepared if on is None else eval_set_for(ensemble, on, target).split.prepared
     limit = [limit_diagnosis(spec_of(ensemble, data), x, inputs=inputs)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:
         show("before training", 0, 2)
@@ -245,10 +247,10 @@ def kernels_of_start(request: Request) -> list["KernelDiagnosis"]:
     recipe, plan = request.answers.recipe(request.start.recipe or "deep-ensemble"), request.start.plan()
     data = opened(request)
     spec = planned_spec(request.start.net, data, recipe=recipe, plan=plan)
-    limit = [limit_diagnosis(spec, data.test.prepared, inputs=request.examples)] if request.infinite_width else []
+    limit = [limit_diagnosis(spec, data.held_out.prepared, inputs=request.examples)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:
         show("before training", 0, 1)
-        return [start_diagnosis(spec, data.test.prepared, inputs=request.examples), *limit]
+        return [start_diagnosis(spec, data.held_out.prepared, inputs=request.examples), *limit]
 
 
 def show_kernels(where: str, found: Sequence["KernelDiagnosis"]) -> None:

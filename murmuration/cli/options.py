@@ -70,7 +70,10 @@ class DataOptions:
         str | None, option("File of the weights of --features; published ones if left out.", "Data", "FILE")
     ] = None
     val: Annotated[str | None, option("Validation data: a share such as 0.2, or a file.", "Data", "WHAT")] = None
-    test: Annotated[str | None, option("Test data: a share such as 0.2, or a file.", "Data", "WHAT")] = None
+    test: Annotated[
+        str | None,
+        option("Test data: a share such as 0.2, a file, or none: all rows train and validate.", "Data", "WHAT"),
+    ] = None
     groups: Annotated[str | None, option("Column whose values never stand in two splits.", "Data", "NAME")] = None
     time: Annotated[str | None, option("Column of times: the latest rows test.", "Data", "NAME")] = None
     weight: Annotated[str | None, option("Column of sample weights.", "Data", "NAME")] = None

@@ -13,9 +13,16 @@ if TYPE_CHECKING:
 
 
 def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_json: bool, **more: Any) -> None:
-    """Evaluate a finished run on its own test split, write metrics.json and report.html, and print the scores."""
-    from murmuration.evaluation import evaluate_ensemble
+    """Evaluate a finished run on its test split, write metrics.json and report.html, and print the scores.
 
+    A run without test examples is evaluated on its validation examples, and one without either is not.
+    """
+    from murmuration.evaluation import EvalSet, eval_set_of, evaluate_ensemble
+
+    if not isinstance(data, EvalSet):
+        if not len(data.held_out):
+            return print(f"not evaluated, for {data.name} has neither test nor validation examples: {path}")
+        data = eval_set_of(data, validation=True) if not len(data.test) else data
     leave_results(path, evaluate_ensemble(ensemble, data), as_json=as_json, **more)
 
 
@@ -57,12 +64,14 @@ def show_scores(evaluations: Sequence["Evaluation"]) -> None:
 
     first, eval_set = evaluations[0], evaluations[0].eval_set
     count, of_file = first.examples.inputs, first.ensemble is None
-    examples = plural(count, "row") if of_file else f"{plural(count, 'example')} of {eval_set.name}"
+    kind = "example" if eval_set.part == "test" else f"{eval_set.part} example"
+    examples = plural(count, "row") if of_file else f"{plural(count, kind)} of {eval_set.name}"
     if len(evaluations) == 1:
         members = first.predictions
         size = members_and_draws(members // first.draws, first.draws)
         title = f"{first.name}, {size}, {'' if of_file else 'on '}{examples}"
         alone = "a member alone" if first.draws == 1 else "a draw alone"
+        alone += ", uncalibrated" if first.uncalibrated is not first.examples else ""
         columns = ["score", "value", "95 % interval", "better", *([alone] if members > 1 else [])]
         return print_table(columns, score_rows(first), title=title)
     names = shown_in("brief", eval_set.task)

@@ -60,6 +60,7 @@ from murmuration.data.targets import (
 from murmuration.errors import Misuse, listed, require_number, unknown
 from murmuration.progress import html_table
 
+NO_TEST = "none"  # as `test`: all rows train and validate
 VAL_SHARE = 0.15  # of the examples given to `fit`, to choose and calibrate by
 
 
@@ -123,6 +124,11 @@ class Data:
         return html_table(self.name, rows)
 
     @property
+    def held_out(self) -> Split:
+        """The test split, or the validation split where no rows test."""
+        return self.test if len(self.test) else self.val
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self.train.prepared.shape[1:])
 
@@ -175,9 +181,10 @@ def open_data(
 
     If the source has a test part, it is kept and 10 % of the rest validate; otherwise the split is 70/10/20 % by
     `seed`. `val` and `test` choose otherwise: a share of the rows, other data (a path, a pair, a table), indices or a
-    mask of rows, or a scikit-learn splitter. `groups` and `time` are a column's name or an array (N,): no group stands
-    in two splits; the latest rows test, those before them validate. `weight` are sample weights, a column's name (also
-    of other data given as `val`) or an array (N,). These columns, and those named by `drop`, are not inputs.
+    mask of rows, or a scikit-learn splitter; `test="none"`: all rows train and validate. `groups` and `time` are a
+    column's name or an array (N,): no group stands in two splits; the latest rows test, those before them validate.
+    `weight` are sample weights, a column's name (also of other data given as `val`) or an array (N,). These columns,
+    and those named by `drop`, are not inputs.
     `imbalance` cuts a long tail: training rows are left out at random until the first class has so many times the
     examples of the last (`long_tail_counts`).
 
@@ -194,8 +201,8 @@ def open_data(
             raise unknown(name, value, get_args(known))
     dropped = tuple(name.strip() for name in drop.split(",")) if isinstance(drop, str) else tuple(drop)
     roles = {"groups": groups, "time": time, "weight": weight}
-    if are_parts(source) and len(source) == 2 and test is None:
-        test = 0.0  # (train, val)
+    if (isinstance(test, str) and test == NO_TEST) or (are_parts(source) and len(source) == 2 and test is None):
+        test = 0.0  # all is (train, val)
     sizes = (size, size) if isinstance(size, int) else size
     options = LoadOptions(target, seed, size=sizes, drop=tuple(filter(None, dropped)), in_memory=in_memory, roles=roles)
     name, raw = load_source(source, options)

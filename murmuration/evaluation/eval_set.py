@@ -37,12 +37,23 @@ class EvalSet:
     train: Split | None = None  # the training examples, where they are at hand
     val: Split | None = None  # examples to fit post-hoc steps on, where they are at hand
     audited: bool = False  # rows of a file of predictions: one half fits post-hoc steps, the other evaluates them
+    part: str = "test"  # of the data; "validation" where no rows test, and then scores are those before calibration
 
 
-def eval_set_of(data: Data) -> EvalSet:
-    """The test split of a data set as an evaluation set."""
+VALIDATION = "validation"
+
+
+def eval_set_of(data: Data, *, validation: bool = False) -> EvalSet:
+    """The test split of a data set as an evaluation set.
+
+    With `validation`, the validation examples of a data set without test examples. Training may have stopped on them
+    and the calibrator is fitted on them, so they are evaluated without post-hoc steps.
+    """
+    if validation and not len(data.test) and len(data.val):
+        whole = eval_set_of(replace(data, test=data.val))
+        return replace(whole, sizes={**whole.sizes, "test": 0}, val=None, part=VALIDATION)
     if not len(data.test):
-        raise Misuse(f"{data.name} has no test examples: evaluate on (x, y), or open it with test=0.2")
+        raise Misuse(f"{data.name} has no test examples: evaluate on (x, y) or other data, or open it with test=0.2")
     sizes = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
     return EvalSet(
         data.name,

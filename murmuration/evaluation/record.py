@@ -1,7 +1,7 @@
 """The evaluation of one ensemble: the one record behind `metrics.json`, the screen and the report."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,14 @@ from murmuration.evaluation.coverage import (
     rows_by_class,
     set_coverage,
 )
-from murmuration.evaluation.eval_set import EvalSet, cost_of, eval_set_for, predict_split, score_predictions
+from murmuration.evaluation.eval_set import (
+    VALIDATION,
+    EvalSet,
+    cost_of,
+    eval_set_for,
+    predict_split,
+    score_predictions,
+)
 from murmuration.evaluation.imbalance import ClassImbalance, MeanProbabilities, class_imbalance, training_counts
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
 from murmuration.evaluation.shift import Progress, ShiftResult, ShiftSuite, evaluate_shift, no_progress, shift_suite
@@ -97,9 +104,14 @@ class Evaluation:
         """Members that failed during training -> what happened to them."""
         return {int(member): text for member, text in self.manifest.get("diverged", {}).items()}
 
+    @property
+    def uncalibrated(self) -> ExampleScores:
+        """The examples before the calibrator, which scores of members are compared with."""
+        return self.before if self.calibrated and self.before is not None else self.examples
+
     @cached_property
     def member_scores(self) -> list[dict[str, float]]:
-        """The scores of each member alone; means over its draws, if it makes several."""
+        """The scores of each member alone, before the calibrator; means over its draws, if it makes several."""
         return member_scores(self.examples, self.draws)
 
     @cached_property
@@ -162,6 +174,7 @@ class Evaluation:
                 "name": eval_set.name,
                 "task": eval_set.task,
                 "examples": self.examples.inputs,
+                "part": eval_set.part,
                 "fingerprint": eval_set.fingerprint,
             },
             "classes": self.class_scores,
@@ -181,10 +194,11 @@ class Evaluation:
     def _calibration_json(self) -> dict[str, Any] | None:
         if self.posthoc is None or self.posthoc.calibrator is None:
             return None
-        views = {"before": self.before, "after": self.after}
+        views, choice = {"before": self.before, "after": self.after}, self.posthoc.choice
         return {
             "calibrator": {"name": self.posthoc.calibrator.name, **to_json(self.posthoc.calibrator)},
             "about": self.posthoc.calibrator.about,
+            "choice": None if choice is None else {**to_json(choice), "about": choice.about},
             "applied": self.calibrated,
             **{key: view.scores() for key, view in views.items() if view is not None},
         }
@@ -230,6 +244,8 @@ def evaluate_on(
     progress: Progress,
 ) -> Evaluation:
     """The evaluation on an evaluation set, under a suite of corruptions and on prepared out-of-distribution inputs."""
+    if eval_set.part == VALIDATION:
+        ensemble = replace(ensemble, posthoc=None)
     posthoc = ensemble.posthoc or posthoc_for(ensemble, eval_set)
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
     counts, means = training_counts(ensemble), MeanProbabilities(posthoc if calibrated else None)

@@ -38,6 +38,7 @@ from murmuration.likelihoods.regression import (
     Gaussian,
     HeteroscedasticGaussian,
     MeanAndStd,
+    MomentMatched,
     Quantiles,
     Standardised,
     standardisation,
@@ -59,6 +60,7 @@ __all__ = [
     "Likelihood",
     "LogitAdjusted",
     "MeanAndStd",
+    "MomentMatched",
     "MultiLabel",
     "Quantiles",
     "Standardised",
@@ -126,6 +128,8 @@ BUILT_IN: tuple[type[Likelihood], ...] = (
     Gaussian,
     HeteroscedasticGaussian,
     MeanAndStd,
+    MomentMatched,
+    MomentMatched,
     Quantiles,
 )
 

@@ -28,6 +28,7 @@ class Likelihood(ABC):
 
     kind: ClassVar[str] = ""  # the name of a built-in likelihood in a run directory
     task: ClassVar[str]  # one of TASKS
+    moment_matched: ClassVar[bool] = False  # whether an ensemble predicts one Gaussian, not the mixture of its members
 
     if TYPE_CHECKING:  # a plain attribute will do
 

@@ -175,6 +175,18 @@ class MeanAndStd(GaussianOutputs):
 
 
 @dataclass(frozen=True)
+class MomentMatched(MeanAndStd):
+    """The same, of members whose mixture is replaced by one Gaussian of its mean and variance.
+
+    Members that disagree by more than their noise leave gaps between the modes of their mixture; the Gaussian has none
+    (Lakshminarayanan et al. 2017). Aleatoric and epistemic variance are those of the members.
+    """
+
+    kind: ClassVar[str] = "moment-matched"
+    moment_matched: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
 class Quantiles(Standardised):
     """Quantile regression: L outputs for each of K targets, the quantiles at `levels`, trained by the pinball loss.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from murmuration.errors import Failure
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, Quantiles
-from murmuration.mixtures import Normals, folded_mean
+from murmuration.mixtures import Normals, folded_mean, weighted_mean
 from murmuration.predictive import Predictive
 
 Columns = dict[str, np.ndarray]
@@ -27,6 +27,9 @@ def columns(pred: Predictive, y: Any) -> Columns:
     errors and widths are means over targets, and `target`, `predicted` and `pit` are (K, N). Columns named `..._fair`
     estimate what infinitely many such members would get, and need two members at least. `crps` needs Gaussians, and
     `pinball` exists for quantiles. Labels of a multi-label task and their probabilities are (K, N).
+
+    Of calibrated predictions, columns named `member_...`, `expected_...`, `..._fair` and `diversity` are those of the
+    members before the calibrator: one that stretches members away from their mean would otherwise count as diversity.
     """
     check_no_nan(pred.outputs)
     with torch.no_grad():
@@ -35,25 +38,29 @@ def columns(pred: Predictive, y: Any) -> Columns:
 
 
 def class_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
-    labels = pred.labels(y)
-    member_log_prob = pred.member_log_prob(labels)  # (S, N)
-    member_brier = brier(pred.probs, labels)
-    member_correct = pred.votes == labels
-    own_brier, expected_brier = brier(pred.mean, labels), pred.average(member_brier)
-    diversity = (expected_brier - own_brier).clamp_min(0)  # the members' squared distance from their mean
-    noise = mean_noise(pred)
-    fair = {} if noise is None else {"brier_fair": own_brier - noise * diversity}
-    positive = {"positive_prob": pred.mean[:, 1]} if pred.mean.shape[-1] == 2 else {}
+    labels, positive = pred.labels(y), {"positive_prob": pred.mean[:, 1]} if pred.mean.shape[-1] == 2 else {}
     return {
         "label": labels,
         "predicted": pred.predicted,
         **positive,
         "correct": pred.predicted == labels,
         "log_prob": pred.log_prob(labels),
-        "brier": own_brier,
-        **fair,
+        "brier": brier(pred.mean, labels),
         **pred.uncertainties(),
         "disagreement": pred.disagreement,
+        **class_member_columns(pred.uncalibrated or pred, labels),
+    }
+
+
+def class_member_columns(pred: Predictive, labels: Tensor) -> dict[str, Tensor]:
+    """Columns of members alone and of infinitely many of them."""
+    member_log_prob = pred.member_log_prob(labels)  # (S, N)
+    member_brier, member_correct = brier(pred.probs, labels), pred.votes == labels
+    own_brier, expected_brier = brier(pred.mean, labels), pred.average(member_brier)
+    diversity = (expected_brier - own_brier).clamp_min(0)  # the members' squared distance from their mean
+    noise = mean_noise(pred)
+    return {
+        **({} if noise is None else {"brier_fair": own_brier - noise * diversity}),
         "diversity": diversity,
         "member_log_prob": member_log_prob,
         "member_brier": member_brier,
@@ -68,24 +75,19 @@ def number_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
     targets = pred.targets(y)  # (N, K)
     pit = pred.cdf(targets)
     low, high = pred.interval(WIDTH_LEVEL)
-    errors, member_errors = pred.mean - targets, pred.member_mean - targets
+    errors = pred.mean - targets
     aleatoric, epistemic = pred.aleatoric_var.mean(-1), pred.epistemic_var.mean(-1)
-    squared_error, member_squared_error = errors.square().mean(-1), member_errors.square().mean(-1)  # (N,), (S, N)
-    member_log_prob = pred.member_log_prob(targets)
-    noise = mean_noise(pred)
-    more = {} if noise is None else {"squared_error_fair": squared_error - noise * epistemic}
+    more = {}
     if isinstance(pred.distribution, Normals):
         distance, apart, within = crps_terms(pred, targets)
         more["crps"] = (distance - 0.5 * (apart + within)).mean(-1)
-        if noise is not None:
-            more["crps_fair"] = (distance - 0.5 * (1 + noise) * apart).mean(-1)
     if isinstance(pred.likelihood, Quantiles):
         more["pinball"] = pinball(pred, targets, pred.likelihood.levels)
     return {
         "target": per_target(targets),
         "predicted": per_target(pred.mean),
         "log_prob": pred.log_prob(targets),
-        "squared_error": squared_error,
+        "squared_error": errors.square().mean(-1),
         "absolute_error": errors.abs().mean(-1),
         **more,
         "pit": per_target(pit),
@@ -94,6 +96,22 @@ def number_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
         "aleatoric_std": aleatoric.sqrt(),
         "epistemic_std": epistemic.sqrt(),
         "total_std": (aleatoric + epistemic).sqrt(),
+        **number_member_columns(pred.uncalibrated or pred, targets),
+    }
+
+
+def number_member_columns(pred: Predictive, targets: Tensor) -> dict[str, Tensor]:
+    """Columns of members alone and of infinitely many of them."""
+    member_squared_error = (pred.member_mean - targets).square().mean(-1)  # (S, N)
+    member_log_prob, noise = pred.member_log_prob(targets), mean_noise(pred)
+    fair = {}
+    if noise is not None:
+        fair["squared_error_fair"] = (pred.mean - targets).square().mean(-1) - noise * pred.epistemic_var.mean(-1)
+        if isinstance(pred.distribution, Normals) and not pred.likelihood.moment_matched:
+            distance, apart, _ = crps_terms(pred, targets)
+            fair["crps_fair"] = (distance - 0.5 * (1 + noise) * apart).mean(-1)
+    return {
+        **fair,
         "member_log_prob": member_log_prob,
         "member_squared_error": member_squared_error,
         "expected_log_prob": pred.average(member_log_prob),
@@ -110,8 +128,8 @@ def pinball(pred: Predictive, targets: Tensor, levels: Sequence[float]) -> Tenso
 
 def label_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
     """The columns of a multi-label task; `correct` and `brier` are means over labels."""
-    labels = pred.targets(y)  # (N, K)
-    member_log_prob, right = pred.member_log_prob(labels), pred.predicted == labels
+    labels, members = pred.targets(y), pred.uncalibrated or pred  # (N, K)
+    member_log_prob, right = members.member_log_prob(labels), pred.predicted == labels
     return {
         "label": labels.long().T,
         "predicted": pred.predicted.T,
@@ -125,7 +143,7 @@ def label_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
         "mutual_information": pred.mutual_information,
         "member_log_prob": member_log_prob,
         "expected_log_prob": pred.average(member_log_prob),
-        "expected_correct": pred.average((pred.votes == labels).double().mean(-1)),
+        "expected_correct": pred.average((members.votes == labels).double().mean(-1)),
     }
 
 
@@ -166,8 +184,9 @@ def crps_terms(pred: Predictive, targets: Tensor) -> tuple[Tensor, Tensor, Tenso
     distinct members, visited one member at a time, and from a member with itself. Infinitely many members have
     no part of the second kind: their score is estimated from pairs of distinct ones alone (Ferro 2014).
     """
-    weights, mean, var = pred.member_weights, pred.member_mean, pred.member_var
-    distance = pred.average(folded_mean(mean - targets, var))
+    components, weights = pred.density
+    mean, var = components.mean, components.var
+    distance = weighted_mean(folded_mean(mean - targets, var), weights)
     within = torch.tensordot(weights.square(), 2 * (var / math.pi).sqrt(), dims=1)
     apart = torch.zeros_like(distance)
     for i in range(len(weights) - 1):

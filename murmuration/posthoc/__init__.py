@@ -1,6 +1,7 @@
 """Post-hoc steps on predictions: calibration, conformal prediction and abstention; see README.md."""
 
 from murmuration.posthoc.calibration import CALIBRATORS, fit_calibrator
+from murmuration.posthoc.choice import Choice, choose_calibrator
 from murmuration.posthoc.conformal import CONFORMAL_METHODS, fit_conformal, fit_conformal_by_group
 from murmuration.posthoc.fit import FEWEST, PostHoc, PostHocConfig, check_config, fit_posthoc
 from murmuration.posthoc.serialization import to_json
@@ -9,9 +10,11 @@ __all__ = [
     "CALIBRATORS",
     "CONFORMAL_METHODS",
     "FEWEST",
+    "Choice",
     "PostHoc",
     "PostHocConfig",
     "check_config",
+    "choose_calibrator",
     "fit_calibrator",
     "fit_conformal",
     "fit_conformal_by_group",

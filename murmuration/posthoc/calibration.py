@@ -3,6 +3,8 @@
 | method | classification | regression |
 |---|---|---|
 | `temperature` | logits divided by one temperature, or one per label (Guo et al. 2017) | the distribution scaled |
+| `noise` | | the noise of members scaled |
+| `moments` | | one Gaussian of the mixture's moments, its std scaled |
 | `member_temperature` | a temperature for each member | a noise factor for each member |
 | `pool_temperature` | a temperature for the mean probabilities | |
 | `vector` | a factor and a shift for each class's logit (Guo et al. 2017) | |
@@ -11,7 +13,7 @@
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -24,16 +26,26 @@ from murmuration.errors import Misuse, unknown
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical, Quantiles
 from murmuration.posthoc.calibrator import VALID, Calibrator, check_predictive, check_range, span
 from murmuration.posthoc.serialization import damaged
-from murmuration.posthoc.std_scaling import MemberStdScaling, StdScaling, fit_member_std, fit_std
+from murmuration.posthoc.std_scaling import (
+    MemberStdScaling,
+    MomentMatching,
+    NoiseScaling,
+    StdScaling,
+    fit_member_std,
+    fit_moments,
+    fit_noise,
+    fit_std,
+)
 from murmuration.predictive import SMALLEST_STORED, Predictive, inputs_at_once
 from murmuration.recipe_text import number
 
 FEWEST = 2  # examples to fit on
 TEMPERATURES = 0.02, 50.0  # searched range: without mistakes among the examples the optimum is 0
 PRIOR_STD = 0.5  # of log T: of 0.25 to 1.5 and none, the best on held-out halves of the validation rows of four tables
-RIDGE = 1.0  # precision of the normal prior of `vector` around (1, 0), counted once against N examples
+VECTOR_PRIOR_STD = 1.0  # of the normal prior of `vector` around (1, 0), counted once against N examples
 
 Knots = tuple[tuple[float, ...], tuple[float, ...]]  # increasing probabilities, and the frequency at each
+UNCHANGED: Knots = ((0.0, 1.0), (0.0, 1.0))  # frequencies as predicted
 
 
 # Temperatures
@@ -98,14 +110,14 @@ def fit_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -
     return losses.better_of(pred, y, Temperature(math.exp(found)), Temperature(1.0))
 
 
-def fit_member_temperature(pred: Predictive, y: Tensor) -> MemberTemperature:
+def fit_member_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> MemberTemperature:
     """The temperature of each member that minimises the loss of this member alone on labels y (N,).
 
     Averaging reduces confidence: members that are calibrated one by one can leave their mixture underconfident, the
     more so the more they disagree (Rahaman & Thiery 2021; Wu & Gales 2021). `temperature` fits the mixture itself.
     """
     alone = (replace(pred, outputs=outputs[None], weights=None) for outputs in pred.outputs)
-    return MemberTemperature(tuple(fit_temperature(member, y).temperature for member in alone))
+    return MemberTemperature(tuple(fit_temperature(member, y, prior_std).temperature for member in alone))
 
 
 @dataclass(frozen=True)
@@ -122,17 +134,20 @@ class LabelTemperatures(Calibrator):
 
     def __call__(self, pred: Predictive) -> Predictive:
         check_predictive(self, pred, labels=len(self.temperatures))
+        if set(self.temperatures) == {1.0}:
+            return pred
         return pred.with_logits(pred.logits / pred.logits.new_tensor(self.temperatures))
 
 
-def fit_label_temperatures(pred: Predictive, y: Tensor) -> LabelTemperatures:
-    """The temperature of each label that minimises the loss of the mixture on this label alone, y (N, K).
+def labels_alone(pred: Predictive, y: Tensor) -> Iterator[tuple[Predictive, Tensor]]:
+    """Each label of y (N, K) alone: a label with logit z is a classification of two classes with logits 0 and z."""
+    for z, labels in zip(pred.logits.unbind(-1), y.unbind(-1), strict=True):
+        yield Predictive(torch.stack([torch.zeros_like(z), z], -1), Categorical(2), pred.weights), labels.long()
 
-    A label with logit z is a classification of two classes with logits 0 and z.
-    """
-    pairs = (torch.stack([torch.zeros_like(z), z], -1) for z in pred.logits.unbind(-1))
-    alone = (Predictive(logits, Categorical(2), pred.weights) for logits in pairs)
-    found = [fit_temperature(each, labels.long()) for each, labels in zip(alone, y.unbind(-1), strict=True)]
+
+def fit_label_temperatures(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> LabelTemperatures:
+    """The temperature of each label that minimises the loss of the mixture on this label alone, y (N, K)."""
+    found = [fit_temperature(alone, labels, prior_std) for alone, labels in labels_alone(pred, y)]
     return LabelTemperatures(tuple(each.temperature for each in found))
 
 
@@ -166,29 +181,31 @@ class VectorScaling(Calibrator):
         return pred.with_logits(logits * logits.new_tensor(self.factors) + logits.new_tensor(self.shifts))
 
 
-def fit_vector(pred: Predictive, y: Tensor) -> VectorScaling:
+def fit_vector(pred: Predictive, y: Tensor, prior_std: float = VECTOR_PRIOR_STD) -> VectorScaling:
     """The factor and shift of each class that minimise the loss of the mixture on labels y (N,), by L-BFGS from (1, 0).
 
-    The penalty |(w, b) - (1, 0)|^2 / (2 N), a standard normal prior on each number, is added to the mean loss. Without
-    it the shift of a class that never occurs would go to minus infinity; with it the class keeps a probability of the
-    order 1 / N. Numbers that the examples do determine move by less than their standard error.
+    The penalty |(w, b) - (1, 0)|^2 / (2 N prior_std^2), a normal prior on each number, is added to the mean loss.
+    Without it the shift of a class that never occurs would go to minus infinity; with it the class keeps a probability
+    of the order 1 / N. Numbers that the examples do determine move by less than their standard error.
     """
     width = pred.outputs.shape[-1]
     start = torch.cat([torch.ones(width), torch.zeros(width)]).double().to(pred.outputs.device)
-    found = losses.minimise(lambda point: vector_loss(pred, y, point, start), start)
+    found = losses.minimise(lambda point: vector_loss(pred, y, point, start, prior_std), start)
     fitted, identity = (VectorScaling(*(tuple(half.tolist()) for half in point.chunk(2))) for point in (found, start))
     return losses.better_of(pred, y, fitted, identity)
 
 
-def vector_loss(pred: Predictive, y: Tensor, point: Tensor, centre: Tensor) -> tuple[float, Tensor]:
+def vector_loss(
+    pred: Predictive, y: Tensor, point: Tensor, centre: Tensor, prior_std: float = VECTOR_PRIOR_STD
+) -> tuple[float, Tensor]:
     """The mean penalised loss of the mixture and its gradient (2 K,), at K factors followed by K shifts.
 
     The gradient of -log sum_s w_s p_s(y) with respect to member s's logits is r_s (p_s - onehot(y)), where the
     responsibility r_s = w_s p_s(y) / sum_t w_t p_t(y).
     """
     factors, shifts = point.chunk(2)
-    away = point - centre
-    value, gradient = 0.5 * RIDGE * away.square().sum().item(), RIDGE * away
+    away = (point - centre) / prior_std
+    value, gradient = 0.5 * away.square().sum().item(), away / prior_std
     for part, labels in losses.chunks(pred, y):
         given = losses.clipped_logits(part).double()  # (S, n, K)
         logits = given * factors + shifts
@@ -258,12 +275,12 @@ class PoolTemperature(Calibrator):
         return with_mean(temper(pred), temper(pooled).probs[0])
 
 
-def fit_pool_temperature(pred: Predictive, y: Tensor) -> PoolTemperature:
+def fit_pool_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> PoolTemperature:
     """The temperature of the mean probabilities with the smallest loss on labels y (N,): convex in 1 / T.
 
     Pooling before calibrating repairs the underconfidence of averages (Rahaman & Thiery 2021).
     """
-    found = fit_temperature(Predictive.from_probs(mean_probs_by_chunk(pred)), y)
+    found = fit_temperature(Predictive.from_probs(mean_probs_by_chunk(pred)), y, prior_std)
     return losses.better_of(pred, y, PoolTemperature(found.temperature), PoolTemperature(1.0))
 
 
@@ -293,6 +310,8 @@ class Isotonic(Calibrator):
 
     def __call__(self, pred: Predictive) -> Predictive:
         check_predictive(self, pred, classes=len(self.knots))
+        if set(self.knots) == {UNCHANGED}:
+            return pred
         mean = mean_probs_by_chunk(pred)
         mapped = torch.stack([interpolate(mean[:, k], knots) for k, knots in enumerate(self.knots)], dim=-1)
         sums = mapped.sum(-1, keepdim=True)
@@ -401,7 +420,7 @@ class CalibrationMethod:
 
     about: str
     fits: dict[str, tuple[type, Callable[..., Calibrator]]]  # of (pred, y), and counts and settings where it has any
-    settings: tuple[str, ...] = ()  # numbers that may be written after the name: logit_adjustment:tau=1
+    settings: tuple[str, ...] = ("prior_std",)  # numbers that may be written after the name: temperature:prior_std=1
 
 
 CALIBRATORS: dict[str, CalibrationMethod] = {
@@ -412,6 +431,14 @@ CALIBRATORS: dict[str, CalibrationMethod] = {
             MULTI_LABEL: (LabelTemperatures, fit_label_temperatures),
             "regression": (StdScaling, fit_std),
         },
+    ),
+    "noise": CalibrationMethod(
+        "one number for the noise of all members of a regression; their means stay",
+        {"regression": (NoiseScaling, fit_noise)},
+    ),
+    "moments": CalibrationMethod(
+        "one Gaussian with the mean of a regression's mixture, and its standard deviation times one number",
+        {"regression": (MomentMatching, fit_moments)},
     ),
     "member_temperature": CalibrationMethod(
         "one number for each member, fitted to this member alone",
@@ -431,6 +458,7 @@ CALIBRATORS: dict[str, CalibrationMethod] = {
     "isotonic": CalibrationMethod(
         "a monotone map for each class from its mean probability to its observed frequency",
         {"classification": (Isotonic, fit_isotonic)},
+        (),
     ),
     "logit_adjustment": CalibrationMethod(
         "probabilities divided by class frequencies to a power of least balanced error, or tau=1: for rare classes",
@@ -438,6 +466,7 @@ CALIBRATORS: dict[str, CalibrationMethod] = {
         ("tau",),
     ),
 }
+NOT_BY_LOSS = ("logit_adjustment",)  # it balances the errors of classes
 
 
 def parse_method(text: str) -> tuple[str, dict[str, float]]:
@@ -456,8 +485,8 @@ def parse_method(text: str) -> tuple[str, dict[str, float]]:
             had = f"{name} has {known[0]}=1" if known else f"{name} has no settings; write {name}"
             raise Misuse(f"calibrator '{text}': {had}")
         settings[key.strip()] = number(value, f"{key.strip()} of calibrator {name}")
-        if not 0 <= settings[key.strip()] < math.inf:
-            raise Misuse(f"calibrator '{text}': expected a number that is not negative, such as {name}:tau=1")
+        if not (settings[key.strip()] > 0 or (settings[key.strip()] == 0 and name in NOT_BY_LOSS)):
+            raise Misuse(f"calibrator '{text}': expected a number above 0, such as {name}:{known[0]}=1")
     return name, settings
 
 
@@ -470,7 +499,7 @@ def calibrator_names(task: str) -> list[str]:
     """The methods that serve a task.
 
     >>> calibrator_names("regression")
-    ['temperature', 'member_temperature']
+    ['temperature', 'noise', 'moments', 'member_temperature']
     """
     if task not in TASKS:
         raise unknown("task", task, TASKS)
@@ -481,25 +510,47 @@ def fit_calibrator(method: str, pred: Predictive, y: Any, counts: Sequence[float
     """A calibrator fitted to a predictive and its targets y, (N,) labels or (N, K) values.
 
     The examples must not have been trained on, where networks are overconfident, nor be those that are scored later.
-    `counts` are the training examples of each class, which `logit_adjustment` divides by; those of y if None.
+    `counts` are the training examples of each class, which `logit_adjustment` divides by; those of y if None. Whether
+    it helps on other examples is not asked here: `choose_calibrator` does.
     """
-    method, settings = parse_method(method)
-    if pred.task not in CALIBRATORS[method].fits:
+    name, settings = parse_method(method)
+    check_fit(name, pred)
+    given: dict[str, Any] = {"counts": counts, **settings} if name in NOT_BY_LOSS else settings
+    return CALIBRATORS[name].fits[pred.task][1](pred, pred.checked(y), **given)
+
+
+def check_fit(name: str, pred: Predictive) -> None:
+    """Refuse to fit a method on predictions of a task that it does not serve, on too few, and on those not finite."""
+    row = CALIBRATORS[name].fits
+    if pred.task not in row:
         raise Misuse(
-            f"calibrator '{method}' belongs to classification, and this is a {pred.task}: "
+            f"calibrator '{name}' belongs to {next(iter(row))}, and this is a {pred.task}: "
             f"write 'temperature' instead{', or take conformal intervals' if pred.task == REGRESSION else ''}"
         )
-    stretches = isinstance(pred.likelihood, Quantiles) and method == "temperature"
+    stretches = isinstance(pred.likelihood, Quantiles) and name == "temperature"
     if pred.task == REGRESSION and not (pred.is_gaussian or stretches):
-        name = type(pred.likelihood).__name__
-        raise Misuse(f"calibrator '{method}' needs Gaussians, and {name} predicts others: take conformal intervals")
+        other = type(pred.likelihood).__name__
+        raise Misuse(f"calibrator '{name}' needs Gaussians, and {other} predicts others: take conformal intervals")
     inputs = pred.outputs.shape[1]
     if inputs < FEWEST:
-        raise Misuse(f"{inputs} example to fit calibrator '{method}' on: expected at least {FEWEST}, better hundreds")
+        raise Misuse(f"{inputs} example to fit calibrator '{name}' on: expected at least {FEWEST}, better hundreds")
     check_finite(pred)
-    row = CALIBRATORS[method]
-    given: dict[str, Any] = {"counts": counts, **settings} if row.settings else {}
-    return row.fits[pred.task][1](pred, pred.checked(y), **given)
+
+
+def identity(name: str, pred: Predictive) -> Calibrator:
+    """The calibrator of a method that changes nothing, for predictions like these."""
+    members, width = len(pred.outputs), pred.mean.shape[-1]
+    if pred.task == REGRESSION:
+        ones = (1.0,) * width
+        return MemberStdScaling((ones,) * members) if name == "member_temperature" else StdScaling(ones)
+    known: dict[str, Calibrator] = {
+        "temperature": Temperature(1.0),
+        "pool_temperature": PoolTemperature(1.0),
+        "member_temperature": MemberTemperature((1.0,) * members),
+        "vector": VectorScaling((1.0,) * width, (0.0,) * width),
+        "isotonic": Isotonic((UNCHANGED,) * width),
+    }
+    return known[name]
 
 
 def check_finite(pred: Predictive) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ import murmuration.posthoc.conformal as conformal
 from murmuration.errors import Misuse, require_number, unknown
 from murmuration.likelihoods import MULTI_LABEL
 from murmuration.posthoc.abstention import ABSTAIN_COST, Abstention, by_cost, by_error_rate, by_risk_control
-from murmuration.posthoc.calibration import Calibrator, calibrator_kinds, calibrator_names, fit_calibrator, parse_method
+from murmuration.posthoc.calibration import Calibrator, calibrator_kinds, calibrator_names, parse_method
+from murmuration.posthoc.choice import Choice, choose_calibrator
 from murmuration.posthoc.conformal import IntervalRule, Rule, SetRule
 from murmuration.posthoc.serialization import from_json
 from murmuration.predictive import Predictive
@@ -58,6 +59,7 @@ class PostHoc:
     abstention: tuple[Abstention, ...]
     calibrator_examples: int
     rule_examples: int
+    choice: Choice | None = None  # why the calibrator is applied or is the identity; None where the caller decided
 
     def __post_init__(self) -> None:
         """Refuse parts of several tasks, two of one name, and abstention rules other than `fit_posthoc` makes."""
@@ -77,8 +79,9 @@ class PostHoc:
                 raise Misuse(f"{got}: expected {', '.join(ABSTENTION_RULES)}; the first with two")
 
     def calibrated(self, pred: Predictive) -> Predictive:
-        """The predictive after the calibrator; unchanged if there is none."""
-        return pred if self.calibrator is None else self.calibrator(pred)
+        """The predictive after the calibrator, which keeps the one before it; unchanged if there is none."""
+        found = pred if self.calibrator is None else self.calibrator(pred)
+        return pred if found is pred else replace(found, uncalibrated=pred)
 
     def per_example(self, pred: Predictive, y: Any, *, first: int = 0) -> dict[str, np.ndarray]:
         """Columns (N,) of a calibrated predictive: covered and region size by each conformal rule, answered by each
@@ -110,7 +113,9 @@ class PostHoc:
 
 def posthoc_from_json(record: Any) -> PostHoc:
     """The post-hoc steps that `to_json` wrote, every part checked."""
-    return from_json(record, PostHoc, "post-hoc record", (*calibrator_kinds(), SetRule, IntervalRule, Abstention))
+    return from_json(
+        record, PostHoc, "post-hoc record", (*calibrator_kinds(), SetRule, IntervalRule, Abstention, Choice)
+    )
 
 
 def check_config(config: PostHocConfig, task: str) -> None:
@@ -132,9 +137,12 @@ def fit_posthoc(
 ) -> PostHoc:
     """The post-hoc steps fitted on predictions and targets of examples that were not trained on.
 
-    The calibrator is fitted on one random half and the rules on the other: conformal coverage is guaranteed only if
-    calibration used other examples. Without a calibrator the rules have them all. A multi-label task has a calibrator
-    alone, fitted on all. `counts` are the training examples of each class, for calibrators that need them.
+    The predictions may be those of one ensemble on validation examples, or out-of-fold ones: of models that were each
+    trained without a fold of the data, on this fold, joined by `Predictive.concatenate`. The calibrator is fitted on
+    one random half and the rules on the other: conformal coverage is guaranteed only if calibration used other
+    examples. It is applied if it helps held-out examples (see `choose_calibrator`). Without a calibrator the rules
+    have them all. A multi-label task has a calibrator alone, fitted on all. `counts` are the training examples of each
+    class, for calibrators that need them.
     """
     config = config or PostHocConfig()
     check_config(config, pred.task)
@@ -142,19 +150,19 @@ def fit_posthoc(
     if len(targets) < FEWEST:
         raise Misuse(f"{len(targets)} validation examples: expected at least {FEWEST} to fit post-hoc steps on")
     if pred.task == MULTI_LABEL:
-        only = None if config.calibrate == NONE else fit_calibrator(config.calibrate, pred, targets)
-        return PostHoc(only, (), (), 0 if only is None else len(targets), 0)
+        chosen = (None, None) if config.calibrate == NONE else choose_calibrator(config.calibrate, pred, targets)
+        return PostHoc(chosen[0], (), (), 0 if chosen[0] is None else len(targets), 0, chosen[1])
     first, second = halves(len(targets), config)
-    calibrator = None
+    calibrator, choice = None, None
     if config.calibrate != NONE:
-        calibrator = fit_calibrator(config.calibrate, pred.at(first), targets[first], counts)
+        calibrator, choice = choose_calibrator(config.calibrate, pred.at(first), targets[first], counts)
     rest = pred.at(second) if calibrator is None else calibrator(pred.at(second))
     rules = tuple(
         conformal.fit_conformal(method, rest, targets[second], coverage=config.coverage)
         for method in conformal_methods(pred.task, config.conformal)
     )
     abstention = fit_abstention(rest, targets[second], config)
-    return PostHoc(calibrator, rules, abstention, len(first), len(second))
+    return PostHoc(calibrator, rules, abstention, len(first), len(second), choice)
 
 
 def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:

@@ -56,13 +56,18 @@ def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.gather(-1, index).squeeze(-1) - logits.logsumexp(-1)
 
 
-def mixture_loss(pred: Predictive, y: Tensor, rescale: Callable[[Tensor], Tensor]) -> float:
-    """The mean of -log of the members' mean probability of the labels, with logits passed through `rescale`."""
-    total = 0.0
+def mixture_losses(pred: Predictive, y: Tensor, rescale: Callable[[Tensor], Tensor]) -> Tensor:
+    """-log (N,) of the members' mean probability of each label, with logits passed through `rescale`."""
+    found = []
     for part, labels in chunks(pred, y):
         members = label_log_probs(rescale(clipped_logits(part).double()), labels)
-        total -= (part.member_weights.log()[:, None] + members).logsumexp(0).sum().item()
-    return total / len(y)
+        found.append(-(part.member_weights.log()[:, None] + members).logsumexp(0))
+    return torch.cat(found)
+
+
+def mixture_loss(pred: Predictive, y: Tensor, rescale: Callable[[Tensor], Tensor]) -> float:
+    """The mean of `mixture_losses`."""
+    return mixture_losses(pred, y, rescale).mean().item()
 
 
 def reported_loss(pred: Predictive, y: Tensor, calibrate: Callable[[Predictive], Predictive]) -> float:

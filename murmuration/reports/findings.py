@@ -8,6 +8,7 @@ from statistics import NormalDist
 from typing import Any
 
 from murmuration.evaluation import Evaluation
+from murmuration.evaluation.eval_set import VALIDATION
 from murmuration.evaluation.shift import paired_shift
 from murmuration.metrics import Comparison, describe, paired_test, shown_in
 from murmuration.metrics.intervals import LEVEL
@@ -15,6 +16,7 @@ from murmuration.metrics.scores import measure_of
 from murmuration.reports.formatting import (
     AUDITED,
     TRAINED,
+    VALIDATED,
     Words,
     duration,
     interval,
@@ -207,7 +209,10 @@ def quality(evaluation: Evaluation) -> str:
 
 
 def words_of(evaluation: Evaluation) -> Words:
-    return AUDITED if evaluation.eval_set.audited else TRAINED
+    """What a page calls the examples of an evaluation: rows of a file, test examples or validation examples."""
+    if evaluation.eval_set.audited:
+        return AUDITED
+    return VALIDATED if evaluation.eval_set.part == VALIDATION else TRAINED
 
 
 def held_out(evaluation: Evaluation, word: str) -> str:
@@ -288,11 +293,15 @@ def about_members(evaluation: Evaluation, who: str) -> str:
     members = evaluation.predictions
     if members == 1:
         return ""
-    alone, together = (number(float(evaluation.scores[name])) for name in ("member_nll", "nll"))
+    columns = evaluation.uncalibrated.columns
+    alone, together = (number(-float(columns[name].mean())) for name in ("expected_log_prob", "log_prob"))
     one = "draw" if evaluation.draws > 1 else "member"
+    before = " before calibration" if evaluation.uncalibrated is not evaluation.examples else ""
     if alone == together:
-        return f"averaging {members} {one}s leaves the NLL of {who} at {together}: they add little to one alone."
-    return f"averaging {members} {one}s lowers the NLL of {who} from {alone} (a {one} alone) to {together}."
+        return (
+            f"averaging {members} {one}s leaves the NLL of {who} at {together}{before}: they add little to one alone."
+        )
+    return f"averaging {members} {one}s lowers the NLL of {who}{before} from {alone} (a {one} alone) to {together}."
 
 
 def about_weights(evaluation: Evaluation, named: bool) -> str:
@@ -325,10 +334,12 @@ def advice(evaluation: Evaluation, who: str) -> list[str]:
 
 
 def about_calibrator(evaluation: Evaluation, who: str) -> str:
-    """Whether the calibrator helps on examples that it was not fitted on."""
+    """Whether the calibrator helps on examples that it was not fitted on; why there is none, if that was the choice."""
     posthoc, before, after = evaluation.posthoc, evaluation.before, evaluation.after
-    if posthoc is None or posthoc.calibrator is None or before is None or after is None:
+    if posthoc is None or posthoc.calibrator is None or before is None:
         return ""
+    if after is None:
+        return f"{who} is not calibrated: {posthoc.choice.about}." if posthoc.choice is not None else ""
     test = paired_test(after, before, "nll")
     old, new, on = number(before.scores()["nll"]), number(after.scores()["nll"]), held_out(evaluation, "on")
     subject, applied = f"calibration of {who} by {posthoc.calibrator.name.replace('_', ' ')}", evaluation.calibrated

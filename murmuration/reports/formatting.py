@@ -108,6 +108,7 @@ class Words:
 
 
 TRAINED = Words("recipe", "test examples", "test examples", "validation examples")
+VALIDATED = Words("recipe", "validation examples", "validation examples", "validation examples")
 AUDITED = Words("model", "rows", "held-out rows", "rows set aside")
 
 

@@ -17,8 +17,8 @@ from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble
 from murmuration.evaluation.record import Ood, Shift
 from murmuration.evaluation.shift import Progress, no_progress
 from murmuration.files import write_bytes, write_json
-from murmuration.reports.findings import Difference, differences, findings, recommended, verdict
-from murmuration.reports.formatting import AUDITED, TRAINED, Words
+from murmuration.reports.findings import Difference, differences, findings, recommended, verdict, words_of
+from murmuration.reports.formatting import Words
 
 METRICS, REPORT = "metrics.json", "report.html"
 
@@ -54,7 +54,7 @@ class Report:
 
     @property
     def words(self) -> Words:
-        return AUDITED if self.eval_set.audited else TRAINED
+        return words_of(self.evaluations[0])
 
     @property
     def title(self) -> str:

@@ -47,7 +47,8 @@ def test_train_keeps_posthoc_steps_and_scores_calibrated_predictions(moons_run):
     found = stored(moons_run, "metrics.json")
     assert found["metrics"] == scores(ensemble.predict(data.test.x), data.test.y)
     assert found["calibration"]["before"] == scores(plain.predict(data.test.x), data.test.y)
-    assert found["calibration"]["before"]["nll"] != found["metrics"]["nll"]
+    kept = found["calibration"]["choice"]["kept"]
+    assert kept == (found["calibration"]["before"]["nll"] != found["metrics"]["nll"])
 
 
 def test_predicted_classes_come_with_sets_and_abstention(murmur, moons_run, tmp_path):

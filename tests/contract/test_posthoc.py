@@ -15,7 +15,7 @@ from murmuration.errors import Failure, Misuse
 from murmuration.posthoc import PostHocConfig
 from murmuration.recipe import Plan
 
-PLAN = Plan(epochs=1, batch_size=64, engine="loop", posthoc=PostHocConfig(conformal="aps", coverage=0.8))
+PLAN = Plan(epochs=1, batch_size=64, engine="loop", posthoc=PostHocConfig("temperature:prior_std=0.5", 0.8, "aps"))
 BOTH = pytest.mark.parametrize("preset", ["single", "deep-ensemble"])  # how members were trained has no say
 
 

@@ -15,6 +15,7 @@ from murmuration.evaluation import EvalSet, OodResult, eval_set_of, evaluate_ens
 from murmuration.evaluation.ood import BINS, histogram_of
 from murmuration.metrics import score_detection
 from murmuration.ood import distance_columns, fit_feature_distance, ood_columns
+from murmuration.posthoc import PostHocConfig
 from murmuration.recipe import Plan
 from murmuration.reports.findings import about_ood
 
@@ -73,7 +74,7 @@ def test_other_familiar_inputs_are_hardly_told_apart(ensemble, moons):
 
 
 def test_a_calibrator_has_no_say(ensemble, moons, far, found):
-    with_steps = ensemble.fit_posthoc(moons.val)
+    with_steps = ensemble.fit_posthoc(moons.val, config=PostHocConfig("temperature:prior_std=0.5"))
     assert (
         with_steps.predict(far, prepared=True).confidence.sum() != ensemble.predict(far, prepared=True).confidence.sum()
     )

@@ -33,7 +33,7 @@ def eval_set(digits) -> EvalSet:
 
 @pytest.fixture(scope="module")
 def with_steps(digits) -> Ensemble:
-    return mm.fit("mlp", digits, plan=PLAN)
+    return mm.fit("mlp", digits, plan=PLAN, posthoc=PostHocConfig("temperature:prior_std=0.5"))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from prediction_factories import classification_sample, regression_sample
 
 from murmuration.posthoc import PostHocConfig
 from murmuration.posthoc.abstention import by_cost, by_error_rate, by_risk_control
-from murmuration.posthoc.calibration import fit_calibrator
+from murmuration.posthoc.choice import choose_calibrator
 from murmuration.posthoc.conformal import SetRule, fit_conformal
 from murmuration.posthoc.fit import (
     PostHoc,
@@ -59,9 +59,10 @@ def test_weights_of_members_stay_with_the_rows():
 def test_every_part_is_what_its_own_function_makes_of_its_half():
     posthoc, pred, y = fitted("classes")
     first, second = halves(200, PostHocConfig())
-    calibrator = fit_calibrator("temperature", pred.at(first), y[first])
+    calibrator, choice = choose_calibrator("temperature", pred.at(first), y[first])
     rest = calibrator(pred.at(second))
-    assert posthoc.calibrator == calibrator
+    assert (posthoc.calibrator, posthoc.choice) == (calibrator, choice)
+    assert choice.kept
     assert posthoc.conformal == tuple(
         fit_conformal(method, rest, y[second]) for method in ("lac", "aps", "raps", "mondrian")
     )
@@ -73,7 +74,7 @@ def test_every_part_is_what_its_own_function_makes_of_its_half():
 def test_settings_reach_their_part():
     posthoc, pred, y = fitted("classes, raps, costs")
     first, second = halves(301, PostHocConfig())
-    rest = fit_calibrator("vector", pred.at(first), y[first])(pred.at(second))
+    rest = choose_calibrator("vector", pred.at(first), y[first])[0](pred.at(second))
     sure, wrong = rest.confidence.numpy(), (rest.predicted.numpy() != y[second]).astype(float)
     assert posthoc.conformal[0] == fit_conformal("raps", rest, y[second], coverage=0.8)
     assert [rule.method for rule in posthoc.conformal] == ["raps", "lac", "aps", "mondrian"]
@@ -88,7 +89,7 @@ def test_a_regression_abstains_only_if_abstaining_has_a_cost():
     assert fitted("one target")[0].abstention == ()
     posthoc, pred, y = fitted("two targets")
     first, second = halves(151, PostHocConfig())
-    rest = fit_calibrator("member_temperature", pred.at(first), y[first])(pred.at(second))
+    rest = choose_calibrator("member_temperature", pred.at(first), y[first])[0](pred.at(second))
     spread = rest.total_var.mean(-1).sqrt().numpy()
     errors = np.abs(rest.mean.numpy() - y[second]).mean(-1)
     assert posthoc.abstention == (by_cost(spread, errors, abstain_cost=0.7, uncertainty="total_std"),)

@@ -43,8 +43,9 @@ def evaluation_of(pred: Predictive, y: Any, name: str, posthoc: Any = None, **fi
 
 def classification(name: str = "one", *, distortion: float = 1.0, members: int = 3, **fields: Any) -> Evaluation:
     """Predictions of four classes for 300 examples; the same examples whatever the distortion."""
+    config = fields.pop("config", None)
     pred, y = classification_sample(300, distortion=distortion, members=members)
-    posthoc = fit_posthoc(*classification_sample(200, distortion=distortion, members=members, seed=1))
+    posthoc = fit_posthoc(*classification_sample(200, distortion=distortion, members=members, seed=1), config)
     return evaluation_of(pred, y, name, posthoc, **fields)
 
 

@@ -13,6 +13,7 @@ from murmuration.data import ImagePreparation
 from murmuration.evaluation import SetCoverage, score_predictions
 from murmuration.evaluation.shift import Cell
 from murmuration.metrics import ExampleScores, Score, by_group, reliability
+from murmuration.posthoc import PostHocConfig
 from murmuration.posthoc.abstention import Abstention
 from murmuration.posthoc.fit import PostHoc
 from murmuration.predictive import Predictive
@@ -102,7 +103,19 @@ def test_quantiles_of_a_regression_are_joined() -> None:
 
 @pytest.mark.parametrize(("applied", "words"), [(True, "are those after it"), (False, "are those before it")])
 def test_calibration_says_whether_it_is_applied(applied, words) -> None:
-    assert words in calibration(made.report(made.classification(calibrated=applied)))
+    asked = PostHocConfig("temperature:prior_std=0.5")
+    assert words in calibration(made.report(made.classification(calibrated=applied, config=asked)))
+
+
+def test_calibration_says_why_there_is_none() -> None:
+    found = made.classification()
+    assert found.posthoc is not None
+    assert found.posthoc.choice is not None
+    assert not found.posthoc.choice.kept
+    page = calibration(made.report(found))
+    assert f"one: not calibrated, by 100 validation examples; {found.posthoc.choice.about}." in page
+    kept = made.classification(distortion=3.0)
+    assert "temperature is kept: the NLL of held-out examples falls by" in calibration(made.report(kept))
 
 
 # By class

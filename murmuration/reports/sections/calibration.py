@@ -113,14 +113,19 @@ def _trace(curve: Curve, ink: str, mark: str, when: str, *, open_dots: bool) -> 
 
 def _what_was_done(report: Report, evaluation: Evaluation) -> Markup:
     posthoc = evaluation.posthoc
-    if posthoc is None or posthoc.calibrator is None or evaluation.after is None:
+    if posthoc is None or posthoc.calibrator is None:
         return NOTHING
+    chosen = f"; {posthoc.choice.about}" if posthoc.choice is not None else ""
+    if evaluation.after is None:
+        tried = f"not calibrated, by {count(posthoc.calibrator_examples)} {report.words.fitted}{chosen}"
+        return html.tag("p", f"{evaluation.name}: {tried}.", "aside")
     applied = "after it" if evaluation.calibrated else "before it: it is not applied"
     how = f"{posthoc.calibrator.name.replace('_', ' ')} ({posthoc.calibrator.about})"
     fitted = f"fitted on {count(posthoc.calibrator_examples)} {report.words.fitted}"
     if evaluation.eval_set.audited:
         fitted = f"{fitted}; reliability is that of the {count(evaluation.after.inputs)} {report.words.held_out}"
-    return html.tag("p", f"{evaluation.name}: {how}, {fitted}. All other scores are those {applied}.", "aside")
+    told = f"{evaluation.name}: {how}, {fitted}{chosen}. All other scores are those {applied}."
+    return html.tag("p", told, "aside")
 
 
 def _score_table(report: Report, evaluation: Evaluation) -> Markup:

@@ -50,8 +50,8 @@ def examples(report: Report) -> Markup:
     leader = min(ensembles, key=lambda each: float(each.scores["nll"]))  # of those whose members can disagree
     whose = f" by {leader.name}" if len(report.evaluations) > 1 else ""
     reading = (
-        f"The test examples ranked most uncertain{whose}; bars count the members that predict each class. Some are "
-        "ambiguous or wrongly labelled."
+        f"The {report.words.examples} ranked most uncertain{whose}; bars count the members that predict each class. "
+        "Some are ambiguous or wrongly labelled."
     )
     shown = uncertain_examples(leader)
     return section("examples", "Most uncertain examples", reading, cards(shown, report.task))

@@ -173,8 +173,10 @@ def _member_table(evaluation: Evaluation) -> Markup:
         (f"{one} {place}", [number(row.get(name, math.nan)) for name in names]) for place, row in enumerate(rows_of)
     ]
     mean = [number(finite_mean(row.get(name, math.nan) for row in rows_of)) for name in names]
-    whole = [number(evaluation.scores.get(name, math.nan)) for name in names]
-    rows += [("mean of draws" if evaluation.draws > 1 else "mean", mean), ("all together", whole)]
+    rows.append(("mean of draws" if evaluation.draws > 1 else "mean", mean))
+    together = {"all together": evaluation.uncalibrated.scores(resamples=1)}
+    together |= {"all together, calibrated": evaluation.scores} if evaluation.after is not None else {}
+    rows += [(label, [number(scores.get(name, math.nan)) for name in names]) for label, scores in together.items()]
     columns = ["Member", *(describe(name, evaluation.task).label for name in names)]
     return html.details(
         f"Members of {evaluation.name}", html.table(f"Each member of {evaluation.name} alone", columns, rows)

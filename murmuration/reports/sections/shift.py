@@ -67,8 +67,9 @@ def shift(report: Report) -> Markup:
     ]
     about = "; ".join(dict.fromkeys(each.description for each in shifts.values() if each.description))
     reading = (
-        f"The test examples under corruption{f' ({about})' if about else ''}. Severity 0 is clean, 5 the strongest. "
-        f"Boxes span the quartiles over corruptions, whiskers the range; the line joins the means. {GOAL[report.task]}"
+        f"The {report.words.examples} under corruption{f' ({about})' if about else ''}. Severity 0 is clean, 5 the "
+        f"strongest. Boxes span the quartiles over corruptions, whiskers the range; the line joins the means. "
+        f"{GOAL[report.task]}"
     )
     return html.section("shift", "Distribution shift", reading, html.join(body))
 
