@@ -256,10 +256,10 @@ def own_gains(pred: Predictive, calibrator: Calibrator, draws: int) -> Tensor:
         labels = torch.searchsorted(probs.cumsum(-1), levels).clamp_max(probs.shape[1] - 1)  # (N, D)
         return (other.log() - probs.log()).gather(1, labels).T
     mean, std, rows = pred.member_mean, pred.member_var.sqrt(), torch.arange(count)
-    after, found = calibrator(pred), []
+    after, found, weights = calibrator(pred), [], (pred.member_weights / pred.member_weights.sum()).cpu().numpy()
     most = max(1, losses.ELEMENTS // (members * count * mean.shape[-1]))
     for size in [most] * (draws // most) + [draws % most] * (draws % most > 0):
-        who = torch.from_numpy(rng.choice(members, (size, count), p=pred.member_weights.cpu().numpy()))
+        who = torch.from_numpy(rng.choice(members, (size, count), p=weights))
         noise = math.sqrt(1 - 2 / TAILS) * torch.from_numpy(rng.standard_t(TAILS, (size, *mean.shape[1:]))).to(mean)
         y, again = (mean[who, rows] + std[who, rows] * noise).flatten(0, 1), rows.repeat(size)  # (size N, K)
         found.append((after.at(again).log_prob(y) - pred.at(again).log_prob(y)).view(size, count))
