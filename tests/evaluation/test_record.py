@@ -178,6 +178,7 @@ def test_the_record_is_json_without_numbers_it_cannot_hold(with_steps, digits):
         "task": "classification",
         "examples": len(digits.test),
         "fingerprint": with_steps.eval_set.fingerprint,
+        "part": "test",
     }
     assert record["conformal"][0]["coverage"]["value"] == float(with_steps.coverage[0].coverage)
     assert [rule["name"] for rule in record["abstention"]] == ["cost", "error-rate", "risk-control"]
