@@ -486,7 +486,8 @@ def parse_method(text: str) -> tuple[str, dict[str, float]]:
             raise Misuse(f"calibrator '{text}': {had}")
         settings[key.strip()] = number(value, f"{key.strip()} of calibrator {name}")
         if not (settings[key.strip()] > 0 or (settings[key.strip()] == 0 and name in NOT_BY_LOSS)):
-            raise Misuse(f"calibrator '{text}': expected a number above 0, such as {name}:{known[0]}=1")
+            least = "that is not negative" if name in NOT_BY_LOSS else "above 0"
+            raise Misuse(f"calibrator '{text}': expected a number {least}, such as {name}:{known[0]}=1")
     return name, settings
 
 

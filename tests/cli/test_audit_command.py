@@ -290,7 +290,11 @@ def test_files_that_are_no_predictions(murmur, tmp_path, monkeypatch, make, code
         ("wine-forest", ("--coverage", "2"), ("--coverage 2.0", "between 0 and 1, such as 0.9")),
         ("wine-forest", ("--calibrate", "vektor"), ("'vektor'", "did you mean 'vector'")),
         ("wine-forest", ("--conformal", "quantile"), ("'quantile'", "Known: aps, lac, mondrian, raps")),
-        ("numbers", ("--calibrate", "vector"), ("regression 'vector'", "Known: member_temperature, none, temperature")),
+        (
+            "numbers",
+            ("--calibrate", "vector"),
+            ("regression 'vector'", "Known: member_temperature, moments, noise, none, temperature"),
+        ),
         ("numbers", ("--conformal", "lac"), ("'lac'", "Known: absolute, normalised, quantile")),
         ("wine-forest", ("--out", "found.txt"), ("--out found.txt", ".html or .json")),
         ("wine-forest", ("--out", "no/found.html"), ("the folder no does not exist",)),

@@ -67,7 +67,11 @@ WISHES = [
     ("two-moons", ("--abstain-cost", "-1"), ("--abstain-cost -1.0", "positive")),
     ("two-moons", ("--calibrate", "vektor"), ("'vektor'", "did you mean 'vector'")),
     ("two-moons", ("--conformal", "quantile"), ("'quantile'", "Known: aps, lac, mondrian, raps")),
-    ("x-sin-x", ("--calibrate", "vector"), ("regression 'vector'", "Known: member_temperature, none, temperature")),
+    (
+        "x-sin-x",
+        ("--calibrate", "vector"),
+        ("regression 'vector'", "Known: member_temperature, moments, noise, none, temperature"),
+    ),
     ("x-sin-x", ("--conformal", "lac"), ("'lac'", "Known: absolute, normalised, quantile")),
 ]
 
