@@ -18,7 +18,7 @@ from murmuration.recipe import POINT, Plan, Recipe
 
 SMALL = 1000  # training rows below which batches are smaller
 CHANNELS = 2048  # behind the embedding of numbers, at most
-BINS, FEWEST_BINS = 16, 4
+BINS, FEWEST_BINS = 6, 3
 WAIT = 100  # steps without a better validation NLL before training stops, and at least 16 epochs
 STEPS = 10_000  # at most; early stopping ends training long before
 
@@ -36,8 +36,8 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
 
     >>> table_defaults(400, 10).plan["batch_size"], table_defaults(4000, 10).plan["batch_size"]
     (32, 128)
-    >>> table_defaults(4000, 300).net
-    'mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=6'
+    >>> table_defaults(4000, 10).net, table_defaults(4000, 500).net
+    ('mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=6', 'mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=4')
     """
     batch = 32 if rows < SMALL else 128
     steps_per_epoch = max(1, rows // batch)
