@@ -93,7 +93,8 @@ def test_records_and_refusals() -> None:
         "logit_adjustment:power=1": "logit_adjustment has tau=1",
         "logit_adjustment:tau=-1": "not negative",
         "logit_adjustment:tau=much": "expected a number",
-        "temperature:tau=1": "temperature has no settings",
+        "temperature:tau=1": "temperature has prior_std=1",
+        "isotonic:tau=1": "isotonic has no settings",
     }.items():
         with pytest.raises(mm.Misuse, match=message):
             fit_calibrator(text, pred, y)
