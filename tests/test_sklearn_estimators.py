@@ -31,6 +31,7 @@ from murmuration.sklearn import EnsembleClassifier, EnsembleRegressor, Interval,
 FAST: dict[str, Any] = {"net": "mlp", "recipe": "deep-ensemble", "members": 2, "epochs": 10, "lr": 0.02}
 FAST |= {"batch_size": 32, "early_stopping": False, "random_state": 0}
 NETS = {"members": 2, "epochs": 2, "lr": 0.01, "batch_size": 32}  # the same for `mm.fit`
+SMALL = "mlp:hidden=16"
 MINIBATCHES = "minibatch training: repeated rows make other batches than weighted ones"
 EXPECTED = {f"check_sample_weight_equivalence_on_{kind}_data": MINIBATCHES for kind in ("dense", "sparse")}
 
@@ -54,20 +55,20 @@ def quantities(rows: int = 200, targets: int = 1) -> tuple[pd.DataFrame, np.ndar
 
 
 def classifier(**changes: Any) -> EnsembleClassifier:
-    return EnsembleClassifier(**{**NETS, "random_state": 3, **changes})
+    return EnsembleClassifier(**{**NETS, "net": SMALL, "random_state": 3, **changes})
 
 
 def regressor(**changes: Any) -> EnsembleRegressor:
-    return EnsembleRegressor(**{**NETS, "random_state": 3, **changes})
+    return EnsembleRegressor(**{**NETS, "net": SMALL, "random_state": 3, **changes})
 
 
 def test_members_have_the_bits_of_fit() -> None:
     table, kinds = classes()
-    ours = classifier().fit(table, kinds).ensemble_
+    ours = classifier(net=None).fit(table, kinds).ensemble_
     assert torch.equal(ours.predict(table).outputs, mm.fit(None, (table, kinds), seed=3, **NETS).predict(table).outputs)
     table, values = quantities()
     named = table.set_axis(["x0", "x1", "x2"], axis=1)
-    array = regressor(lr=None, batch_size=None, early_stopping=True).fit(table.to_numpy(), values).ensemble_
+    array = regressor(net=None, lr=None, batch_size=None, early_stopping=True).fit(table.to_numpy(), values).ensemble_
     reference = mm.fit(None, (named, values), seed=3, members=2, epochs=2, patience=10)
     assert torch.equal(array.predict(named).outputs, reference.predict(named).outputs)
     assert array.manifest["plan"] == reference.manifest["plan"]
@@ -118,7 +119,7 @@ def test_class_weights_multiply_sample_weights() -> None:
     weight = np.linspace(0.5, 1.5, len(kinds))
     ours = classifier(class_weight="balanced").fit(table, kinds, sample_weight=weight)
     both = weight * compute_sample_weight("balanced", kinds)
-    reference = mm.fit(None, (table, kinds), weight=both, seed=3, **NETS)
+    reference = mm.fit(SMALL, (table, kinds), weight=both, seed=3, **NETS)
     assert torch.equal(ours.ensemble_.predict(table).outputs, reference.predict(table).outputs)
 
 
@@ -267,7 +268,7 @@ def test_programs_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     page = (Path(__file__).parents[1] / "docs" / "sklearn.md").read_text()
     found: dict[str, Any] = {}
     for program in re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE):
-        exec(program.replace("members=5", "members=2, epochs=2"), found)
+        exec(program.replace("members=5", "net='linear', members=2, epochs=2"), found)
     assert (found["low"] < found["high"]).all()
 
 
