@@ -258,6 +258,6 @@ def memory(found: Outcomes) -> Markup:
 def settings_list(settings: Mapping[str, Any], stream: TaskStream) -> Markup:
     told = [("tasks", "; ".join(f"{place + 1}: {task.name}" for place, task in enumerate(stream.tasks)))]
     sizes = ", ".join(f"{len(task.train):,} + {len(task.test):,}" for task in stream.tasks)
-    shown = [(name, "by method" if value is None else value) for name, value in settings.items()]
+    shown = [(name, "by method" if value in (None, "None") else value) for name, value in settings.items()]
     items: Sequence[tuple[str, object]] = [*told, ("train + test", sizes), *shown]
     return section("settings", "Settings", "", definitions(items, "facts"))
