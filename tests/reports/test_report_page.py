@@ -17,6 +17,7 @@ from murmuration.errors import Failure, Misuse
 from murmuration.metrics import MEASURES, shown_in
 from murmuration.reports import render, report_check, write_report
 from murmuration.reports.check import TRACES, Element, elements
+from murmuration.reports.figures import BREAK
 from murmuration.reports.formatting import number, percent
 from murmuration.reports.html import png
 from murmuration.reports.page import SECTIONS
@@ -168,7 +169,7 @@ def test_plotly_labels_are_escaped_too() -> None:
     shown = [trace.get("name", "") for each in drawn.values() for trace in each["data"]]
     shown += [tick for each in drawn.values() for tick in each["layout"]["yaxis"].get("ticktext", [])]
     assert any("&lt;" in name for name in shown)
-    assert not any("<" in name for name in shown)
+    assert not any("<" in name.replace(BREAK, " ") for name in shown)  # long names of a legend have lines
 
 
 def test_numbers_that_are_not_finite_leave_valid_json(tmp_path: Path) -> None:
