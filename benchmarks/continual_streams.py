@@ -71,16 +71,17 @@ class Experiment:
 
 ONE_FLOW = tuple(name for name in ALL if name not in ("hcl-ensemble", "hcl-bayes"))  # ensembles on one stream alone
 IMAGES: dict[str, Any] = {"flow": "image", "couplings": 4, "hidden": 48, "net": "small-cnn"}
+SHORT: dict[str, Any] = {"settle": 10, "warmup": 25, "window": 25}  # a task has 96 batches
 FEATURES: dict[str, Any] = {"lr": 1e-4, "hidden": 64, "members": 3}
 DETECTION: dict[str, Any] = {"settle": 10, "warmup": 25, "window": 50, "hidden": 64}
 FOUND = ("hcl-fr", "hcl-gr", "lda", "ncm", "adam", "replay")
 EXPERIMENTS: dict[str, Experiment] = {
     "split-mnist": Experiment("image", ("mnist",), 3, IMAGES, {"examples": 2000, "prepare": "unit"}, methods=ONE_FLOW),
     "svhn-mnist": Experiment(
-        "image", ("svhn28", "mnist"), 3, IMAGES, {"examples": 2000, "prepare": "unit"}, methods=ONE_FLOW
+        "image", ("svhn28", "mnist"), 3, IMAGES | SHORT, {"examples": 2000, "prepare": "unit"}, methods=ONE_FLOW
     ),
     "mnist-svhn": Experiment(
-        "image", ("svhn28", "mnist"), 3, IMAGES, {"examples": 2000, "prepare": "unit"}, methods=ONE_FLOW
+        "image", ("svhn28", "mnist"), 3, IMAGES | SHORT, {"examples": 2000, "prepare": "unit"}, methods=ONE_FLOW
     ),
     "split-cifar10": Experiment(
         "vector", ("cifar10-lite0-112.npz",), 5, FEATURES, {"examples": 2000}, methods=ONE_FLOW
