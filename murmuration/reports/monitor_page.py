@@ -18,7 +18,8 @@ DRAWN = 30  # changes of the figure; the table has all
 def monitor_page(run: str, data: str, found: Drift, unusual: Sequence[UnusualRow]) -> str:
     """One self-contained page."""
     reading = (
-        f"Every column of the new rows against the training rows, and uncertainty against that on the test rows. Drift "
+        f"Every column of the new rows against the training rows, and uncertainty against that on the test "
+        f"rows, or validation rows where there are none. Drift "
         f"is a change of size {LEAST:g} or more that is significant at the level {LEVEL:g} after Holm's correction."
     )
     verdict = join(tag("p", sentence, "verdict" if not place else "") for place, sentence in enumerate(found.verdict))

@@ -192,7 +192,7 @@ def test_the_report_of_a_table_has_a_section_on_its_columns(classes, tmp_path):
     assert 'id="columns"' in page
     for figure in ("importance-error", "importance-uncertainty", "dependence-0", "dependence-2"):
         assert figure in page
-    assert "Test rows most unlike the training rows" in page
+    assert "Rows most unlike the training rows" in page
     file = tmp_path / "report.html"
     file.write_text(page, encoding="utf-8")
     assert report_check(file) == []

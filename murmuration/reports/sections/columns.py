@@ -30,8 +30,8 @@ def columns(report: Report) -> Markup:
         return NOTHING
     found = importance_of(chosen)
     reading = (
-        f"Of {chosen.name}, on {found.rows} test rows. Shuffling a column shows how much predictions need it: the "
-        "increase of the NLL, and the share of the variance of the uncertainty. Shares of columns that act together "
+        f"Of {chosen.name}, on {found.rows} {report.words.examples}. Shuffling a column shows how much predictions need "
+        "it: the increase of the NLL, and the share of the variance of the uncertainty. Shares of columns that act together "
         "overlap. Bands of partial dependence are two standard deviations of the members' curves."
     )
     curves = [dependence_figure(each, place) for place, each in enumerate(dependence_of(chosen, found))]
@@ -109,15 +109,15 @@ def dependence_figure(found: PartialDependence, place: int) -> Figure:
 
 
 def unusual(evaluation: Evaluation) -> Markup:
-    """The test rows that are farthest from the training rows."""
+    """The evaluated rows that are farthest from the training rows."""
     train = evaluation.eval_set.train
     if train is None or not is_table(train.x) or len(train) < 2:
         return NOTHING
     assert evaluation.ensemble is not None
     found = unusual_rows(evaluation.ensemble, train.x, evaluation.eval_set.split.x)
     rows = [(f"row {each.row}", [number(each.distance), described(each.columns, each.values)]) for each in found]
-    caption = "Test rows most unlike the training rows"
-    heads = ["Test row", "Distance to training rows, in usual ones", "Columns that differ most"]
+    caption = "Rows most unlike the training rows"
+    heads = ["Row, counted from 0", "Distance to training rows, in usual ones", "Columns that differ most"]
     return details(caption, table(caption, heads, rows))
 
 
