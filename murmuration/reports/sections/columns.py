@@ -30,9 +30,9 @@ def columns(report: Report) -> Markup:
         return NOTHING
     found = importance_of(chosen)
     reading = (
-        f"Of {chosen.name}, on {found.rows} {report.words.examples}. Shuffling a column shows how much predictions need "
-        "it: the increase of the NLL, and the share of the variance of the uncertainty. Shares of columns that act together "
-        "overlap. Bands of partial dependence are two standard deviations of the members' curves."
+        f"Of {chosen.name}, on {found.rows} {report.words.examples}. Shuffling a column shows how much predictions "
+        "need it: the increase of the NLL, and the share of the variance of the uncertainty. Shares of columns that "
+        "act together overlap. Bands of partial dependence are two standard deviations of the members' curves."
     )
     curves = [dependence_figure(each, place) for place, each in enumerate(dependence_of(chosen, found))]
     told = [tag("p", f"{text[0].upper()}{text[1:]}.") for text in found.sentences]
