@@ -339,7 +339,7 @@ def about_calibrator(evaluation: Evaluation, who: str) -> str:
     if posthoc is None or posthoc.calibrator is None or before is None:
         return ""
     if after is None:
-        return f"{who} is not calibrated: {posthoc.choice.about}." if posthoc.choice is not None else ""
+        return f"no calibrator is applied to {who}; {posthoc.choice.about}." if posthoc.choice is not None else ""
     test = paired_test(after, before, "nll")
     old, new, on = number(before.scores()["nll"]), number(after.scores()["nll"]), held_out(evaluation, "on")
     subject, applied = f"calibration of {who} by {posthoc.calibrator.name.replace('_', ' ')}", evaluation.calibrated
