@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from murmuration import runs
+from murmuration import checkpoints, runs
 from murmuration.cross_fitting import fit_folds, fit_models, pooled
 from murmuration.data import Data, open_data, open_training_data, preparation_from_json
 from murmuration.data.preparation import FeaturePreparation
@@ -229,7 +229,7 @@ def _fit(
     if out is not None and whole.backbone is not None:
         write_tensors(Path(out) / runs.BACKBONE, whole.backbone.state_dict())
     if out is not None and whole.init_from:  # a resumed run begins with the same weights without reading them again
-        runs.save_checkpoint(Path(out), progress)
+        checkpoints.save_checkpoint(Path(out), progress)
     callback = ProgressCallback(out, show, checkpoint_seconds, created)
     return run_training(whole, spec, choice.engine, progress, manifest, callback)
 
@@ -372,7 +372,7 @@ def resume(
     backbone = None if stored is None else with_weights(source.build(), stored, path / runs.BACKBONE)
     whole = TrainSpec(source.build, opened, likelihood, chosen, plan, backbone=backbone)
     spec = replace(head_only_spec(whole), gamma=manifest.get("gamma"))
-    progress = runs.load_checkpoint(path, plan.device)
+    progress = checkpoints.load_checkpoint(path, plan.device)
     given = chosen.weights.init_from or "init_from" in manifest["net"] or "pruning" in manifest
     if progress is None and given:
         raise Failure(f"{path} was killed before its first weights were written: remove it and begin anew")
@@ -462,7 +462,7 @@ def train_members(
     for name, record in (files or {}).items():
         write_json(path / name, record)
     progress = start_from(spec, population.to(spec.plan.device))
-    runs.save_checkpoint(path, progress)
+    checkpoints.save_checkpoint(path, progress)
     callback = ProgressCallback(path, show, CHECKPOINT_SECONDS, created)
     return run_training(spec, spec, engine, progress, manifest, callback)
 

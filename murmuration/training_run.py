@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from murmuration import runs
+from murmuration import checkpoints, runs
 from murmuration.data import Data
 from murmuration.dynamics.trajectory import parse_trajectory
 from murmuration.engines import Engine
@@ -68,7 +68,7 @@ class ProgressCallback:
             stopped = True
         stopped = stopped or self.interrupted()
         if self.out is not None and (stopped or time.monotonic() - self.saved >= self.checkpoint_seconds):
-            runs.save_checkpoint(Path(self.out), progress)
+            checkpoints.save_checkpoint(Path(self.out), progress)
             self.saved = time.monotonic()
         if stopped:
             hint = "" if self.out is None else f": continue with mm.resume('{self.out}')"

@@ -40,6 +40,7 @@ ORDER = [
     "engines",
     "training",
     "runs",
+    "checkpoints",
     "export",
     "ensemble",
     "given_models",

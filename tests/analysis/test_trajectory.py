@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import murmuration as mm
-from murmuration import runs
+from murmuration import checkpoints
 from murmuration.analysis.trajectory import Trajectory, open_trajectory, trajectory_of
 from murmuration.analysis.weight_space import points_of
 from murmuration.data import Data
@@ -69,7 +69,7 @@ def test_checkpoints_are_the_members_of_shorter_runs(tmp_path, little):
 @pytest.mark.parametrize("kill", ["without a state", "before its state is written", "after its state is written"])
 @pytest.mark.parametrize("steps", [1, STEPS + 1, 3 * STEPS])  # the last two are due
 def test_a_killed_run_ends_with_the_same_files(tmp_path, monkeypatch, little, whole, steps, kill):
-    write = runs.save_checkpoint
+    write = checkpoints.save_checkpoint
 
     def write_and_kill(path, progress):
         write(path, progress)
@@ -81,11 +81,11 @@ def test_a_killed_run_ends_with_the_same_files(tmp_path, monkeypatch, little, wh
             raise Killed
 
     settings = {"out": tmp_path / "run", "trajectory": "every:0.4", "show": show}
-    monkeypatch.setattr(runs, "save_checkpoint", write_and_kill)
+    monkeypatch.setattr(checkpoints, "save_checkpoint", write_and_kill)
     with pytest.raises(Killed):
         mm.fit("mlp", little, plan=PLAN, **settings, checkpoint_seconds=1e9 if kill == "without a state" else 0)
     (tmp_path / "run" / TRAJECTORY / ".step-1.partial").write_bytes(b"cut")
-    monkeypatch.setattr(runs, "save_checkpoint", write)
+    monkeypatch.setattr(checkpoints, "save_checkpoint", write)
     mm.resume(tmp_path / "run", data=little)
     assert files(tmp_path / "run") == whole
     assert len(whole) == 1 + 8

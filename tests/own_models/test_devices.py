@@ -15,7 +15,7 @@ from pretend_device import NAME, Settings, pretended
 from torch import Tensor, nn
 
 import murmuration as mm
-from murmuration import runs, streams
+from murmuration import checkpoints, streams
 from murmuration.analysis.kernels import kernel_diagnosis, kernels_before_run
 from murmuration.analysis.trajectory import find_trajectory
 from murmuration.analysis.weight_space import points_of
@@ -436,7 +436,7 @@ def test_a_run_on_the_cpu_goes_on_on_a_device(tmp_path, monkeypatch):
 def test_a_checkpoint_holds_the_place_of_every_tensor(tmp_path, monkeypatch):
     with pretended() as device:
         killed(tmp_path / "run", 7, monkeypatch, device=device, recipe="swa", members=1, batch_size=4)
-        progress = runs.load_checkpoint(tmp_path / "run", device)
+        progress = checkpoints.load_checkpoint(tmp_path / "run", device)
         assert progress is not None
         moved = [progress.state.population, progress.kept, *progress.path.points.values()]
         assert {str(t.device) for each in moved for t in each.to_tensors().values()} == {device}

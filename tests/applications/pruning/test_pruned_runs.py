@@ -99,7 +99,7 @@ def test_a_run_killed_before_its_members_were_written_is_not_begun_afresh(home: 
     def never(path, progress):
         raise InterruptedError
 
-    monkeypatch.setattr("murmuration.runs.save_checkpoint", never)
+    monkeypatch.setattr("murmuration.checkpoints.save_checkpoint", never)
     with pytest.raises(InterruptedError):
         pruned_run(home / "bayes", tmp_path / "run", Pruning(sparsity=0.8), finetune=1)
     with pytest.raises(mm.Failure, match="before its first weights were written"):
