@@ -6,9 +6,9 @@
 
 Every argument is NAME=SOURCE, and a source is what `mm.open_data` takes; features are files of `murmur embed`. A tenth
 of the training part validates; the long tail is cut from the rest, so that its largest class has a tenth fewer
-examples than in publications. At the first factor all trainings are run, at the others cross-entropy, logit adjustment
-and the best of the first by mean class accuracy over seeds. Images are augmented by pad-crop and flip; networks train
-without dropout.
+examples than in publications. At the first factor all trainings are run (or those of `--trainings`), at the others
+cross-entropy, which post-hoc logit adjustment is made of, and the best of the first by mean class accuracy over seeds.
+Images are augmented by pad-crop and flip; networks train without dropout.
 
 A training makes several rows. The first of three networks of a loss is the row of the loss alone, all three are its
 deep ensemble. Cross-entropy also gives post-hoc logit adjustment of both, and of its first network re-trained heads,
@@ -50,7 +50,7 @@ from murmuration.recipe import make_recipe
 
 RESULTS = Path(__file__).parent / "results"
 ENSEMBLE = 3  # members, as many as experts
-SEVERAL = ("cross-entropy", "balanced-softmax")  # at every factor
+EVERY_FACTOR = "cross-entropy"  # gives post-hoc logit adjustment too
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ def train(training: Training, data: mm.Data, seed: int, options: argparse.Namesp
         batch_order=None if training.separate else "same",
         engine="auto" if training.separate else "stacked",  # a shared body then runs once for all experts
         augment=("pad-crop", "flip") if images else (),
+        precision=options.precision,
         posthoc=None,
     )
     recipe, few = make_recipe(training.recipe, coupling=training.coupling), replace(data, val=data.val[:200])
@@ -169,7 +170,8 @@ def wanted(
     """Data, factor, seed and training of every entry, in the order in which they are computed."""
     for place, factor in enumerate(options.factors):
         for seed, name in product(options.seeds, sources):
-            chosen = list(TRAININGS) if place == 0 else [*SEVERAL, best(record, name, options.factors[0])]
+            others = [EVERY_FACTOR, best(record, name, options.factors[0])]
+            chosen = options.trainings if place == 0 else others
             yield from ((name, factor, seed, training) for training in dict.fromkeys(chosen))
 
 
@@ -180,7 +182,7 @@ def best(record: dict[str, Any], data: str, factor: float) -> str:
         if (run["data"], run["factor"]) == (data, factor):
             for row, known in run["rows"].items():
                 found.setdefault((run["training"], row), []).append(known["all"][0])
-    return max(found, key=lambda each: fmean(found[each]), default=SEVERAL)[0]
+    return max(found, key=lambda each: fmean(found[each]), default=(EVERY_FACTOR,))[0]
 
 
 def key(run: dict[str, Any]) -> tuple[str, float, int, str]:
@@ -217,7 +219,7 @@ def measure(
     run = train(TRAININGS[training], data, seed, options)
     trained = time.process_time() - start
     rows = {row: scores(pred, data) for row, pred in variants(training, TRAININGS[training], run, data, seed)}
-    settings = {"net": options.net, "epochs": options.epochs, "batch_size": options.batch_size, "lr": options.lr}
+    settings = {name: getattr(options, name) for name in ("net", "epochs", "batch_size", "lr", "precision")}
     sizes = {"train": len(data.train), "val": len(data.val), "test": len(data.test)}
     entry = {"data": name, "factor": factor, "seed": seed, "training": training, "cpu_seconds": trained, "rows": rows}
     return {**entry, "examples": sizes, "settings": settings}
@@ -234,6 +236,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--precision", default="float32", choices=("float32", "bf16"))
+    parser.add_argument("--trainings", type=lambda text: text.split(","), default=list(TRAININGS))
     parser.add_argument("--estimate", action="store_true", help="print the estimate alone")
     parser.add_argument("--out", type=Path, default=RESULTS / "longtail.json")
     options = parser.parse_args()

@@ -62,7 +62,7 @@ def _cells(record: dict[str, Any]) -> Iterator[tuple[str, tuple[str, float], Row
         about[key] = (
             f"**{run['data']}, imbalance {run['factor']:g}**: {run['examples']['train']:,} training examples; "
             f"{settings['net']}, {settings['epochs']} epochs, batches of {settings['batch_size']}, learning rate "
-            f"{settings['lr']:g}"
+            f"{settings['lr']:g}{', bf16' if settings.get('precision') == 'bf16' else ''}"
         )
         for name, scores in run["rows"].items():
             found.setdefault(key, {}).setdefault(name, {})[run["seed"]] = scores
