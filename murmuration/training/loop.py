@@ -15,6 +15,7 @@ from murmuration.dynamics import Optimizer, TorchOptimizer, WeightPath
 from murmuration.engines import Engine, Team, assemble, member_outputs
 from murmuration.errors import Misuse
 from murmuration.files import json_numbers
+from murmuration.likelihoods.imbalance import Experts
 from murmuration.population import Population, is_auxiliary
 from murmuration.recipe import Plan
 from murmuration.streams import Noise
@@ -60,6 +61,7 @@ def begin(spec: TrainSpec) -> Progress:
     population = initial_members(spec)
     require_varying_draws(spec, population)
     warn_of_equal_members(spec.plan, population)
+    warn_of_lone_member(spec)
     return start_from(spec, population.to(spec.plan.device))
 
 
@@ -82,6 +84,14 @@ def warn_of_equal_members(plan: Plan, population: Population) -> None:
             " them differ; write reset='head' or another part, or init_from=[one network for each member]",
             stacklevel=2,
         )
+
+
+def warn_of_lone_member(spec: TrainSpec) -> None:
+    """Warn of a method of interacting or different members that gets one member."""
+    recipe = spec.recipe
+    if spec.plan.members == 1 and (recipe.coupling is not None or isinstance(spec.likelihood, Experts)):
+        what = f"coupling {recipe.text('coupling')}" if recipe.coupling is not None else "the loss of several experts"
+        warnings.warn(f"one member and {what}: it is trained as a network alone; write members=2 or more", stacklevel=2)
 
 
 def start_from(spec: TrainSpec, population: Population) -> Progress:

@@ -112,6 +112,12 @@ def test_equal_members_are_warned_of_in_one_line(little):
         mm.fit("mlp", little, plan=PLAN, epochs=1, same=("initialisation",), batch_order="same")
 
 
+@pytest.mark.parametrize("recipe", ["forde", "ride", "sade"])
+def test_a_lone_member_of_interacting_or_different_ones_is_warned_of(little, recipe):
+    with pytest.warns(UserWarning, match="^one member and .*: it is trained as a network alone; write members=2"):
+        mm.fit("mlp", little, recipe=recipe, members=1, epochs=1, posthoc=None)
+
+
 def test_a_resumed_run_has_its_streams_in_common_again(tmp_path, little):
     def show(text, done, total, record):
         if done >= 4:
