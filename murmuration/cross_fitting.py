@@ -39,7 +39,7 @@ NETWORKS = "networks"
 def pooled(data: Data) -> Data:
     """The data with training and validation examples together as training examples."""
     if isinstance(data.train.prepared, Streamed):
-        raise Misuse("folds= on examples that are read from a Dataset: write in_memory=True")
+        raise Misuse("folds= on examples that are read when needed: write in_memory=True")
     kept = {name for name in ("groups", "time") if (data.source or {}).get(name) is not None}
     if kept or data.source is None:
         raise Misuse(f"folds= with rows split by {' and '.join(sorted(kept)) or 'a splitter'}: folds are random rows")

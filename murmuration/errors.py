@@ -4,13 +4,34 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
 
+LONGEST = 1000  # characters of a message: a cell of a file may hold 200,000
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """One line of printable text of at most `most` characters, its middle left out if it is longer.
+
+    >>> shortened("cell 'zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz': expected a number", 40)
+    "cell 'zzzzzzzz ... z': expected a number"
+    >>> shortened("a" + chr(27) + "[2J" + chr(10) + "b")
+    'a\\\\x1b[2J b'
+    """
+    cut = text if len(text) <= most else f"{text[: (most - 5) * 2 // 5]} ... {text[len(text) - (most - 5) * 3 // 5 :]}"
+    line = cut if cut.isprintable() else " ".join(cut.splitlines())
+    return line if line.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+
 
 class Misuse(ValueError):  # noqa: N818 - the caller's mistake
     """A request that cannot be carried out: one line with what was given, what was expected and what to write."""
 
+    def __str__(self) -> str:
+        return shortened(super().__str__())
+
 
 class Failure(RuntimeError):  # noqa: N818 - not the caller's mistake
     """A valid request that failed: a damaged file, a full disk, a run that diverged."""
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
 
 
 def unknown(kind: str, got: str, known: Iterable[str]) -> Misuse:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from murmuration.data import Data, Preparation, open_data
-from murmuration.data.dataset import network_inputs
 from murmuration.data.formats import load_source
+from murmuration.data.input_kinds import network_inputs
 from murmuration.data.preparation import FEATURES_AT_ONCE, FeaturePreparation, preparation_from_json
 from murmuration.data.raw import PARTS, LoadOptions, RawData, hash_array, hash_kind, hash_values
 from murmuration.errors import Misuse
@@ -275,7 +275,7 @@ def write_features(
     Image files are decoded as they are needed. The file holds x and y, or those of the parts of the source (`x_train`,
     ...), `classes`, the fingerprint of the data and the record of the network.
     """
-    name, raw = load_source(source, replace(options or LoadOptions(), lazy=True, size=features.size))
+    name, raw = load_source(source, replace(options or LoadOptions(), in_memory=False, size=features.size))
     inputs = network_inputs(raw, name)
     found = features.open(inputs)
     digest = hashlib.sha256()

@@ -13,12 +13,14 @@ from typing import IO, Any
 import numpy as np
 
 from murmuration.data.raw import Keys, take_keys
+from murmuration.data.targets import is_number
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
 from murmuration.files import write_whole
 from murmuration.predictive import Predictive
 
 Columns = dict[str, np.ndarray]
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")  # a spreadsheet computes a cell that begins so; or our own mark
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,30 @@ def save_predictions(ensemble: Ensemble, x: Any, path: str | Path, *, per_member
     return found
 
 
+def safe_text(text: str) -> str:
+    """A text in a CSV file that no spreadsheet takes for a formula: with an apostrophe before = + - @ and the like.
+
+    Numbers stay as they are. A text that begins with an apostrophe gets another, so that `plain_text` is the inverse.
+
+    >>> [safe_text(text) for text in ("cat", "=1+1", "-1", "-a", "'n")]
+    ['cat', "'=1+1", '-1', "'-a", "''n"]
+    """
+    return f"'{text}" if text.startswith(FORMULA) and not is_number(text) else text
+
+
+def plain_text(text: str) -> str:
+    """The text that `safe_text` wrote.
+
+    >>> [plain_text(safe_text(text)) for text in ("cat", "=1+1", "-1", "'=1", "''")]
+    ['cat', '=1+1', '-1', "'=1", "''"]
+    """
+    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
+
+
 def as_cell(value: Any) -> str:
     """A value in a CSV file: whole numbers in full, others in nine significant digits, truth values as 0 and 1."""
     if isinstance(value, str):
-        return value
+        return safe_text(value)
     return str(int(value)) if isinstance(value, int) else f"{value:.9g}"
 
 
@@ -83,7 +105,7 @@ def write_csv(path: Path, predictions: Predictions) -> None:
         writer = csv.writer(file)
         for turn, columns in enumerate(predictions.tables()):
             if turn == 0:
-                writer.writerow(columns)
+                writer.writerow(map(safe_text, columns))
             texts = [[as_cell(value) for value in values.tolist()] for values in columns.values()]
             writer.writerows(zip(*texts, strict=True))
 

@@ -374,7 +374,8 @@ class Predictive:
         if self.task == CLASSIFICATION:
             found["predicted"] = np.array(names)[found["predicted"]]
             sets = {key: v for key, v in found.items() if v.ndim > 1}
-            return found | {key: np.array(["|".join(np.array(names)[row]) for row in v]) for key, v in sets.items()}
+            marked = np.array([name.replace("\\", "\\\\").replace("|", "\\|") for name in names])  # as in a set a|b
+            return found | {key: np.array(["|".join(marked[row]) for row in v]) for key, v in sets.items()}
         table: dict[str, np.ndarray] = {}
         for key, values in found.items():
             if values.ndim == 1 or (self.task == REGRESSION and len(names) == 1):

@@ -13,6 +13,7 @@ from torch import Tensor
 from murmuration.data import Data
 from murmuration.data.builtin import builtin_names
 from murmuration.data.preparation import ArrayPreparation, TablePreparation
+from murmuration.data.streamed import Streamed
 from murmuration.dynamics import Dynamics
 from murmuration.recipe import POINT, Plan, Recipe
 
@@ -67,7 +68,7 @@ def defaults_for(data: Data, recipe: Recipe) -> TableDefaults | None:
     rows = isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1
     if (
         data.name in builtin_names()
-        or not isinstance(x, Tensor)
+        or not (isinstance(x, Tensor) or (isinstance(x, Streamed) and x.of_files))
         or not (rows or isinstance(preparation, TablePreparation))
     ):
         return None

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 import murmuration.audit.outputs as outputs
-from murmuration.audit.npz import Archive
 from murmuration.audit.outputs import MEANS, STDS, VARIANCES, WITHOUT_NOISE, Block, Outputs, Rows
 from murmuration.audit.targets import Targets, names_among
+from murmuration.data.npz import Archive
 from murmuration.data.targets import as_text
 from murmuration.errors import Misuse, listed
 

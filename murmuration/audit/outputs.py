@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from murmuration.data.npz import Rows
+from murmuration.data.targets import LARGEST
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Categorical
 from murmuration.predictive import SUM_TOLERANCE, Predictive
 
-Rows = slice | np.ndarray  # a range of rows, or their indices in increasing order
 Where = Callable[[int, int, int | None], str]  # (member, row, column or None for all) -> "probs[2, 17]"
+SMALLEST = float(np.finfo(np.float32).tiny)  # of standard deviations: errors in units of smaller ones overflow
 SILVERMAN = 1.06  # the width of a Gaussian kernel is this times std times S^(-1/5) (Silverman 1986)
 
 MEANS = ("mean", "prediction", "predicted")  # names in files; the first that is there is taken
@@ -35,11 +37,16 @@ class Block:
         return self.where(member, row_in_file(rows, place), column)
 
     def check_finite(self, values: np.ndarray, rows: Rows, hint: str = "") -> None:
-        """Refuse the first of the numbers read (S, n, K) that is not finite; the hint is for minus infinity."""
-        if not np.isfinite(values).all():
-            spot = first(~np.isfinite(values))
-            found = f"{self.entry(rows, spot)} is {values[spot]}"
-            raise Misuse(f"{found}: expected a finite number{hint if values[spot] == -np.inf else ''}")
+        """Refuse the first of the numbers read (S, n, K) that is not finite or too large; the hint is for -inf.
+
+        Squares of larger numbers than single precision holds would not be finite.
+        """
+        good = np.abs(values) <= LARGEST
+        if not good.all():
+            spot = first(~good)
+            found = f"{self.entry(rows, spot)} is {values[spot]:.6g}"
+            size = f" up to {LARGEST:.2g}" if np.isfinite(values[spot]) else ""
+            raise Misuse(f"{found}: expected a finite number{size}{hint if values[spot] == -np.inf else ''}")
 
 
 @dataclass(frozen=True)
@@ -99,18 +106,17 @@ def moments(mean: Block, noise: Block | float, *, squared: bool) -> Outputs:
         given = noise.read(rows) if isinstance(noise, Block) else np.full_like(means, noise)
         with np.errstate(invalid="ignore"):  # a negative variance becomes NaN and is refused
             stds = np.sqrt(given) if squared else given
-        try:
+            usable = (stds >= SMALLEST) & (stds <= LARGEST)
+        mean.check_finite(means, rows)
+        if usable.all():
             return Predictive.from_moments(means, stds)
-        except Misuse:
-            mean.check_finite(means, rows)
-            spot = first(~(np.isfinite(given) & (given > 0)))
-            all_rows = "the standard deviation or variance of all rows"
-            found = f"{noise.entry(rows, spot) if isinstance(noise, Block) else all_rows} is {given[spot]:.6g}"
-            expected = (
-                f"expected a positive {'variance' if squared else 'standard deviation'} of the prediction's error"
-            )
-            hint = "without one take that of the errors on other data"
-            raise Misuse(f"{found}: {expected}; {hint}") from None
+        spot = first(~usable)
+        all_rows = "the standard deviation or variance of all rows"
+        found = f"{noise.entry(rows, spot) if isinstance(noise, Block) else all_rows} is {given[spot]:.6g}"
+        expected = f"expected a positive {'variance' if squared else 'standard deviation'} of the prediction's error"
+        hint = "without one take that of the errors on other data"
+        size = f" from {SMALLEST:.2g} to {LARGEST:.2g}" if stds[spot] > 0 and np.isfinite(stds[spot]) else ""
+        raise Misuse(f"{found}: {expected}{size}; {hint}")
 
     return Outputs("moments", mean.shape, take)
 

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from murmuration.audit.arrays import archive_outputs, class_names
-from murmuration.audit.npz import Archive, open_archive, open_array
 from murmuration.audit.outputs import Outputs, Rows
 from murmuration.audit.tables import Sheet, open_sheet, sheet_outputs, target_names
 from murmuration.audit.targets import NamedValues, Targets, checked_labels, checked_values, read_groups, read_targets
+from murmuration.data.npz import Archive, naming, open_archive, open_array
 from murmuration.errors import Failure, Misuse, unknown
 from murmuration.likelihoods import CLASSIFICATION, REGRESSION
 from murmuration.predictive import Predictive
@@ -176,15 +175,6 @@ def join(path: Path, outputs: Outputs, targets: Targets, groups: dict[str, np.nd
             return outputs.take(chosen)
 
     return Predictions(path.stem, outputs.task, classes, members, rows, true, groups, outputs.form, take)
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Prefix a refusal with the file's name."""
-    try:
-        yield
-    except Misuse as error:
-        raise Misuse(f"'{path}': {error}") from None
 
 
 def existing(path: str | Path) -> Path:

@@ -1,6 +1,5 @@
 """Predictions in a `.csv` or `.parquet` table: which columns. Tables are read whole, 8 bytes a number."""
 
-import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +12,12 @@ import murmuration.audit.outputs as outputs
 from murmuration.audit.outputs import MEANS, STDS, VARIANCES, WITHOUT_NOISE, Block, Outputs, Rows
 from murmuration.audit.targets import Targets, names_among
 from murmuration.data.columns import is_numeric, to_numbers
+from murmuration.data.parquet import read_frame
 from murmuration.data.raw import LoadOptions
-from murmuration.data.tables import SEPARATORS, one_target, read_csv, read_parquet, table_raw
+from murmuration.data.tables import one_target, read_csv, table_raw
 from murmuration.data.targets import label_names, sort_names
 from murmuration.errors import Misuse, listed
+from murmuration.prediction_files import plain_text
 from murmuration.predictive import SUM_TOLERANCE
 
 PROBABILITY, LOGIT = ("prob_", "proba_", "p_"), ("logit_",)  # before the name of a class; the first that is there
@@ -43,28 +44,16 @@ class Sheet:
 
     def values(self, name: str) -> np.ndarray:
         """One column (N,) with its type: int64 or float64, else texts, with None for missing."""
-        return one_target(self.table[name])
+        found = one_target(self.table[name])
+        if found.dtype.kind != "O" or self.path.suffix.lower() != ".csv":
+            return found
+        return np.array([plain_text(text) if isinstance(text, str) else text for text in found], dtype=object)
 
 
 def open_sheet(path: Path) -> Sheet:
     """The columns of a .csv or .parquet file, every name once."""
-    if path.suffix.lower() == ".parquet":
-        table = read_parquet(path)
-    else:
-        table = read_csv(path)
-        refuse_repeated(path)
+    table = read_frame(path) if path.suffix.lower() == ".parquet" else read_csv(path)
     return Sheet(path, table_raw(table, LoadOptions(labelled=False), f"'{path}'").parts["all"].inputs)
-
-
-def refuse_repeated(path: Path) -> None:
-    """Refuse a header with a name twice, which pandas would rename."""
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        separator = max(SEPARATORS, key=lines.readline().count)
-        lines.seek(0)
-        names = [name for name in next(csv.reader(lines, delimiter=separator)) if name]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise Misuse(f"'{path}': two columns '{twice}': expected every name once")
 
 
 def sheet_outputs(sheet: Sheet, targets: Targets, taken: tuple[str, ...], task: str | None) -> Outputs:

@@ -34,7 +34,7 @@ from murmuration.cli import (
 )
 from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup, help_text
 from murmuration.cli.options import RecipeOptions
-from murmuration.errors import Failure, Misuse, unknown
+from murmuration.errors import Failure, Misuse, shortened, unknown
 from murmuration.memory import keep_freed_memory
 
 HELP = help_text(
@@ -113,7 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _say_note(arguments: list[str], message: Warning | str, *place: Any, **more: Any) -> None:
     """Print a warning as one line, in the words of the command line."""
-    print(f"note: {in_flags(str(message), arguments)}", file=sys.stderr)
+    print(f"note: {shortened(in_flags(str(message), arguments))}", file=sys.stderr)
 
 
 def _run(arguments: list[str]) -> int:

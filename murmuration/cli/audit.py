@@ -64,6 +64,9 @@ def audit(
     """Evaluate the predictions of any model."""
     from murmuration.audit import open_predictions
 
+    for file in files:
+        if not file.strip():
+            raise Misuse(f"'{file}' names no file: expected .npz, .npy, .csv or .parquet")
     names = names_of(files)
     path = output_path(out, (".html", ".json"), force) if out else beside(Path(files[0]), force)
     config = trust.config()

@@ -57,6 +57,16 @@ class DataOptions:
         option("Scaling of inputs: standardise, robust, quantile, unit (images 0 to 1) or none.", "Data", "WAY"),
     ] = "standardise"
     size: Annotated[str | None, option("Resize and crop image files to N or HxW pixels.", "Data", "N")] = None
+    in_memory: Annotated[
+        bool | None,
+        typer.Option(
+            "--in-memory/--stream",
+            help="All inputs in memory, or rows of .npz, .npy, .parquet and image files read when they are needed; "
+            "by default those of files above 1 GiB (4 bytes a value). Results are the same.",
+            rich_help_panel="Data",
+            show_default=False,
+        ),
+    ] = None
     features: Annotated[
         str | None,
         option(
@@ -95,7 +105,7 @@ class DataOptions:
         opening: Any = functools.partial(embed, net=self.features, **weights, **told) if self.features else open_data
         chosen: Any = {"task": self.task, "prepare": self.prepare, "inputs": self.inputs}
         chosen |= {"groups": self.groups, "time": self.time, "weight": self.weight, "drop": tuple(listed(self.drop))}
-        chosen |= {"imbalance": self.imbalance}
+        chosen |= {"imbalance": self.imbalance, "in_memory": self.in_memory}
         return opening(
             source,
             target=named_targets(self.target),

@@ -21,6 +21,7 @@ from murmuration.data.dataset import join_inputs
 from murmuration.data.formats import load_source
 from murmuration.data.preparation import CategoricalColumn
 from murmuration.data.raw import LoadOptions, is_table
+from murmuration.data.streamed import Streamed
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
 from murmuration.posthoc.conformal import SetRule
@@ -101,7 +102,9 @@ def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
     """
     preparation = ensemble.preparation
     if not isinstance(preparation, TablePreparation) or not is_table(data.train.x):
-        raise Misuse("drift compares tables: the ensemble was trained on other inputs")
+        streamed = isinstance(data.train.x, Streamed)
+        write = ", which were not read whole: open the data with in_memory=True" if streamed else ""
+        raise Misuse(f"drift compares tables: the ensemble was trained on other inputs{write}")
     if not is_table(table):
         raise Misuse(f"new data of type {type(table).__name__}: expected a table, such as pandas.read_csv(...)")
     if len(table) < SMALLEST:
@@ -127,7 +130,7 @@ def read_table(source: Any) -> Any:
     """The rows of a file as a pandas table, its target too if it has one; a table stays as it is."""
     if is_table(source):
         return source
-    _, raw = load_source(source, LoadOptions(labelled=False))
+    _, raw = load_source(source, LoadOptions(labelled=False, in_memory=True))
     found = join_inputs([raw.parts[name].inputs for name in raw.parts])
     if not is_table(found):
         raise Misuse(f"{source} holds no table: expected a .csv or .parquet file with the columns of training")

@@ -1,7 +1,6 @@
-"""Arrays: `.npz` files and tensors in memory."""
+"""Arrays: `.npz` and `.npy` files, and tensors in memory."""
 
-import zipfile
-import zlib
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,74 +8,83 @@ from typing import Any
 import numpy as np
 import torch
 
+from murmuration.data.file_rows import is_streamed, rows_of
+from murmuration.data.npz import Archive, naming, open_archive, open_array
 from murmuration.data.preparation import checked_array
 from murmuration.data.raw import LoadOptions, RawData, RawPart, as_array, is_table, several_inputs
 from murmuration.data.tables import load_frame
-from murmuration.errors import Failure, Misuse, first_line, listed
+from murmuration.errors import Misuse, listed
 
 
 def load_npz(path: Path, options: LoadOptions) -> RawData:
-    """The arrays `x`, `y` of a file, or `x_train`, `y_train`, `x_test` ... of one with parts."""
-    try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            raise Misuse(f"'{path}' holds a single array: expected an npz archive with x and y")
-        with found as archive:
-            parts = npz_parts(archive, path, options.labelled)
-            classes = npz_classes(archive, parts, path) if options.labelled else None
-            return RawData(parts, None if classes is None else "classification", classes)
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise Failure(f"cannot read '{path}': {first_line(error)}") from None
-    except ValueError as error:
-        if isinstance(error, Misuse):
-            raise
-        raise Failure(f"'{path}' is not an npz archive of arrays: {first_line(error)}") from None
+    """The arrays `x`, `y` of a file, or `x_train`, `y_train`, `x_test` ... of one with parts.
 
-
-def npz_parts(archive: Any, path: Path, labelled: bool) -> dict[str, RawPart]:
-    """The parts of an open archive."""
-    found = {part: f"_{part}" for part in ("train", "val", "test") if f"x_{part}" in archive.files}
-    if "x" in archive.files and found:
+    Inputs stay in the file if there are many of them; see `is_streamed`.
+    """
+    archive = open_archive(path)
+    found = {part: f"_{part}" for part in ("train", "val", "test") if f"x_{part}" in archive.names}
+    if "x" in archive.names and found:
         raise Misuse(f"'{path}' holds x and also {listed('x' + s for s in found.values())}: expected one or the other")
-    suffixes = {"all": ""} if "x" in archive.files else found
+    suffixes = {"all": ""} if "x" in archive.names else found
     if not suffixes:
-        raise Misuse(f"'{path}' has no array x (or x_train): found {listed(archive.files) or 'nothing'}")
-    return {part: npz_part(archive, suffix, path, labelled) for part, suffix in suffixes.items()}
+        raise Misuse(f"'{path}' has no array x (or x_train): found {listed(archive.names) or 'nothing'}")
+    with naming(path):
+        values = sum(math.prod(archive.header(f"x{suffix}").shape) for suffix in suffixes.values())
+        streamed = is_streamed(options.in_memory, values)
+        parts = {part: npz_part(archive, suffix, options.labelled, streamed) for part, suffix in suffixes.items()}
+        classes = npz_classes(archive, parts) if options.labelled else None
+    return RawData(parts, None if classes is None else "classification", classes)
 
 
-def npz_classes(archive: Any, parts: dict[str, RawPart], path: Path) -> tuple[str, ...] | None:
+def npz_classes(archive: Archive, parts: dict[str, RawPart]) -> tuple[str, ...] | None:
     """The names `classes` of whole-number labels, where the archive has them."""
     labels = [part.targets for part in parts.values() if part.targets is not None]
-    if "classes" not in archive.files or any(each.dtype.kind not in "iu" or each.ndim > 1 for each in labels):
+    if "classes" not in archive.names or any(each.dtype.kind not in "iu" or each.ndim > 1 for each in labels):
         return None
-    names, highest = tuple(map(str, read_array(archive, "classes", path))), max(int(each.max()) for each in labels)
+    names = tuple(map(str, archive.values("classes").ravel()))
+    highest = max(int(each.max()) for each in labels)
     if highest >= len(names):
-        raise Misuse(f"'{path}' has the label {highest} and {len(names)} classes: expected a name for every label")
+        raise Misuse(
+            f"'{archive.path}' has the label {highest} and {len(names)} classes: expected a name for every label"
+        )
     return names
 
 
-def npz_part(archive: Any, suffix: str, path: Path, labelled: bool) -> RawPart:
+def npz_part(archive: Archive, suffix: str, labelled: bool, streamed: bool) -> RawPart:
     """The arrays x and y with one suffix."""
-    if not labelled:
-        return checked_part(read_array(archive, f"x{suffix}", path), None, f"x{suffix}")
-    if f"y{suffix}" not in archive.files:
-        raise Misuse(f"'{path}' has no array y{suffix}: found {listed(archive.files)}")
-    x, y = (read_array(archive, name + suffix, path) for name in "xy")
+    name = f"y{suffix}"
+    if labelled and name not in archive.names:
+        raise Misuse(f"'{archive.path}' has no array {name}: found {listed(archive.names)}")
+    x, y = stored_inputs(archive, f"x{suffix}", streamed), archive.array(name) if labelled else None
     return checked_part(x, y, f"x{suffix}")
 
 
-def read_array(archive: Any, name: str, path: Path) -> np.ndarray:
-    """One array of an archive; arrays of Python objects would have to be unpickled and are refused."""
-    try:
-        return archive[name]
-    except ValueError as error:
-        if "pickle" not in str(error).lower():
-            raise
-        raise Misuse(f"{name} in '{path}' holds Python objects: expected numbers or texts") from None
+def stored_inputs(archive: Archive, name: str, streamed: bool) -> Any:
+    """One array of inputs: in memory, or rows that stay in the file, where it is not compressed."""
+    if streamed and not archive.is_compressed(name):
+        return archive.stored(name).rows()
+    found = archive.array(name)
+    return rows_of(found) if streamed else found
+
+
+def load_npy(path: Path, options: LoadOptions) -> RawData:
+    """The inputs of an .npy file; `target` names the .npy file of their targets, relative to its folder."""
+    archive = open_array(path, "x")
+    with naming(path):
+        x = stored_inputs(archive, "x", is_streamed(options.in_memory, math.prod(archive.header("x").shape)))
+        if not options.labelled:
+            return RawData({"all": checked_part(x, None, "x")})
+    if not isinstance(options.target, str) or not options.target.endswith(".npy"):
+        raise Misuse(f"'{path}' holds inputs alone: write target='y.npy', the file of their targets beside it")
+    labels = path.parent / options.target
+    if not labels.is_file():
+        raise Misuse(f"no file '{labels}' of the targets of '{path}': write target='y.npy', a file beside it")
+    with naming(path):
+        return RawData({"all": checked_part(x, open_array(labels, "y").array("y"), "x")})
 
 
 def checked_part(x: Any, y: Any, name: str) -> RawPart:
-    """Inputs (N, ...) and targets (N,) or (N, K) as arrays of equal length."""
+    """Inputs (N, ...), an array or rows in files, and targets (N,) or (N, K) as an array of equal length."""
     inputs = checked_array(x, name)
     if not inputs.size:
         raise Misuse(f"{name} has the shape {inputs.shape}: expected at least one row and one value a row")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.data.targets import as_text, is_number
+from murmuration.data.targets import LARGEST, as_text, is_number
 from murmuration.errors import Misuse, listed
 
 ISO_DATE = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
@@ -55,10 +55,12 @@ def to_numbers(values: Any) -> np.ndarray:
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
         numbers = parsed_numbers(values)
-    infinite = np.isinf(numbers)
-    if infinite.any():
-        row = row_number(values, int(infinite.argmax()))
-        raise Misuse(f"column '{values.name}' is infinite in row {row}: expected finite numbers")
+    beyond = np.abs(numbers) > LARGEST
+    if beyond.any():
+        place = int(beyond.argmax())
+        got = "infinite" if np.isinf(numbers[place]) else f"{numbers[place]:g}"
+        expected = f"expected finite numbers up to {LARGEST:.2g}"
+        raise Misuse(f"column '{values.name}' is {got} in row {row_number(values, place)}: {expected}")
     return numbers
 
 
@@ -87,6 +89,8 @@ def iso_seconds(present: Any) -> np.ndarray | None:
     """Seconds since 1970 of a column of dates or ISO texts without missing values; None if it is not one."""
     import pandas as pd
 
+    if any(isinstance(value, bytes) for value in present.tolist()):  # which pandas would decode
+        return None
     texts = present.astype(str)
     if not len(texts) or not texts.str.fullmatch(ISO_DATE).all():
         return None
@@ -110,8 +114,8 @@ def to_texts(values: Any) -> np.ndarray:
     missing = values.isna().to_numpy()
     out = np.empty(len(values), dtype=object)
     for i, value in enumerate(values.tolist()):
-        if isinstance(value, list | dict | tuple | np.ndarray):
-            row = row_number(values, i)
-            raise Misuse(f"column '{values.name}' holds a {type(value).__name__} in row {row}: expected text")
+        if isinstance(value, list | dict | tuple | set | np.ndarray | bytes):
+            row, kind = row_number(values, i), "bytes" if isinstance(value, bytes) else f"a {type(value).__name__}"
+            raise Misuse(f"column '{values.name}' holds {kind} in row {row}: expected text")
         out[i] = None if missing[i] else as_text(value)
     return out

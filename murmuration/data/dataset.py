@@ -1,43 +1,40 @@
 """Data sets: opening a source as three prepared splits, or another source with the preparation of an earlier run."""
 
 import hashlib
+import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from murmuration.data.arrays import are_pairs, checked_part, is_array, is_pair
+from murmuration.data.file_rows import FileRows, joined_rows
 from murmuration.data.formats import format_of, load_source, resolve
-from murmuration.data.images import adapt_images
+from murmuration.data.images import adapt_images, adapted_peak, fit_to_preparation
 from murmuration.data.imbalance import long_tail_rows
+from murmuration.data.input_kinds import FeatureNetwork, fit_features, image_peak
+from murmuration.data.parquet import FileTable, prepared_rows
 from murmuration.data.preparation import (
-    FEATURES_AT_ONCE,
     FeaturePreparation,
     ImagePreparation,
     Inputs,
     Preparation,
     Prepare,
-    SeveralPreparation,
     TablePreparation,
-    TokenPreparation,
     before_features,
-    fit_array,
-    fit_images,
-    fit_table,
-    image_shape,
-    pixel_peak,
+    refuse_local_numbers,
 )
 from murmuration.data.raw import (
     Keys,
     LoadOptions,
     RawData,
     RawPart,
-    SeveralInputs,
     fingerprint,
     is_table,
     join_keys,
@@ -45,7 +42,7 @@ from murmuration.data.raw import (
     take_keys,
 )
 from murmuration.data.splits import FEWEST_ROWS, split_rows
-from murmuration.data.streamed import Streamed, are_parts, as_given, is_streamable
+from murmuration.data.streamed import Streamed, are_parts, is_streamable, streamed_rows
 from murmuration.data.tables import role_values
 from murmuration.data.targets import (
     Task,
@@ -53,6 +50,7 @@ from murmuration.data.targets import (
     class_list,
     encode_labels,
     infer_task,
+    label_names,
     refuse_constant,
     refuse_free_text,
     refuse_missing,
@@ -61,6 +59,7 @@ from murmuration.errors import Misuse, listed, require_number, unknown
 from murmuration.progress import html_table
 
 NO_TEST = "none"  # as `test`: all rows train and validate
+VAL_BYTES = 2**28  # of prepared validation examples that are kept in memory, as every epoch asks for them
 VAL_SHARE = 0.15  # of the examples given to `fit`, to choose and calibrate by
 
 
@@ -133,20 +132,6 @@ class Data:
         return tuple(self.train.prepared.shape[1:])
 
 
-class FeatureNetwork(Protocol):
-    """A network that is not trained, whose features stand in the place of inputs; `murmuration.features` has it."""
-
-    @property
-    def net(self) -> str:
-        """Its name."""
-
-    def open(self, inputs: Preparation) -> Any:
-        """The map from inputs prepared so to features, with its `record` in run.json."""
-
-    def embed(self, features: Any, blocks: Iterable[tuple[str, Tensor]], total: int) -> Mapping[str, Tensor]:
-        """The features (N, D) of every part, from blocks of prepared inputs."""
-
-
 def open_data(
     source: Any = "digits",
     *,
@@ -155,7 +140,7 @@ def open_data(
     seed: int = 0,
     inputs: Inputs | None = None,
     prepare: Prepare | None = None,
-    in_memory: bool = False,
+    in_memory: bool | None = None,
     val: Any = None,
     test: Any = None,
     groups: Any = None,
@@ -177,7 +162,9 @@ def open_data(
     images; otherwise numbers are numbers. `prepare` is `standardise`; `robust` (median and interquartile range, clipped
     smoothly) or `quantile` (to a normal distribution) for rows of numbers; `unit` (images from 0 to 1) or `none`. Image
     files are resized and cropped to `size`, (H, W) or one number for both. Examples of a Dataset or DataLoader are
-    read when they are needed and taken as they are (`none`); with `in_memory` they are read once and prepared.
+    read when they are needed and taken as they are (`none`); with `in_memory` they are read once and prepared. Rows of
+    .npz, .npy and .parquet files and of image folders are read and prepared when they are needed if `in_memory` is
+    False, or if they would take more than 1 GiB (4 bytes a value) and it is left out; results are the same bit for bit.
 
     If the source has a test part, it is kept and 10 % of the rest validate; otherwise the split is 70/10/20 % by
     `seed`. `val` and `test` choose otherwise: a share of the rows, other data (a path, a pair, a table), indices or a
@@ -224,6 +211,7 @@ def open_data(
     chosen_inputs = take(raw.parts[train_part].inputs, train_rows)
     prepare = prepare or ("none" if isinstance(chosen_inputs, Streamed) else "standardise")
     preparation, made = fit_features(raw, features, rows["train"], prepare, name, inputs)
+    streams = {} if made else streamed_parts(raw, preparation)
     if isinstance(chosen_inputs, Streamed):
         check_streamed(chosen_inputs, {name for name, (part, n) in rows.items() if part == train_part and len(n)})
 
@@ -234,12 +222,12 @@ def open_data(
         y = targets[rows[name][0]][torch.from_numpy(kept)]
         if isinstance(x, Streamed):
             x = x.prepared(preparation, encode=lambda y: encode_part(raw, RawPart(None, y), chosen, classes))
-            return Split(x, y, x[:] if name == "val" else x, weights)  # type: ignore[arg-type]  # reads like a tensor
-        prepared = made[rows[name][0]][kept] if made else preparation.apply(x)
+        x = streams[rows[name][0]].subset(kept) if rows[name][0] in streams else x
+        prepared = made[rows[name][0]][kept] if made else prepared_split(x, name, preparation)
         return Split(x, y, prepared, weights, take_keys(part.keys, kept))
 
     again = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
-    again |= {"in_memory": in_memory or None, "imbalance": imbalance, "features": getattr(features, "net", None)}
+    again |= {"in_memory": in_memory, "imbalance": imbalance, "features": getattr(features, "net", None)}
     again |= {"test": test, **roles, "drop": list(options.drop) or None, "size": sizes}
     return Data(
         name=name,
@@ -253,6 +241,29 @@ def open_data(
         feature_names=preparation.names,
         source=reopen_arguments(source, again),
     )
+
+
+def streamed_parts(raw: RawData, preparation: Preparation) -> dict[str, Streamed]:
+    """The examples of every part whose rows stay in files, prepared when they are read.
+
+    The prepared rows of a table are written to a temporary file, from which any order can be read.
+    """
+    found = {}
+    for name, part in raw.parts.items():
+        if isinstance(part.inputs, FileTable):
+            prepared = prepared_rows(part.inputs, preparation.apply, len(preparation.names))
+            found[name] = streamed_rows(prepared).prepared(preparation, torch.from_numpy)
+        elif isinstance(part.inputs, FileRows):
+            found[name] = streamed_rows(part.inputs).prepared(preparation)
+    return found
+
+
+def prepared_split(x: Any, split: str, preparation: Preparation) -> Any:
+    """Prepared inputs of a split; a streamed one stays so, but for validation examples, which every epoch asks for."""
+    if not isinstance(x, Streamed):
+        return preparation.apply(x)
+    few = not x.of_files or 4 * math.prod(x.shape) <= VAL_BYTES
+    return x[:] if split == "val" and few else x
 
 
 def open_training_data(source: Any, *, val: Any = None, test: Any = None, **options: Any) -> Data:
@@ -358,10 +369,9 @@ def open_split(
     _, raw = load_source(source, LoadOptions(target, seed, **resized_for(preparation)))
     names = list(test_parts(raw))
     ys = torch.cat([encode_part(raw, raw.parts[name], task, classes) for name in names])
-    x = join_inputs([raw.parts[name].inputs for name in names])
-    prepared = prepare_parts(raw, names, preparation)
-    if isinstance(prepared, Streamed):
-        x = prepared
+    prepared: Any = prepare_parts(raw, names, preparation)
+    streamed = isinstance(prepared, Streamed)
+    x = prepared if streamed else join_inputs([raw.parts[name].inputs for name in names])
     return Split(x, ys, prepared, keys=join_keys([raw.parts[name].keys for name in names]))
 
 
@@ -394,12 +404,21 @@ def open_keyed_inputs(
         if source.preparation == preparation:
             return source.test.prepared, source.test.keys
         source = source.test.x
+    if isinstance(source, FileRows):
+        return prepared_when_read(source, None, preparation), {}
     if is_array(source) and not fit_to:  # the short way: one input should not wait for the table of formats
         return prepare_inputs(checked_part(source, None, "x").inputs, None, preparation), {}
     size = {"size": fit_to.shape[1:]} if fit_to else resized_for(preparation)
     _, raw = load_source(source, LoadOptions(None, seed, labelled=False, **size))
     names = test_parts(raw)
     keys = join_keys([raw.parts[name].keys for name in names])
+    if fit_to and isinstance(raw.parts[names[0]].inputs, FileRows):
+        images = joined_rows([raw.parts[name].inputs for name in names])
+        white = adapted_peak(images, raw.peak, fit_to)
+        change = partial(fit_to_preparation, white=white, preparation=fit_to)
+        later = preparation.apply_prepared if isinstance(preparation, FeaturePreparation) else None
+        apply = change if later is None else lambda x: later(change(x))
+        return streamed_rows(images).prepared(preparation, apply), keys  # type: ignore[return-value]
     if fit_to:
         return torch.cat([adapted(raw.parts[name].inputs, raw.peak) for name in names]), keys
     return prepare_parts(raw, names, preparation), keys
@@ -440,7 +459,8 @@ def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ..
     chosen: Task | None = task or raw.task
     if chosen is None:
         chosen = infer_task(first, image_peak(raw) is not None, target_name(raw))
-        if chosen == "classification":
+        if chosen == "classification" and first.dtype.kind in "OU":
+            refuse_local_numbers(target_name(raw), tuple(map(str, label_names(first, None)[0])))
             refuse_free_text(first, target_name(raw))
     classes = class_list(list(found.values()), raw.class_names) if chosen == "classification" else ()
     ys = {name: encode_part(raw, part, chosen, classes) for name, part in raw.parts.items()}
@@ -469,100 +489,6 @@ def encode_part(raw: RawData, part: RawPart, task: Task, classes: tuple[str, ...
     return torch.from_numpy(as_values(targets, target_name(raw)))
 
 
-def image_peak(raw: RawData, inputs: Inputs | None = None) -> float | None:
-    """The value of a white pixel if the source holds images, else None."""
-    read = [part.inputs.first for part in raw.parts.values() if isinstance(part.inputs, Streamed)]
-    if read:  # one example each
-        return 255.0 if isinstance(read[0], np.ndarray) and read[0].ndim == 4 else None
-    if inputs in ("tokens", "numbers") or any(isinstance(part.inputs, SeveralInputs) for part in raw.parts.values()):
-        return None
-    if raw.peak is not None or any(is_table(part.inputs) for part in raw.parts.values()):
-        return raw.peak
-    peaks = [pixel_peak(part.inputs, asked=inputs == "images") for part in raw.parts.values() if len(part)]
-    return None if None in peaks else max(peak for peak in peaks if peak is not None)
-
-
-def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | None) -> Preparation:
-    """The preparation of the training inputs: of a table, of images, of numbers, of tokens, or of several of these."""
-    if isinstance(x, Streamed):
-        if prepare != "none":
-            raise Misuse(
-                f"prepare='{prepare}' with a Dataset or DataLoader, whose inputs are taken as they are: do it in the"
-                " data set, or write in_memory=True"
-            )
-        return as_given(x, inputs)
-    if isinstance(x, SeveralInputs):
-
-        def one(values: np.ndarray) -> Any:
-            bytes_of_images = values.dtype == np.uint8 and values.ndim > 2
-            tokens = values.dtype.kind in "iu" and not bytes_of_images
-            kind = None if inputs == "tokens" and not tokens else inputs
-            return fit_preparation(replace(raw, parts={"all": RawPart(values)}), values, prepare, kind)
-
-        return SeveralPreparation(tuple((name, one(v)) for name, v in x.arrays.items()), x.positional)
-    if is_table(x):
-        if inputs == "tokens" or prepare == "none":
-            raise Misuse("a table with inputs='tokens' or prepare='none': give the columns as an array instead")
-        return fit_table(x, raw.target_names, raw.ignored, "standardise" if prepare == "unit" else prepare)
-    if inputs == "tokens" and x.dtype.kind not in "iu":
-        raise Misuse(f"inputs='tokens' with x of type {x.dtype}: expected whole numbers, such as int64")
-    if inputs == "tokens" or (prepare == "none" and x.dtype.kind in "iub" and image_peak(raw, inputs) is None):
-        return TokenPreparation(x.shape[1:])
-    peak = image_peak(raw, inputs)
-    if peak is not None:
-        return fit_images(x, peak, prepare, raw.resized)
-    if inputs == "images":
-        raise Misuse(f"inputs='images' with x of shape {x.shape}: expected pixels in 0..1 or 0..255, (N, H, W[, C])")
-    if prepare == "unit":
-        raise Misuse("prepare='unit' is for images: write 'standardise' or 'none'")
-    if x.ndim == 4 and image_shape(x) != x.shape[1:] and inputs is None:
-        raise Misuse(
-            f"x of shape {x.shape} has colours last and values outside 0..255: expected pixels, or"
-            " channels first (N, C, H, W)"
-        )
-    return fit_array(x, raw.feature_names, "none" if raw.as_is and prepare == "standardise" else prepare)
-
-
-def fit_features(
-    raw: RawData,
-    features: FeatureNetwork | None,
-    training: tuple[str, np.ndarray],
-    prepare: Prepare,
-    name: str,
-    inputs: Inputs | None,
-) -> tuple[Preparation, dict[str, Tensor]]:
-    """The preparation that computes features, and those (N, D) of every part, scaled; `training` is a part and rows.
-
-    Without a feature network, the preparation of the training inputs.
-    """
-    part, rows = training
-    if features is None:
-        return fit_preparation(raw, take(raw.parts[part].inputs, rows), prepare, inputs), {}
-    if prepare == "unit":
-        raise Misuse("prepare='unit' is for images, and members take features: write 'standardise' or 'none'")
-    first = network_inputs(raw, name, inputs)
-    found = features.open(first)
-    starts = ((part, at) for part in raw.parts for at in range(0, len(raw.parts[part]), FEATURES_AT_ONCE))
-    blocks = ((part, first.apply(raw.parts[part].inputs[at : at + FEATURES_AT_ONCE])) for part, at in starts)
-    made = features.embed(found, blocks, sum(map(len, raw.parts.values())))
-    scale = fit_array(made[part].numpy()[rows], (), prepare)
-    return FeaturePreparation(first, scale, found.record, found), {name: scale.apply(x) for name, x in made.items()}
-
-
-def network_inputs(raw: RawData, name: str, inputs: Inputs | None = None) -> ImagePreparation | TokenPreparation:
-    """The preparation of the inputs of a feature network: pixels from 0 to 1, or tokens as they are."""
-    first: Any = next(iter(raw.parts.values())).inputs
-    if isinstance(first, Streamed):
-        raise Misuse(f"features of a {name}, which is read as it is needed: write in_memory=True")
-    if inputs == "tokens":
-        return TokenPreparation(first.shape[1:])
-    peak = None if is_table(first) or isinstance(first, SeveralInputs) else image_peak(raw, inputs)
-    if peak is None:
-        kind = "a table" if is_table(first) else f"examples of shape {getattr(first, 'shape', (0,))[1:]}"
-        raise Misuse(f"{name} holds {kind}, and features are those of images: expected images, of any size")
-    return fit_images(first[:1], peak, "unit", raw.resized)
-
-
 def test_parts(raw: RawData) -> tuple[str, ...]:
     """The names of the parts to evaluate on: the test part, or all parts if there is none."""
     return ("test",) if "test" in raw.parts else tuple(raw.parts)
@@ -573,7 +499,19 @@ def prepare_parts(raw: RawData, names: Sequence[str], preparation: Preparation) 
     inputs = [raw.parts[name].inputs for name in names]
     if isinstance(inputs[0], Streamed):
         return inputs[0].prepared(preparation, lambda x: prepare_inputs(x, raw.peak, preparation))  # type: ignore[return-value]
+    if isinstance(inputs[0], FileTable):
+        return streamed_rows(inputs[0]).prepared(preparation)  # type: ignore[return-value]
+    if isinstance(inputs[0], FileRows):
+        return prepared_when_read(joined_rows(inputs), raw.peak, preparation)
     return torch.cat([prepare_inputs(x, raw.peak, preparation) for x in inputs])
+
+
+def prepared_when_read(inputs: FileRows, peak: float | None, preparation: Preparation) -> Tensor:
+    """Rows in files by the preparation of an earlier run, a few at a time; the white of images is that of all rows."""
+    first, apply = before_features(preparation), preparation.apply
+    if isinstance(first, ImagePreparation):
+        apply = partial(preparation.apply, peak=first.white_of(inputs, peak))  # type: ignore[call-arg]
+    return streamed_rows(inputs).prepared(preparation, apply)  # type: ignore[return-value]
 
 
 def prepare_inputs(inputs: Any, peak: float | None, preparation: Preparation) -> Tensor:

@@ -5,6 +5,7 @@ help of the command line are made from this table. Loaders are imported when the
 does not load torch.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -72,6 +73,13 @@ FORMATS = (  # the first that matches is used
         takes_target=True,
     ),
     Format("FILE.npz", "arrays x and y, or x_train, y_train, ...", has_suffix(".npz"), in_package("arrays.load_npz")),
+    Format(
+        "FILE.npy",
+        "an array of inputs; the target is the .npy file of the targets beside it",
+        has_suffix(".npy"),
+        in_package("arrays.load_npy"),
+        takes_target=True,
+    ),
     Format(
         "a folder of CIFAR binaries",
         "CIFAR-10 (data_batch_1.bin, ...) or CIFAR-100 (train.bin, test.bin)",
@@ -211,6 +219,39 @@ def load_source(source: Any, options: "LoadOptions") -> tuple[str, "RawData"]:
     if options.target is not None and not chosen.takes_target:
         raise Misuse(f"target='{options.target}' names the column of a table, but {name} is not one: leave it out")
     raw = with_roles(chosen.load(found, options), options, name)
-    if not sum(map(len, raw.parts.values())):
-        raise Misuse(f"{name} has no rows: expected at least one")
-    return name, raw
+    for part, each in raw.parts.items():
+        if not len(each):
+            raise Misuse(f"{name} has no rows{'' if part == 'all' else f' in its part {part}'}: expected at least one")
+    return name, as_asked(raw, options, name, chosen.kind)
+
+
+def as_asked(raw: "RawData", options: "LoadOptions", name: str, kind: Kind) -> "RawData":
+    """The raw data, inputs in memory as rows that are prepared when needed where that is asked for or files are large.
+
+    The caller is told of the latter.
+    """
+    import numpy as np
+
+    from murmuration.data.file_rows import STREAMED_BYTES, FileRows, is_streamed, rows_of
+    from murmuration.data.parquet import FileTable
+    from murmuration.data.raw import is_table
+
+    inputs = [part.inputs for part in raw.parts.values()]
+    if options.in_memory is False and any(is_table(each) and not isinstance(each, FileTable) for each in inputs):
+        raise Misuse(f"{name} is a table that is read whole: give a .parquet file to read rows when they are needed")
+    if options.in_memory is None and kind != "path":
+        return raw
+    if all(isinstance(each, np.ndarray) for each in inputs) and is_streamed(
+        options.in_memory, sum(each.size for each in inputs)
+    ):
+        inputs = [rows_of(each) for each in inputs]
+        parts = zip(raw.parts.items(), inputs, strict=True)
+        raw = replace(raw, parts={key: replace(part, inputs=rows) for (key, part), rows in parts})
+    if options.in_memory is None and isinstance(inputs[0], FileRows | FileTable):
+        size = 4 * sum(each.size for each in inputs) / 2**30
+        warnings.warn(
+            f"{name} would take {size:.1f} GiB as prepared inputs: rows are read and prepared when they are needed, as"
+            f" above {STREAMED_BYTES / 2**30:g} GiB; write in_memory=True to hold all",
+            stacklevel=3,
+        )
+    return raw

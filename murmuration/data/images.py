@@ -1,30 +1,55 @@
 """Folders of images (class folders, idx files, CIFAR binaries), and images adapted to an earlier run."""
 
 import gzip
+import math
 import re
 import struct
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from murmuration.data.file_rows import (
+    FileRows,
+    blocks,
+    decoding_workers,
+    extremes,
+    is_streamed,
+    require_unpacked,
+    rows_of,
+)
 from murmuration.data.preparation import ImagePreparation, image_shape, known_peak, pixel_peak, to_planes
 from murmuration.data.raw import LoadOptions, RawData, RawPart, is_table, take
-from murmuration.data.scaling import blocks
 from murmuration.data.targets import sort_names
 from murmuration.errors import Failure, Misuse, first_line, listed
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+UNREADABLE = (  # errors of Pillow about damaged files, whose decoders each raise their own
+    OSError,
+    EOFError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    AssertionError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+)
 GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16L", "I;16B")
 PART_FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
+KEPT_BYTES = 2**30  # of streamed images that are decoded once and kept as bytes; more are decoded when needed
 USUAL_SIDE = 64  # pixels, of images that have different sizes
 EXIF_ORIENTATION = 0x0112
 
@@ -127,17 +152,22 @@ def open_image(path: Path) -> Any:
     """The PIL image in a file; its pixels are not read yet."""
     from PIL import Image
 
-    try:
-        return Image.open(path)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise Failure(f"cannot read the image '{path}': {first_line(error)}") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            return Image.open(path)
+        except UNREADABLE as error:
+            raise Failure(f"cannot read the image '{path}': {first_line(error)}") from None
+        except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+            raise Failure(f"the image '{path}' is too large to decode: {first_line(error)}") from None
 
 
 def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: LoadOptions) -> tuple[Any, bool]:
     """Images (N, C, H, W) uint8, C = 1 if all are grey and 3 otherwise, and whether they were resized.
 
-    `opened(i)` returns the PIL image i. Sizes and modes are read first, so that pixels are decoded into one array, or
-    with the option `lazy` whenever they are asked for. Images are resized and cropped to the size (H, W) of the
+    `opened(i)` returns the PIL image i. Sizes and modes are read first, so that pixels are decoded into one array, by
+    several processes if there are many. Of streamed images this array stands in for the files if it is small enough;
+    otherwise images are decoded whenever they are asked for. Images are resized and cropped to the size (H, W) of the
     options. Without one they keep their size if all have the same, and are made 64 x 64 otherwise, with a warning.
     """
     sizes, grey, size = dict[tuple[int, int], str](), True, options.size
@@ -160,39 +190,24 @@ def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: Lo
             stacklevel=2,
         )
     size = size or next(iter(sizes), (0, 0))
-    images = LazyImages(tuple(names), opened, (1 if grey else 3, *size), range(len(names)))
-    return images if options.lazy else images[:], resized
+    shape = (1 if grey else 3, *size)
+    read = partial(decode_images, names, opened, shape)
+    images = FileRows(read, shape, np.dtype(np.uint8), np.arange(len(names)), decoding_workers())
+    if not is_streamed(options.in_memory, images.size):
+        return images[:], resized
+    return images if images.size > KEPT_BYTES else rows_of(images[:]), resized
 
 
-@dataclass(frozen=True, eq=False)
-class LazyImages:
-    """Images (N, C, H, W) uint8 that are decoded, resized and cropped whenever some are asked for: `images[:64]`."""
-
-    names: tuple[str, ...]
-    opened: Callable[[int], Any]
-    image_shape: tuple[int, int, int]
-    rows: range
-    dtype: ClassVar = np.dtype(np.uint8)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return len(self), *self.image_shape
-
-    def subset(self, rows: slice) -> "LazyImages":
-        """Some of the images, still to be decoded."""
-        return replace(self, rows=self.rows[rows])
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        chosen = self.rows[rows]
-        out = np.empty((len(chosen), *self.image_shape), dtype=np.uint8)
-        for place, i in enumerate(chosen):
-            with self.opened(i) as image:
-                planes = decode(image, self.image_shape[0] == 1, self.names[i])[None]
-                out[place] = resize_and_crop(planes, self.image_shape[1:])[0]
-        return out
+def decode_images(
+    names: Sequence[str], opened: Callable[[int], Any], shape: tuple[int, int, int], places: np.ndarray
+) -> np.ndarray:
+    """Images (n, *shape) uint8 at some places: decoded, resized and cropped."""
+    out = np.empty((len(places), *shape), dtype=np.uint8)
+    for row, i in enumerate(places.tolist()):
+        with opened(i) as image:
+            planes = decode(image, shape[0] == 1, names[i])[None]
+            out[row] = resize_and_crop(planes, shape[1:])[0]
+    return out
 
 
 def upright_size(image: Any) -> tuple[int, int]:
@@ -200,7 +215,7 @@ def upright_size(image: Any) -> tuple[int, int]:
     width, height = image.size
     try:
         turned = image.getexif().get(EXIF_ORIENTATION, 1) in (5, 6, 7, 8)
-    except (OSError, SyntaxError, ValueError):  # a damaged file, which is refused when its pixels are read
+    except UNREADABLE:  # a damaged file, which is refused when its pixels are read
         turned = False
     return (width, height) if turned else (height, width)
 
@@ -229,7 +244,7 @@ def resize(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 def decode(image: Any, grey: bool, name: str) -> np.ndarray:
     """Pixels (C, H, W) uint8 of one PIL image; 16-bit greys keep their upper byte."""
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
     try:
         image = ImageOps.exif_transpose(image)
@@ -237,7 +252,7 @@ def decode(image: Any, grey: bool, name: str) -> np.ndarray:
             upper = np.clip(np.asarray(image).astype(np.int64) >> 8, 0, 255).astype(np.uint8)
             return upper[None] if grey else np.repeat(upper[None], 3, axis=0)
         pixels = np.asarray(image.convert("L" if grey else "RGB"))
-    except (OSError, SyntaxError, ValueError, zlib.error, Image.DecompressionBombError) as error:
+    except UNREADABLE as error:
         raise Failure(f"cannot read the image '{name}': {first_line(error)}") from None
     return pixels[None] if grey else pixels.transpose(2, 0, 1)
 
@@ -281,23 +296,27 @@ def idx_part(files: dict[tuple[str, str], Path], part: str, labelled: bool) -> R
 
 def read_idx(path: Path, rank: int) -> np.ndarray:
     """The bytes of one idx file as an array of the given rank: 0 0 type rank, sizes (big-endian), data."""
-    content = read_bytes(path)
     head = 4 + 4 * rank
-    if len(content) < head or content[:4] != bytes((0, 0, IDX_BYTES, rank)):
-        raise Failure(f"'{path}' is not an idx file of bytes with {rank} axes: it begins {content[:4].hex(' ')}")
-    shape = struct.unpack(f">{rank}I", content[4:head])
-    expected = head + int(np.prod(shape, dtype=object))
-    if len(content) != expected:
-        raise Failure(f"'{path}' is damaged: expected {expected} bytes, got {len(content)}")
-    return np.frombuffer(content, dtype=np.uint8, offset=head).reshape(shape)
-
-
-def read_bytes(path: Path) -> bytes:
-    """The content of a file, unpacked if its name ends in .gz."""
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            begin = file.read(head)
+            if len(begin) < head or begin[:4] != bytes((0, 0, IDX_BYTES, rank)):
+                raise Failure(f"'{path}' is not an idx file of bytes with {rank} axes: it begins {begin[:4].hex(' ')}")
+            shape = struct.unpack(f">{rank}I", begin[4:])
+            count = math.prod(shape)
+            if not count:
+                raise Misuse(f"'{path}' has the shape {shape}: expected at least one value")
+            if path.suffix == ".gz":
+                require_unpacked(f"'{path}'", count)
+            elif path.stat().st_size != head + count:
+                raise Failure(f"'{path}' is damaged: expected {head + count} bytes, got {path.stat().st_size}")
+            content = file.read(count + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise Failure(f"cannot read '{path}' ({path.stat().st_size} bytes): {first_line(error)}") from None
+    if len(content) != count:
+        got = f"{head + len(content)}" if len(content) < count else "more"
+        raise Failure(f"'{path}' is damaged: expected {head + count} bytes, got {got}")
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
 # CIFAR binaries
@@ -340,7 +359,13 @@ def class_names(path: Path) -> tuple[str, ...] | None:
     """The names in a file, one per line, or None if there is no such file."""
     if not path.is_file():
         return None
-    return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise Failure(f"'{path}' is not text in UTF-8 (byte {error.start}): expected one class name a line") from None
+    except OSError as error:
+        raise Failure(f"cannot read '{path}': {first_line(error)}") from None
+    return tuple(line.strip() for line in lines if line.strip())
 
 
 # Images of other sizes and colours than a run was trained on
@@ -355,7 +380,11 @@ def adapt_images(inputs: Any, peak: float | None, preparation: ImagePreparation)
     if is_table(inputs) or inputs.ndim not in (3, 4):
         kind = "a table" if is_table(inputs) else f"examples of shape {inputs.shape[1:]}"
         raise Misuse(f"{kind} for a run trained on images: expected images, of any size")
-    white = adapted_peak(inputs, peak, preparation)
+    return fit_to_preparation(inputs, adapted_peak(inputs, peak, preparation), preparation)
+
+
+def fit_to_preparation(inputs: np.ndarray, white: float | None, preparation: ImagePreparation) -> Tensor:
+    """Prepared images (N, C, H, W) of raw images of any size and colour, whose white is known."""
     channels, *size = preparation.shape
     if inputs.shape[1:] in {(*size,), preparation.shape, (*size, channels), (1, *size), (*size, 1)}:
         return preparation.apply(inputs, peak=white)  # takes this layout without resizing
@@ -364,13 +393,13 @@ def adapt_images(inputs: Any, peak: float | None, preparation: ImagePreparation)
     return torch.cat([preparation.apply(recolour(part, channels), peak=white) for part in resized])
 
 
-def adapted_peak(inputs: np.ndarray, peak: float | None, preparation: ImagePreparation) -> float | None:
+def adapted_peak(inputs: Any, peak: float | None, preparation: ImagePreparation) -> float | None:
     """The value of a white pixel in images of another source; None means the same as in training.
 
     If the source does not state it: the white of training if no value exceeds it, else 1 or 255 by the largest value.
     """
     white = known_peak(inputs, peak)
-    low, high = inputs.min(), inputs.max()
+    low, high = extremes(inputs)
     if white is not None or 0 <= low <= high <= preparation.peak:
         return white
     guess = pixel_peak(inputs, asked=True)

@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.columns import column_values, find_column, is_numeric, to_numbers, to_texts
+from murmuration.data.columns import column_values, find_column, is_numeric, row_number, to_numbers, to_texts
+from murmuration.data.file_rows import FileRows, extremes, pieces
 from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, several_inputs
 from murmuration.data.scaling import WAYS, Scaling, Way, fit_scaling, mean_std
-from murmuration.data.targets import sort_names
+from murmuration.data.targets import LARGEST, sort_names
 from murmuration.errors import Misuse, listed, unknown
 
 Prepare = Literal["standardise", "robust", "quantile", "unit", "none"]
@@ -30,6 +31,15 @@ MOST_CATEGORIES = 1000  # one column each: a text column with more is an identif
 FEWEST_NUMBERS = 10  # distinct texts that look like numbers: fewer may be labels
 FEWEST_IDENTIFIERS = 20  # rows below which a column of distinct values says nothing
 FEATURES_AT_ONCE = 128  # inputs of a feature network that are prepared at a time
+GROUPED = r"[+-]?\d{1,3}(?:[.'\u2019 \u00a0\u202f]\d{3})+,\d+"  # 1.234,50
+ENGLISH = r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?"  # 1,234.50
+COMMA = r"[+-]?\d+,\d+"  # 1,5
+LOCAL_FORMS = (  # form of every text, form of at least one of them, its name, what to write, fewest distinct texts
+    (rf"{GROUPED}|{COMMA}|[+-]?\d+(?:\.\d{{3}})*", GROUPED, "decimal commas", "1234.5", 1),
+    (rf"{ENGLISH}|[+-]?\d+(?:\.\d+)?", rf"{ENGLISH}\.\d+|{ENGLISH}", "commas between thousands", "1234.5", 3),
+    (rf"{COMMA}|[+-]?\d+", COMMA, "a decimal comma", "1.5", 3),
+    (r"\d{1,2}[./]\d{1,2}[./]\d{4}", r".*", "a local date", "2026-05-10", FEWEST_NUMBERS + 1),
+)
 COMMON, ROWS_PER_COMMON = 5, 100  # a category needs 5 rows, in small tables one in 100 of all rows
 
 
@@ -56,7 +66,7 @@ class ImagePreparation:
         mean, std = (tuple(value * ratio for value in values) for values in (self.mean, self.std))
         return torch.from_numpy(Scaling(mean, std).apply(planes))
 
-    def white_of(self, values: np.ndarray, stated: float | None) -> float | None:
+    def white_of(self, values: Any, stated: float | None) -> float | None:
         """The value of a white pixel in later images, where it differs from training's; None: the same.
 
         A file's format states it. Otherwise the type decides: bytes for a run trained on floats in 0..1 have white at
@@ -64,14 +74,14 @@ class ImagePreparation:
         """
         if values.dtype.kind not in "f" or not values.size:
             return stated if stated is not None or self.integers or self.peak != 1 else 255.0
-        high = values.max()
+        high = extremes(values)[1]
         if not self.integers:
             if self.peak == 1 and high > 2:
                 raise Misuse(f"images with values up to {high:g}, and training's lie in 0..1: divide them by 255")
             return None
         if self.peak == 1 or high > 1 or high == 0:
             return stated if high > 1 else None
-        if (values == np.round(values)).all():
+        if all((some == np.round(some)).all() for some in pieces(values)):
             raise Misuse(
                 f"images of zeros and ones for a run trained on pixels in 0..{self.peak:g}, which could mean either:"
                 " give them as uint8"
@@ -228,7 +238,13 @@ class NumericColumn:
         """Columns (N, 1) or (N, 2) float64 of one pandas column."""
         numbers = to_numbers(values)
         missing = np.isnan(numbers)
-        scaled = self.scaling.exact(np.where(missing, self.median, numbers)[:, None])
+        with np.errstate(over="ignore"):
+            scaled = self.scaling.exact(np.where(missing, self.median, numbers)[:, None])
+        beyond = np.abs(scaled[:, 0]) > LARGEST
+        if beyond.any():
+            place = int(beyond.argmax())
+            row, text = row_number(values, place), f"{numbers[place]:g}"
+            raise Misuse(f"column '{self.name}' is {text} in row {row}: expected numbers like those of training")
         return np.concatenate([scaled, missing[:, None]], axis=1) if self.flags_missing else scaled
 
 
@@ -305,20 +321,24 @@ def fit_table(
     """The preparation of a training table; statistics and categories are those of its rows."""
     if not len(table.columns):
         raise Misuse("the table has no feature columns: expected at least one besides the target")
+    columns: list[Column] = []
+    empty: list[str] = []
     for name in table.columns:
-        if looks_like_identifier(table[name]):
+        values = table[name]  # read once: a table may be in a file
+        if looks_like_identifier(values):
             warnings.warn(
                 f"column '{name}' has a value of its own in nearly every row and looks like an identifier:"
                 f" leave it out with drop={str(name)!r}",
                 stacklevel=2,
             )
-    empty = [str(name) for name in table.columns if table[name].isna().all()]
-    for name in empty:
-        warnings.warn(f"column '{name}' is missing in every training row: it is left out", stacklevel=2)
-    columns = tuple(fit_column(table[name], way) for name in table.columns if str(name) not in empty)
+        if values.isna().all():
+            warnings.warn(f"column '{name}' is missing in every training row: it is left out", stacklevel=2)
+            empty.append(str(name))
+        else:
+            columns.append(fit_column(values, way))
     if not columns:
         raise Misuse(f"the columns {listed(empty)} are missing in every row: expected at least one with values")
-    return TablePreparation(columns, targets, (*ignored, *empty))
+    return TablePreparation(tuple(columns), targets, (*ignored, *empty))
 
 
 def looks_like_identifier(values: Any) -> bool:
@@ -344,7 +364,7 @@ def fit_column(values: Any, way: Way = "standardise") -> Column:
         return NumericColumn(name, median, centre, scale, bool(missing.any()), scaling.clip, quantiles)
     present = [text for text in found.tolist() if text is not None]
     categories = sort_names(present)
-    refuse_local_numbers(name, categories)
+    refuse_local_numbers(f"column '{name}'", categories)
     if len(categories) > MOST_CATEGORIES:
         raise Misuse(
             f"column '{name}' has {len(categories)} distinct texts in {len(found)} rows: expected at most"
@@ -364,18 +384,18 @@ def fewest_rows(rows: int) -> int:
     return max(1, min(COMMON, rows // ROWS_PER_COMMON))
 
 
-def refuse_local_numbers(name: str, texts: tuple[str, ...]) -> None:
-    """Refuse a column of many distinct texts that are all numbers with decimal commas, or dates with points or slashes.
+def refuse_local_numbers(what: str, texts: tuple[str, ...]) -> None:
+    """Refuse texts that are all numbers with decimal commas or separated thousands, or dates with points or slashes.
 
     As categories they would be one column each, and their order would be lost.
     """
-    forms = (
-        (r"[+-]?\d+,\d+", "a decimal comma", "1.5"),
-        (r"\d{1,2}[./]\d{1,2}[./]\d{4}", "a local date", "2026-05-10"),
-    )
-    for form, kind, write in forms:
-        if len(texts) > FEWEST_NUMBERS and all(re.fullmatch(form, text.strip()) for text in texts):
-            raise Misuse(f"column '{name}' holds {kind} such as '{texts[0]}' in every row: write it as {write}")
+    for form, essential, kind, write, fewest in LOCAL_FORMS:
+        plain = [text.strip() for text in texts]
+        if len(plain) < fewest or not all(re.fullmatch(form, text) for text in plain):
+            continue
+        shown = next((text for text in plain if re.fullmatch(essential, text)), None)
+        if shown is not None:
+            raise Misuse(f"{what} holds {kind} such as '{shown}' in every row: write it as {write}")
 
 
 @dataclass(frozen=True)
@@ -447,9 +467,9 @@ def preparation_from_json(record: dict[str, Any], features: Callable[[Tensor], T
     return found
 
 
-def checked_array(raw: Any, name: str) -> np.ndarray:
-    """Raw inputs (N, ...) as an array of finite real numbers."""
-    values = as_array(raw)
+def checked_array(raw: Any, name: str) -> Any:
+    """Raw inputs (N, ...) as an array of finite real numbers; rows in files stay there."""
+    values = raw if isinstance(raw, FileRows) else as_array(raw)
     if values.dtype.kind not in "iufb" or values.ndim == 0:
         raise Misuse(f"{name} has type {values.dtype} and shape {values.shape}: expected an array of numbers")
     refuse_nonfinite(values, name)
@@ -463,8 +483,10 @@ def wrong_shape(values: np.ndarray | Tensor, shape: tuple[int, ...]) -> Misuse:
     return Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
 
 
-def to_planes(values: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+def to_planes(values: Any, shape: tuple[int, int, int]) -> Any:
     """Images (N, C, H, W) from any layout (N, H, W), (N, H, W, C) or (N, C, H, W), given their shape (C, H, W)."""
+    if isinstance(values, FileRows):
+        return values.then(lambda some: to_planes(some, shape), shape)
     channels, height, width = shape
     if values.shape in ((height, width), (height, width, channels)):
         raise wrong_shape(values, values.shape)
@@ -481,7 +503,7 @@ def to_planes(values: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
     return values
 
 
-def image_shape(values: np.ndarray) -> tuple[int, int, int]:
+def image_shape(values: Any) -> tuple[int, int, int]:
     """The shape (C, H, W) of images (N, H, W), (N, H, W, C) or (N, C, H, W).
 
     >>> image_shape(np.zeros((5, 8, 9, 3))), image_shape(np.zeros((5, 3, 8, 9)))
@@ -493,7 +515,7 @@ def image_shape(values: np.ndarray) -> tuple[int, int, int]:
     return (last, first, second) if last in COLOURS and first not in COLOURS else (first, second, last)
 
 
-def pixel_peak(values: np.ndarray, asked: bool = False) -> float | None:
+def pixel_peak(values: Any, asked: bool = False) -> float | None:
     """The value of a white pixel if an array looks like images, else None.
 
     Images are arrays of rank 3 or 4 of bytes (white is 255), and arrays of rank 4 that lie in 0..1 or in 0..255. Other
@@ -505,17 +527,18 @@ def pixel_peak(values: np.ndarray, asked: bool = False) -> float | None:
         return 255.0
     if values.ndim == 3 and not asked:
         return None
-    if values.min() < 0 or values.max() > 255:
+    low, high = extremes(values)
+    if low < 0 or high > 255:
         return None
-    return 1.0 if values.max() <= 1 else 255.0
+    return 1.0 if high <= 1 else 255.0
 
 
-def known_peak(values: np.ndarray, stated: float | None) -> float | None:
+def known_peak(values: Any, stated: float | None) -> float | None:
     """The value of a white pixel in an array of images: 1 for floats in 0..1, else the one stated by its source."""
     return 1.0 if values.dtype.kind == "f" and pixel_peak(values, asked=True) == 1.0 else stated
 
 
-def fit_images(values: np.ndarray, peak: float, prepare: Prepare, resized: bool = False) -> ImagePreparation:
+def fit_images(values: Any, peak: float, prepare: Prepare, resized: bool = False) -> ImagePreparation:
     """The preparation of training images: standardised, divided by white (`unit`), or unchanged (`none`)."""
     shape = image_shape(values)
     colours = shape[0]
@@ -529,9 +552,11 @@ def fit_images(values: np.ndarray, peak: float, prepare: Prepare, resized: bool 
     return ImagePreparation(shape, float(peak), tuple(mean.tolist()), tuple(std.tolist()), whole, resized)
 
 
-def fit_array(values: np.ndarray, names: tuple[str, ...], prepare: Prepare) -> ArrayPreparation:
+def fit_array(values: Any, names: tuple[str, ...], prepare: Prepare) -> ArrayPreparation:
     """The preparation of training arrays (N,), (N, D) or (N, C, ...): scaled, or unchanged (`none`)."""
-    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim == 1:
+        in_file = isinstance(values, FileRows)
+        values = values.then(lambda some: some[:, None], (1,)) if in_file else values[:, None]
     width = values.shape[1]
     unchanged = Scaling((0.0,) * width, (1.0,) * width)
     scaling = fit_scaling(values, prepare, "x") if prepare in WAYS else unchanged

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from murmuration.data.columns import column_values
-from murmuration.data.targets import Task
+from murmuration.data.file_rows import FileRows, blocks, pieces
+from murmuration.data.targets import LARGEST, Task
 from murmuration.errors import Misuse
 
 PARTS = ("all", "train", "val", "test")
@@ -50,7 +51,7 @@ def several_inputs(x: Any) -> SeveralInputs | None:
 class RawPart:
     """One part of a source: inputs as an array (N, ...), several of them, or a pandas table, and their targets."""
 
-    inputs: Any  # np.ndarray, SeveralInputs, pandas.DataFrame or Streamed
+    inputs: Any  # np.ndarray, SeveralInputs, pandas.DataFrame; not in memory: FileRows, FileTable, Streamed
     targets: np.ndarray | None = None  # (N,) labels or numbers, or (N, K) numbers
     extra: Mapping[str, np.ndarray] = field(default_factory=dict)  # groups, time and weight (N,), where given
     keys: Keys = field(default_factory=dict)
@@ -84,8 +85,7 @@ class LoadOptions:
     size: tuple[int, int] | None = None  # (H, W) to which image files are resized and cropped; None: their own
     mixed_sizes: bool = True  # whether image files of different sizes may be resized to a usual one
     drop: tuple[str, ...] = ()  # columns of a table to leave out
-    lazy: bool = False  # whether image files are decoded when they are needed, instead of at once
-    in_memory: bool = False  # whether a torch dataset is read once, instead of whenever its examples are needed
+    in_memory: bool | None = None  # False: rows are read when needed; None: those of large files and torch datasets
     roles: Mapping[str, Any] = field(default_factory=dict)  # groups, time, weight: a column's name, or an array (N,)
 
 
@@ -128,15 +128,26 @@ def take(inputs: Any, rows: np.ndarray | slice) -> Any:
     return inputs.subset(rows) if hasattr(inputs, "subset") else inputs[rows]
 
 
-def refuse_nonfinite(values: np.ndarray, name: str) -> None:
-    """Refuse the first NaN or infinity of an array (N, ...), with its position."""
-    if values.dtype.kind != "f":
+def refuse_nonfinite(values: Any, name: str, first: int = 0) -> None:
+    """Refuse the first number of an array (N, ...), or of rows in files, that single precision cannot hold, and NaN.
+
+    The error names its place; that of row 0 is `first`.
+    """
+    if values.dtype.kind != "f" or not values.size:
+        return
+    if isinstance(values, FileRows):
+        for rows, some in zip(blocks(values), pieces(values), strict=True):
+            refuse_nonfinite(some, name, rows.start)
+        return
+    low, high = values.min(), values.max()  # NaN if there is one
+    if low >= -LARGEST and high <= LARGEST:
         return
     bad = ~np.isfinite(values)
-    if bad.any():
-        position = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), values.shape))
-        where = ", ".join(map(str, position))
-        raise Misuse(f"{name}[{where}] is {values[position]} ({int(bad.sum())} such values): expected finite numbers")
+    expected = "expected finite numbers" if bad.any() else f"expected numbers up to {LARGEST:.2g}, single precision"
+    bad = bad if bad.any() else np.abs(values) > LARGEST
+    position = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), values.shape))
+    where = ", ".join(map(str, (position[0] + first, *position[1:])))
+    raise Misuse(f"{name}[{where}] is {values[position]:g} ({int(bad.sum())} such values): {expected}")
 
 
 def fingerprint(raw: RawData) -> str:
@@ -154,6 +165,10 @@ def fingerprint(raw: RawData) -> str:
                     hash_array(digest, array)
             elif hasattr(part.inputs, "digest"):  # not in memory
                 digest.update(part.inputs.digest.encode())
+            elif isinstance(part.inputs, FileRows):
+                hash_kind(digest, part.inputs.dtype, part.inputs.shape)
+                for some in pieces(part.inputs):
+                    hash_values(digest, some)
             elif not is_table(part.inputs):
                 hash_array(digest, part.inputs)
             for column in part.inputs.columns if is_table(part.inputs) else ():

@@ -11,20 +11,20 @@ range, and no value gets further from 0 than 3. The quantile transform is scikit
 the smallest and the largest value: rows that share it get the middle of their probabilities, not 0 or 1.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from murmuration.data.file_rows import BLOCK, blocks, column_groups, pieces
 from murmuration.errors import Misuse
 
 Way = Literal["standardise", "robust", "quantile"]
 WAYS: tuple[Way, ...] = get_args(Way)
-BLOCK = 1 << 18  # values held in float64 at once: 2 MB, about what a core caches
 CLIP = 3.0  # the bound of smooth clipping, in interquartile ranges
 MOST_QUANTILES, FEWEST_QUANTILES, ROWS_PER_QUANTILE = 1000, 10, 30
+FARTHEST = 1e100  # scaled values whose squares are finite
 EDGE = 1e-7  # probabilities closer to 0 or 1 than this become this
 
 
@@ -49,12 +49,19 @@ class Scaling:
     def apply(self, values: np.ndarray) -> np.ndarray:
         """Scaled values float32, from raw ones (N, D) or (N, C, ...), computed in float64 block by block."""
         if values.size <= BLOCK:
-            found: np.ndarray = self.exact(values).astype(np.float32, order="C")
-            return found
+            return self.single(values)
         out = np.empty(values.shape, dtype=np.float32)
         for rows in blocks(values):
-            out[rows] = self.exact(values[rows])
+            out[rows] = self.single(values[rows], rows.start)
         return out
+
+    def single(self, values: np.ndarray, first: int = 0) -> np.ndarray:
+        """Scaled values float32 of raw ones; refuses those beyond it by their place, `first` being that of row 0."""
+        with np.errstate(over="ignore"):
+            found: np.ndarray = self.exact(values).astype(np.float32, order="C")
+        if not np.isfinite(found).all():
+            raise too_large("x", values, ~np.isfinite(found), first)
+        return found
 
     def exact(self, values: np.ndarray) -> np.ndarray:
         """Scaled values float64 of raw ones (N, D) or (N, C, ...)."""
@@ -72,19 +79,24 @@ class Scaling:
         return (z if self.clip is None else smooth_unclip(z, self.clip)) * scale + centre
 
 
-def fit_scaling(values: np.ndarray, way: Way, name: str) -> Scaling:
-    """The scaling of raw values (N, D), or of standardised arrays (N, C, ...); `name` is for errors."""
+def fit_scaling(values: Any, way: Way, name: str) -> Scaling:
+    """The scaling of raw values (N, D), or of standardised arrays (N, C, ...); `name` is for errors.
+
+    Quantiles of rows in files are exact: columns are read and sorted some at a time.
+    """
     if way == "standardise":
         mean, std = mean_std(values, name)
         return Scaling(tuple(mean.tolist()), tuple(std.tolist()))
     if values.ndim != 2:
         raise Misuse(f"prepare='{way}' for examples of shape {values.shape[1:]}: expected rows of numbers, (N, D)")
-    values = values.astype(np.float64)
     if way == "robust":
-        median, scale = median_range(values)
+        ranges = [median_range(columns) for columns in column_groups(values)]
+        median, scale = (np.concatenate(each) for each in zip(*ranges, strict=True))
         return Scaling(tuple(median.tolist()), tuple(scale.tolist()), CLIP)
     count = int(np.clip(len(values) // ROWS_PER_QUANTILE, FEWEST_QUANTILES, MOST_QUANTILES))
-    quantiles = np.maximum.accumulate(np.quantile(values, np.linspace(0, 1, count), axis=0)).T  # (D, Q)
+    levels = np.linspace(0, 1, count)
+    found = [np.maximum.accumulate(np.quantile(columns, levels, axis=0)).T for columns in column_groups(values)]
+    quantiles = np.concatenate(found)  # (D, Q)
     width = values.shape[1]
     return Scaling((0.0,) * width, (1.0,) * width, quantiles=tuple(tuple(each) for each in quantiles.tolist()))
 
@@ -101,9 +113,17 @@ def median_range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return median, np.where(scale == 0, 1.0, scale)
 
 
+def too_large(name: str, values: np.ndarray, bad: np.ndarray, first: int = 0) -> Misuse:
+    """The refusal of the first bad one of raw values (N, ...) that single precision cannot hold once scaled."""
+    spot = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
+    where = f"[{', '.join(map(str, (spot[0] + first, *spot[1:])))}]"
+    return Misuse(f"{name}{where} is {values[spot]:.6g}, too large for single precision: expected up to about 1e38")
+
+
 def smooth_clip(z: np.ndarray, bound: float = CLIP) -> np.ndarray:
     """z / sqrt(1 + (z / bound)^2): nearly z around 0, and never further from 0 than the bound."""
-    return z / np.sqrt(1 + np.square(z / bound))
+    inside = np.clip(z, -FARTHEST, FARTHEST)
+    return inside / np.sqrt(1 + np.square(inside / bound))
 
 
 def smooth_unclip(z: np.ndarray, bound: float = CLIP) -> np.ndarray:
@@ -134,30 +154,31 @@ def from_normal(z: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
     return np.interp(ndtr(z.astype(np.float64)), np.linspace(0, 1, len(quantiles)), quantiles)
 
 
-def blocks(values: np.ndarray) -> Iterator[slice]:
-    """Slices of rows that cover an array (N, ...)."""
-    rows = max(1, BLOCK * len(values) // max(values.size, 1))
-    return (slice(start, start + rows) for start in range(0, len(values), rows))
-
-
 def along(values: np.ndarray, rank: int) -> np.ndarray:
     """Statistics (C,) shaped to broadcast over arrays (N, C, ...) of the given rank."""
     return values.reshape(1, -1, *[1] * (rank - 2))
 
 
-def mean_std(values: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+def mean_std(values: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation (C,) float64 over all axes but the second of values (N, C, ...).
 
-    Two passes (mean, then squared deviations) avoid cancellation. A constant channel gets the standard deviation 1.
+    `values` is an array, or rows in files, which are read block by block. Two passes (mean, then squared deviations)
+    avoid cancellation. A constant channel gets the standard deviation 1.
     """
     axes = (0, *range(2, values.ndim))
+    if not values.size:
+        raise Misuse(f"{name} has the shape {values.shape}: expected at least one value")
     count = values.size // values.shape[1]
-    mean = sum(values[rows].sum(axis=axes, dtype=np.float64) for rows in blocks(values)) / count
-    centre = along(mean, values.ndim)
-    with np.errstate(over="ignore"):
-        squares = sum(np.square(values[rows].astype(np.float64) - centre).sum(axis=axes) for rows in blocks(values))
+    with np.errstate(over="ignore", invalid="ignore"):
+        first = [
+            (part.sum(axis=axes, dtype=np.float64), part.min(axis=axes), part.max(axis=axes)) for part in pieces(values)
+        ]
+        totals, lows, highs = zip(*first, strict=True)
+        mean = sum(totals) / count
+        centre = along(mean, values.ndim)
+        squares = sum(np.square(part.astype(np.float64) - centre).sum(axis=axes) for part in pieces(values))
     std = np.sqrt(squares / count)
     if not np.isfinite(std).all():
         raise Misuse(f"{name} holds values too large to standardise: expected less than about 1e150")
-    constant = (values.min(axis=axes) == values.max(axis=axes)) | (std == 0)
+    constant = (np.min(lows, axis=0) == np.max(highs, axis=0)) | (std == 0)
     return mean, np.where(constant, 1.0, std)

@@ -1,11 +1,13 @@
-"""Examples that are read when they are needed: torch datasets and data loaders, never whole in memory.
+"""Examples that are read when they are needed: torch datasets, data loaders and rows of files, never whole in memory.
 
-Every example is read with Python's, numpy's and torch's global generators at a seed of its own, so that random
-augmentation follows from the run's seed, the member, the epoch and the place in it, in any number of worker processes.
+Every example of a torch dataset is read with Python's, numpy's and torch's global generators at a seed of its own, so
+that random augmentation follows from the run's seed, the member, the epoch and the place in it, in any number of worker
+processes. Rows of files are read as they are.
 """
 
 import copy
 import hashlib
+import math
 import random
 import threading
 import warnings
@@ -13,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +24,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from torch.utils.data.dataloader import default_collate
 
 from murmuration.data.arrays import checked_part
+from murmuration.data.file_rows import FileRows
+from murmuration.data.parquet import FileTable
 from murmuration.data.preparation import ImagePreparation, Preparation, SeveralPreparation, unchanged
 from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, as_array, hash_array, several_inputs
 from murmuration.errors import Misuse, first_line
@@ -29,6 +33,7 @@ from murmuration.streams import ALL_MEMBERS, stream_seed
 
 PROBED = 8  # examples that are read twice before training, to find out whether reading draws random numbers
 CHUNK = 64  # examples read at once where no loader says otherwise
+CHUNK_VALUES, MOST_ROWS = 2**24, 4096  # of prepared rows of files that are predicted at once
 
 READING = threading.Lock()  # global generators belong to the process, so one thread reads at a time
 Request = tuple[int, int]  # the index of an example and the seed it is read with
@@ -84,6 +89,32 @@ class Source:
         return type(self.dataset).__name__
 
 
+@dataclass(frozen=True, eq=False)
+class RowSource:
+    """Rows of files as a source of examples: the inputs alone, whose targets are in memory; no random numbers."""
+
+    inputs: FileRows | FileTable
+    batch_size: ClassVar[None] = None
+    sampler: ClassVar[None] = None
+    drop_last: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
+    repeatable: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return "files"
+
+    def read(self, requests: Iterable[list[Request]]) -> Iterator[Examples]:
+        """The inputs at the places of each list of requests."""
+        places = (self.inputs.places[[place for place, _ in each]] for each in requests)
+        batches = map(self.inputs.read, places) if isinstance(self.inputs, FileTable) else self.inputs.batches(places)
+        yield from ((x, None) for x in batches)
+
+    def read_here(self, places: np.ndarray) -> Any:
+        """The inputs at places, read by this process."""
+        return self.inputs.read(self.inputs.places[places])
+
+
 class Seeded(Dataset):
     """A dataset whose example (index, seed) is read with all global generators at that seed."""
 
@@ -135,7 +166,7 @@ class Streamed:
     give the same values each time; `read` takes other seeds.
     """
 
-    source: Source
+    source: Source | RowSource
     rows: np.ndarray  # (N,) indices of the dataset
     preparation: Preparation | None = None  # None: before one is chosen
     digest: str = ""  # of all inputs as read with their fixed seeds
@@ -150,7 +181,7 @@ class Streamed:
 
     def __getattr__(self, name: str) -> Any:
         raise NotInMemory(
-            f"'{name}' of examples that are read from a data set when needed: this takes all of them in memory; write"
+            f"'{name}' of examples that are read when needed: this takes all of them in memory; write"
             " mm.open_data(dataset, in_memory=True)"
         )
 
@@ -163,10 +194,12 @@ class Streamed:
     def first(self) -> Any:
         """The raw inputs of one example, (1, ...)."""
         index = self.rows[:1] if len(self) else np.zeros(1, dtype=np.int64)
+        if isinstance(self.source, RowSource):
+            return self.source.read_here(index)
         return next(replace(self.source, workers=0).read([self.requests(index)]))[0]
 
     def whole(self) -> Any:
-        """The raw inputs of all examples in memory, (N, ...) or several of them."""
+        """The raw inputs of all examples of a dataset in memory, (N, ...) or several of them."""
         parts = (self.rows[first : first + CHUNK] for first in range(0, len(self), CHUNK))
         found = [x for x, _ in self.source.read(self.requests(part) for part in parts)]
         if not isinstance(found[0], SeveralInputs):
@@ -177,6 +210,8 @@ class Streamed:
 
     def requests(self, indices: np.ndarray) -> list[Request]:
         """Requests for examples at their fixed seeds."""
+        if isinstance(self.source, RowSource):
+            return [(i, 0) for i in indices.tolist()]
         return [(int(i), stream_seed(0, "examples", ALL_MEMBERS, int(i))) for i in indices]
 
     def subset(self, rows: np.ndarray) -> "Streamed":
@@ -195,16 +230,19 @@ class Streamed:
     def then(self, encode: Callable[[Tensor], Tensor]) -> "Streamed":
         """The same examples with targets encoded further."""
         before = self.encode
-        assert before is not None
+        if before is None:  # targets are in memory
+            return self
         return replace(self, encode=lambda y: encode(before(y)))
 
-    def read(self, requests: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Prepared inputs (B, ...) and encoded targets of batches, each given by its places and seeds (B,)."""
+    def read(self, requests: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Prepared inputs (B, ...) and encoded targets of batches, each given by its places and seeds (B,).
+
+        Targets are None for rows of files: they are in memory.
+        """
         assert self.apply is not None
-        assert self.encode is not None
         asked = (list(zip(self.rows[places].tolist(), seeds.tolist(), strict=True)) for places, seeds in requests)
         for x, y in self.source.read(asked):
-            yield self.apply(x), self.encode(y)  # type: ignore[arg-type]  # training examples have targets
+            yield self.apply(x), None if self.encode is None else self.encode(y)  # type: ignore[arg-type]
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Prepared inputs of so many examples at a time, in order."""
@@ -222,8 +260,16 @@ class Streamed:
 
     @property
     def chunk(self) -> int:
-        """The number of examples to read at once."""
-        return self.source.batch_size or CHUNK
+        """The number of examples to read at once: that of a loader, or as many rows of files as fit into 64 MB."""
+        if not isinstance(self.source, RowSource):
+            return self.source.batch_size or CHUNK
+        fitting = CHUNK_VALUES // max(1, math.prod(self.shape[1:]))
+        return max(1, min(MOST_ROWS, 1 << max(0, fitting.bit_length() - 1)))
+
+    @property
+    def of_files(self) -> bool:
+        """Whether the examples are rows of files."""
+        return isinstance(self.source, RowSource)
 
     def sample(self, most: int) -> Tensor:
         """Prepared inputs of at most so many examples, evenly spaced, in memory."""
@@ -257,6 +303,11 @@ class Streamed:
         with kept_generators():
             seed_generators(seed)
             return torch.tensor(list(sampler), dtype=torch.int64)
+
+
+def streamed_rows(inputs: FileRows | FileTable) -> Streamed:
+    """Rows of files as inputs that are read when they are needed, not yet prepared."""
+    return Streamed(RowSource(inputs), np.arange(len(inputs)))
 
 
 def is_shuffle(sampler: Any) -> bool:

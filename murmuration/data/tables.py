@@ -1,5 +1,8 @@
 """Tables: `.csv` and `.parquet` files and pandas tables, with the target named by its column."""
 
+import csv
+import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from murmuration.data.columns import is_numeric, to_numbers, to_texts
+from murmuration.data.file_rows import is_streamed
+from murmuration.data.parquet import open_file_table, read_frame, size_of
 from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart
 from murmuration.data.targets import is_number
 from murmuration.errors import Failure, Misuse, did_you_mean, listed
@@ -16,8 +21,11 @@ UNNAMED = "Unnamed: "  # the name that pandas gives to a column without one, and
 
 
 def load_table_file(path: Path, options: LoadOptions) -> RawData:
-    """The rows of a CSV or parquet file."""
-    readers = {".csv": read_csv, ".parquet": read_parquet}
+    """The rows of a CSV or parquet file; a large parquet file is not read whole, see `is_streamed`."""
+    if path.suffix.lower() == ".parquet" and is_streamed(options.in_memory, 2 * math.prod(size_of(path))):
+        table, index = open_file_table(path)
+        return table_raw(table, options, f"'{path}'", index)
+    readers = {".csv": read_csv, ".parquet": read_frame}
     raw = table_raw(readers[path.suffix.lower()](path), options, f"'{path}'")
     table = raw.parts["all"].inputs
     listing = next((name for name in table.columns if lists_images(table[name], path.parent)), None)
@@ -67,6 +75,7 @@ def read_csv(path: Path) -> Any:
         raise Misuse(f"'{path}' is not a CSV file: {str(error).strip().splitlines()[-1]}") from None
     except OSError as error:
         raise Failure(f"cannot read '{path}': {error}") from None
+    refuse_repeated(path, separator)
     if not isinstance(table.index, pd.RangeIndex):
         raise Misuse(f"'{path}' is not a CSV file: its rows have more fields than its header has names")
     if all(is_number(str(name)) for name in table.columns):
@@ -74,21 +83,24 @@ def read_csv(path: Path) -> Any:
     return table
 
 
-def read_parquet(path: Path) -> Any:
-    """The pandas table in a parquet file."""
-    import pandas as pd
+def refuse_repeated(path: Path, separator: str) -> None:
+    """Refuse a header with a name twice: pandas would rename the second, and a second target would be an input."""
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        names = [name.strip() for name in next(csv.reader(lines, delimiter=separator), [])]
+    repeated = [name for name, count in Counter(filter(None, names)).items() if count > 1]
+    if repeated:
+        raise Misuse(f"'{path}' has two columns '{repeated[0]}': expected every name once")
 
-    try:
-        return pd.read_parquet(path)
-    except (OSError, ValueError) as error:  # pyarrow's errors for damaged files are ValueErrors
-        raise Failure(f"cannot read '{path}' as parquet: {error}".splitlines()[0]) from None
 
+def table_raw(table: Any, options: LoadOptions, place: str, index: Any = None) -> RawData:
+    """Features and targets of a pandas table, or of one that stays in a file and has this `index`.
 
-def table_raw(table: Any, options: LoadOptions, place: str) -> RawData:
-    """Features and targets of a pandas table; a row index that `to_csv` wrote is dropped."""
-    keys = index_keys(table.index)
-    table = table.reset_index(drop=True)
-    table.columns = [str(name) for name in table.columns]
+    A row index that `to_csv` wrote is dropped.
+    """
+    keys = index_keys(table.index if index is None else index)
+    if index is None:
+        table = table.reset_index(drop=True)
+        table.columns = [str(name) for name in table.columns]
     if not table.columns.is_unique:
         twice = table.columns[table.columns.duplicated()][0]
         raise Misuse(f"{place} has two columns '{twice}': expected every name once")

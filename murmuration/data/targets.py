@@ -11,6 +11,7 @@ from torch import Tensor
 from murmuration.errors import Misuse, listed
 
 Task = Literal["classification", "multi-label", "regression"]
+LARGEST = float(np.finfo(np.float32).max)  # of inputs and targets: networks compute in single precision
 MOST_LABELS = 20  # more distinct integers than this are a quantity
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -151,9 +152,12 @@ def as_values(targets: np.ndarray, name: str) -> np.ndarray:
                 row = place * len(targets) // targets.size + 1
                 raise Misuse(f"{name} holds '{value}' in row {row}: expected a number for a regression")
     numbers = targets.reshape(len(targets), -1).astype(np.float64)
-    bad = ~np.isfinite(numbers).all(axis=1)
+    bad = ~(np.abs(numbers) <= LARGEST).all(axis=1)
     if bad.any():
-        raise Misuse(f"{name} is infinite in row {int(bad.argmax()) + 1}: expected finite numbers")
+        row = int(bad.argmax())
+        value = numbers[row][~(np.abs(numbers[row]) <= LARGEST)][0]
+        got = "infinite" if np.isinf(value) else f"{value:g}"
+        raise Misuse(f"{name} is {got} in row {row + 1}: expected finite numbers up to {LARGEST:.2g}")
     return numbers
 
 

@@ -62,7 +62,7 @@ def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
 def passes(x: Tensor, stacked: bool = False) -> Sequence[Tensor]:
     """The inputs (N, ...) of each forward pass."""
     size = pass_size(x, stacked)
-    return (x,) if len(x) <= size else x.split(size)
+    return (x,) if isinstance(x, Tensor) and len(x) <= size else x.split(size)
 
 
 def pass_size(x: Tensor, stacked: bool = False) -> int:

@@ -122,7 +122,7 @@ def check_fit(given: Any, data: Data, likelihood: Likelihood) -> None:
     check_model(given, data.task)
     check_likelihood(likelihood)
     if isinstance(data.train.prepared, Streamed):
-        raise Misuse(f"{name_of(given)} on examples that are read from a Dataset: write in_memory=True")
+        raise Misuse(f"{name_of(given)} on examples that are read when needed: write in_memory=True")
     if not len(data.val):
         raise Misuse(f"{data.name} has no validation examples: fitting needs some; give val= a share such as 0.15")
 

@@ -84,7 +84,9 @@ def epoch_batches(split: Split, plan: Plan, epoch: int, schedule: str | None = N
             some = [split.prepared[rows[i]] if found is None else found[i][0] for i in chosen]
             streams = [(members[i], time.step) for i in chosen]
             x = torch.stack([augmented(each, plan, *stream) for each, stream in zip(some, streams, strict=True)])
-            y = split.y[rows[chosen]] if found is None else torch.stack([found[i][1] for i in chosen])
+            read_y: list[Tensor | None] = [] if found is None else [found[i][1] for i in chosen]
+            given = [each for each in read_y if each is not None]  # none of rows of files: their targets are in memory
+            y = torch.stack(given) if given else split.y[rows[chosen]]
             x, y = x.to(plan.device), y.to(plan.device)
             return x.expand(len(wanted), *x.shape[1:]), y.expand(len(wanted), *y.shape[1:])
 
@@ -122,17 +124,18 @@ def examples_per_epoch(split: Split) -> int:
 
 def read_ahead(
     inputs: Streamed, steps: int, requests: Callable[[int], tuple[Tensor, Tensor]]
-) -> Callable[[int], list[tuple[Tensor, Tensor]]]:
-    """A function that reads the examples of one step, x (B, ...) and y (B, ...) for each row of its requests.
+) -> Callable[[int], list[tuple[Tensor, Tensor | None]]]:
+    """A function that reads the examples of one step, x (B, ...) and y (B, ...) for each row of its requests; y is None
+    for rows of files.
 
     `requests` are places (M, B) and seeds (M, B). Steps asked for one after the other come from one pass, so that
     worker processes read ahead.
     """
     place = -1
-    found: list[tuple[Tensor, Tensor]] = []
-    batches: Iterator[tuple[Tensor, Tensor]] = iter(())
+    found: list[tuple[Tensor, Tensor | None]] = []
+    batches: Iterator[tuple[Tensor, Tensor | None]] = iter(())
 
-    def read(index: int) -> list[tuple[Tensor, Tensor]]:
+    def read(index: int) -> list[tuple[Tensor, Tensor | None]]:
         nonlocal place, found, batches
         if index == place:
             return found

@@ -92,7 +92,11 @@ def test_tables(tmp_path: Path, case: str, suffix: str) -> None:
     [
         ("x.csv", b"", r"'x.csv' is empty: expected a header line and rows"),
         ("x.csv", b"prob_a,prob_b,label\n", r"'x.csv' has no rows: expected a header line and rows"),
-        ("x.csv", b"prob_a,prob_b,prob_a,y\n.5,.5,.5,a\n", r"two columns 'prob_a': expected every name once"),
+        (
+            "x.csv",
+            b"prob_a,prob_b,prob_a,y\n.5,.5,.5,a\n",
+            r"'x.csv' has two columns 'prob_a': expected every name once",
+        ),
         ("x.csv", b"\xff\xfe\x00prob", r"'x.csv' is not text in UTF-8: expected a CSV file"),
         ("x.npz", b"", r"'x.npz' is empty: expected arrays, as np.savez writes them"),
         (

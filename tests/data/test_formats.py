@@ -32,16 +32,16 @@ def numbers(tmp_path: Path) -> Path:
 
 def test_a_new_format_is_one_row(numbers: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     with pytest.raises(
-        Misuse, match=r"has the suffix '.numbers': expected FILE.csv or FILE.parquet, FILE.npz, a folder"
+        Misuse, match=r"has the suffix '.numbers': expected FILE.csv or FILE.parquet, FILE.npz, FILE.npy, a folder"
     ):
         open_data(numbers)
-    monkeypatch.setattr(formats, "FORMATS", (*FORMATS[:4], NEW, *FORMATS[4:]))
+    monkeypatch.setattr(formats, "FORMATS", (*FORMATS[:5], NEW, *FORMATS[5:]))
     data = open_data(numbers)
     assert (data.task, len(data.train), data.input_shape) == ("regression", 14, (2,))
     assert data.source is not None
     assert open_data(**data.source).fingerprint == data.fingerprint
     assert len(open_inputs(str(numbers), preparation=data.preparation)) == 20
-    with pytest.raises(Misuse, match=r"no file or folder 'b\.csv': expected .*FILE\.npz, FILE\.numbers, a folder"):
+    with pytest.raises(Misuse, match=r"no file or folder 'b\.csv': expected .*FILE\.npy, FILE\.numbers, a folder"):
         open_data("b.csv")
     with pytest.raises(Misuse, match=r"target='y' names the column of a table, but .* is not one"):
         open_data(numbers, target="y")

@@ -24,8 +24,9 @@ import torch
 from torch import Tensor
 
 from murmuration.data import ImagePreparation, Preparation, Split
-from murmuration.data.dataset import encode_targets, fit_preparation, prepare_inputs
+from murmuration.data.dataset import encode_targets, prepare_inputs
 from murmuration.data.formats import load_source
+from murmuration.data.input_kinds import fit_preparation
 from murmuration.data.raw import LoadOptions, RawData, fingerprint, take
 from murmuration.data.splits import split_rows
 from murmuration.errors import Misuse, listed, require_integer, unknown
@@ -167,7 +168,7 @@ def open_stream(
     given = [sources] if isinstance(sources, str) else list(sources)
     if scenario is not None and scenario not in get_args(Scenario):
         raise unknown("scenario", scenario, get_args(Scenario))
-    options = LoadOptions(target, seed, size=size, drop=tuple(drop))
+    options = LoadOptions(target, seed, size=size, drop=tuple(drop), in_memory=True)
     if len(given) == 1:
         parts, classes, name = split_parts(given[0], options, scenario or "class")
     else:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.data.file_rows import blocks
 from murmuration.data.preparation import (
     ArrayPreparation,
     NumericColumn,
@@ -22,7 +23,6 @@ from murmuration.data.preparation import (
     TablePreparation,
     wrong_shape,
 )
-from murmuration.data.scaling import blocks
 from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
 from murmuration.errors import Misuse, listed, unknown
 

@@ -21,12 +21,14 @@ from typing import IO, ClassVar
 
 import numpy as np
 
-from murmuration.audit.outputs import Rows
-from murmuration.errors import Failure, Misuse
+from murmuration.data.file_rows import FileRows, require_unpacked
+from murmuration.errors import Failure, Misuse, first_line
 
 LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a file in a zip: signature, ..., lengths of its name and its extra field
 ROWS_AT_ONCE = 64  # of scattered rows: for each member each brings 64 kB of the file into memory
 COPIED_AT_ONCE = 2**20  # bytes
+Rows = slice | np.ndarray  # a range of rows, or their indices
+MAGIC = b"\x93NUMPY"  # that an .npy file begins with
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
@@ -57,6 +59,14 @@ class Stored:
             return np.array(mapped[rows] if axis == 0 else mapped[:, rows], dtype=np.float64)
         parts = np.split(rows, range(ROWS_AT_ONCE, len(rows), ROWS_AT_ONCE))
         return np.concatenate([self.read(part, axis) for part in parts], axis=axis)
+
+    def at(self, places: np.ndarray) -> np.ndarray:
+        """The rows (n, ...) at places, as they are; the file is mapped again each time."""
+        return np.ascontiguousarray(self.mapped()[places])
+
+    def rows(self) -> FileRows:
+        """The array as rows that stay in the file."""
+        return FileRows(self.at, self.header.shape[1:], self.header.dtype, np.arange(self.header.shape[0]))
 
     def mapped(self) -> np.ndarray:
         """The array, memory-mapped."""
@@ -110,16 +120,28 @@ class Archive:
         header = self.header(name)
         if len(header.shape) > 2:
             raise Misuse(f"array {name} of shape {header.shape}: expected one value a row, (N,)")
+        return self.array(name)
+
+    def array(self, name: str) -> np.ndarray:
+        """One array in memory as it was found, texts as str; a compressed one that unpacks to too much is refused."""
+        header = self.header(name)
+        if self.is_compressed(name):
+            require_unpacked(f"array {name} of '{self.path}'", header.end)
         with self.opened(name) as file:
             found = np.lib.format.read_array(file, allow_pickle=False)
         return np.char.decode(found, "utf-8", "replace") if found.dtype.kind == "S" else found
+
+    def is_compressed(self, name: str) -> bool:
+        """Whether an array is compressed in the archive, so that it cannot be read row by row."""
+        info = self.members[name]
+        return info is not None and info.compress_type != zipfile.ZIP_STORED
 
     def stored(self, name: str) -> Stored:
         """One array of numbers, to be read some rows at a time; a compressed one is unpacked to a temporary file."""
         header, info = self.header(name), self.members[name]
         if header.dtype.kind not in "iufb":
             raise Misuse(f"array {name} holds {kind_of(header.dtype)}: expected numbers")
-        if info is not None and info.compress_type != zipfile.ZIP_STORED:
+        if self.is_compressed(name):
             folder = Folder()
             return Stored(self.unpack(name, folder.path / "array.npy"), 0, header, folder)
         start = 0 if info is None else start_of(self.path, info)
@@ -155,10 +177,23 @@ def readable(path: Path) -> Iterator[None]:
     """Turn the errors of damaged files into a `Failure` of one line."""
     try:
         yield
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, ValueError) as error:
+    except MemoryError:
+        raise Failure(f"cannot read '{path}': not enough memory for its arrays") from None
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, ValueError, OverflowError) as error:
         if isinstance(error, Misuse | Failure):
             raise
-        raise Failure(f"cannot read '{path}': {str(error) or type(error).__name__}".splitlines()[0]) from None
+        raise Failure(f"cannot read '{path}': {first_line(error)}") from None
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Prefix a refusal with the file's name, unless it has it."""
+    try:
+        yield
+    except Misuse as error:
+        if f"'{path}'" in str(error):
+            raise
+        raise Misuse(f"'{path}': {error}") from None
 
 
 def open_archive(path: Path) -> Archive:
@@ -166,6 +201,9 @@ def open_archive(path: Path) -> Archive:
     if not path.stat().st_size:
         raise Misuse(f"'{path}' is empty: expected arrays, as np.savez writes them")
     if not zipfile.is_zipfile(path):
+        with readable(path), open(path, "rb") as file:
+            if file.read(len(MAGIC)) == MAGIC:
+                raise Misuse(f"'{path}' holds a single array: expected an npz archive; a file of one array is .npy")
         raise Failure(f"'{path}' is not an npz archive, or is cut off: expected what np.savez writes; write it again")
     with readable(path), zipfile.ZipFile(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.file_size}
@@ -188,7 +226,14 @@ def read_header(file: IO[bytes], name: str) -> Header:
         raise ValueError(f"array {name} is of npy version {version}")
     try:
         shape, fortran, dtype = HEADERS[version](file)
-    except (ValueError, TypeError, SyntaxError, tokenize.TokenError):  # numpy's parser lets all of these through
+    except (
+        ValueError,
+        TypeError,
+        SyntaxError,
+        RecursionError,
+        MemoryError,
+        tokenize.TokenError,
+    ):  # numpy lets all pass
         raise ValueError(f"the head of array {name} is damaged; write it again") from None
     if dtype.kind not in "iufbUS":
         hint = "numbers or texts, such as np.array(values.tolist())"

@@ -1,0 +1,135 @@
+"""The kind of a source's inputs (a table, images, numbers, tokens, several of these) and the preparation fitted."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from murmuration.data.preparation import (
+    FEATURES_AT_ONCE,
+    FeaturePreparation,
+    ImagePreparation,
+    Inputs,
+    Preparation,
+    Prepare,
+    SeveralPreparation,
+    TokenPreparation,
+    fit_array,
+    fit_images,
+    fit_table,
+    image_shape,
+    pixel_peak,
+)
+from murmuration.data.raw import RawData, RawPart, SeveralInputs, is_table, take
+from murmuration.data.streamed import Streamed, as_given
+from murmuration.errors import Misuse
+
+
+class FeatureNetwork(Protocol):
+    """A network that is not trained, whose features stand in the place of inputs; `murmuration.features` has it."""
+
+    @property
+    def net(self) -> str:
+        """Its name."""
+
+    def open(self, inputs: Preparation) -> Any:
+        """The map from inputs prepared so to features, with its `record` in run.json."""
+
+    def embed(self, features: Any, blocks: Iterable[tuple[str, Tensor]], total: int) -> Mapping[str, Tensor]:
+        """The features (N, D) of every part, from blocks of prepared inputs."""
+
+
+def image_peak(raw: RawData, inputs: Inputs | None = None) -> float | None:
+    """The value of a white pixel if the source holds images, else None."""
+    read = [part.inputs.first for part in raw.parts.values() if isinstance(part.inputs, Streamed)]
+    if read:  # one example each
+        return 255.0 if isinstance(read[0], np.ndarray) and read[0].ndim == 4 else None
+    if inputs in ("tokens", "numbers") or any(isinstance(part.inputs, SeveralInputs) for part in raw.parts.values()):
+        return None
+    if raw.peak is not None or any(is_table(part.inputs) for part in raw.parts.values()):
+        return raw.peak
+    peaks = [pixel_peak(part.inputs, asked=inputs == "images") for part in raw.parts.values() if len(part)]
+    return None if None in peaks else max(peak for peak in peaks if peak is not None)
+
+
+def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | None) -> Preparation:
+    """The preparation of the training inputs: of a table, of images, of numbers, of tokens, or of several of these."""
+    if isinstance(x, Streamed):
+        if prepare != "none":
+            raise Misuse(
+                f"prepare='{prepare}' with a Dataset or DataLoader, whose inputs are taken as they are: do it in the"
+                " data set, or write in_memory=True"
+            )
+        return as_given(x, inputs)
+    if isinstance(x, SeveralInputs):
+
+        def one(values: np.ndarray) -> Any:
+            bytes_of_images = values.dtype == np.uint8 and values.ndim > 2
+            tokens = values.dtype.kind in "iu" and not bytes_of_images
+            kind = None if inputs == "tokens" and not tokens else inputs
+            return fit_preparation(replace(raw, parts={"all": RawPart(values)}), values, prepare, kind)
+
+        return SeveralPreparation(tuple((name, one(v)) for name, v in x.arrays.items()), x.positional)
+    if is_table(x):
+        if inputs == "tokens" or prepare == "none":
+            raise Misuse("a table with inputs='tokens' or prepare='none': give the columns as an array instead")
+        return fit_table(x, raw.target_names, raw.ignored, "standardise" if prepare == "unit" else prepare)
+    if inputs == "tokens" and x.dtype.kind not in "iu":
+        raise Misuse(f"inputs='tokens' with x of type {x.dtype}: expected whole numbers, such as int64")
+    if inputs == "tokens" or (prepare == "none" and x.dtype.kind in "iub" and image_peak(raw, inputs) is None):
+        return TokenPreparation(x.shape[1:])
+    peak = image_peak(raw, inputs)
+    if peak is not None:
+        return fit_images(x, peak, prepare, raw.resized)
+    if inputs == "images":
+        raise Misuse(f"inputs='images' with x of shape {x.shape}: expected pixels in 0..1 or 0..255, (N, H, W[, C])")
+    if prepare == "unit":
+        raise Misuse("prepare='unit' is for images: write 'standardise' or 'none'")
+    if x.ndim == 4 and image_shape(x) != x.shape[1:] and inputs is None:
+        raise Misuse(
+            f"x of shape {x.shape} has colours last and values outside 0..255: expected pixels, or"
+            " channels first (N, C, H, W)"
+        )
+    return fit_array(x, raw.feature_names, "none" if raw.as_is and prepare == "standardise" else prepare)
+
+
+def fit_features(
+    raw: RawData,
+    features: FeatureNetwork | None,
+    training: tuple[str, np.ndarray],
+    prepare: Prepare,
+    name: str,
+    inputs: Inputs | None,
+) -> tuple[Preparation, dict[str, Tensor]]:
+    """The preparation that computes features, and those (N, D) of every part, scaled; `training` is a part and rows.
+
+    Without a feature network, the preparation of the training inputs.
+    """
+    part, rows = training
+    if features is None:
+        return fit_preparation(raw, take(raw.parts[part].inputs, rows), prepare, inputs), {}
+    if prepare == "unit":
+        raise Misuse("prepare='unit' is for images, and members take features: write 'standardise' or 'none'")
+    first = network_inputs(raw, name, inputs)
+    found = features.open(first)
+    starts = ((part, at) for part in raw.parts for at in range(0, len(raw.parts[part]), FEATURES_AT_ONCE))
+    blocks = ((part, first.apply(raw.parts[part].inputs[at : at + FEATURES_AT_ONCE])) for part, at in starts)
+    made = features.embed(found, blocks, sum(map(len, raw.parts.values())))
+    scale = fit_array(made[part].numpy()[rows], (), prepare)
+    return FeaturePreparation(first, scale, found.record, found), {name: scale.apply(x) for name, x in made.items()}
+
+
+def network_inputs(raw: RawData, name: str, inputs: Inputs | None = None) -> ImagePreparation | TokenPreparation:
+    """The preparation of the inputs of a feature network: pixels from 0 to 1, or tokens as they are."""
+    first: Any = next(iter(raw.parts.values())).inputs
+    if isinstance(first, Streamed):
+        raise Misuse(f"features of a {name}, which is read as it is needed: write in_memory=True")
+    if inputs == "tokens":
+        return TokenPreparation(first.shape[1:])
+    peak = None if is_table(first) or isinstance(first, SeveralInputs) else image_peak(raw, inputs)
+    if peak is None:
+        kind = "a table" if is_table(first) else f"examples of shape {getattr(first, 'shape', (0,))[1:]}"
+        raise Misuse(f"{name} holds {kind}, and features are those of images: expected images, of any size")
+    return fit_images(first[:1], peak, "unit", raw.resized)

@@ -1,0 +1,158 @@
+"""Parquet tables that stay in their file: columns are read one at a time, rows by row groups.
+
+Statistics need whole columns, and one column fits into memory where a table does not. Training draws rows in random
+order, which Parquet cannot give, so prepared rows are first written to a temporary file.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from murmuration.data.file_rows import FileRows
+from murmuration.data.npz import Folder, Header, Stored
+from murmuration.errors import Failure, first_line
+
+PREPARED_AT_ONCE = 8192  # rows of a table
+
+
+@dataclass(frozen=True, eq=False)
+class FileTable:
+    """A table in a Parquet file: `table[name]` reads a column, `read` some rows; `iloc` and `drop` select."""
+
+    path: Path
+    columns: Any  # pandas.Index of those that were not dropped
+    places: np.ndarray  # (N,) rows of the file
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), len(self.columns)
+
+    @property
+    def size(self) -> int:
+        return len(self) * len(self.columns)
+
+    def __getitem__(self, name: str) -> Any:
+        """One column as a pandas Series, whose index are the rows of the file."""
+        whole = read_frame(self.path, [name])[name]
+        return whole.iloc[self.places]
+
+    @property
+    def iloc(self) -> "Rows":
+        return Rows(self)
+
+    def subset(self, rows: Any) -> "FileTable":
+        """Some of the rows, still in the file."""
+        return replace(self, places=self.places[rows])
+
+    def drop(self, columns: list[str]) -> "FileTable":
+        """The table without some columns."""
+        return replace(self, columns=self.columns.drop(columns))
+
+    def read(self, places: np.ndarray) -> Any:
+        """The rows at places (n,) of the file as a pandas table; fast where they follow one another."""
+        import pandas as pd
+
+        groups = np.searchsorted(self.ends, places, side="right")
+        starts = np.concatenate([[0], self.ends[:-1]])
+        inside = {group: np.flatnonzero(groups == group) for group in dict.fromkeys(groups.tolist())}
+        parts = []
+        for group, which in inside.items():
+            frame = read_group(self.path, group, tuple(self.columns))
+            parts.append(frame.iloc[places[which] - starts[group]].set_axis(places[which]))
+        if len(parts) == 1:
+            return parts[0]
+        return pd.concat(parts).iloc[np.argsort(np.concatenate(list(inside.values())))]
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """The row after the last one of every row group (G,)."""
+        with opened(self.path) as file:
+            return np.cumsum([file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
+
+    def successive(self) -> Iterator[tuple[slice, Any]]:
+        """Successive rows of this table as pandas tables, each with its place among them."""
+        for first in range(0, len(self), PREPARED_AT_ONCE):
+            rows = slice(first, min(first + PREPARED_AT_ONCE, len(self)))
+            yield rows, self.read(self.places[rows])
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`table.iloc`: selection of rows by their places."""
+
+    table: FileTable
+
+    def __getitem__(self, rows: Any) -> FileTable:
+        return self.table.subset(rows)
+
+
+def opened(path: Path) -> Any:
+    """The open Parquet file; a damaged one is a `Failure` of one line."""
+    import pyarrow.parquet as parquet
+
+    try:
+        return parquet.ParquetFile(path)
+    except Exception as error:  # pyarrow raises errors of many types for damaged files
+        raise Failure(f"cannot read '{path}' as parquet: {first_line(error)}") from None
+
+
+def read_frame(path: Path, columns: list[str] | None = None) -> Any:
+    """A pandas table of some columns of a Parquet file, all if none are named."""
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(path, columns=columns)
+    except Exception as error:  # as above
+        raise Failure(f"cannot read '{path}' as parquet: {first_line(error)}") from None
+
+
+@lru_cache(maxsize=1)
+def read_group(path: Path, group: int, columns: tuple[str, ...]) -> Any:
+    """One row group as a pandas table; the last one read is kept, for rows that follow one another."""
+    with opened(path) as file:
+        try:
+            return file.read_row_group(group, columns=list(columns)).to_pandas(ignore_metadata=False)
+        except Exception as error:  # as above
+            raise Failure(f"cannot read row group {group} of '{path}': {first_line(error)}") from None
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """The numbers of rows and of columns in a Parquet file."""
+    with opened(path) as file:
+        return file.metadata.num_rows, len(file.schema_arrow.names)
+
+
+def open_file_table(path: Path) -> tuple[FileTable, Any]:
+    """The table in a Parquet file that stays there, and its pandas index."""
+    import pandas as pd
+
+    frame = read_frame(path, [])
+    with opened(path) as file:
+        kept = {name for name in frame.index.names if name is not None}
+        names = [str(name) for name in file.schema_arrow.names if name not in kept and not name.startswith("__index_")]
+        rows = file.metadata.num_rows
+    index = frame.index if len(frame.index) == rows else pd.RangeIndex(rows)
+    return FileTable(path, pd.Index(names), np.arange(rows)), index
+
+
+def prepared_rows(table: FileTable, apply: Callable[[Any], Any], width: int) -> FileRows:
+    """The prepared rows (N, width) float32 of a table, written once to a temporary file, which goes when unused."""
+    folder = Folder()
+    file = folder.path / "prepared.bin"
+    try:
+        with open(file, "wb") as out:
+            for _, some in table.successive():
+                out.write(np.ascontiguousarray(apply(some).numpy(), dtype=np.float32).tobytes())
+    except OSError as error:
+        raise Failure(
+            f"cannot write prepared rows to {folder.path}: {first_line(error)}; set TMPDIR to a larger disk"
+        ) from None
+    header = Header((len(table), width), np.dtype(np.float32), False, 0)
+    return Stored(file, 0, header, folder).rows()
