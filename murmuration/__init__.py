@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         MultiLabel,
         Quantiles,
     )
+    from murmuration.member_runs import add_members, drop_members, merge_runs
     from murmuration.memory import keep_freed_memory
     from murmuration.metrics import ExampleScores, Measure, Score, add_measure, remove_measure, score, score_detection
     from murmuration.posthoc import PostHoc, PostHocConfig, fit_calibrator, fit_conformal, fit_conformal_by_group
@@ -89,10 +90,12 @@ __all__ = [
     "WeightFamily",
     "WeightPath",
     "add_measure",
+    "add_members",
     "analysis",
     "columns",
     "corrupt",
     "cross_interval",
+    "drop_members",
     "embed",
     "evaluate",
     "fit",
@@ -102,6 +105,7 @@ __all__ = [
     "keep_freed_memory",
     "load",
     "make_recipe",
+    "merge_runs",
     "open_data",
     "parameter_roles",
     "plots",
@@ -138,6 +142,7 @@ _HOMES = {
         "MultiLabel",
         "Quantiles",
     ),
+    "member_runs": ("add_members", "drop_members", "merge_runs"),
     "memory": ("keep_freed_memory",),
     "metrics": ("ExampleScores", "Measure", "Score", "add_measure", "remove_measure", "score", "score_detection"),
     "posthoc": ("PostHoc", "PostHocConfig", "fit_calibrator", "fit_conformal", "fit_conformal_by_group"),

@@ -93,7 +93,7 @@ class Ensemble:
         data = self.manifest.get("data", {})
         rows: dict[str, Any] = {"members": self.members, "recipe": self.recipe.name, "trained on": data.get("name", "")}
         rows |= {"engine": self.engine.name, "calibrator": getattr(self.posthoc, "calibrator", None)}
-        last = self.history[-1]["ensemble"] if self.history else {}
+        last = self.history[-1].get("ensemble", {}) if self.history else {}
         rows |= {name.replace("val_", "validation "): f"{value:.4g}" for name, value in last.items()}
         return html_table(repr(self), rows)
 

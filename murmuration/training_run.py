@@ -20,6 +20,7 @@ from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Failure, Misuse
 from murmuration.files import read_json, write_json
 from murmuration.likelihoods import Likelihood
+from murmuration.membership import with_earlier_members
 from murmuration.models.member import fit_members
 from murmuration.models.selection import select
 from murmuration.models.table import models_for, name_of
@@ -108,6 +109,7 @@ def run_training(
     plain = Ensemble(
         (group,), whole.likelihood, engine, whole.recipe, complete, progress.history, preparation=whole.data.preparation
     )
+    plain = with_earlier_members(plain)
     ensemble = with_posthoc(with_models(plain, whole, callback.show), whole.data, whole.plan)
     if callback.out is not None:
         try:

@@ -29,6 +29,8 @@ RUNS = {
     "pretrained": ("photos", "--features", "efficientnet-lite0"),
     "cifar10": ("cifar-10-batches-bin", "--net", "small-cnn"),
     "bayes": ("digits", "--net", "mlp", "--recipe", "bayes"),
+    "part-0": ("digits", "--net", "mlp"),
+    "part-1": ("digits", "--net", "mlp", "--first-member", "2"),
     "embedded": ("digits", "--net", "mlp", "--recipe", "batch-ensemble-independent"),
 }
 FAST = {  # options that make a command quick; they replace those of the command

@@ -15,14 +15,17 @@ import typer
 
 import murmuration
 from murmuration.cli import (
+    add_members,
     audit,
     calibrate,
     compare,
     continual,
+    drop_members,
     embed,
     evaluate,
     explore,
     lists,
+    merge,
     monitor,
     predict,
     prune,
@@ -75,6 +78,9 @@ for _name, _command, _help in (
     ("calibrate", calibrate.calibrate, calibrate.HELP),
     ("predict", predict.predict, predict.HELP),
     ("monitor", monitor.monitor, monitor.HELP),
+    ("add-members", add_members.add_members, add_members.HELP),
+    ("drop-members", drop_members.drop_members, drop_members.HELP),
+    ("merge", merge.merge, merge.HELP),
     ("prune", prune.prune, prune.HELP),
     ("embed", embed.embed, embed.HELP),
     ("compare", compare.compare, compare.HELP),

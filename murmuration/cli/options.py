@@ -281,6 +281,10 @@ class TrainingOptions:
         int | None, option("Steps of a member, instead of --epochs: as many epochs as it takes.", "Training", "N")
     ] = None
     seed: Annotated[int, option("Random seed.", "Training", "N")] = 0
+    first_member: Annotated[
+        int,
+        option("Number of the first member: its random streams are those of this number.", "Training", "N"),
+    ] = 0
     batch_size: Annotated[
         int | None, option("Examples per step; 32 if left out (tables: 32 or 128, by size).", "Training", "N")
     ] = None

@@ -74,11 +74,11 @@ def prune(
     from murmuration.applications.pruning import check_request, plan_pruning
     from murmuration.applications.pruning import prune as prune_run
     from murmuration.cli.results import leave_results
-    from murmuration.cli.training import read_manifest, with_resume_hint
+    from murmuration.cli.training import derived_run_path, read_manifest, with_resume_hint
     from murmuration.evaluation import evaluate_ensemble
     from murmuration.runs import require_free
 
-    pruning, path = rules.pruning(), Path(out) if out else new_run_path(Path(run))
+    pruning, path = rules.pruning(), Path(out) if out else derived_run_path(Path(run), "pruned")
     check_request(pruning, finetune=finetune, lr=lr, compact=compact)
     require_free(path)
     read_manifest(Path(run))
@@ -91,14 +91,6 @@ def prune(
         if not as_json:
             show_pruning(ensemble)
         leave_results(path, evaluation, as_json=as_json, pruning=ensemble.manifest["pruning"])
-
-
-def new_run_path(run: Path) -> Path:
-    """The first directory `<run>-pruned-<n>` that is not there yet."""
-    n = 1
-    while (path := run.with_name(f"{run.name}-pruned-{n}")).exists():
-        n += 1
-    return path
 
 
 def show_pruning(ensemble: "Ensemble") -> None:

@@ -183,6 +183,14 @@ def new_run_path(data: str, recipe: str) -> Path:
     return path
 
 
+def derived_run_path(run: Path, how: str) -> Path:
+    """The first directory `<run>-<how>-<n>` that does not exist, for a run that is made of another."""
+    n = 1
+    while (path := run.with_name(f"{run.name}-{how}-{n}")).exists():
+        n += 1
+    return path
+
+
 def file_name(text: str) -> str:
     """The text as the name of a file or directory.
 

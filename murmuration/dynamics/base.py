@@ -32,6 +32,7 @@ class StepTime:
     updates: int  # taken before by these tensors
     time: TrainTime
     draw: Draw  # for rules that add noise
+    members: int = 1  # of which the tensors are stacks (M, ...)
 
 
 class UpdateRule(Protocol):

@@ -6,7 +6,8 @@ caller's own need not be, so it moves one member at a time, on the engines that 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from murmuration.errors import Misuse, unknown
 
 Decay = Literal["coupled", "decoupled"]
 FUSED = ("cpu", "cuda")  # devices with fused kernels
+CACHE_LINE = 64  # bytes: a whole number of the CPU's vectors, and the unit in which fused kernels divide a tensor
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,12 @@ class Optimizer:
         """Move the parameters in place."""
         # The fused kernels walk through memory: a gradient must be laid out as its parameter is.
         gradients = [laid_out_like(p, g) for p, g in zip(parameters, gradients, strict=True)]
-        if self.name == "adam":
-            self._adam(parameters, gradients, state, when.lr, when.updates)
-        else:
-            self._sgd(parameters, gradients, state, when.lr)
+        kinds, whole = [parameters, gradients, *state], when.members > 1 and parameters[0].device.type == "cpu"
+        with whole_vectors(kinds) if whole else nullcontext(kinds) as (parameters, gradients, *state):
+            if self.name == "adam":
+                self._adam(parameters, gradients, state, when.lr, when.updates)
+            else:
+                self._sgd(parameters, gradients, state, when.lr)
 
     def _adam(
         self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], lr: float, taken: int
@@ -101,6 +105,30 @@ def shrink(parameters: list[Tensor], by: float) -> None:
     """
     for parameter in parameters:
         parameter.copy_(softshrink(parameter, by))
+
+
+@contextmanager
+def whole_vectors(kinds: list[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
+    """Parameters, gradients and moments of which each tensor fills whole vectors of the CPU; changes are copied back.
+
+    The fused kernels round the last entries of a tensor, which do not fill a vector, otherwise than the ones before.
+    These would be entries of one member in a stack of so many and of another in a larger one: the bits of a member
+    would depend on the number of members. So the tensors that do not fit are joined into one that does.
+    """
+    line = CACHE_LINE // kinds[0][0].element_size()
+    odd = [place for place, tensor in enumerate(kinds[0]) if tensor.numel() % line]
+    if not odd:
+        yield kinds
+        return
+    whole = [place for place in range(len(kinds[0])) if place not in odd]
+    sizes = [kinds[0][place].numel() for place in odd]
+    filling = kinds[0][0].new_zeros(-sum(sizes) % line)
+    joined = [torch.cat([*(tensors[place].reshape(-1) for place in odd), filling]) for tensors in kinds]
+    yield [[*(tensors[place] for place in whole), flat] for tensors, flat in zip(kinds, joined, strict=True)]
+    for tensors, flat in zip(kinds, joined, strict=True):
+        if tensors is not kinds[1]:  # gradients are not read again
+            for place, part in zip(odd, flat.split([*sizes, len(filling)]), strict=False):
+                tensors[place].copy_(part.view(tensors[place].shape))
 
 
 def laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:

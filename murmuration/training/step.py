@@ -159,7 +159,7 @@ def update(
     for names, rule, multiplier in param_groups(config, tensors):
         chosen, along = [tensors[name] for name in names], [slopes[name] for name in names]
         kinds = [[kind[name] for name in names if name in kind] for kind in opt_state.values()]
-        when = StepTime(multiplier * batch.lr, state.step, batch.time, draw)
+        when = StepTime(multiplier * batch.lr, state.step, batch.time, draw, len(members))
         rule.update(chosen, along, [kind for kind in kinds if kind], when)
         if config.optimizer.l1:
             kernels = [tensors[name] for name in names if name in config.weights.spec.kernels]

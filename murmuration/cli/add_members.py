@@ -1,0 +1,43 @@
+"""`murmur add-members`: train more members for a finished run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from murmuration.cli.console import help_text
+from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, network
+from murmuration.progress import training_bar
+
+HELP = help_text(
+    "Train more members for a finished run and write all of them as a new run, calibrated and evaluated anew; the old "
+    "run stays as it is. The new members are those that a run of all of them with the same seed would have had, bit "
+    "for bit. For recipes whose members are independent of each other: no coupling, no shared trained tensors. An "
+    "interrupted command continues with `murmur resume`.",
+    "murmur add-members runs/digits 5",
+    "murmur add-members runs/digits 5 --out runs/digits-10",
+)
+
+
+def add_members(
+    run: RunPath,
+    count: Annotated[int, typer.Argument(help="Number of members to add.", metavar="N")],
+    out: Annotated[str | None, typer.Option(help="Run directory; RUN-added-<n> if left out.", metavar="DIR")] = None,
+    net: OwnNet = None,
+    device: RunDevice = None,
+    as_json: Json = False,
+) -> None:
+    """Train more members for a finished run."""
+    from murmuration.cli.results import finish_run
+    from murmuration.cli.training import derived_run_path, read_manifest, reopen_data, with_resume_hint
+    from murmuration.errors import Misuse
+    from murmuration.member_runs import add_members as add
+
+    if count < 1:
+        raise Misuse(f"N {count}: expected a number of members to add, at least 1")
+    path = Path(out) if out else derived_run_path(Path(run), "added")
+    manifest = read_manifest(Path(run))
+    with with_resume_hint(path):
+        with training_bar(manifest["plan"]["epochs"], as_json, manifest["recipe"]["name"]) as show:
+            ensemble = add(run, count, out=path, net=network(net), device=device, show=show)
+        finish_run(path, ensemble, reopen_data(path), as_json=as_json)

@@ -1,0 +1,41 @@
+"""`murmur drop-members`: a run without some of its members."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from murmuration.cli.console import help_text
+from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, listed, network
+
+HELP = help_text(
+    "Write a new run without some members of a finished one, by their numbers from 0, calibrated and evaluated anew; "
+    "the old run stays as it is. For recipes whose members are independent of each other: no coupling, no shared "
+    "trained tensors.",
+    "murmur drop-members runs/digits 1",
+    "murmur drop-members runs/digits 1 --out runs/digits-fewer --json",
+)
+
+
+def drop_members(
+    run: RunPath,
+    members: Annotated[str, typer.Argument(help="Numbers of members, from 0, such as 1,3.", metavar="LIST")],
+    out: Annotated[str | None, typer.Option(help="Run directory; RUN-dropped-<n> if left out.", metavar="DIR")] = None,
+    net: OwnNet = None,
+    device: RunDevice = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run without some of its members."""
+    from murmuration.cli.results import finish_run
+    from murmuration.cli.training import derived_run_path, read_manifest, reopen_data
+    from murmuration.errors import Misuse
+    from murmuration.member_runs import drop_members as drop
+
+    numbers = listed([members])
+    wrong = [number for number in numbers if not number.isdigit()]
+    if wrong:
+        raise Misuse(f"LIST {members}: '{wrong[0]}' is no number of a member; write numbers from 0, such as 1,3")
+    path = Path(out) if out else derived_run_path(Path(run), "dropped")
+    read_manifest(Path(run))
+    ensemble = drop(run, [int(number) for number in numbers], out=path, net=network(net), device=device)
+    finish_run(path, ensemble, reopen_data(path), as_json=as_json)

@@ -1,0 +1,38 @@
+"""`murmur merge`: the members of several runs as one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from murmuration.cli.console import help_text
+from murmuration.cli.options import Json, OwnNet, RunDevice, network
+
+HELP = help_text(
+    "Write the members of several finished runs, in their order, as one new run, calibrated and evaluated anew; the "
+    "old runs stay as they are. They must have the same data, preparation, network, likelihood and recipe, one whose "
+    "members are independent of each other, and no member in common: give runs another --seed, or another "
+    "--first-member of one seed, which makes them parts of one larger run.",
+    "murmur merge runs/part-0 runs/part-1 --out runs/whole",
+)
+
+
+def merge(
+    runs: Annotated[list[str], typer.Argument(help="Two or more run directories.", metavar="RUN...")],
+    out: Annotated[str, typer.Option(help="Run directory.", metavar="DIR")],
+    net: OwnNet = None,
+    device: RunDevice = None,
+    as_json: Json = False,
+) -> None:
+    """Write the members of several runs as one run."""
+    from murmuration.cli.results import finish_run
+    from murmuration.cli.training import read_manifest, reopen_data
+    from murmuration.errors import Misuse
+    from murmuration.member_runs import merge_runs
+
+    if len(runs) < 2:
+        raise Misuse(f"RUN {runs[0]} alone: merge two or more runs")
+    for run in runs:
+        read_manifest(Path(run))
+    ensemble = merge_runs(runs, out=out, net=network(net), device=device)
+    finish_run(Path(out), ensemble, reopen_data(Path(out)), as_json=as_json)
