@@ -262,6 +262,18 @@ def embedded_quality_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def fuzz_table(record: dict[str, Any]) -> str:
+    """The outcomes of generated files and command lines, a row a kind."""
+    verdicts = ("accepted", "refused", "failed", "bad")
+    lines = head(["kind", "cases", "accepted", "refused (`Misuse`)", "failed (`Failure`)", "bad"])
+    for kind, counts in record["kinds"].items():
+        cells = [counts.get(verdict, 0) for verdict in verdicts]
+        lines.append(f"| {kind} | {sum(counts.values()):,} | {' | '.join(f'{cell:,}' for cell in cells)} |")
+    totals = [sum(counts.get(verdict, 0) for counts in record["kinds"].values()) for verdict in verdicts]
+    lines.append(f"| all | {sum(totals):,} | {' | '.join(f'{total:,}' for total in totals)} |")
+    return "\n".join(lines)
+
+
 MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> record, maker
     "speed": ("members", speed_table),
     "corruptions": ("corruptions", corruptions_table),
@@ -293,6 +305,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "landscape-sizes": ("landscape-cifar10", sizes_table),
     "landscape-divergence": ("landscape-cifar10", divergence_table),
     "fine-tuning": ("fine-tuning", fine_tuning_table),
+    "fuzz": ("fuzz", fuzz_table),
     "photo-folder": ("photo-folder", photo_folder_table),
     "networks": ("networks", networks_table),
     "longtail": ("longtail", longtail_table),
@@ -336,6 +349,7 @@ PAGES = tuple(
     for page in (
         "README.md",
         "docs/real-data.md",
+        "docs/data.md",
         "docs/calibration.md",
         "docs/continual.md",
         "docs/repulsion.md",

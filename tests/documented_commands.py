@@ -57,6 +57,7 @@ SMALL_DATA = {
     "sales.csv",
     "tokens.npz",
     "features.npz",
+    "x.npy",
     "energy.csv",
     "photos",
     "mnist",
@@ -209,6 +210,8 @@ def write_tokens(folder: Path, rng: np.random.Generator) -> None:
 
 def write_features(folder: Path, rng: np.random.Generator) -> None:
     np.savez(folder / "features.npz", x=rng.normal(0, 1, (60, 8)), y=np.arange(60) % 2, classes=["a", "b"])
+    np.save(folder / "x.npy", rng.normal(0, 1, (60, 8)))
+    np.save(folder / "y.npy", np.arange(60) % 2)
     write_tensors(folder / "resnet20.safetensors", build_net("resnet20", (3, 32, 32), 2).state_dict())
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmuration.columns.importance import ROWS, labelled_table
+from murmuration.data.columns import to_numbers
 from murmuration.data.preparation import CategoricalColumn
 from murmuration.data.raw import is_table
 from murmuration.ensemble import Ensemble
@@ -79,7 +80,7 @@ def partial_dependence(
 
 def grid(values: Any, points: int) -> list[float]:
     """Quantiles of a numeric column from the lowest to the highest, each value once."""
-    present = values.dropna().astype(float).to_numpy()
+    present = to_numbers(values.dropna())  # dates as seconds
     if not len(present):
         raise Misuse(f"column '{values.name}' is missing in every row: expected some numbers")
     return np.unique(np.quantile(present, np.linspace(0, 1, points))).tolist()
