@@ -40,7 +40,7 @@ def save_checkpoint(path: Path, progress: Progress) -> None:
         "points": list(progress.path.points),
         "history": progress.history,
     }
-    files.write_json(folder / LATEST, latest)
+    files.write_record(folder / LATEST, latest)
     write_history(path, progress.history)
     for old in folder.glob(STEPS):
         if old != file:
@@ -52,7 +52,7 @@ def load_checkpoint(path: Path, device: str = CPU) -> Progress | None:
     folder = path / CHECKPOINTS
     if not (folder / LATEST).exists():
         return None
-    latest = files.read_json(folder / LATEST)
+    latest = files.read_record(folder / LATEST)
     found = files.read_tensors(folder / latest["file"], latest["sha256"])
     off_cpu = set(latest.get("off_cpu", ()))
     tensors = {name: _placed(name, found[name], device, off_cpu) for name in latest["order"]}

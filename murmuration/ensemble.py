@@ -41,7 +41,7 @@ from murmuration.predictive import Predictive
 from murmuration.progress import html_table
 from murmuration.recipe import Recipe
 from murmuration.roles import ParameterRoles
-from murmuration.runs import GIVEN, MODELS, POSTHOC, create_run, discard_run
+from murmuration.runs import GIVEN, MODELS, POSTHOC
 from murmuration.streams import Noise
 from murmuration.weights import KernelTrace, NetworkWeights
 from murmuration.weights.family import OUT, effective_kernel
@@ -433,12 +433,8 @@ class Ensemble:
         """Write a run directory that `murmuration.load` reads back."""
         given = self.recipe.name == GIVEN and "data" not in self.manifest  # points beside a run have its data
         described = replace(self, manifest=self._description()) if given else self
-        made = create_run(Path(path), described.manifest, self.preparation)
-        try:
+        with runs.creating(Path(path), self.preparation):
             described.write(Path(path))
-        except (Misuse, Failure):
-            discard_run(Path(path), made)
-            raise
 
     def write(self, path: Path) -> None:
         """Complete a run directory: post-hoc steps, models, networks, then the manifest that declares it complete."""
@@ -491,11 +487,11 @@ def save_posthoc(path: Path, posthoc: PostHoc | None) -> None:
 
 
 def load_posthoc(path: Path) -> PostHoc | None:
-    """The post-hoc steps of a run, or None."""
-    file = path / POSTHOC
-    if not file.exists():
+    """The post-hoc steps of a run, or None; refused if they are not those that were written."""
+    manifest, file = runs.read_run(path), path / POSTHOC
+    if POSTHOC not in manifest[runs.FILES] and not file.exists():
         return None
-    record = read_json(file)
+    record = read_json(runs.require_unchanged(path, manifest, POSTHOC))
     try:
         return posthoc_from_json(record)
     except Failure as error:

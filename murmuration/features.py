@@ -22,7 +22,7 @@ from murmuration.data.input_kinds import network_inputs
 from murmuration.data.preparation import FEATURES_AT_ONCE, FeaturePreparation, preparation_from_json
 from murmuration.data.raw import PARTS, LoadOptions, RawData, hash_array, hash_kind, hash_values
 from murmuration.errors import Misuse
-from murmuration.files import read_tensors, write_tensors, write_whole
+from murmuration.files import read_tensors, require_digest, write_tensors, write_whole
 from murmuration.nets.backbone import Backbone, build_backbone, features_of, trained_backbone, usual_size
 from murmuration.progress import counting_bar
 
@@ -116,9 +116,9 @@ def write_stored(file: Path, known: dict[bytes, Tensor], keys: list[bytes]) -> N
     write_tensors(file, {"keys": names, "features": torch.stack([known[key] for key in keys])})
 
 
-def read_stored(file: Path) -> dict[bytes, Tensor]:
+def read_stored(file: Path, digest: str | None = None) -> dict[bytes, Tensor]:
     """The features of a file by their keys."""
-    found = read_tensors(file)
+    found = read_tensors(file, digest)
     return {bytes(key): row for key, row in zip(found["keys"].numpy(), found["features"], strict=True)}
 
 
@@ -184,20 +184,25 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def stored_features(run: Path, record: dict[str, Any], inputs: Preparation, known: bool = True) -> Features:
-    """The features of a run: its backbone, and with `known` those of the examples that it was trained on."""
+def stored_features(
+    run: Path, record: dict[str, Any], inputs: Preparation, digests: dict[str, str], known: bool = True
+) -> Features:
+    """The features of a run: its backbone, and with `known` those of the examples that it was trained on.
+
+    `digests` are the SHA-256 of the files of the run.
+    """
     backbone = build_backbone(record["net"], tuple(record["shape"]), inputs)
-    backbone.load_state_dict(read_tensors(run / BACKBONE))
-    file = run / STORED
-    return Features(backbone, record, known=read_stored(file) if known and file.exists() else {})
+    backbone.load_state_dict(read_tensors(require_digest(run / BACKBONE, digests.get(BACKBONE))))
+    kept = read_stored(run / STORED, digests[STORED]) if known and STORED in digests else {}
+    return Features(backbone, record, known=kept)
 
 
-def stored_preparation(record: dict[str, Any], run: Path) -> Preparation:
+def stored_preparation(record: dict[str, Any], run: Path, digests: dict[str, str]) -> Preparation:
     """The preparation of a run, with the backbone of one that computes features."""
     if record["kind"] != "features":
         return preparation_from_json(record)
     inputs = preparation_from_json(record["inputs"])
-    return preparation_from_json(record, stored_features(run, record["network"], inputs, known=False))
+    return preparation_from_json(record, stored_features(run, record["network"], inputs, digests, known=False))
 
 
 def save_features(run: Path, preparation: Preparation | None) -> None:
@@ -212,13 +217,13 @@ def remove_pieces(preparation: Preparation | None) -> None:
         preparation.features.remove_pieces()
 
 
-def features_again(run: Path | None, record: dict[str, Any]) -> FeatureSource:
-    """The source of the features of a run, from the record of its preparation."""
+def features_again(run: Path | None, record: dict[str, Any], digests: dict[str, str]) -> FeatureSource:
+    """The source of the features of a run, from the record of its preparation and the digests of its files."""
     if run is None:
         raise Misuse(
             f"features by {record['network']['net']} of a run that is not on the disk: give data=mm.embed(...)"
         )
-    found = stored_features(run, record["network"], preparation_from_json(record["inputs"]))
+    found = stored_features(run, record["network"], preparation_from_json(record["inputs"]), digests)
     return FeatureSource(record["network"]["net"], stored=found)
 
 

@@ -8,7 +8,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from murmuration.engines import Engine
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc
 from murmuration.errors import Failure, Misuse, require_integer, unknown
 from murmuration.features import feature_source, features_again, stored_preparation
-from murmuration.files import read_tensors, write_json, write_tensors
+from murmuration.files import read_tensors
 from murmuration.given_models import load_given, require_same_tensors
 from murmuration.likelihoods import (
     CLASSIFICATION,
@@ -61,7 +61,14 @@ from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.batches import plan_for_loader, plan_for_steps
 from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.loop import start_from
-from murmuration.training_run import CHECKPOINT_SECONDS, ProgressCallback, run_training, show_nothing, trajectory_cost
+from murmuration.training_run import (
+    CHECKPOINT_SECONDS,
+    ProgressCallback,
+    run_training,
+    save_first_weights,
+    show_nothing,
+    trajectory_cost,
+)
 
 InitFrom = Weights | Ensemble  # weights that members begin with; text is a run directory or a file
 
@@ -132,9 +139,8 @@ def fit(
         require_integer("members", planned["members"], 1)
     filled = replace(plan or Plan(), **planned).for_recipe(chosen)
     refuse_autocast(filled.device)
-    if out is not None:
-        runs.require_free(Path(out))
-    elif filled.trajectory is not None:
+    runs.check_new(out)
+    if out is None and filled.trajectory is not None:
         raise Misuse(f"trajectory='{filled.trajectory}' without out: checkpoints are files of a run; give out='runs/x'")
     stated = getattr(likelihood, "task", None)
     if stated in (MULTI_LABEL, REGRESSION) and not isinstance(data, Data):
@@ -225,13 +231,12 @@ def _fit(
         show(roles.summary, 0, 0, None)
     found = {"gamma": spec.gamma, "parameters": roles.to_json()}
     manifest = describe(whole, source, choice.engine, choice.reason) | found
-    created = runs.create_run(Path(out), manifest, whole.data.preparation) if out is not None else None
-    if out is not None and whole.backbone is not None:
-        write_tensors(Path(out) / runs.BACKBONE, whole.backbone.state_dict())
-    if out is not None and whole.init_from:  # a resumed run begins with the same weights without reading them again
-        checkpoints.save_checkpoint(Path(out), progress)
-    callback = ProgressCallback(out, show, checkpoint_seconds, created)
-    return run_training(whole, spec, choice.engine, progress, manifest, callback)
+    path = None if out is None else Path(out)
+    with runs.new_run(path):
+        if path is not None:
+            runs.create_run(path, manifest, whole.data.preparation, partial(save_first_weights, path, whole, progress))
+        callback = ProgressCallback(path, show, checkpoint_seconds, new=True)
+        return run_training(whole, spec, choice.engine, progress, manifest, callback)
 
 
 def make_spec(
@@ -355,31 +360,31 @@ def resume(
     run goes on where it was begun, and is refused if that device is missing; on another `device` rounding differs.
     """
     path = Path(path)
-    manifest = runs.read_run(path)
-    if manifest["status"] == "complete":
-        return load(path, net=net, recipe=recipe, likelihood=likelihood, output=output, device=device)
-    runs.remove_partial_files(path)
-    opened = reopen(manifest, data, path)
-    likelihood, source = likelihood_from_json(manifest["likelihood"], likelihood), source_again(manifest, net, output)
-    chosen, plan = recipe_from_json(manifest["recipe"], recipe), plan_from_json(manifest["plan"], optimizer, device)
-    refuse_autocast(plan.device)
-    if plan.device != manifest["plan"].get("device", CPU):
-        before = manifest.get("devices", [manifest["plan"].get("device", CPU)])
-        manifest = {**manifest, "plan": {**manifest["plan"], "device": plan.device}, "devices": [*before, plan.device]}
-    source = _checked(source, opened, likelihood, plan.device)
-    require_same_plain_tensors(source.build(), manifest["net"])
-    stored = read_tensors(path / runs.BACKBONE) if chosen.sharing.frozen else None
-    backbone = None if stored is None else with_weights(source.build(), stored, path / runs.BACKBONE)
-    whole = TrainSpec(source.build, opened, likelihood, chosen, plan, backbone=backbone)
-    spec = replace(head_only_spec(whole), gamma=manifest.get("gamma"))
-    progress = checkpoints.load_checkpoint(path, plan.device)
-    given = chosen.weights.init_from or "init_from" in manifest["net"] or "pruning" in manifest
-    if progress is None and given:
-        raise Failure(f"{path} was killed before its first weights were written: remove it and begin anew")
-    engine = engine_from(manifest)
-    show(f"engine {engine.name}: as before", 0, 0, None)
-    callback = ProgressCallback(path, show, checkpoint_seconds)
-    return run_training(whole, spec, engine, progress or begin(spec), manifest, callback)
+    with runs.locked(None if runs.is_settled(path) else path):
+        manifest = runs.read_run(path)
+        if manifest["status"] == "complete":
+            return load(path, net=net, recipe=recipe, likelihood=likelihood, output=output, device=device)
+        opened = reopen(manifest, data, path)
+        likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
+        chosen, plan = recipe_from_json(manifest["recipe"], recipe), plan_from_json(manifest["plan"], optimizer, device)
+        refuse_autocast(plan.device)
+        if plan.device != manifest["plan"].get("device", CPU):
+            devices = [*manifest.get("devices", [manifest["plan"].get("device", CPU)]), plan.device]
+            manifest = {**manifest, "plan": {**manifest["plan"], "device": plan.device}, "devices": devices}
+        source = _checked(source_again(manifest, net, output), opened, likelihood, plan.device)
+        require_same_plain_tensors(source.build(), manifest["net"])
+        stored = runs.require_unchanged(path, manifest, runs.BACKBONE) if chosen.sharing.frozen else None
+        backbone = None if stored is None else with_weights(source.build(), read_tensors(stored), stored)
+        whole = TrainSpec(source.build, opened, likelihood, chosen, plan, backbone=backbone)
+        spec = replace(head_only_spec(whole), gamma=manifest.get("gamma"))
+        progress = checkpoints.load_checkpoint(path, plan.device)
+        given = chosen.weights.init_from or "init_from" in manifest["net"] or "pruning" in manifest
+        if progress is None and given:
+            raise Failure(f"{path} has lost its checkpoint, and its first weights with it: remove it and begin anew")
+        engine = engine_from(manifest)
+        show(f"engine {engine.name}: as before", 0, 0, None)
+        callback = ProgressCallback(path, show, checkpoint_seconds)
+        return run_training(whole, spec, engine, progress or begin(spec), manifest, callback)
 
 
 def load(
@@ -420,10 +425,10 @@ def load(
         likelihood,
         engine_from(manifest),
         recipe_from_json(manifest["recipe"], recipe),
-        {key: value for key, value in manifest.items() if key not in ("format", "status")},
-        runs.read_history(Path(path)),
+        {key: value for key, value in manifest.items() if key not in runs.STORAGE},
+        runs.checked_history(Path(path), manifest),
         load_posthoc(Path(path)) if posthoc else None,
-        stored_preparation(manifest["data"]["preparation"], Path(path)),
+        stored_preparation(manifest["data"]["preparation"], Path(path), manifest[runs.FILES]),
         load_models(Path(path), manifest.get(runs.MODELS, []), likelihood),
         tuple(manifest.get("weights", ())),
     )
@@ -450,6 +455,7 @@ def train_members(
     extra: dict[str, Any] | None = None,
     files: dict[str, Any] | None = None,
     show: Show = show_nothing,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Ensemble:
     """Train these members further, as a run of its own in `out`; `resume` continues it.
 
@@ -458,13 +464,12 @@ def train_members(
     path = Path(out)
     found = {"gamma": spec.gamma, "parameters": spec.roles(population).to_json(), **(extra or {})}
     manifest = describe(spec, source, engine, "as before") | found
-    created = runs.create_run(path, manifest, spec.data.preparation)
-    for name, record in (files or {}).items():
-        write_json(path / name, record)
     progress = start_from(spec, population.to(spec.plan.device))
-    checkpoints.save_checkpoint(path, progress)
-    callback = ProgressCallback(path, show, CHECKPOINT_SECONDS, created)
-    return run_training(spec, spec, engine, progress, manifest, callback)
+    with runs.new_run(path):
+        first = partial(save_first_weights, path, spec, progress, files or {})
+        runs.create_run(path, manifest, spec.data.preparation, first)
+        callback = ProgressCallback(path, show, checkpoint_seconds, new=True)
+        return run_training(spec, spec, engine, progress, manifest, callback)
 
 
 def architecture_of(init_from: InitFrom) -> Net | None:
@@ -529,14 +534,7 @@ def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) ->
         "likelihood": spec.likelihood.to_json(),
         **({"kernels": spec.trace.to_json()} if spec.recipe.needs_kernels else {}),
         "data": runs.describe_data(data, spec.likelihood.task),
-        "engine": {
-            "name": engine.name,
-            "workers": engine.workers,
-            "stacked": engine.stacked,
-            "direct": engine.direct,
-            "reason": reason,
-            "torch_threads": torch.get_num_threads(),
-        },
+        "engine": {**asdict(engine), "reason": reason, "torch_threads": torch.get_num_threads()},
         **runs.describe_process(),
     }
 
@@ -553,7 +551,7 @@ def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) 
     if known is None and not isinstance(data, Data):
         raise Misuse("the run's data was split by an object of the caller's own: give data=mm.open_data(...) as before")
     if "features" in (known or {}) and not isinstance(data, Data):
-        known = {**known, "features": features_again(run, record["preparation"])}
+        known = {**known, "features": features_again(run, record["preparation"], manifest.get(runs.FILES, {}))}
     opened = data if isinstance(data, Data) else open_data(**(known if data is None else {**known, "source": data}))
     if opened.fingerprint != record["fingerprint"]:
         raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")

@@ -10,62 +10,122 @@
     posthoc.json          the calibrator, the conformal rules and the abstention rules, if some were fitted
     metrics.json, report.html   the evaluation
 
-Every file is replaced whole or not at all (`files.py`).
+Every file is replaced whole or not at all (`files.py`), by the one process that holds the directory (`locks.py`). The
+manifest holds the SHA-256 of every file and of itself; `checkpoints/latest.json` and `sweep.json`, which change while a
+run trains, hold their own. A file is checked when it is read. What must be there before the manifest is written before
+it: a directory without one is of a process that was killed, and the same command begins anew.
 """
 
 import contextlib
+import hashlib
 import json
-import os
 import platform
 import shlex
 import sys
 import time
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from murmuration import files
+from murmuration import files, locks
 from murmuration.data import Data, Preparation
 from murmuration.errors import Failure, Misuse
 from murmuration.features import BACKBONE, STORED, remove_pieces, save_features
+from murmuration.locks import remove_empty as remove_empty
 from murmuration.models.storage import FOLDER as MODELS
 from murmuration.population import Named, Population, population_from_tensors
 
-FORMAT = 1
+FORMAT = 2  # 1: without digests; such runs are refused
 MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
 GIVEN = "given"  # recipe of networks trained elsewhere; in their manifest, the names of their classes
 GROUPS = "groups"  # in the manifest: the number of groups of networks, if there are several
+FILES = "files"  # in the manifest: the SHA-256 of every file that is complete
+CHANGING = "changing"  # in the manifest: the files that a command is replacing, with their new SHA-256
+STORAGE = ("format", "status", FILES, CHANGING)  # entries of a manifest that are about its files
 SWEEP = "sweep.json"  # scores of the candidates of a coupling space
 WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, STORED, SWEEP)  # by a run until it is complete
 TRAJECTORY, ACTIVE = "trajectory", "active"  # weights along the path; (M,) bool: members that were still trained
 CHECKPOINTS, LATEST, STEPS = "checkpoints", "latest.json", "step-*.safetensors"
 
 
-def create_run(path: Path, manifest: dict[str, Any], preparation: Preparation | None = None) -> Path:
-    """Create a run directory, with its manifest in it from the start; returns the topmost directory created.
+@contextmanager
+def locked(path: Path | None) -> Iterator[None]:
+    """Hold a run directory against other processes, and remove what killed ones left; None: nothing is held."""
+    if path is None:
+        yield
+        return
+    with locks.locked(path, tidy):
+        yield
 
-    The network of a preparation that computes features is in it too, and the features it has computed.
+
+@contextmanager
+def new_run(path: Path | None) -> Iterator[None]:
+    """Hold a directory for a new run; refuses one that holds a run, or anything else. None: nothing is held."""
+    if path is None:
+        yield
+        return
+    if not locks.holders(path):
+        require_free(path)  # a directory of others is not even locked
+    with locked(path):
+        require_free(path)
+        yield
+
+
+def check_new(out: str | Path | None) -> None:
+    """Refuse a directory that a new run cannot have, before anything is computed; None: no directory."""
+    with new_run(None if out is None else Path(out)):
+        pass
+
+
+@contextmanager
+def creating(path: Path, preparation: Preparation | None = None) -> Iterator[None]:
+    """Hold a directory while the first files of a run are written; they are removed again, by name, if that fails.
+
+    The network of a preparation that computes features is the first of them, and the features it has computed.
     """
-    require_free(path)
-    missing = [parent for parent in path.parents if not parent.exists()]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for stale in path.parent.glob(f".{path.name}.*.partial"):
-            remove_files(stale)
-        temporary.mkdir()
-        files.write_json(temporary / MANIFEST, {"format": FORMAT, "status": "training", **manifest})
-        save_features(temporary, preparation)
-        os.rename(temporary, path)
+    with new_run(path):
+        try:
+            save_features(path, preparation)
+            yield
+        except BaseException as error:
+            remove_files(path)
+            if isinstance(error, OSError):
+                raise files.cannot_write(path, error) from error
+            raise
         remove_pieces(preparation)
-    except (OSError, Failure) as error:
-        remove_files(temporary)
-        remove_empty(missing)
-        raise files.cannot_write(path, error) from error
-    return missing[-1] if missing else path
+
+
+def create_run(
+    path: Path,
+    manifest: dict[str, Any],
+    preparation: Preparation | None = None,
+    first: Callable[[], object] = lambda: None,
+) -> None:
+    """Begin a run: the files of `creating`, those that `first` writes, and then the manifest."""
+    with creating(path, preparation):
+        first()
+        stored = digests_of(path, (BACKBONE, STORED))
+        write_manifest(path, {**manifest, "format": FORMAT, "status": "training", FILES: stored})
+
+
+def digests_of(path: Path, names: Iterable[str]) -> dict[str, str]:
+    """The SHA-256 of those of the files of a run that are there."""
+    return {name: files.digest_of(path / name) for name in names if (path / name).is_file()}
+
+
+def is_settled(path: Path) -> bool:
+    """Whether a run is complete, and nothing is left of killed processes that only its holder may remove."""
+    left = locks.holders(path) or (path / CHECKPOINTS).exists()
+    return not left and read_run(path)["status"] == "complete"
+
+
+def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    files.write_record(path / MANIFEST, manifest)
 
 
 def describe_data(data: Data, task: str) -> dict[str, Any]:
@@ -106,18 +166,30 @@ def versions() -> dict[str, str]:
 
 
 def require_free(path: Path) -> None:
-    """Refuse a directory that already holds a run, or anything else."""
+    """Refuse a directory that already holds a run, or anything else but locks."""
     if (path / MANIFEST).exists():
         raise Misuse(f"{path} already holds a run: choose another out=..., or continue it with mm.resume('{path}')")
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and not (path.is_dir() and locks.is_empty(path)):
         raise Misuse(f"{path} exists and is not an empty directory: choose another out=...")
 
 
-def discard_run(path: Path, made: Path) -> None:
-    """Remove the files of a run without a checkpoint, and the directories made for it that are empty now."""
+def tidy(path: Path, killed: bool) -> None:
+    """Remove what killed processes left in a run directory that this one holds.
+
+    `killed` says that all files are theirs: without a manifest, a run had not begun yet.
+    """
+    remove_partial_files(path)
+    if not (path / MANIFEST).exists():
+        return remove_files(path) if killed else None
+    with contextlib.suppress(Failure):  # damage is reported by whoever reads
+        if read_run(path)["status"] == "complete":
+            remove_checkpoints(path)
+
+
+def discard_run(path: Path) -> None:
+    """Remove the files of a run without a checkpoint, by name; its directory goes with the lock if it is empty."""
     if not (path / CHECKPOINTS / LATEST).exists():
         remove_files(path)
-        remove_empty(parent for parent in path.parents if parent.is_relative_to(made))
 
 
 def remove_files(path: Path) -> None:
@@ -142,18 +214,14 @@ def remove_checkpoints(path: Path, where: str = CHECKPOINTS) -> None:
     remove_empty([folder])
 
 
-def remove_empty(directories: Iterable[Path]) -> None:
-    """Remove these directories, from the innermost on, as far as they are empty: others may have written there."""
-    for directory in directories:
-        with contextlib.suppress(OSError):
-            directory.rmdir()
-
-
 def remove_partial_files(path: Path) -> None:
-    """Remove files that a killed process had not finished writing."""
-    for folder in (path, path / CHECKPOINTS, path / TRAJECTORY):
-        for stale in folder.glob(".*.partial"):
+    """Remove files that a killed process had not finished writing; not those of runs inside, which have own locks."""
+    for stale in path.glob(".*.partial"):
+        if stale.is_file():
             stale.unlink(missing_ok=True)
+    for folder in path.iterdir() if path.is_dir() else ():
+        if folder.is_dir() and not folder.is_symlink() and not (folder / MANIFEST).exists():
+            remove_partial_files(folder)
 
 
 def read_run(path: Path) -> dict[str, Any]:
@@ -164,19 +232,66 @@ def read_run(path: Path) -> dict[str, Any]:
         raise Misuse(f"no run at {path}: it holds no {MANIFEST}")
     manifest = files.read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
+        found = manifest.get("format") if isinstance(manifest, dict) else "unknown"
         raise Failure(f"{path / MANIFEST}: format {found}, expected {FORMAT}; written by another version?")
-    return manifest
+    return files.unsealed(path / MANIFEST, manifest)
 
 
 def save_members(path: Path, tensors: Named, manifest: dict[str, Any], history: list[dict]) -> None:
     """Close a run: the members' tensors, then history, then the manifest that declares it complete."""
     files.write_tensors(path / MEMBERS, tensors)
     write_history(path, history)
-    complete = {**manifest, "format": FORMAT, "status": "complete", "members_sha256": files.digest_of(path / MEMBERS)}
+    stored = read_run(path)[FILES] if (path / MANIFEST).exists() else digests_of(path, (BACKBONE, STORED))
+    points = [f"{TRAJECTORY}/{step_file(step)}" for step in stored_steps(path)]
+    stored |= digests_of(path, (MEMBERS, HISTORY, POSTHOC, *points))
+    kept = {key: value for key, value in manifest.items() if key not in STORAGE}
+    complete = {**kept, "format": FORMAT, "status": "complete", FILES: stored}
     complete["tensors"] = list(tensors)  # the file has another order; draws may depend on it
-    files.write_json(path / MANIFEST, complete)
+    write_manifest(path, complete)
     remove_checkpoints(path)
+
+
+def replace_files(path: Path, contents: dict[str, bytes]) -> None:
+    """Replace files of a complete run, and their digests in the manifest; without a manifest, files alone.
+
+    The manifest names the new digests before the files are written: of a killed process, old and new files are known.
+    """
+    with locked(path):
+        if not (path / MANIFEST).exists():
+            for name, content in contents.items():
+                files.write_bytes(path / name, content)
+            return
+        manifest = read_run(path)
+        stored = {**manifest[FILES], **_replaced(path, manifest)}
+        new = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        plain = {key: value for key, value in manifest.items() if key != CHANGING} | {FILES: stored}
+        write_manifest(path, {**plain, CHANGING: {"files": new, "command": describe_process()["command"]}})
+        for name, content in contents.items():
+            files.write_bytes(path / name, content)
+        write_manifest(path, {**plain, FILES: {**stored, **new}})
+
+
+def _replaced(path: Path, manifest: dict[str, Any]) -> dict[str, str]:
+    """The digests of the files that a killed process had replaced already."""
+    new = manifest.get(CHANGING, {"files": {}})["files"]
+    return {name: digest for name, digest in digests_of(path, new).items() if digest == new[name]}
+
+
+def require_unchanged(path: Path, manifest: dict[str, Any], name: str) -> Path:
+    """A file of a run; refused if it is missing, or is not the one that was written."""
+    new = manifest.get(CHANGING, {"files": {}})["files"]
+    return files.require_digest(path / name, manifest[FILES].get(name), new.get(name))
+
+
+def warn_if_mixed(path: Path, manifest: dict[str, Any]) -> None:
+    """Warn of a run of which a killed command had replaced some files and not the others."""
+    if CHANGING not in manifest or locks.is_held(path):
+        return
+    new, done = manifest[CHANGING]["files"], _replaced(path, manifest)
+    if done and len(done) < len(new):
+        old = " and ".join(name for name in new if name not in done)
+        command = manifest[CHANGING]["command"]
+        warnings.warn(f"{path}: '{command}' was killed while it wrote: {old} of before; repeat it", stacklevel=3)
 
 
 def load_tensors(path: Path) -> tuple[Named, dict[str, Any]]:
@@ -184,7 +299,8 @@ def load_tensors(path: Path) -> tuple[Named, dict[str, Any]]:
     manifest = read_run(path)
     if manifest["status"] != "complete":
         raise Misuse(f"{path} is not finished: continue it with mm.resume('{path}')")
-    found = files.read_tensors(path / MEMBERS, manifest.get("members_sha256"))
+    warn_if_mixed(path, manifest)
+    found = files.read_tensors(require_unchanged(path, manifest, MEMBERS))
     order = manifest.get("tensors", [])
     return {name: found[name] for name in order} if set(order) == set(found) else found, manifest
 
@@ -207,6 +323,16 @@ def read_history(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
+def checked_history(path: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """The history of a complete run; nothing, with a warning, if its file is damaged: predictions do not need it."""
+    try:
+        require_unchanged(path, manifest, HISTORY)
+        return read_history(path)
+    except Failure as error:
+        warnings.warn(f"{error}: training curves are left out", stacklevel=3)
+        return []
+
+
 def step_file(step: int) -> str:
     """The name of the file of a checkpoint."""
     return f"step-{step:09d}.safetensors"
@@ -219,9 +345,18 @@ def save_path_point(path: Path, step: int, tensors: dict[str, Tensor]) -> None:
     files.write_tensors(folder / step_file(step), tensors)
 
 
-def path_steps(path: Path) -> list[int]:
+def stored_steps(path: Path) -> list[int]:
     """The steps of the stored checkpoints of a trajectory, in order; 0: the initial weights."""
     return sorted(int(file.stem.partition("-")[2]) for file in (path / TRAJECTORY).glob(STEPS))
+
+
+def path_steps(path: Path) -> list[int]:
+    """The steps of the trajectory of a complete run, in order, after a check of all its files."""
+    manifest = read_run(path)
+    names = [name for name in manifest[FILES] if name.startswith(f"{TRAJECTORY}/")]
+    for name in names:
+        require_unchanged(path, manifest, name)
+    return sorted(int(Path(name).stem.partition("-")[2]) for name in names)
 
 
 def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:

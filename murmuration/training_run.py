@@ -18,7 +18,7 @@ from murmuration.engines import Engine
 from murmuration.engines import engine as engine_named
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Failure, Misuse
-from murmuration.files import read_json, write_json
+from murmuration.files import read_record, write_record, write_tensors
 from murmuration.likelihoods import Likelihood
 from murmuration.membership import with_earlier_members
 from murmuration.models.member import fit_members
@@ -46,7 +46,7 @@ class ProgressCallback:
     out: str | Path | None
     show: Show
     checkpoint_seconds: float
-    created: Path | None = None  # the topmost directory that was created for the run
+    new: bool = False  # whether the run was begun by this call
     total: int = 0
     saved: float = 0.0
     store: Callable[[Progress], None] = lambda progress: None  # a checkpoint of the trajectory, where one is due
@@ -114,10 +114,24 @@ def run_training(
     if callback.out is not None:
         try:
             ensemble.write(Path(callback.out))
-        except Failure:  # a full disk, say: a run that cannot be continued is not left behind
-            runs.discard_run(Path(callback.out), callback.created or Path(callback.out))
+        except Failure:  # a full disk, say: a new run without a checkpoint is not left behind
+            if callback.new:
+                runs.discard_run(Path(callback.out))
             raise
     return ensemble
+
+
+def save_first_weights(path: Path, spec: TrainSpec, progress: Progress, records: dict[str, Any] | None = None) -> None:
+    """Write the weights that members begin with, unless they are random, for `resume`: it does not read them again.
+
+    `records`, given with members that were trained before, are written as JSON beside them.
+    """
+    if spec.backbone is not None:
+        write_tensors(path / runs.BACKBONE, spec.backbone.state_dict())
+    for name, record in (records or {}).items():
+        write_record(path / name, record)
+    if spec.init_from or records is not None:
+        checkpoints.save_checkpoint(path, progress)
 
 
 def trajectory_writer(whole: TrainSpec, spec: TrainSpec, path: Path) -> Callable[[Progress], None]:
@@ -154,11 +168,11 @@ def tune_coupling(spec: TrainSpec, engine: Engine, callback: ProgressCallback) -
     if chosen is None or not candidates:
         return spec, {}
     file = Path(callback.out) / runs.SWEEP if callback.out is not None else None
-    done = read_json(file) if file is not None and file.exists() else {}
+    done = read_record(file) if file is not None and file.exists() else {}
 
     def save(scores: dict[str, float]) -> None:
         if file is not None:
-            write_json(file, scores)
+            write_record(file, scores)
 
     scores = score_candidates(spec, engine, candidates, done, save, lambda text: callback.show(text, 0, 0, None))
     best = best_candidate(scores)

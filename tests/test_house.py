@@ -14,6 +14,7 @@ ORDER = [
     "errors",
     "devices",
     "files",
+    "locks",
     "memory",
     "streams",
     "recipe_text",

@@ -1,6 +1,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 import torch
 
 import murmuration as mm
-from murmuration import runs
+from murmuration import locks, runs
 from murmuration.data import Data
 from murmuration.files import read_tensors, write_bytes, write_tensors
 from murmuration.recipe import Plan
@@ -114,7 +116,7 @@ DAMAGE = {
     "manifest broken": (lambda run: (run / "run.json").write_text("{"), "run.json cannot be read"),
     "manifest of another format": (
         lambda run: (run / "run.json").write_text('{"format": 99}'),
-        "format 99, expected 1",
+        "format 99, expected 2",
     ),
     "no manifest": (lambda run: (run / "run.json").unlink(), "it holds no run.json"),
     "nothing at all": (lambda run: shutil.rmtree(run), "the directory does not exist"),
@@ -132,7 +134,7 @@ def test_damage_is_named(run: Path, kind):
 def test_members_of_another_architecture_are_refused(run: Path):
     manifest = json.loads((run / "run.json").read_text())
     manifest["net"] = {"module": "MyNet"}
-    (run / "run.json").write_text(json.dumps(manifest))
+    runs.write_manifest(run, manifest)
     with pytest.raises(mm.Misuse, match="a module of your own: give it again as net="):
         mm.load(run)
     with pytest.raises(mm.Misuse, match="holds members of another architecture"):
@@ -210,21 +212,22 @@ def test_a_run_that_cannot_be_saved_leaves_its_siblings_alone(tmp_path: Path, mo
 def test_discarding_a_run_removes_only_what_it_wrote(tmp_path: Path):
     """Files by name and empty directories: a sibling run and files of others stay."""
     mine, sibling = tmp_path / "runs" / "mine" / "first", tmp_path / "runs" / "theirs"
-    made = runs.create_run(mine, {})
-    assert made == tmp_path / "runs"
     runs.create_run(sibling, {})
-    for name in (*runs.WRITTEN, f".{runs.MEMBERS}.7.partial"):
-        (mine / name).touch()
-    (mine / runs.CHECKPOINTS).mkdir()
-    (mine / runs.CHECKPOINTS / "step-000000001.safetensors").touch()
-    runs.discard_run(mine, made)
+    with runs.new_run(mine):
+        runs.create_run(mine, {})
+        for name in (*runs.WRITTEN, f".{runs.MEMBERS}.7.partial"):
+            (mine / name).touch()
+        (mine / runs.CHECKPOINTS).mkdir()
+        (mine / runs.CHECKPOINTS / "step-000000001.safetensors").touch()
+        runs.discard_run(mine)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["theirs"]
     assert (sibling / runs.MANIFEST).exists()
     for foreign in ("notes.txt", f"{runs.CHECKPOINTS}/notes.txt"):
-        made = runs.create_run(mine, {})
-        (mine / foreign).parent.mkdir(exist_ok=True)
-        (mine / foreign).touch()
-        runs.discard_run(mine, made)
+        with runs.new_run(mine):
+            runs.create_run(mine, {})
+            (mine / foreign).parent.mkdir(exist_ok=True)
+            (mine / foreign).touch()
+            runs.discard_run(mine)
         assert [path for path in mine.rglob("*") if path.is_file()] == [mine / foreign]
         (mine / foreign).unlink()
         shutil.rmtree(mine)
@@ -241,12 +244,31 @@ def test_a_run_leaves_files_of_others_in_its_directories(digits: Data, tmp_path:
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
-def test_a_half_made_directory_of_a_killed_run_is_removed_by_name(tmp_path: Path):
-    stale, foreign = tmp_path / ".run.7.partial", tmp_path / ".run.8.partial"
-    stale.mkdir()
-    (stale / runs.MANIFEST).touch()
-    foreign.mkdir()
-    (foreign / "notes.txt").touch()
-    runs.create_run(tmp_path / "run", {})
-    assert not stale.exists()
-    assert (foreign / "notes.txt").exists()
+def killed_lock(path: Path, empty: bool) -> None:
+    """The lock of a process that is not running any more."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    record = {**locks.describe_holder(empty), "started": None}
+    (path / f"{locks.PREFIX}{locks.this_host()}.{ended.pid}").write_text(json.dumps(record))
+
+
+def test_a_half_made_directory_of_a_killed_run_is_begun_anew(tmp_path: Path):
+    """Files that a run writes go by name, where the killed process had found the directory empty; others stay."""
+    path = tmp_path / "run"
+    path.mkdir()
+    for name in (runs.BACKBONE, f".{runs.MANIFEST}.7.partial"):
+        (path / name).touch()
+    killed_lock(path, empty=True)
+    runs.create_run(path, {})
+    assert [file.name for file in path.iterdir()] == [runs.MANIFEST]
+
+
+@pytest.mark.parametrize(("name", "empty"), [("notes.txt", True), (runs.MEMBERS, False)])
+def test_files_that_may_be_of_others_are_not_removed(tmp_path: Path, name, empty):
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / name).touch()
+    killed_lock(path, empty)
+    with pytest.raises(mm.Misuse, match="exists and is not an empty directory"):
+        runs.create_run(path, {})
+    assert [file.name for file in path.iterdir()] == [name]

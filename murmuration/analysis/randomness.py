@@ -193,7 +193,9 @@ def compare_members(net: Net | None, data: Data, recipe: Recipe, plan: Plan, pat
     """
     ensemble = train_members(net, data, recipe, plan, path)
     if path is not None:
-        run_files.remove_files(path)
+        with run_files.locked(path):
+            run_files.remove_files(path)
+        run_files.remove_empty([path])
     if ensemble.members < 2:
         return {measure: np.array(math.nan) for measure in MEASURES}
     found = network_similarity(ensemble, data.held_out, train=data.train, cka=False)

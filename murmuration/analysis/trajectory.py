@@ -108,7 +108,7 @@ def open_trajectory(
 
 def find_trajectory(run: str | Path, *, net: Net | None = None) -> Trajectory | None:
     """The trajectory of a finished run, or None if it was trained without one."""
-    return open_trajectory(run, net=net) if runs.path_steps(Path(run)) else None
+    return open_trajectory(run, net=net) if runs.stored_steps(Path(run)) else None
 
 
 def trajectory_of(checkpoints: Sequence[Sequence[nn.Module]], start: Sequence[nn.Module] | None = None) -> Trajectory:

@@ -24,18 +24,22 @@ def calibrate(
     """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import load_run, reopen_data
-    from murmuration.ensemble import save_posthoc
     from murmuration.evaluation import eval_set_of, evaluate_ensemble
+    from murmuration.files import json_bytes
     from murmuration.posthoc import FEWEST
+    from murmuration.posthoc.serialization import to_json
+    from murmuration.runs import POSTHOC, locked, read_run
 
     path, config = Path(run), trust.config()
-    ensemble, data = load_run(path, posthoc=False, net=network(net), device=device), reopen_data(path)
-    if len(data.val) < FEWEST:
-        found = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
-        raise Misuse(f"{found}; train it again on more examples")
-    ensemble = ensemble.fit_posthoc(data.val, config=config)
-    evaluation = evaluate_ensemble(ensemble, data if len(data.test) else eval_set_of(data, validation=True))
-    save_posthoc(path, ensemble.posthoc)  # when all is known: interrupted before, the run is as it was
-    leave_results(path, evaluation, as_json=as_json)
+    read_run(path)  # refuse what is no run before it is locked
+    with locked(path):
+        ensemble, data = load_run(path, posthoc=False, net=network(net), device=device), reopen_data(path)
+        if len(data.val) < FEWEST:
+            found = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
+            raise Misuse(f"{found}; train it again on more examples")
+        ensemble = ensemble.fit_posthoc(data.val, config=config)
+        evaluation = evaluate_ensemble(ensemble, data if len(data.test) else eval_set_of(data, validation=True))
+        steps = json_bytes(to_json(ensemble.posthoc))
+        leave_results(path, evaluation, as_json=as_json, files={POSTHOC: steps})  # interrupted before, all is as it was
     if not as_json:
         print(f"post-hoc steps: {path / 'posthoc.json'}")

@@ -156,27 +156,28 @@ def comparison_settings(
 
 @contextmanager
 def comparison_directory(path: Path, settings: dict[str, Any]) -> Iterator[None]:
-    """The directory is this comparison's: new, or begun by the same settings. One that never began is removed again."""
-    from murmuration.files import read_json, write_json
-    from murmuration.runs import remove_empty, require_free
+    """Hold the directory for this comparison: new, or begun by the same settings. One that never began is removed."""
+    from murmuration.files import read_record, write_record
+    from murmuration.locks import holders
+    from murmuration.runs import locked, require_free
 
-    if (path / SETTINGS).exists():
-        require_same_settings(path, read_json(path / SETTINGS), settings)
-    else:
-        require_free(path)
-    made = [parent for parent in (path, *path.parents) if not parent.exists()]
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        write_json(path / SETTINGS, settings)
-        yield
-    except BaseException as error:
-        begun = any(path.glob("*/run.json"))
-        if not begun:
-            (path / SETTINGS).unlink(missing_ok=True)
-            remove_empty(made)
-        if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(CONTINUES if begun else NOTHING_WRITTEN) from None
-        raise
+    if not holders(path) and not (path / SETTINGS).exists():
+        require_free(path)  # a directory of others is not even locked
+    with locked(path):
+        if (path / SETTINGS).exists():
+            require_same_settings(path, read_record(path / SETTINGS), settings)
+        else:
+            require_free(path)
+        try:
+            write_record(path / SETTINGS, settings)
+            yield
+        except BaseException as error:
+            begun = any(path.glob("*/run.json"))
+            if not begun:
+                (path / SETTINGS).unlink(missing_ok=True)
+            if isinstance(error, KeyboardInterrupt):
+                raise Interrupted(CONTINUES if begun else NOTHING_WRITTEN) from None
+            raise
 
 
 def require_same_settings(path: Path, before: Any, now: dict[str, Any]) -> None:

@@ -113,23 +113,25 @@ def continual(
     from murmuration.cli.training import new_run_path
     from murmuration.fitting import versions
     from murmuration.reports.report import this_command
-    from murmuration.runs import require_free
+    from murmuration.runs import new_run
 
     given = asdict(learning)
     plan = BatchPlan(given.pop("batch_size"), given.pop("epochs"), learning.seed)
     methods = tuple(listed(method)) or ("hcl-fr", "lda")
     request = Request(tuple(stream), methods, reading.to_json(), plan, MethodSettings(**given))
     path = Path(out) if out else new_run_path(stream[0].replace("/", "-"), "continual")
-    require_free(path)
-    opened = begin(path, request, {"versions": versions(), "command": this_command()})
-    finish_continual(path, request, opened, as_json=as_json)
+    with new_run(path):
+        opened = begin(path, request, {"versions": versions(), "command": this_command()})
+        finish_continual(path, request, opened, as_json=as_json)
 
 
 def resume_continual(path: Path, *, as_json: bool) -> None:
     """Continue an interrupted run, and write its page."""
     from murmuration.applications.continual.runs import reopen
+    from murmuration.runs import locked
 
-    finish_continual(path, *reopen(path), as_json=as_json)
+    with locked(path):
+        finish_continual(path, *reopen(path), as_json=as_json)
 
 
 def finish_continual(path: Path, request: "Request", stream: "TaskStream", *, as_json: bool) -> None:
@@ -137,17 +139,17 @@ def finish_continual(path: Path, request: "Request", stream: "TaskStream", *, as
     from murmuration.applications.continual.page import COLUMNS, continual_page, score_rows, sentences
     from murmuration.applications.continual.runs import finish
     from murmuration.cli.training import with_resume_hint
-    from murmuration.files import write_bytes, write_json
+    from murmuration.files import json_bytes
     from murmuration.reports.report import METRICS, REPORT
+    from murmuration.runs import replace_files
 
     with with_resume_hint(path), counting_bar("learning", quiet=as_json) as show:
         found = finish(path, request, stream, show)
     record = record_of(path, stream, found)
-    write_json(path / METRICS, record)
     settings = {name: str(value) for name, value in {**vars(request.plan), **vars(request.settings)}.items()}
     subtitle = f"{stream.name} · {', '.join(found)}"
     page = continual_page(found, stream, title="Continual learning", subtitle=subtitle, settings=settings)
-    write_bytes(path / REPORT, page.encode())
+    replace_files(path, {METRICS: json_bytes(record), REPORT: page.encode()})
     if as_json:
         return print_json(record)
     print_table(["", *COLUMNS], score_rows(found), title=stream.name)

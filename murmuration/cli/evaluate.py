@@ -57,36 +57,40 @@ def evaluate(
 ) -> None:
     """Evaluate a run on its test split or on other examples."""
     from murmuration.applications.superres import is_superres
-    from murmuration.cli.results import show_results
+    from murmuration.cli.results import show_results, with_pruning
     from murmuration.cli.superres import close_superres
     from murmuration.cli.training import load_run
     from murmuration.evaluation import eval_set_for, evaluate_on
-    from murmuration.reports.report import METRICS, REPORT, report_of, results_json, write_results
+    from murmuration.reports.report import REPORT, report_of, results_bytes, results_json, write_results
+    from murmuration.runs import locked, read_run, replace_files
 
     path = Path(run)
     if target and on is None:
         raise Misuse(f"--target {target[0]} is for --on: the run's own target is known")
     extra = [output_path(out, (".json", ".html"), force)] if out else []
-    ensemble = load_run(path, net=network(net), device=device)
-    if is_superres(ensemble):
-        if on or out or shift.wanted or shift.ood:
-            raise Misuse(
-                f"{path} upscales images: it is evaluated on its own photographs; write murmur evaluate {path}"
-            )
-        return close_superres(path, ensemble, as_json=as_json)
-    eval_set = own_eval_set(path) if on is None else eval_set_for(ensemble, on, named_targets(target))
-    suite, foreign = shift_request(shift, eval_set)
-    with counting_bar(f"{path.name} under shift", as_json or suite is None) as progress:
-        evaluation = evaluate_on(ensemble, eval_set, None, suite, foreign, progress)
-    report = report_of([evaluation])
-    record = results_json(report, run=path)
-    own = [path / METRICS, path / REPORT] if on is None else []
-    for file in [*own, *extra]:
-        write_results(file, record, report)
-    show_results([evaluation], record, as_json=as_json)
-    if not as_json:
-        for file in [*own[1:], *extra]:
-            print(f"written: {file}")
+    read_run(path)  # refuse what is no run before it is locked
+    with locked(path if on is None else None):
+        ensemble = load_run(path, net=network(net), device=device)
+        if is_superres(ensemble):
+            if on or out or shift.wanted or shift.ood:
+                raise Misuse(
+                    f"{path} upscales images: it is evaluated on its own photographs; write murmur evaluate {path}"
+                )
+            return close_superres(path, ensemble, as_json=as_json)
+        eval_set = own_eval_set(path) if on is None else eval_set_for(ensemble, on, named_targets(target))
+        suite, foreign = shift_request(shift, eval_set)
+        with counting_bar(f"{path.name} under shift", as_json or suite is None) as progress:
+            evaluation = evaluate_on(ensemble, eval_set, None, suite, foreign, progress)
+        report = report_of([evaluation])
+        record = with_pruning(results_json(report, run=path), evaluation)
+        if on is None:
+            replace_files(path, results_bytes(record, report))
+        for file in extra:
+            write_results(file, record, report)
+        show_results([evaluation], record, as_json=as_json)
+        if not as_json:
+            for file in [*([path / REPORT] if on is None else []), *extra]:
+                print(f"written: {file}")
 
 
 def own_eval_set(path: Path) -> "EvalSet":

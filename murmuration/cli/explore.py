@@ -147,6 +147,7 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
     from murmuration.analysis.trajectory import find_trajectory
     from murmuration.cli.training import load_networks, reopen_data
     from murmuration.evaluation import eval_set_for
+    from murmuration.locks import locked
     from murmuration.reports.landscape.studies import STUDIES
     from murmuration.reports.landscape.study import Subject, evaluation_seconds
 
@@ -171,7 +172,7 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
     subject = Subject(ensemble, data, test, find_trajectory(path, net=net), landscape.choices(ensemble))
     if not request.quiet:
         print(cost_text(evaluation_seconds(subject, study.networks(subject)), len(test)))
-    with counting_bar(what, request.quiet) as show:
+    with locked(page.with_suffix("")), counting_bar(what, request.quiet) as show:
         subject = replace(subject, folder=page.with_suffix(""), show=show)
         found = run_study(what, study, subject, page, path, landscape.image)
     show_outcome(found, as_json=request.quiet)

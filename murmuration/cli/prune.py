@@ -76,21 +76,20 @@ def prune(
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import derived_run_path, read_manifest, with_resume_hint
     from murmuration.evaluation import evaluate_ensemble
-    from murmuration.runs import require_free
+    from murmuration.runs import new_run
 
     pruning, path = rules.pruning(), Path(out) if out else derived_run_path(Path(run), "pruned")
     check_request(pruning, finetune=finetune, lr=lr, compact=compact)
-    require_free(path)
     read_manifest(Path(run))
-    with counting_bar("pruning", as_json) as show:
-        found = plan_pruning(run, pruning, tolerance=tolerance, show=show, net=network(net))
-    with with_resume_hint(path):
+    with with_resume_hint(path), new_run(path):
+        with counting_bar("pruning", as_json) as show:
+            found = plan_pruning(run, pruning, tolerance=tolerance, show=show, net=network(net))
         with training_bar(finetune, as_json, "fine-tuning") as bar:
             ensemble = prune_run(found, path, finetune=finetune, lr=lr, compact=compact, device=device, show=bar)
         evaluation = evaluate_ensemble(ensemble, found.data)
         if not as_json:
             show_pruning(ensemble)
-        leave_results(path, evaluation, as_json=as_json, pruning=ensemble.manifest["pruning"])
+        leave_results(path, evaluation, as_json=as_json)
 
 
 def show_pruning(ensemble: "Ensemble") -> None:

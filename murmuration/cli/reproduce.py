@@ -42,6 +42,7 @@ def reproduce(
 ) -> None:
     """Reproduce a published experiment."""
     from murmuration.files import write_bytes
+    from murmuration.locks import locked
     from murmuration.papers import Request
     from murmuration.papers import reproduce as reproduce_paper
     from murmuration.reports.report import this_command
@@ -52,7 +53,7 @@ def reproduce(
     given |= {"prepare": prepare, "net": net, "members": members, "ood": ood, "examples": examples}
     request = Request(data, epochs=epochs, **given)
     try:
-        with counting_bar(experiment, quiet=as_json) as show:
+        with locked(path), counting_bar(experiment, quiet=as_json) as show:
             outcome = reproduce_paper(experiment, request, path, show, this_command())
     except KeyboardInterrupt:
         raise Interrupted(CONTINUES) from None

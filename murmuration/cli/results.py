@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from murmuration.evaluation import EvalSet, Evaluation
 
 
-def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_json: bool, **more: Any) -> None:
+def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_json: bool) -> None:
     """Evaluate a finished run on its test split, write metrics.json and report.html, and print the scores.
 
     A run without test examples is evaluated on its validation examples, and one without either is not.
@@ -23,20 +23,31 @@ def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_j
         if not len(data.held_out):
             return print(f"not evaluated, for {data.name} has neither test nor validation examples: {path}")
         data = eval_set_of(data, validation=True) if not len(data.test) else data
-    leave_results(path, evaluate_ensemble(ensemble, data), as_json=as_json, **more)
+    leave_results(path, evaluate_ensemble(ensemble, data), as_json=as_json)
 
 
-def leave_results(path: Path, evaluation: "Evaluation", *, as_json: bool, **more: Any) -> None:
-    """Write metrics.json and report.html of an evaluation into a run directory, and print the scores."""
-    from murmuration.reports.report import METRICS, REPORT, report_of, results_json, write_results
+def leave_results(
+    path: Path, evaluation: "Evaluation", *, as_json: bool, files: dict[str, bytes] | None = None
+) -> None:
+    """Write metrics.json and report.html of an evaluation into a run directory, and print the scores.
+
+    `files` are further files of the run that are replaced with them.
+    """
+    from murmuration.reports.report import REPORT, report_of, results_bytes, results_json
+    from murmuration.runs import replace_files
 
     report = report_of([evaluation])
-    record = {**results_json(report, run=path), **more}
-    for file in (METRICS, REPORT):
-        write_results(path / file, record, report)
+    record = with_pruning(results_json(report, run=path), evaluation)
+    replace_files(path, {**(files or {}), **results_bytes(record, report)})
     show_results([evaluation], record, as_json=as_json)
     if not as_json:
         print(f"report: {path / REPORT}")
+
+
+def with_pruning(record: dict[str, Any], evaluation: "Evaluation") -> dict[str, Any]:
+    """The record of an evaluation with that of the pruning that made the run, if one did."""
+    manifest = {} if evaluation.ensemble is None else evaluation.ensemble.manifest
+    return {**record, "pruning": manifest["pruning"]} if "pruning" in manifest else record
 
 
 def show_results(evaluations: Sequence["Evaluation"], record: dict[str, Any], *, as_json: bool) -> None:

@@ -20,13 +20,13 @@ def resume(run: RunPath, net: OwnNet = None, device: RunDevice = None, as_json: 
     from murmuration.cli.results import finish_run
     from murmuration.cli.superres import close_superres
     from murmuration.cli.training import reopen_data, resume_run, with_resume_hint
-    from murmuration.runs import read_run
+    from murmuration.runs import locked, read_run
 
     path = Path(run)
     if KIND in read_run(path):
         return resume_continual(path, as_json=as_json)
-    data = reopen_data(path)
-    with with_resume_hint(path):
+    with with_resume_hint(path), locked(path):
+        data = reopen_data(path)
         ensemble = resume_run(path, data, quiet=as_json, net=network(net), device=device)
         if is_superres(ensemble):
             return close_superres(path, ensemble, as_json=as_json)

@@ -94,14 +94,13 @@ def train(
     from murmuration.applications.superres.training import check_net
     from murmuration.cli.training import new_run_path, with_resume_hint
     from murmuration.recipe import Plan, make_recipe
-    from murmuration.runs import require_free
+    from murmuration.runs import new_run
 
     chosen = make_recipe(recipe, weights=weights or (WEIGHTS if recipe == "bayes" else None))
     check_net(net)
     path = Path(out) if out else new_run_path("superres", chosen.name)
-    require_free(path)
-    data = open_patches(Patches(cutting.scale, cutting.size, cutting.patches, learning.seed, folder or ""))
-    with with_resume_hint(path):
+    with with_resume_hint(path), new_run(path):
+        data = open_patches(Patches(cutting.scale, cutting.size, cutting.patches, learning.seed, folder or ""))
         with training_bar(learning.epochs, as_json, chosen.name) as show:
             plan = Plan(**{**asdict(learning), "members": learning.members or 0})
             ensemble = train_superres(data, net=net, noise_std=noise_std, recipe=chosen, plan=plan, out=path, show=show)
@@ -112,16 +111,16 @@ def close_superres(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
     """Evaluate a run on its test photographs, and write scores and a report."""
     from murmuration.applications.superres.evaluation import evaluate, mean_scores
     from murmuration.applications.superres.page import SCORE_COLUMNS, score_rows, sentences, superres_page
-    from murmuration.files import write_bytes, write_json
+    from murmuration.files import json_bytes
     from murmuration.reports.report import METRICS, REPORT
+    from murmuration.runs import replace_files
 
     with counting_bar("evaluating", quiet=as_json) as show:
         found = evaluate(ensemble, show=show)
     record = {"run": str(path), "mean": mean_scores(found), "photographs": [each.to_json() for each in found]}
-    write_json(path / METRICS, record)
     subtitle = f"{path} · {ensemble.recipe.name} · {len(found)} photographs"
     page = superres_page(found, title="Super-resolution", subtitle=subtitle)
-    write_bytes(path / REPORT, page.encode())
+    replace_files(path, {METRICS: json_bytes(record), REPORT: page.encode()})
     if as_json:
         return print_json(record)
     print_table(["", *SCORE_COLUMNS], score_rows(found), title="test photographs")

@@ -98,12 +98,11 @@ def train(
     """Train, calibrate and evaluate an ensemble."""
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import TrainingRequest, new_run_path, train_run, with_resume_hint
-    from murmuration.runs import require_free
+    from murmuration.runs import new_run
 
     chosen, settings = answers.recipe(recipe), plan.plan(trust.config())
     path = Path(out) if out else new_run_path(data, chosen.name)
-    require_free(path)
-    with with_resume_hint(path, reading.features is not None):
+    with with_resume_hint(path, reading.features is not None), new_run(path):
         opened = reading.open(data, path, quiet=as_json)
         parts = tuple(options.listed(reset))
         weights = True if pretrained == "yes" else pretrained or False

@@ -81,7 +81,8 @@ def resume_run(path: Path, data: "Data", *, quiet: bool, net: Any = None, device
     from murmuration.resuming import resume
 
     manifest = read_manifest(path)
-    if manifest["status"] == "complete":
+    tuned = manifest.get("pruning", {"finetune": 0})
+    if manifest["status"] == "complete" and (not tuned["finetune"] or "finetuned" in tuned):
         return load_run(path, net=net, device=device)
     with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
         return resume(path, data=data, show=show, net=net, device=device)

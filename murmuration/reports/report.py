@@ -16,9 +16,10 @@ from murmuration.errors import Misuse
 from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble
 from murmuration.evaluation.record import Ood, Shift
 from murmuration.evaluation.shift import Progress, no_progress
-from murmuration.files import write_bytes, write_json
+from murmuration.files import json_bytes, write_bytes
 from murmuration.reports.findings import Difference, differences, findings, recommended, verdict, words_of
 from murmuration.reports.formatting import Words
+from murmuration.runs import replace_files
 
 METRICS, REPORT = "metrics.json", "report.html"
 
@@ -127,11 +128,8 @@ def evaluate(
     """
     found = evaluate_ensemble(ensemble, data, name, shift=shift, ood=ood, progress=progress)
     if out is not None:
-        directory = Path(out)
-        directory.mkdir(parents=True, exist_ok=True)
         made = report_of([found])
-        for file in (METRICS, REPORT):
-            write_results(directory / file, results_json(made, run=directory), made)
+        replace_files(Path(out), results_bytes(results_json(made, run=Path(out)), made))
     return found
 
 
@@ -144,12 +142,15 @@ def results_json(made: Report, *, run: Path) -> dict[str, Any]:
 
 def write_results(path: Path, record: dict[str, Any], made: Report) -> None:
     """Write the record (.json) or the page (.html), whole or not at all."""
+    contents = results_bytes(record, made)
+    write_bytes(path, contents[METRICS if path.suffix == ".json" else REPORT])
+
+
+def results_bytes(record: dict[str, Any], made: Report) -> dict[str, bytes]:
+    """The contents of `metrics.json` and `report.html`."""
     from murmuration.reports.page import render
 
-    if path.suffix == ".json":
-        write_json(path, record)
-    else:
-        write_bytes(path, render(made).encode())
+    return {METRICS: json_bytes(record), REPORT: render(made).encode()}
 
 
 def this_command() -> str:

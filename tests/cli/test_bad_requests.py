@@ -13,7 +13,7 @@ from cli_fixtures import SMALL, assert_refused, tree
 from torch import nn
 
 import murmuration as mm
-from murmuration import cli
+from murmuration import cli, runs
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -176,7 +176,7 @@ def without(part: str):
     def damage(run: Path) -> None:
         record = json.loads((run / "run.json").read_text())
         record.pop(part)
-        (run / "run.json").write_text(json.dumps(record))
+        runs.write_manifest(run, record)
 
     return damage
 
@@ -204,7 +204,7 @@ def test_damaged_runs(murmur, copied, tmp_path, damage, code, words, command):
 
 def test_unfinished_runs_name_the_way_on(murmur, copied):
     record = json.loads((copied / "run.json").read_text())
-    (copied / "run.json").write_text(json.dumps({**record, "status": "training"}))
+    runs.write_manifest(copied, {**record, "status": "training"})
     assert_refused(murmur("evaluate", copied), 2, (f"murmur resume {copied}",))
 
 

@@ -9,6 +9,7 @@ import pytest
 from cli_fixtures import SMALL, assert_refused, tree
 
 import murmuration as mm
+from murmuration import runs
 from murmuration.analysis.kernels import kernel_diagnosis, kernels_at_infinite_width, kernels_before
 from murmuration.cli import main
 from murmuration.reports import report_check
@@ -120,7 +121,7 @@ def test_a_run_on_other_examples(murmur, collective_run, tmp_path):
 def unfinished(run: Path, folder: Path) -> Path:
     copied = Path(shutil.copytree(run, folder / "copy"))
     manifest = json.loads((copied / "run.json").read_text())
-    (copied / "run.json").write_text(json.dumps({**manifest, "status": "training"}))
+    runs.write_manifest(copied, {**manifest, "status": "training"})
     return copied
 
 

@@ -15,6 +15,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
 import murmuration as mm
+from murmuration import runs
 from murmuration.data import Data
 from murmuration.errors import Failure, Misuse
 from murmuration.files import digest_of
@@ -249,7 +250,7 @@ def test_a_file_with_an_unlisted_type_is_refused_in_one_line(regression: Data, t
         mm.load(tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
     manifest["models"][0]["files"][0]["sha256"] = digest_of(file)
-    (tmp_path / "run" / "run.json").write_text(json.dumps(manifest))
+    runs.write_manifest(tmp_path / "run", manifest)
     with pytest.raises(Failure, match=r"holds the type .*Foreign, which is not listed: it is not loaded") as caught:
         mm.load(tmp_path / "run")
     assert "\n" not in str(caught.value)
@@ -271,7 +272,7 @@ def test_a_damaged_file_is_refused_in_one_line(content, regression: Data, tmp_pa
     file.write_bytes(content)
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
     manifest["models"][0]["files"][0]["sha256"] = digest_of(file)
-    (tmp_path / "run" / "run.json").write_text(json.dumps(manifest))
+    runs.write_manifest(tmp_path / "run", manifest)
     with pytest.raises(Failure, match="is no readable model") as caught:
         mm.load(tmp_path / "run")
     assert "\n" not in str(caught.value)

@@ -15,7 +15,7 @@ from pretend_device import NAME, Settings, pretended
 from torch import Tensor, nn
 
 import murmuration as mm
-from murmuration import checkpoints, streams
+from murmuration import checkpoints, runs, streams
 from murmuration.analysis.kernels import kernel_diagnosis, kernels_before_run
 from murmuration.analysis.trajectory import find_trajectory
 from murmuration.analysis.weight_space import points_of
@@ -520,7 +520,8 @@ def test_commands_take_a_device_and_name_the_flag_where_one_is_missing(tmp_path,
     manifest = json.loads((run / "run.json").read_text())
     assert manifest["plan"]["device"] in ("cpu", "cuda", "mps")
     assert manifest["plan"]["precision"] == "bf16"
-    (run / "run.json").write_text(json.dumps({**manifest, "plan": {**manifest["plan"], "device": "cuda:77"}}))
+    elsewhere = {**manifest["plan"], "device": "cuda:77"}
+    runs.write_manifest(run, {**manifest, "plan": elsewhere})
     predict = ["predict", run, "two-moons", "--out", tmp_path / "predictions.csv", "--force"]
     code, told = run_command(capsys, *predict)
     assert (code, told) == (
@@ -532,9 +533,7 @@ def test_commands_take_a_device_and_name_the_flag_where_one_is_missing(tmp_path,
     code, told = run_command(capsys, *predict, "--device", "cuda:77")
     assert (code, told) == (2, "error: --device cuda:77 is not available here: write --device cpu\n")
     monkeypatch.setattr("murmuration.cli.training.read_manifest", lambda path: {**manifest, "status": "training"})
-    (run / "run.json").write_text(
-        json.dumps({**manifest, "status": "training", "plan": {**manifest["plan"], "device": "cuda:77"}})
-    )
+    runs.write_manifest(run, {**manifest, "status": "training", "plan": elsewhere})
     code, told = run_command(capsys, "resume", run)
     assert (code, told.splitlines()[-1]) == (
         2,

@@ -13,6 +13,7 @@ from murmuration import training_run
 from murmuration.coupling import input_gradients
 from murmuration.data import Data
 from murmuration.engines import assemble, engine, member_outputs
+from murmuration.files import read_record
 from murmuration.recipe import Plan, make_recipe
 from murmuration.training import TrainSpec, tuning
 from murmuration.weights import POINT
@@ -117,7 +118,7 @@ def test_a_killed_sweep_goes_on_where_it_was(digits: Data, tmp_path: Path, tried
     with pytest.raises(InterruptedError):
         fit(digits, out=tmp_path / "run", show=stop, posthoc=None)
     assert tried == [0.0, 0.4]
-    stored = json.loads((tmp_path / "run" / "sweep.json").read_text())
+    stored = read_record(tmp_path / "run" / "sweep.json")
     assert stored == {key: undisturbed.manifest["sweep"][key] for key in ("0", "0.4")}
     tried.clear()
     resumed = mm.resume(tmp_path / "run")

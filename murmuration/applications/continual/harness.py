@@ -22,7 +22,7 @@ from murmuration.applications.continual.learner import Learner, State
 from murmuration.applications.continual.methods import MethodSettings, method_named
 from murmuration.applications.continual.task_streams import BatchPlan, TaskStream, batches, segment_starts
 from murmuration.errors import Failure
-from murmuration.files import digest_of, read_json, read_tensors, write_json, write_tensors
+from murmuration.files import digest_of, read_record, read_tensors, write_record, write_tensors
 
 EVERY = 30.0  # seconds between checkpoints
 POINTS = 200  # of the recorded losses
@@ -290,7 +290,7 @@ def save(place: Path, learner: Learner, progress: Progress, stream: TaskStream, 
     file = place / f"step-{progress.step}.safetensors"
     write_tensors(file, {name: tensor.clone() for name, tensor in tensors.items()})
     record = {"file": file.name, "sha256": digest_of(file), "facts": facts, "progress": vars(progress)}
-    write_json(place / LATEST, record | {"stream": identity(stream, plan)})
+    write_record(place / LATEST, record | {"stream": identity(stream, plan)})
     for old in place.glob("step-*.safetensors"):
         if old != file:
             old.unlink(missing_ok=True)
@@ -300,7 +300,7 @@ def restored(place: Path, learner: Learner, stream: TaskStream, plan: BatchPlan)
     """The progress of the last checkpoint, with the learner as it was then; nothing if there is none."""
     if not (place / LATEST).exists():
         return Progress()
-    record = read_json(place / LATEST)
+    record = read_record(place / LATEST)
     if record["stream"] != identity(stream, plan):
         raise Failure(
             f"{place} holds a checkpoint of another stream, or the data has changed: choose another directory"

@@ -1,7 +1,7 @@
 """Run directories of streams of tasks.
 
 run.json                 the request: stream, methods, settings; rewritten last of all
-METHOD/record.json       the scores of a method, once it has come to the end of the stream
+METHOD/record.json       the scores of a method, once it has come to the end of the stream, and digests
 METHOD/samples.safetensors   inputs drawn from the tasks of a flow
 METHOD/latest.json, METHOD/step-N.safetensors   the last checkpoint of a method in progress
 metrics.json, report.html    all scores, and the page
@@ -17,7 +17,7 @@ from murmuration.applications.continual.methods import MethodSettings, method_na
 from murmuration.applications.continual.task_streams import SPLIT, BatchPlan, TaskStream, open_stream
 from murmuration.data.dataset import located
 from murmuration.errors import Failure, Misuse
-from murmuration.runs import FORMAT, MANIFEST, create_run, read_run
+from murmuration.runs import create_run, locked, read_run, write_manifest
 
 KIND = "continual"  # the part of a manifest that says what was asked for
 RECORD, SAMPLES = "record.json", "samples.safetensors"
@@ -96,22 +96,32 @@ def reopen(path: Path) -> tuple[Request, TaskStream]:
 
 def finish(path: Path, request: Request, stream: TaskStream, show: Show = silent) -> dict[str, Outcome]:
     """The outcome of every method, each from its last checkpoint on; closes the run."""
-    found = {name: finish_method(path / name, name, request, stream, show) for name in request.methods}
-    manifest = {**read_run(path), "format": FORMAT, "status": "complete"}
-    files.write_json(path / MANIFEST, manifest)
+    with locked(path):
+        found = {name: finish_method(path / name, name, request, stream, show) for name in request.methods}
+        write_manifest(path, {**read_run(path), "status": "complete"})
     return found
 
 
 def finish_method(place: Path, name: str, request: Request, stream: TaskStream, show: Show) -> Outcome:
     """The outcome of one method, read if it is there."""
     if (place / RECORD).exists():
-        samples = files.read_tensors(place / SAMPLES) if (place / SAMPLES).exists() else {}
-        return Outcome(files.read_json(place / RECORD), {int(task): tensor for task, tensor in samples.items()})
+        record = files.read_record(place / RECORD)
+        digest = record.pop(SAMPLES, None)
+        samples = {} if digest is None else files.read_tensors(place / SAMPLES, digest)
+        remove_checkpoints(place)
+        return Outcome(record, {int(task): tensor for task, tensor in samples.items()})
     outcome = run_method(name, stream, request.plan, request.settings, place=place, show=show)
     place.mkdir(parents=True, exist_ok=True)
+    drawn = {}
     if outcome.samples:
         files.write_tensors(place / SAMPLES, {str(task): tensor for task, tensor in outcome.samples.items()})
-    files.write_json(place / RECORD, files.json_numbers(outcome.record))
+        drawn = {SAMPLES: files.digest_of(place / SAMPLES)}
+    files.write_record(place / RECORD, {**files.json_numbers(outcome.record), **drawn})
+    remove_checkpoints(place)
+    return outcome
+
+
+def remove_checkpoints(place: Path) -> None:
+    """Remove the checkpoints of a method that has come to the end of the stream."""
     for old in [*place.glob("step-*.safetensors"), place / LATEST]:
         old.unlink(missing_ok=True)
-    return outcome

@@ -16,12 +16,12 @@ from murmuration.data import Data, Split
 from murmuration.devices import CPU
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Misuse
-from murmuration.files import json_numbers, write_json
+from murmuration.files import json_numbers
 from murmuration.metrics import MEASURES, Score, score_examples
 from murmuration.nets.source import Net, NetSource
 from murmuration.population import Population
 from murmuration.recipe import plan_from_json
-from murmuration.runs import MANIFEST, SWEEP, read_run, require_free
+from murmuration.runs import SWEEP, check_new, locked, read_run, write_manifest
 from murmuration.training import TrainSpec
 from murmuration.training_run import with_posthoc
 from murmuration.weights import KernelTrace, trace_kernels
@@ -128,7 +128,7 @@ def plan_pruning(
     network or tensors of the caller's own needs them again as `net` and `data`.
     """
     ensemble, asked = fitting.load(run, net=net, posthoc=False, device=CPU), pruning or masks.Pruning()
-    opened, module = fitting.reopen(ensemble.manifest, data, Path(run)), ensemble.groups[0].module
+    opened, module = fitting.reopen(read_run(Path(run)), data, Path(run)), ensemble.groups[0].module
     trace = trace_kernels(module, opened.train.prepared[:2])
     curve = sparsity_curve(ensemble, trace, opened.val, asked, show) if len(opened.val) else []
     if asked.sparsity is None and asked.threshold is None and not asked.structured:
@@ -157,13 +157,14 @@ def prune(
     compact: bool = False,
     device: str | None = None,
     show: fitting.Show = fitting.show_nothing,
+    checkpoint_seconds: float = fitting.CHECKPOINT_SECONDS,
 ) -> Ensemble:
     """The pruned ensemble, written as a new run, after `finetune` epochs of training by the run's own recipe.
 
     `compact` removes pruned channels from the network instead of holding them at zero. Weights are chosen on the CPU;
     fine-tuning runs on `device`, by default that of the run. A killed fine-tuning continues with `resume`.
     """
-    require_free(Path(out))
+    check_new(out)
     check_request(found.pruning, finetune=finetune, lr=lr, compact=compact)
     ensemble, source = found.ensemble, found.source
     if finetune and ensemble.recipe.sharing.frozen:
@@ -187,10 +188,9 @@ def prune(
         return made
     sweep = ensemble.manifest.get("sweep")
     files = {SWEEP: sweep} if sweep is not None else {}  # a coupling chosen on validation data is not chosen again
-    extra = {"pruning": record}
-    done = fitting.train_members(
-        spec, source, ensemble.engine, population, Path(out), extra=extra, files=files, show=show
-    )
+    more: dict[str, Any] = {"extra": {"pruning": record}, "files": files, "show": show}
+    more |= {"checkpoint_seconds": checkpoint_seconds}
+    done = fitting.train_members(spec, source, ensemble.engine, population, Path(out), **more)
     return with_finetuned_scores(Path(out), done, found.data)
 
 
@@ -238,10 +238,12 @@ def resume(run: str | Path, *, data: Any = None, **settings: Any) -> Ensemble:
 
 def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble:
     """The fine-tuned ensemble with its validation scores in the run's record, if there are validation examples."""
-    if not len(data.val) or "finetuned" in ensemble.manifest["pruning"]:
+    before = ensemble.manifest["pruning"]
+    if not len(data.val) or not before["finetune"] or "finetuned" in before:
         return ensemble
-    record = {**ensemble.manifest["pruning"], "finetuned": json_numbers(validation_scores(ensemble, data.val))}
-    write_json(run / MANIFEST, {**read_run(run), "pruning": record})
+    record = {**before, "finetuned": json_numbers(validation_scores(ensemble, data.val))}
+    with locked(run):
+        write_manifest(run, {**read_run(run), "pruning": record})
     return replace(ensemble, manifest={**ensemble.manifest, "pruning": record})
 
 
