@@ -28,6 +28,7 @@ from murmuration.errors import Failure, Misuse, require_integer, unknown
 from murmuration.features import feature_source, features_again, stored_preparation
 from murmuration.files import read_tensors
 from murmuration.given_models import load_given, require_same_tensors
+from murmuration.interrupts import CHECKPOINT_SECONDS
 from murmuration.likelihoods import (
     CLASSIFICATION,
     MULTI_LABEL,
@@ -62,7 +63,6 @@ from murmuration.training.batches import plan_for_loader, plan_for_steps
 from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.loop import start_from
 from murmuration.training_run import (
-    CHECKPOINT_SECONDS,
     ProgressCallback,
     run_training,
     save_first_weights,
@@ -232,10 +232,10 @@ def _fit(
     found = {"gamma": spec.gamma, "parameters": roles.to_json()}
     manifest = describe(whole, source, choice.engine, choice.reason) | found
     path = None if out is None else Path(out)
+    callback = ProgressCallback(path, show, checkpoint_seconds, new=True)
     with runs.new_run(path):
         if path is not None:
             runs.create_run(path, manifest, whole.data.preparation, partial(save_first_weights, path, whole, progress))
-        callback = ProgressCallback(path, show, checkpoint_seconds, new=True)
         return run_training(whole, spec, choice.engine, progress, manifest, callback)
 
 

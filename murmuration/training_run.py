@@ -4,6 +4,7 @@
 members.
 """
 
+import signal
 import time
 import warnings
 from collections.abc import Callable
@@ -17,8 +18,9 @@ from murmuration.dynamics.trajectory import parse_trajectory
 from murmuration.engines import Engine
 from murmuration.engines import engine as engine_named
 from murmuration.ensemble import Ensemble, MemberGroup
-from murmuration.errors import Failure, Misuse
+from murmuration.errors import Failure, Misuse, require_number
 from murmuration.files import read_record, write_record, write_tensors
+from murmuration.interrupts import CHECKPOINT_SECONDS, Stopped, deferred_interrupts
 from murmuration.likelihoods import Likelihood
 from murmuration.membership import with_earlier_members
 from murmuration.models.member import fit_members
@@ -29,10 +31,7 @@ from murmuration.progress import Show
 from murmuration.recipe import Plan, Recipe
 from murmuration.training import Progress, TrainSpec, train
 from murmuration.training.head_only import with_backbone
-from murmuration.training.interrupts import deferred_interrupts
 from murmuration.training.tuning import best_candidate, score_candidates
-
-CHECKPOINT_SECONDS = 30.0  # a killed run loses at most about this much
 
 
 def show_nothing(message: str, done: int, total: int, record: dict[str, Any] | None) -> None:
@@ -51,7 +50,13 @@ class ProgressCallback:
     saved: float = 0.0
     store: Callable[[Progress], None] = lambda progress: None  # a checkpoint of the trajectory, where one is due
 
-    interrupted: Callable[[], bool] = lambda: False  # whether Ctrl-C or SIGTERM waits for the end of a step
+    interrupted: Callable[[], int] = lambda: 0  # the signal that waits for the end of a step: Ctrl-C, SIGTERM, SIGHUP
+
+    def __post_init__(self) -> None:
+        require_number("checkpoint_seconds", self.checkpoint_seconds, CHECKPOINT_SECONDS)
+        if not self.checkpoint_seconds >= 0:
+            given = f"checkpoint_seconds={self.checkpoint_seconds}"
+            raise Misuse(f"{given}: need a number that is not negative, such as {CHECKPOINT_SECONDS:g}")
 
     def after_step(self, progress: Progress) -> None:
         self._report(progress, None)
@@ -62,18 +67,18 @@ class ProgressCallback:
     def _report(self, progress: Progress, record: dict[str, Any] | None) -> None:
         """Show a step, and write a checkpoint if one is due or the run is interrupted, which is then raised."""
         self.store(progress)  # before the state: a run resumed from it does not make this step again
-        step, stopped = progress.state.step, False
+        step, stopped = progress.state.step, 0
         try:
             self.show("", step, self.total, record)
-        except KeyboardInterrupt:
-            stopped = True
+        except KeyboardInterrupt as error:
+            stopped = getattr(error, "number", signal.SIGINT)
         stopped = stopped or self.interrupted()
         if self.out is not None and (stopped or time.monotonic() - self.saved >= self.checkpoint_seconds):
             checkpoints.save_checkpoint(Path(self.out), progress)
             self.saved = time.monotonic()
         if stopped:
             hint = "" if self.out is None else f": continue with mm.resume('{self.out}')"
-            raise KeyboardInterrupt(f"stopped after step {step} of {self.total}{hint}")
+            raise Stopped(f"stopped after step {step} of {self.total}{hint}", stopped)
 
 
 def run_training(

@@ -12,6 +12,7 @@ import murmuration
 ROOT = Path(murmuration.__file__).parent
 ORDER = [
     "errors",
+    "interrupts",
     "devices",
     "files",
     "locks",

@@ -2,40 +2,19 @@
 
 import errno
 import json
-import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from process_fixtures import created_at_once, until
 
 from murmuration import files, locks, runs
 from murmuration.cli import main
 from murmuration.errors import Failure, Misuse
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from murmuration import runs
-with runs.locked(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.fixture
-def holder(tmp_path: Path):
-    """A process that holds `tmp_path / "run"`."""
-    running = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True)
-    assert running.stdout is not None
-    assert running.stdout.readline() == "held\n"
-    yield running
-    running.kill()
-    running.wait()
+pytest_plugins = ["process_fixtures"]
 
 
 @pytest.mark.parametrize(
@@ -79,10 +58,7 @@ def test_the_lock_of_a_killed_process_does_not_matter(tmp_path: Path, holder):
 
 def test_a_process_that_was_not_reaped_yet_is_dead(tmp_path: Path, holder):
     holder.send_signal(signal.SIGKILL)
-    end = time.monotonic() + 30
-    while locks.is_running(holder.pid):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: not locks.is_running(holder.pid))
 
 
 def test_a_number_that_another_process_has_now_is_dead(tmp_path: Path, holder):
@@ -123,28 +99,12 @@ def test_a_thread_may_lock_again_and_another_may_not(tmp_path: Path):
     assert not (tmp_path / "a").exists()  # made for the lock, and empty in the end
 
 
-def create(path: str, start: float, results) -> None:
-    while time.time() < start:
-        pass
-    try:
-        runs.create_run(Path(path), {"creator": os.getpid()})
-        results.put(True)
-    except (Misuse, Failure):
-        results.put(False)
-
-
 @pytest.mark.slow
 def test_of_several_creators_of_one_run_one_wins_and_none_harms_it(tmp_path: Path):
-    context, wins = multiprocessing.get_context("fork"), []
+    wins = []
     for turn in range(15):
-        path, results = tmp_path / f"new-{turn}" / "run", context.Queue()
-        start = time.time() + 0.05
-        creators = [context.Process(target=create, args=(str(path), start, results)) for _ in range(4)]
-        for each in creators:
-            each.start()
-        won = [results.get(timeout=60) for _ in creators]
-        for each in creators:
-            each.join()
+        path = tmp_path / f"new-{turn}" / "run"
+        won = created_at_once(path, 4)
         wins.append(sum(won))
         if any(won):
             assert [file.name for file in path.iterdir()] == [runs.MANIFEST]

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ from murmuration.cli import (
 from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup, help_text
 from murmuration.cli.options import RecipeOptions
 from murmuration.errors import Failure, Misuse, shortened, unknown
+from murmuration.interrupts import Stopped, handled, stop
 from murmuration.memory import keep_freed_memory
 
 HELP = help_text(
@@ -96,7 +98,7 @@ app.add_typer(superres.app, name="superres", short_help="Image super-resolution,
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code of one command: 0 done, 2 misuse, 1 failure, 130 interrupted; every error is one line."""
+    """The exit code of one command: 0 done, 2 misuse, 1 failure, 130 Ctrl-C, 143 SIGTERM; every error is one line."""
     keep_freed_memory()  # before torch is imported and starts threads
     if "OMP_WAIT_POLICY" not in os.environ:  # idle OpenMP threads sleep sooner: spinning ones starve busy cores
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
@@ -105,16 +107,26 @@ def main(arguments: list[str] | None = None) -> int:
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
     try:
-        return _run(given)
+        with handled(stop):
+            return _run(given)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (KeyboardInterrupt, Interrupted) as error:
-        return _end(f"interrupted: {in_flags(str(error), given) or NOTHING_WRITTEN}", 130)
+        return _end(f"interrupted: {in_flags(str(error), given) or NOTHING_WRITTEN}", 128 + _signal_of(error))
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
         return _end(f"error: {_message(error, given)}", 2 if isinstance(error, Misuse | UsageError) else 1)
+
+
+def _signal_of(error: BaseException | None) -> int:
+    """The number of the signal that an interrupt came from; that of Ctrl-C if nothing else is known."""
+    while error is not None:
+        if isinstance(error, Stopped):
+            return error.number
+        error = error.__context__
+    return signal.SIGINT
 
 
 def _say_note(arguments: list[str], message: Warning | str, *place: Any, **more: Any) -> None:

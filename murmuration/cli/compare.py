@@ -69,6 +69,7 @@ def compare(
     noise_std: NoiseStd = None,
     link: Link = None,
     loss: Loss = None,
+    checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     as_json: options.Json = False,
 ) -> None:
     """Train several recipes on the same splits and compare their scores."""
@@ -78,7 +79,8 @@ def compare(
     chosen, settings = chosen_recipes(recipes), plan.plan(trust.config())
     path = Path(out) if out else new_run_path(data, "compare")
     opened, fill = reading.open(data, path, quiet=as_json), partial(plan.plan, trust.config())
-    request = TrainingRequest(opened, settings, options.network(net), noise_std, link, loss=loss, fill=fill)
+    given: dict[str, Any] = {"loss": loss, "fill": fill, "checkpoint_seconds": checkpoint_seconds}
+    request = TrainingRequest(opened, settings, options.network(net), noise_std, link, **given)
     eval_set = eval_set_of(opened, validation=True)
     shift_settings = shift_request(shift, eval_set)
     models = chosen_baselines(baselines, opened)
@@ -202,7 +204,8 @@ def train_or_resume(request: "TrainingRequest", recipe: "Recipe", path: Path, *,
 
     if (path / "run.json").exists():
         own = None if isinstance(request.net, str) else request.net
-        return resume_run(path, request.data, quiet=quiet, net=own)
+        every = request.checkpoint_seconds
+        return resume_run(path, request.data, quiet=quiet, net=own, checkpoint_seconds=every)
     asked, members = request.plan.members, recipe.members or request.plan.members
     if asked not in (0, members) and not quiet:
         print(f"{recipe.name} has members={members}: --members {asked} is for recipes without a number of their own")

@@ -15,6 +15,7 @@ import typer
 
 from murmuration.data.formats import format_usage
 from murmuration.errors import Misuse, unknown
+from murmuration.interrupts import CHECKPOINT_SECONDS as CHECKPOINT_SECONDS
 
 if TYPE_CHECKING:
     from murmuration.data import Data
@@ -144,7 +145,10 @@ OwnNet = Annotated[
     str | None, option("The run's own network again, package.module:factory, if it has one.", "Options", "NAME")
 ]
 
-
+CheckpointSeconds = Annotated[
+    float,
+    option("Seconds between checkpoints: a killed run loses at most about as much.", "Training", "X"),
+]
 Device = Annotated[str, option("cpu, cuda, cuda:1, mps or auto (the best one here).", "Hardware", "NAME")]
 Precision = Annotated[
     str, option("float32, or bf16: operators of networks in bfloat16, all else in float32.", "Hardware", "NAME")

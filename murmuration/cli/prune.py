@@ -2,12 +2,23 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from murmuration.cli.console import help_text, print_table
-from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, grouped, network, option, switch
+from murmuration.cli.options import (
+    CHECKPOINT_SECONDS,
+    CheckpointSeconds,
+    Json,
+    OwnNet,
+    RunDevice,
+    RunPath,
+    grouped,
+    network,
+    option,
+    switch,
+)
 from murmuration.progress import counting_bar, training_bar
 
 if TYPE_CHECKING:
@@ -68,6 +79,7 @@ def prune(
     finetune: Annotated[int, option("Epochs of fine-tuning with the run's recipe.", "Training", "N")] = 0,
     lr: Annotated[float | None, option("Learning rate of fine-tuning; by default the run's.", "Training", "X")] = None,
     device: RunDevice = None,
+    checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Prune a run and evaluate the result."""
@@ -85,7 +97,8 @@ def prune(
         with counting_bar("pruning", as_json) as show:
             found = plan_pruning(run, pruning, tolerance=tolerance, show=show, net=network(net))
         with training_bar(finetune, as_json, "fine-tuning") as bar:
-            ensemble = prune_run(found, path, finetune=finetune, lr=lr, compact=compact, device=device, show=bar)
+            more: dict[str, Any] = {"lr": lr, "compact": compact, "checkpoint_seconds": checkpoint_seconds}
+            ensemble = prune_run(found, path, finetune=finetune, device=device, show=bar, **more)
         evaluation = evaluate_ensemble(ensemble, found.data)
         if not as_json:
             show_pruning(ensemble)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from murmuration.cli.console import help_text
-from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, network
+from murmuration.cli.options import CHECKPOINT_SECONDS, CheckpointSeconds, Json, OwnNet, RunDevice, RunPath, network
 
 HELP = help_text(
     "Continue an interrupted run from its last checkpoint. The result equals that of an uninterrupted run, bit for "
@@ -12,7 +12,13 @@ HELP = help_text(
 )
 
 
-def resume(run: RunPath, net: OwnNet = None, device: RunDevice = None, as_json: Json = False) -> None:
+def resume(
+    run: RunPath,
+    net: OwnNet = None,
+    device: RunDevice = None,
+    checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
+    as_json: Json = False,
+) -> None:
     """Continue an interrupted run, then evaluate it."""
     from murmuration.applications.continual.runs import KIND
     from murmuration.applications.superres import is_superres
@@ -27,7 +33,8 @@ def resume(run: RunPath, net: OwnNet = None, device: RunDevice = None, as_json: 
         return resume_continual(path, as_json=as_json)
     with with_resume_hint(path), locked(path):
         data = reopen_data(path)
-        ensemble = resume_run(path, data, quiet=as_json, net=network(net), device=device)
+        more = {"device": device, "checkpoint_seconds": checkpoint_seconds}
+        ensemble = resume_run(path, data, quiet=as_json, net=network(net), **more)
         if is_superres(ensemble):
             return close_superres(path, ensemble, as_json=as_json)
         finish_run(path, ensemble, data, as_json=as_json)

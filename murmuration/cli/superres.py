@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from murmuration.cli.console import Interrupted, PlainCommand, PlainGroup, help_text, print_json, print_table
-from murmuration.cli.options import Device, Json, Precision, RunDevice, RunPath, grouped, option
+from murmuration.cli.options import (
+    CHECKPOINT_SECONDS,
+    CheckpointSeconds,
+    Device,
+    Json,
+    Precision,
+    RunDevice,
+    RunPath,
+    grouped,
+    option,
+)
 from murmuration.progress import counting_bar, training_bar
 
 if TYPE_CHECKING:
@@ -86,6 +96,7 @@ def train(
     noise_std: Annotated[
         float, option("Standard deviation of the noise of a pixel; white is 1.", "Training", "X")
     ] = 0.02,
+    checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Train a network that upscales images, and evaluate it."""
@@ -103,7 +114,8 @@ def train(
         data = open_patches(Patches(cutting.scale, cutting.size, cutting.patches, learning.seed, folder or ""))
         with training_bar(learning.epochs, as_json, chosen.name) as show:
             plan = Plan(**{**asdict(learning), "members": learning.members or 0})
-            ensemble = train_superres(data, net=net, noise_std=noise_std, recipe=chosen, plan=plan, out=path, show=show)
+            more: dict[str, Any] = {"out": path, "show": show, "checkpoint_seconds": checkpoint_seconds}
+            ensemble = train_superres(data, net=net, noise_std=noise_std, recipe=chosen, plan=plan, **more)
         close_superres(path, ensemble, as_json=as_json)
 
 

@@ -93,6 +93,7 @@ def train(
     init_from: InitFrom = None,
     reset: Reset = None,
     pretrained: Pretrained = None,
+    checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     as_json: options.Json = False,
 ) -> None:
     """Train, calibrate and evaluate an ensemble."""
@@ -108,6 +109,7 @@ def train(
         weights = True if pretrained == "yes" else pretrained or False
         own = options.network(net)
         fill = partial(plan.plan, trust.config())
-        request = TrainingRequest(opened, settings, own, noise_std, link, init_from, parts, weights, loss, folds, fill)
+        start = (init_from, parts, weights, loss, folds, checkpoint_seconds, fill)
+        request = TrainingRequest(opened, settings, own, noise_std, link, *start)
         ensemble = train_run(request, chosen, path, quiet=as_json)
         finish_run(path, ensemble, opened, as_json=as_json)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted
+from murmuration.cli.options import CHECKPOINT_SECONDS
 from murmuration.errors import Failure
 from murmuration.progress import training_bar
 
@@ -35,6 +36,7 @@ class TrainingRequest:
     pretrained: bool | str = False
     loss: str | None = None
     folds: int | None = None
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
     fill: "Callable[[TableDefaults], Plan] | None" = None  # a plan with defaults of tables where nothing is given
 
 
@@ -73,10 +75,19 @@ def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: 
             pretrained=request.pretrained,
             out=path,
             show=show,
+            checkpoint_seconds=request.checkpoint_seconds,
         )
 
 
-def resume_run(path: Path, data: "Data", *, quiet: bool, net: Any = None, device: str | None = None) -> "Ensemble":
+def resume_run(
+    path: Path,
+    data: "Data",
+    *,
+    quiet: bool,
+    net: Any = None,
+    device: str | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> "Ensemble":
     """The ensemble of an existing run, trained to its end first if it was interrupted."""
     from murmuration.resuming import resume
 
@@ -85,7 +96,7 @@ def resume_run(path: Path, data: "Data", *, quiet: bool, net: Any = None, device
     if manifest["status"] == "complete" and (not tuned["finetune"] or "finetuned" in tuned):
         return load_run(path, net=net, device=device)
     with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
-        return resume(path, data=data, show=show, net=net, device=device)
+        return resume(path, data=data, show=show, net=net, device=device, checkpoint_seconds=checkpoint_seconds)
 
 
 def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str | None = None) -> "Ensemble":

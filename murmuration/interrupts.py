@@ -1,0 +1,65 @@
+"""Interrupts between training steps: Ctrl-C, SIGTERM and SIGHUP wait until the state of a run is whole."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+CHECKPOINT_SECONDS = 30.0  # between checkpoints, by default: a killed run loses at most about this much
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # those of them that this system has
+SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
+
+
+class Stopped(KeyboardInterrupt):
+    """An interrupt with the number of its signal: Ctrl-C (SIGINT), SIGTERM or SIGHUP."""
+
+    def __init__(self, text: str = "", number: int = signal.SIGINT) -> None:
+        super().__init__(*([text] if text else []))
+        self.number = number
+
+
+def stop(number: int, frame: Any) -> None:
+    """The handler of a signal that raises it as an exception, so that files are closed and locks removed."""
+    raise Stopped(number=number)
+
+
+USUAL = (signal.default_int_handler, signal.SIG_DFL, stop)  # handlers that are replaced; others are the caller's own
+
+
+@contextmanager
+def handled(handler: Callable[[int, Any], None], wanted: bool = True) -> Iterator[None]:
+    """Let a function handle the signals that have their usual handlers.
+
+    Handlers of the caller's own are left alone, and so is everything in threads other than the main one, which receive
+    no signals.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    before = {each: signal.getsignal(each) for each in SIGNALS if wanted and main}
+    taken = {each: usual for each, usual in before.items() if usual in USUAL}
+    for each in taken:
+        signal.signal(each, handler)
+    try:
+        yield
+    finally:
+        for each, usual in taken.items():
+            signal.signal(each, usual)
+
+
+@contextmanager
+def deferred_interrupts(wanted: bool = True) -> Iterator[Callable[[], int]]:
+    """A function that tells the number of a signal that came since, or 0; a second signal raises `Stopped` at once.
+
+    One that nobody acted on is raised at the end.
+    """
+    received: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        received.append(number)
+        if len(received) > 1:
+            raise Stopped(number=number)
+
+    with handled(note, wanted):
+        yield lambda: received[0] if received else 0
+    if received:
+        raise Stopped(number=received[0])

@@ -1,0 +1,482 @@
+"""A fault drill: commands are killed, interrupted, or find a full disk or a damaged file, and are let go on.
+
+    python tests/fault_drill.py DIRECTORY --cases 200 [--program 50] [--record FILE] [--only NAMES]
+
+Each case is a command on tiny data, one to three faults, and then the commands that a user would write to go on. It
+must end as the undisturbed command did, bit for bit, or in one line that names what is damaged, with nothing lost.
+Processes are forked from one that has imported everything, so that a fault costs a fraction of a second; with
+`--program`, so many cases run the program itself. Counts are added to the record, from which the next call goes on.
+
+A subject is a row of `SUBJECTS`. One with `launcher` words, such as those of torchrun, is always run as a program, in a
+process group of its own, which is killed as a whole.
+"""
+
+import argparse
+import contextlib
+import errno
+import io
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from murmuration.cli import main as murmur
+
+SMALL = ("--epochs", "3", "--batch-size", "256", "--checkpoint-seconds", "0")
+MOONS = ("two-moons", "--net", "mlp:hidden=8", "--engine", "loop", *SMALL)
+VOLATILE = re.compile(
+    r"seconds|cost|command|run|versions|started|report|engine|speed|time|fingerprint|of|sha256"
+)
+LIMIT = 240  # seconds that any command may take
+DISTURBANCES = ("kill at a moment", "kill before a change", "SIGTERM", "SIGINT", "full disk")
+DAMAGES = ("truncated file", "flipped bit", "deleted file")
+SIGNAL = {"kill at a moment": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
+CODES = {"SIGTERM": 143, "SIGINT": 130}
+CHANGES = ("replace", "unlink", "mkdir", "rmdir")  # functions of `os` before which a process is killed
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A command that writes the directory PATH, and what continues it."""
+
+    name: str
+    command: tuple[str, ...]  # PATH: the directory; SHARED: that of runs and data for all cases
+    again: tuple[str, ...] = ("resume", "PATH")  # after a fault, once PATH holds something
+    needs: str | None = None  # a run in SHARED that PATH begins as a copy of
+    launcher: tuple[str, ...] = ()  # words between `python` and `-m murmuration`
+
+
+def trained(recipe: str, *more: str) -> tuple[str, ...]:
+    return ("train", *MOONS, "--recipe", recipe, "--members", "2", "--out", "PATH", *more)
+
+
+COMPARED = ("compare", *MOONS, "--recipes", "single,deep-ensemble", "--members", "2", "--baselines", "none")
+OFTEN = ("--checkpoint-seconds", "0", "--out", "PATH")
+UPSCALED = ("superres", "train", "SHARED/photos", "--patches", "64", "--size", "8")
+STREAM = ("continual", "SHARED/first.csv", "SHARED/second.csv", "--target", "kind")
+CALIBRATED = ("calibrate", "PATH", "--coverage", "0.8")
+SUBJECTS = (
+    Subject("deep-ensemble", trained("deep-ensemble", "--trajectory", "every-epoch")),
+    Subject("forde", trained("forde")),
+    Subject("function-rde", trained("function-rde")),
+    Subject("batch-ensemble", trained("batch-ensemble")),
+    Subject("mc-dropout", trained("mc-dropout", "--net", "mlp:hidden=8,dropout=0.1")),
+    Subject("bayes", trained("bayes")),
+    Subject("ivon", trained("ivon")),
+    Subject("multi-swag", trained("multi-swag")),
+    Subject("csgmcmc", trained("csgmcmc", "--dynamics", "csgmcmc:cycles=2,sampling=0.5")),
+    Subject("last-layer-ensemble", trained("last-layer-ensemble", "--sharing", "backbone:frozen=SHARED/body")),
+    Subject("from given weights", trained("deep-ensemble", "--init-from", "SHARED/body")),
+    Subject("compare", (*COMPARED, "--out", "PATH"), (*COMPARED, "--out", "PATH")),
+    Subject("calibrate", CALIBRATED, CALIBRATED, needs="body"),
+    Subject("prune", ("prune", "SHARED/body", "--sparsity", "0.5", "--out", "PATH")),
+    Subject("prune and fine-tune", ("prune", "SHARED/body", "--sparsity", "0.5", "--finetune", "2", *OFTEN)),
+    Subject("superres", (*UPSCALED, "--recipe", "single", "--epochs", "2", *OFTEN)),
+    Subject("continual", (*STREAM, "--method", "adam,lda", "--net", "mlp:hidden=8", "--epochs", "2", "--out", "PATH")),
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended."""
+
+    code: int  # minus the signal that killed it
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines on the standard error that are no notes."""
+        return [line for line in self.err.splitlines() if line and not line.startswith("note: ")]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a case runs."""
+
+    path: Path  # the directory that the command writes
+    shared: Path
+
+    def words(self, command: Sequence[str]) -> list[str]:
+        return [word.replace("PATH", str(self.path)).replace("SHARED", str(self.shared)) for word in command]
+
+
+@dataclass
+class Process:
+    """A command under way: forked from this process, or the program itself."""
+
+    number: int
+    err: Path
+    program: subprocess.Popen | None = None
+
+    def ended(self, wait: bool = True) -> Ended | None:
+        """How it ended; None if it is still running and is not waited for."""
+        end = time.monotonic() + LIMIT
+        while True:
+            if self.program is not None:
+                code = self.program.poll()
+                done, found = code is not None, code or 0
+            else:
+                pid, status = os.waitpid(self.number, os.WNOHANG)
+                done, found = pid != 0, os.waitstatus_to_exitcode(status) if pid else 0
+            if done:
+                return Ended(found, self.err.read_text(errors="replace"))
+            if not wait:
+                return None
+            if time.monotonic() > end:
+                self.send(signal.SIGKILL)
+                raise SystemExit(f"a command took more than {LIMIT} s: {self.err.read_text()}")
+            time.sleep(0.002)
+
+    def send(self, number: int) -> None:
+        if self.program is None:
+            os.kill(self.number, number)
+        else:
+            os.killpg(self.number, number)
+
+
+def begin(subject: Subject, words: list[str], folder: Path, program: bool, fault: Callable[[], None]) -> Process:
+    """Start a command; `fault` prepares the forked process for what shall happen to it."""
+    err = folder / "err.txt"
+    if program or subject.launcher:
+        call = [sys.executable, *subject.launcher, "-m", "murmuration", *words]
+        with err.open("wb") as told:
+            made = subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=told, start_new_session=True)
+        return Process(made.pid, err, made)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child:
+        return Process(child, err)
+    code = 70
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, file in ((1, os.devnull), (2, str(err))):
+            os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
+        fault()
+        code = murmur(words)
+        sys.stderr.flush()
+    except KeyboardInterrupt:  # before the program could handle it
+        code = 130
+    finally:
+        os._exit(code)
+
+
+def no_fault() -> None:
+    """The undisturbed command."""
+
+
+def kill_before(change: int) -> None:
+    """Kill this process before it changes a directory for the n-th time: a rename, a removal, a new directory."""
+    count = iter(range(1, 10**9))
+
+    def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **settings: Any) -> Any:
+            if next(count) == change:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **settings)
+
+        return call
+
+    for name in CHANGES:
+        setattr(os, name, watched(getattr(os, name)))
+
+
+def fill_disk(write: int) -> None:
+    """Let the disk be full from the n-th file on."""
+    count, flush = iter(range(1, 10**9)), os.fsync
+
+    def full(handle: int) -> None:
+        if next(count) >= write:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        flush(handle)
+
+    os.fsync = full
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[dict[str, int]]:
+    """How often directories were changed and files flushed."""
+    counts, before = {"changes": 0, "flushes": 0}, {name: getattr(os, name) for name in (*CHANGES, "fsync")}
+
+    def watched(name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **settings: Any) -> Any:
+            counts["flushes" if name == "fsync" else "changes"] += 1
+            return before[name](*arguments, **settings)
+
+        return call
+
+    try:
+        for name in before:
+            setattr(os, name, watched(name))
+        yield counts
+    finally:
+        for name, function in before.items():
+            setattr(os, name, function)
+
+
+def outcome(path: Path) -> dict[str, Any]:
+    """All files of a directory: the bits of tensors and post-hoc steps, and records without times and commands."""
+    found: dict[str, Any] = {}
+    for file in sorted(each for each in path.rglob("*") if each.is_file()):
+        name = str(file.relative_to(path))
+        if file.suffix == ".json":
+            found[name] = plain(json.loads(file.read_text()))
+        elif file.suffix == ".jsonl":
+            found[name] = [plain(json.loads(line)) for line in file.read_text().splitlines()]
+        else:
+            found[name] = "" if file.suffix == ".html" else file.read_bytes()  # pages hold times
+    return found
+
+
+def plain(record: Any) -> Any:
+    """A record without the entries that differ between two runs, and without digests of files that have them."""
+    if isinstance(record, dict):
+        return {
+            key: plain(value)
+            for key, value in record.items()
+            if not VOLATILE.fullmatch(key.rpartition("_")[2])
+            and key not in ("metrics.json", "report.html", "history.jsonl")
+        }
+    return [plain(value) for value in record] if isinstance(record, list) else record
+
+
+@dataclass
+class Drill:
+    """The references, and the counts so far."""
+
+    folder: Path
+    subjects: Sequence[Subject]
+    record: dict[str, Any] = field(default_factory=dict)
+    references: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sizes: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def shared(self) -> Path:
+        return self.folder / "shared"
+
+    def prepare(self) -> None:
+        """Data and runs for all cases, and every command undisturbed."""
+        self.shared.mkdir(parents=True, exist_ok=True)
+        make_data(self.shared)
+        body = Subject("body", ("train", *MOONS, "--recipe", "single", "--out", "PATH"))
+        for subject in (body, *self.subjects):
+            folder = self.folder / "undisturbed" / subject.name
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            place = self.place(subject, folder)
+            start = time.monotonic()
+            with counted() as counts, contextlib.redirect_stdout(io.StringIO()):  # here: forks have it imported then
+                code = murmur(place.words(subject.command))
+            if code:
+                raise SystemExit(f"{subject.name}: the undisturbed command failed")
+            self.sizes[subject.name] = {"seconds": time.monotonic() - start, **counts}
+            self.references[subject.name] = outcome(place.path)
+            if subject is body:
+                shutil.rmtree(self.shared / "body", ignore_errors=True)
+                shutil.copytree(place.path, self.shared / "body")
+
+    def place(self, subject: Subject, folder: Path) -> Place:
+        """A new directory below one that is new too."""
+        path = folder / "sweep" / "run"
+        if subject.needs is not None:
+            shutil.copytree(self.shared / subject.needs, path)
+        return Place(path, self.shared)
+
+    def clean(self, subject: Subject, place: Place, command: Sequence[str], folder: Path, program: bool) -> Ended:
+        """One command without a fault."""
+        ended = begin(subject, place.words(command), folder, program, no_fault).ended()
+        assert ended is not None
+        return ended
+
+    def disturb(
+        self, subject: Subject, place: Place, folder: Path, fault: str, rng: random.Random, program: bool
+    ) -> str:
+        """The command, or what continues it, under a fault; returns what is wrong with the way it ended."""
+        sizes, begun = self.sizes[subject.name], any_files(place.path)
+        words, prepare = place.words(subject.again if begun else subject.command), no_fault
+        if fault == "kill before a change":
+            prepare = lambda: kill_before(rng.randint(1, int(sizes["changes"])))  # noqa: E731
+        if fault == "full disk":
+            prepare = lambda: fill_disk(rng.randint(1, int(sizes["flushes"])))  # noqa: E731
+        process = begin(subject, words, folder, program, prepare)
+        if fault in SIGNAL:
+            whole = sizes["seconds"] + (4 if program else 0)
+            end, ended = time.monotonic() + rng.uniform(0, whole), None
+            while ended is None and time.monotonic() < end:
+                ended = process.ended(wait=False)
+                time.sleep(0.001)
+            if ended is None:
+                leave_neighbour(place.path)
+                with contextlib.suppress(ProcessLookupError):
+                    process.send(SIGNAL[fault])
+        ended = process.ended()
+        assert ended is not None
+        leave_neighbour(place.path)
+        return wrong_end(fault, ended)
+
+    def case(self, number: int, program: bool) -> None:
+        """One case: its faults, then the way on; counted in the record."""
+        rng = random.Random(f"fault drill {number}")
+        subject = self.subjects[number % len(self.subjects)]
+        damage = None if rng.random() < 0.75 else rng.choice(DAMAGES)
+        kinds = [each for each in DISTURBANCES if not program or each in SIGNAL]
+        faults = rng.choices(kinds, k=rng.choice((1, 1, 2, 3)))
+        folder = self.folder / "case"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        place = self.place(subject, folder)
+        wrong = [self.disturb(subject, place, folder, fault, rng, program) for fault in faults]
+        file = damaged(place.path, damage, rng) if damage is not None else None
+        told = self.go_on(subject, place, folder, program, file)
+        if not (place.path.parent / "neighbour").exists():
+            told.append("files of others are gone")
+        defects = [*(each for each in wrong if each), *told]
+        self.count(
+            subject.name, [*faults, *([damage] if file is not None and damage else [])], defects, number, program
+        )
+
+    def go_on(self, subject: Subject, place: Place, folder: Path, program: bool, file: Path | None) -> list[str]:
+        """What is wrong after the commands that a user would write; nothing if all is as undisturbed, or refused."""
+        leave_neighbour(place.path)
+        for _ in range(3):
+            command = subject.again if any_files(place.path) else subject.command
+            ended = self.clean(subject, place, command, folder, program)
+            if ended.code == 0:
+                break
+            if file is not None and ended.code == 1 and len(ended.lines) == 1 and "Error" not in ended.err:
+                return [] if file.name in ended.err else [f"the refusal does not name {file.name}: {ended.err}"]
+            if (
+                command == subject.again
+                and ended.code == 2
+                and re.search(r"no run at .* holds no run\.json", ended.err)
+            ):
+                ended = self.clean(subject, place, subject.command, folder, program)  # nothing had begun
+                if ended.code == 0:
+                    break
+        if ended.code:
+            return [f"it does not go on (exit {ended.code}): {ended.err.strip()[-400:]}"]
+        found, expected = outcome(place.path), self.references[subject.name]
+        left = [name for name in found if name not in expected]
+        differing = [name for name in expected if found.get(name) != expected[name]]
+        return [*(f"{name} is left behind" for name in left), *(f"{name} differs" for name in differing)]
+
+    def count(self, name: str, faults: list[str], defects: list[str], number: int, program: bool) -> None:
+        """Add a case to the record."""
+        row = self.record.setdefault("subjects", {}).setdefault(name, {})
+        for fault in faults:
+            row[fault] = row.get(fault, 0) + 1
+        row["cases"] = row.get("cases", 0) + 1
+        row["as program"] = row.get("as program", 0) + program
+        row["defects"] = row.get("defects", 0) + bool(defects)
+        self.record["next"] = number + 1
+        for text in defects:
+            print(f"case {number}, {name}, {', '.join(faults)}{', program' if program else ''}: {text}", flush=True)
+
+
+def wrong_end(fault: str, ended: Ended) -> str:
+    """What is wrong with the way a command ended under a fault; nothing if it is as it should be."""
+    if ended.code == 0:
+        return ""
+    if fault.startswith("kill") and ended.code == -signal.SIGKILL:
+        return ""
+    if fault in CODES and (ended.code in (-SIGNAL[fault], CODES[fault]) or "KeyboardInterrupt" in ended.err):
+        wanted = (
+            ended.code != CODES[fault]
+            or not ended.err
+            or (len(ended.lines) == 1 and ended.lines[0].startswith("interrupted: "))
+        )
+        return "" if wanted or "KeyboardInterrupt" in ended.err else f"{fault} said: {ended.err[-400:]}"
+    if fault == "full disk" and ended.code == 1 and len(ended.lines) == 1 and "the disk is full" in ended.err:
+        return ""
+    if ended.code == 2 and "no run at" in ended.err:  # nothing had begun before
+        return ""
+    return f"{fault} ended with {ended.code}: {ended.err.strip()[-400:]}"
+
+
+def any_files(path: Path) -> bool:
+    """Whether a directory holds anything but locks."""
+    return path.is_dir() and any(not each.name.startswith(".") for each in path.iterdir())
+
+
+def leave_neighbour(path: Path) -> None:
+    """A directory of somebody else beside that of the command."""
+    (path.parent / "neighbour").mkdir(parents=True, exist_ok=True)
+
+
+def damaged(path: Path, damage: str, rng: random.Random) -> Path | None:
+    """Damage a file of the directory; returns it, or None if there is none that anybody reads."""
+    files = [each for each in sorted(path.rglob("*")) if each.is_file() and not each.name.startswith(".")]
+    files = [each for each in files if each.stat().st_size and each.suffix != ".html"]
+    if not files:
+        return None
+    file = rng.choice(files)
+    content = bytearray(file.read_bytes())
+    if damage == "deleted file":
+        file.unlink()
+    elif damage == "truncated file":
+        file.write_bytes(bytes(content[: rng.randrange(len(content))]))
+    else:
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        file.write_bytes(bytes(content))
+    return file
+
+
+def make_data(shared: Path) -> None:
+    """Photographs of noise, and two small tables."""
+    rng = np.random.default_rng(0)
+    (shared / "photos").mkdir(exist_ok=True)
+    for index in range(5):
+        pixels = rng.integers(0, 256, size=(48, 48, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(shared / "photos" / f"{index}.png")
+    for name, offset in (("first", 0.0), ("second", 2.0)):
+        rows = [f"{a + offset:.4f},{b:.4f},{'yes' if a + b > 0 else 'no'}" for a, b in rng.standard_normal((120, 2))]
+        (shared / f"{name}.csv").write_text("\n".join(["a,b,kind", *rows]) + "\n")
+
+
+def drill(
+    folder: Path, cases: int, programs: int = 0, record: Path | None = None, only: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Run so many cases, some of them as programs; returns the record, which is written after each."""
+    torch.set_num_threads(1)
+    subjects = [each for each in SUBJECTS if not only or each.name in only]
+    found = json.loads(record.read_text()) if record is not None and record.exists() else {}
+    made = Drill(folder, subjects, found)
+    made.prepare()
+    for turn in range(cases):
+        made.case(made.record.get("next", 0), turn < programs)
+        if record is not None:
+            record.write_text(json.dumps(made.record, indent=2) + "\n")
+    return made.record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--cases", type=int, default=100)
+    parser.add_argument("--program", type=int, default=0, help="so many of the cases as programs")
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--only", default="", help="names of subjects, with commas")
+    given = parser.parse_args()
+    only = [name for name in given.only.split(",") if name]
+    record = drill(given.directory, given.cases, given.program, given.record, only)
+    rows = record["subjects"].values()
+    faults = sum(row.get(fault, 0) for row in rows for fault in (*DISTURBANCES, *DAMAGES))
+    defects = sum(row["defects"] for row in rows)
+    print(f"{sum(row['cases'] for row in rows)} cases, {faults} faults, {defects} cases with a defect")
+
+
+if __name__ == "__main__":
+    main()
