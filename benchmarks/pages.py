@@ -17,6 +17,7 @@ from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, 
 from calibration_table import harm_on_tables, harm_table
 from continual_table import continual_table, detection_table, identification_table, speed_sentence, winners_sentence
 from coverage_table import coverage_table
+from fault_table import fault_table
 from landscape_table import (
     claims_table,
     divergence_table,
@@ -283,6 +284,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "continual-detection": ("continual", detection_table),
     "continual-identification": ("continual", identification_table),
     "coverage": ("coverage", coverage_table),
+    "fault-drill": ("fault-drill", fault_table),
     "repulsion-cost": ("repulsion", repulsion_cost_table),
     "pruning-digits": ("pruning-digits", pruning_table),
     "repulsion-toys": ("repulsion-toys", toys_table),
@@ -361,6 +363,7 @@ PAGES = tuple(
         "docs/own-networks.md",
         "docs/pretrained.md",
         "docs/pruning.md",
+        "docs/reliability.md",
         "docs/tables.md",
         "docs/tables-measured.md",
     )

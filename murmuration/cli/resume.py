@@ -1,6 +1,7 @@
 """`murmur resume`: continue an interrupted run."""
 
 from pathlib import Path
+from typing import Any
 
 from murmuration.cli.console import help_text
 from murmuration.cli.options import CHECKPOINT_SECONDS, CheckpointSeconds, Json, OwnNet, RunDevice, RunPath, network
@@ -33,7 +34,7 @@ def resume(
         return resume_continual(path, as_json=as_json)
     with with_resume_hint(path), locked(path):
         data = reopen_data(path)
-        more = {"device": device, "checkpoint_seconds": checkpoint_seconds}
+        more: dict[str, Any] = {"device": device, "checkpoint_seconds": checkpoint_seconds}
         ensemble = resume_run(path, data, quiet=as_json, net=network(net), **more)
         if is_superres(ensemble):
             return close_superres(path, ensemble, as_json=as_json)

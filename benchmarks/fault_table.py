@@ -1,0 +1,25 @@
+"""The table of the fault drill, from its record."""
+
+from typing import Any
+
+from table_text import head
+
+FAULTS = {  # heading -> faults of the record
+    "killed": ("kill at a moment", "kill before a change"),
+    "SIGTERM, SIGINT": ("SIGTERM", "SIGINT"),
+    "full disk": ("full disk",),
+    "damaged file": ("truncated file", "flipped bit", "deleted file"),
+}
+
+
+def fault_table(record: dict[str, Any]) -> str:
+    """Faults by command and kind, and the cases that neither ended as undisturbed nor were refused in one line."""
+    rows, cells = record["subjects"], {}
+    for name, row in rows.items():
+        counts = [sum(row.get(each, 0) for each in kinds) for kinds in FAULTS.values()]
+        cells[name] = [row["cases"], *counts, row["defects"]]
+    cells["all"] = [sum(column) for column in zip(*cells.values(), strict=True)]
+    lines = head(["", "cases", *FAULTS, "defects"])
+    lines += [f"| {name} | {' | '.join(f'{number:,}' for number in row)} |" for name, row in cells.items()]
+    programs = sum(row["as program"] for row in rows.values())
+    return "\n".join([*lines, "", f"{programs} of the cases ran the program itself, the others forks of one process."])

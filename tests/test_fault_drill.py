@@ -1,0 +1,57 @@
+"""A short fault drill, and the judgement of how commands end."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import fault_drill
+import pytest
+from fault_drill import Ended, plain, wrong_end
+from fault_table import fault_table
+
+SHORT = "deep-ensemble,last-layer-ensemble,compare,calibrate,prune and fine-tune,superres"
+
+
+@pytest.mark.slow
+def test_a_short_drill_finds_no_defect(tmp_path: Path):
+    """The program, so that processes are forked from one without threads."""
+    record = tmp_path / "record.json"
+    words = [str(tmp_path / "drill"), "--cases", "12", "--only", SHORT, "--record", str(record)]
+    call = [sys.executable, fault_drill.__file__, *words]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(record.read_text())
+    assert found["next"] == 12
+    assert set(found["subjects"]) == set(SHORT.split(","))
+    assert sum(row["defects"] for row in found["subjects"].values()) == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "ended", "wrong"),
+    [
+        ("kill at a moment", Ended(-signal.SIGKILL, ""), False),
+        ("SIGTERM", Ended(143, "interrupted: continue with murmur resume runs/x\n"), False),
+        ("SIGTERM", Ended(130, "interrupted: continue with murmur resume runs/x\n"), True),
+        ("SIGINT", Ended(130, "note: few examples\ninterrupted: nothing was written\n"), False),
+        ("SIGINT", Ended(130, "interrupted: nothing was written\nmore\n"), True),
+        ("full disk", Ended(1, "error: cannot write runs/x/run.json: the disk is full\n"), False),
+        ("full disk", Ended(1, "Traceback (most recent call last):\n  the disk is full\n"), True),
+        ("full disk", Ended(70, ""), True),
+        ("kill at a moment", Ended(0, ""), False),
+    ],
+)
+def test_how_a_command_may_end_under_a_fault(fault, ended, wrong):
+    assert bool(wrong_end(fault, ended)) == wrong
+
+
+def test_times_and_digests_of_files_with_times_are_not_compared():
+    one = {"seconds": 1.0, "step_seconds": {}, "accuracy": [{"value": 0.5}], "record_sha256": "a", "metrics.json": "b"}
+    assert plain(one) == {"accuracy": [{"value": 0.5}]}
+
+
+def test_the_table_adds_up():
+    row = {"cases": 2, "as program": 1, "defects": 0, "SIGTERM": 1, "SIGINT": 2, "flipped bit": 1}
+    lines = fault_table({"subjects": {"a": row, "b": row}}).splitlines()
+    assert lines[-3] == "| all | 4 | 0 | 6 | 0 | 2 | 0 |"
