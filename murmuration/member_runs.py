@@ -19,6 +19,7 @@ from murmuration.engines import Choice
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse, require_integer
 from murmuration.files import digest_of, read_tensors, write_tensors
+from murmuration.interrupts import CHECKPOINT_SECONDS
 from murmuration.likelihoods import Likelihood, likelihood_from_json
 from murmuration.membership import ADDING, STREAMS, StoredMembers
 from murmuration.nets.adapt import Output
@@ -27,7 +28,7 @@ from murmuration.posthoc import PostHocConfig
 from murmuration.progress import Show
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
 from murmuration.training import TrainSpec, begin, choose_engine
-from murmuration.training_run import CHECKPOINT_SECONDS, show_nothing, with_posthoc
+from murmuration.training_run import show_nothing, with_posthoc
 
 
 def add_members(
@@ -53,12 +54,13 @@ def add_members(
     """
     require_integer("count", count, 1)
     path, place = Path(run), Path(out)
-    runs.require_free(place)
+    runs.check_new(place)
     earlier = membership.read_members(path)
     refuse_inexact(path, earlier)
     manifest = {key: value for key, value in earlier.manifest.items() if key not in (STREAMS, "origins", "diverged")}
     plan = plan_for_more(earlier, count, plan_from_json(manifest["plan"], optimizer, device))
-    opened = fitting.reopen(earlier.manifest, data, path)
+    stored = runs.read_run(path)
+    opened = fitting.reopen(stored, data, path)
     chosen = recipe_from_json(manifest["recipe"], recipe)
     source = fitting.source_again(manifest, net, output)
     if engine_depends_on_members(earlier):
@@ -69,21 +71,26 @@ def add_members(
         plan = replace(plan, members=max(count, 2))
     manifest |= {"plan": plan.to_json(), "recipe": for_several(manifest["recipe"]), **runs.describe_process()}
     manifest[ADDING] = {"run": str(path.resolve()), "sha256": digest_of(path / runs.MEMBERS), "members": count}
-    runs.create_run(place, manifest, opened.preparation)
-    if (path / runs.BACKBONE).exists():
-        write_tensors(place / runs.BACKBONE, read_tensors(path / runs.BACKBONE))
-    return fitting.resume(
-        place,
-        net=net,
-        data=opened,
-        recipe=recipe,
-        optimizer=optimizer,
-        likelihood=likelihood,
-        output=output,
-        device=device,
-        show=show,
-        checkpoint_seconds=checkpoint_seconds,
-    )
+
+    def first() -> None:
+        if runs.BACKBONE in stored[runs.FILES]:
+            backbone = runs.require_unchanged(path, stored, runs.BACKBONE)
+            write_tensors(place / runs.BACKBONE, read_tensors(backbone))
+
+    with runs.new_run(place):
+        runs.create_run(place, manifest, opened.preparation, first)
+        return fitting.resume(
+            place,
+            net=net,
+            data=opened,
+            recipe=recipe,
+            optimizer=optimizer,
+            likelihood=likelihood,
+            output=output,
+            device=device,
+            show=show,
+            checkpoint_seconds=checkpoint_seconds,
+        )
 
 
 def plan_for_more(earlier: StoredMembers, count: int, plan: Plan) -> Plan:
@@ -151,7 +158,7 @@ def drop_members(
 
     A run on a network, data, recipe objects or a likelihood of the caller's own needs them again.
     """
-    runs.require_free(Path(out))
+    runs.check_new(out)
     whole = membership.read_members(Path(run))
     count = whole.population.members
     for index, member in enumerate(members):
@@ -188,7 +195,7 @@ def merge_runs(
     """
     if isinstance(paths, str | Path) or len(paths) < 2:
         raise Misuse(f"merge of {paths!r:.60}: give a list of two or more run directories")
-    runs.require_free(Path(out))
+    runs.check_new(out)
     parts = [membership.read_members(Path(path)) for path in paths]
     membership.refuse_differences(parts)
     different = membership.different_settings(parts)
@@ -209,7 +216,7 @@ def write_run(
 
     `record` joins the manifest; `given` are the keywords of `load`.
     """
-    opened: Data = fitting.reopen(members.manifest, data, first)
+    opened: Data = fitting.reopen(runs.read_run(first), data, first)
     ensemble = fitting.load(first, posthoc=False, **given)
     plan = {**members.manifest["plan"], "trajectory": None}
     manifest = {**members.manifest, "plan": plan, **runs.describe_process(), **record}

@@ -21,7 +21,7 @@ from murmuration.recipe import QUESTIONS
 
 ADDING = "adding_to"  # in the manifest of a run in progress: the run that its members will join
 STREAMS = "streams"  # in the manifest: (seed, number) of every row, where they are not those of the plan
-OF_THE_FILES = ("format", "status", "members_sha256", "tensors")  # entries of the manifest about its directory
+OF_THE_FILES = (*runs.STORAGE, "tensors")  # entries of the manifest about its directory
 CHANGED = ("plan", "origins", "diverged", "seconds")  # entries of the manifest that depend on the members
 OWN_TO_A_RUN = ("seed", "first_member", "members", "engine", "device", "trajectory")  # settings that runs may differ in
 
@@ -63,8 +63,9 @@ def read_members(path: Path) -> StoredMembers:
     refuse_other_kinds(path, manifest)
     tensors, manifest = runs.load_tensors(path)
     require_independent(path, manifest, tensors)
+    history = runs.checked_history(path, manifest)
     manifest = {key: value for key, value in manifest.items() if key not in OF_THE_FILES}
-    return StoredMembers(str(path), population_from_tensors(tensors), manifest, runs.read_history(path))
+    return StoredMembers(str(path), population_from_tensors(tensors), manifest, history)
 
 
 def refuse_other_kinds(path: Path, manifest: dict[str, Any]) -> None:

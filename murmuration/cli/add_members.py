@@ -32,12 +32,13 @@ def add_members(
     from murmuration.cli.training import derived_run_path, read_manifest, reopen_data, with_resume_hint
     from murmuration.errors import Misuse
     from murmuration.member_runs import add_members as add
+    from murmuration.runs import new_run
 
     if count < 1:
         raise Misuse(f"N {count}: expected a number of members to add, at least 1")
     path = Path(out) if out else derived_run_path(Path(run), "added")
     manifest = read_manifest(Path(run))
-    with with_resume_hint(path):
+    with with_resume_hint(path), new_run(path):
         with training_bar(manifest["plan"]["epochs"], as_json, manifest["recipe"]["name"]) as show:
             ensemble = add(run, count, out=path, net=network(net), device=device, show=show)
         finish_run(path, ensemble, reopen_data(path), as_json=as_json)

@@ -30,6 +30,7 @@ def drop_members(
     from murmuration.cli.training import derived_run_path, read_manifest, reopen_data
     from murmuration.errors import Misuse
     from murmuration.member_runs import drop_members as drop
+    from murmuration.runs import new_run
 
     numbers = listed([members])
     wrong = [number for number in numbers if not number.isdigit()]
@@ -37,5 +38,6 @@ def drop_members(
         raise Misuse(f"LIST {members}: '{wrong[0]}' is no number of a member; write numbers from 0, such as 1,3")
     path = Path(out) if out else derived_run_path(Path(run), "dropped")
     read_manifest(Path(run))
-    ensemble = drop(run, [int(number) for number in numbers], out=path, net=network(net), device=device)
-    finish_run(path, ensemble, reopen_data(path), as_json=as_json)
+    with new_run(path):
+        ensemble = drop(run, [int(number) for number in numbers], out=path, net=network(net), device=device)
+        finish_run(path, ensemble, reopen_data(path), as_json=as_json)

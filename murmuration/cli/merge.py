@@ -29,10 +29,12 @@ def merge(
     from murmuration.cli.training import read_manifest, reopen_data
     from murmuration.errors import Misuse
     from murmuration.member_runs import merge_runs
+    from murmuration.runs import new_run
 
     if len(runs) < 2:
         raise Misuse(f"RUN {runs[0]} alone: merge two or more runs")
     for run in runs:
         read_manifest(Path(run))
-    ensemble = merge_runs(runs, out=out, net=network(net), device=device)
-    finish_run(Path(out), ensemble, reopen_data(Path(out)), as_json=as_json)
+    with new_run(Path(out)):
+        ensemble = merge_runs(runs, out=out, net=network(net), device=device)
+        finish_run(Path(out), ensemble, reopen_data(Path(out)), as_json=as_json)
