@@ -8,6 +8,7 @@ written to benchmarks/results/continual.json at once and is not computed again; 
 checkpoint in DIR. Then `python benchmarks/pages.py` writes the tables.
 
     split-mnist         5 tasks of 2 digits, 2,000 training images each
+    split-mnist-vectors the same images as vectors of 784 numbers
     svhn-mnist          2 tasks of 10 digits, 2,000 training images each, 28x28 in colour; of SVHN only 10,000 test
     mnist-svhn          images are at hand: 7,500 of them train, 2,500 test
     split-cifar10       5x2 and 10x10 classes, 2,000 training images a task: 1,280 features of EfficientNet-Lite0; the
@@ -77,6 +78,9 @@ DETECTION: dict[str, Any] = {"settle": 10, "warmup": 25, "window": 50, "hidden":
 FOUND = ("hcl-fr", "hcl-gr", "lda", "ncm", "adam", "replay")
 EXPERIMENTS: dict[str, Experiment] = {
     "split-mnist": Experiment("image", ("mnist",), 3, IMAGES, {"examples": 2000, "prepare": "unit"}, methods=ONE_FLOW),
+    "split-mnist-vectors": Experiment(
+        "vector", ("mnist",), 3, FEATURES, {"examples": 2000, "prepare": "unit"}, methods=("hcl-fr", "hcl-gr", "lda")
+    ),
     "svhn-mnist": Experiment(
         "image", ("svhn28", "mnist"), 3, IMAGES | SHORT, {"examples": 2000, "prepare": "unit"}, methods=ONE_FLOW
     ),
@@ -116,7 +120,7 @@ def open_experiment(name: str, data: Path, features: Path, work: Path, seed: int
     given: dict[str, Any] = {**EXPERIMENTS[name].options, "seed": seed}
     if name == "changes-digits":
         return permuted(seed)
-    if name == "split-mnist":
+    if name.startswith("split-mnist"):
         return open_stream(f"split:{data / 'mnist'}:5x2", **given)
     if name in ("svhn-mnist", "mnist-svhn"):
         first, second = name.split("-")
