@@ -22,7 +22,7 @@ from murmuration.data import Data, open_data, open_training_data, preparation_fr
 from murmuration.data.preparation import FeaturePreparation
 from murmuration.data.samplers import INSTANCE
 from murmuration.devices import CPU, is_available, refuse_autocast, resolve_device
-from murmuration.engines import Engine
+from murmuration.engines import Engine, find_ranks
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc
 from murmuration.errors import Failure, Misuse, require_integer, unknown
 from murmuration.features import feature_source, features_again, stored_preparation
@@ -213,6 +213,7 @@ def _fit(
     whole: TrainSpec, source: NetSource, out: str | Path | None, show: Show, checkpoint_seconds: float
 ) -> Ensemble:
     """The ensemble of a new run, in `out` if that is given."""
+    whole = replace(whole, ranks=find_ranks(whole.plan.members, device=whole.plan.device))
     spec = head_only_spec(whole)
     spec = replace(spec, gamma=spec.measure_gamma())
     progress = begin(spec)

@@ -212,7 +212,8 @@ def roles_before_training(module: nn.Module, recipe: Recipe, x: Tensor) -> Param
         return torch.Generator().manual_seed(member)
 
     with suppress(Misuse):
-        population = recipe.sharing.add_factors(population, trace, stream)
+        if population.members > 1:
+            population = recipe.sharing.add_factors(population, trace, stream)
         population = recipe.weights.init(population, trace, stream, recipe.dynamics.prepare(len(x)).initial_std())
     weights = recipe.weights.in_network(trace, bias_inside=recipe.sharing.bias_inside)
     return replace(roles_of(trace, population, weights, recipe), refusal=refusal)

@@ -153,10 +153,11 @@ class Sharing:
     ) -> Population:
         """The population with rank-one factors `K:in` (M, C_in) and `K:out` (M, C_out) among its own tensors.
 
-        A single member has none, nor has a sharing that is not rank-one, nor a fixed or own kernel. The factors of the
-        first inputs begin equal within `chunks` of these sizes, such as the channels of one column.
+        A sharing that is not rank-one has none, nor has a fixed or own kernel. The factors of the first inputs begin
+        equal within `chunks` of these sizes, such as the channels of one column. An ensemble of a single member has no
+        factors: this is for the others.
         """
-        if not self.rank_one or population.members == 1:
+        if not self.rank_one:
             return population
         generators = [streams(member) for member in range(population.members)]
         kernels = [each for each in trace.kernels if not self.is_unscaled(each.name)]

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from murmuration.coupling.bandwidths import FLOOR, denominator
 from murmuration.coupling.kernels import centre, distances_of_products, products, rbf
+from murmuration.likelihoods import identity
 
+Total = Callable[[Tensor], Tensor]  # the sum of a tensor over parts of the features
 ETA = 0.01  # added to the kernel matrix before it is inverted
 
 
@@ -51,10 +53,13 @@ class Estimator:
     precondition: Callable[[Tensor, float], Tensor] | None = None  # kernel matrix, eta -> (M, M) factor of the sums
     mixes_gradients: bool = False  # whether loss gradients are averaged over members with weights K / M too
 
-    def __call__(self, features: Tensor, bandwidth: str, *, eta: float = ETA) -> Interaction:
-        """The interaction of M members with features (M, B, R); zero cotangents where all are equal or M is 1."""
+    def __call__(self, features: Tensor, bandwidth: str, *, eta: float = ETA, total: Total = identity) -> Interaction:
+        """The interaction of M members with features (M, B, R); zero cotangents where all are equal or M is 1.
+
+        The features may be a part of all numbers; then `total` sums a tensor over all parts.
+        """
         here = _samples_first(features)
-        kernel, slopes = kernel_and_slopes(here, bandwidth)
+        kernel, slopes = kernel_and_slopes(here, bandwidth, total)
         matrix = kernel.mean(0)  # (M, M)
         small = matrix.cpu().double()  # small enough to be exact, and not every device knows double precision
         pulls = laplacian(slopes * _like(self.pairs(small), slopes))
@@ -64,13 +69,13 @@ class Estimator:
         return Interaction(cotangents, matrix)
 
 
-def kernel_and_slopes(here: Tensor, bandwidth: str) -> tuple[Tensor, Tensor]:
+def kernel_and_slopes(here: Tensor, bandwidth: str, total: Total = identity) -> tuple[Tensor, Tensor]:
     """Kernels kappa_ij,b (B, M, M) of centred rows (B, M, R), and slopes (B, M, M): grad_i k_ij = slope (t_j - t_i).
 
     A slope is 2 kappa / (B c). Where the denominator is at its floor there is no length to measure by: it is zero, not
     arbitrary.
     """
-    squared = distances_of_products(products(here))
+    squared = distances_of_products(total(products(here)))
     c = denominator(bandwidth, squared)
     kernel = rbf(squared, c)
     return kernel, kernel * torch.where(c > FLOOR, 2 / (len(here) * c), 0)
@@ -84,9 +89,9 @@ def laplacian(weights: Tensor) -> Tensor:
     return weights
 
 
-def gradient_mixing(features: Tensor, bandwidth: str) -> Tensor:
+def gradient_mixing(features: Tensor, bandwidth: str, total: Total = identity) -> Tensor:
     """K / M, (M, M): the weights of all members' loss gradients in each step of SVGD (Liu and Wang 2016)."""
-    kernel, _ = kernel_and_slopes(_samples_first(features), bandwidth)
+    kernel, _ = kernel_and_slopes(_samples_first(features), bandwidth, total)
     return kernel.mean(0) / len(features)
 
 

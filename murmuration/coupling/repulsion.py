@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from murmuration.coupling.divergence import DivergenceSpace
-from murmuration.coupling.estimators import Interaction
+from murmuration.coupling.estimators import Interaction, Total
 from murmuration.coupling.features import FeatureSpace
 from murmuration.coupling.input_gradients import InputGradientSpace
 from murmuration.coupling.outputs import OutputPrior, OutputSpace
@@ -15,6 +15,7 @@ from murmuration.coupling.space import Space, SpaceInputs, mean_cosine
 from murmuration.coupling.weights import WeightSpace
 from murmuration.dynamics.schedules import TrainTime, learning_rate_factor
 from murmuration.errors import Misuse, unknown
+from murmuration.likelihoods import identity
 from murmuration.recipe_text import INLINE, Answer, number, short
 
 ANNEALINGS = ("constant", "linear", "hyper", "cyclic")
@@ -147,15 +148,19 @@ class Coupling:
             )
         return found
 
-    def interact(self, features: Tensor, strength: float | Tensor) -> Interaction:
-        """The interaction of a strength, from the detached features (M, B, R) of all members."""
-        found = self.space.repulsion(features)
+    def interact(self, features: Tensor, strength: float | Tensor, total: Total = identity) -> Interaction:
+        """The interaction of a strength, from the detached features (M, B, R) of all members.
+
+        Of a separable space they may be a part of the features, with `total` the sum over all parts.
+        """
+        whole = total is identity
+        found = self.space.repulsion(features) if whole else self.space.repulsion_of_part(features, total)
         found.cotangents.mul_(strength)
         return found
 
-    def cosine(self, features: Tensor) -> float:
+    def cosine(self, features: Tensor, total: Total = identity) -> float:
         """The mean cosine between two members' features."""
-        return mean_cosine(self.space.compared(features))
+        return mean_cosine(self.space.compared(features), total)
 
 
 COUPLINGS: dict[str, Answer[Repulsion | None]] = {

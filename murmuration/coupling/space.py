@@ -8,11 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from murmuration.coupling.bandwidths import check_bandwidth
-from murmuration.coupling.estimators import ESTIMATORS, Interaction, gradient_mixing
+from murmuration.coupling.estimators import ESTIMATORS, Interaction, Total, gradient_mixing
 from murmuration.errors import Misuse, unknown
 from murmuration.likelihoods import identity
 
@@ -22,6 +21,7 @@ FEATURES = "features"  # the network's body and head run one after the other, an
 SUB_BATCH = "sub-batch"  # the first examples of the batch run in a pass of their own, differentiable by its inputs
 SAME_BATCH = "same-batch"  # all members see the same examples at a step
 OWN_WEIGHTS = "own-weights"  # members have parameters of their own
+SHORTEST = 1e-12  # length of features below which their direction is taken as zero
 NEEDS = frozenset((INPUTS, FEATURES, SUB_BATCH, SAME_BATCH, OWN_WEIGHTS))
 
 
@@ -91,6 +91,18 @@ class Space(ABC):
             raise Misuse(f"{got}: need (members, samples, numbers), as features.flatten(1).unsqueeze(1)")
         return ESTIMATORS[self.estimator](features, self.bandwidth)
 
+    @property
+    def separable(self) -> bool:
+        """Whether the repulsion needs nothing of the features but products summed over all their numbers.
+
+        Then processes can divide the numbers among them (`repulsion_of_part`).
+        """
+        return False
+
+    def repulsion_of_part(self, features: Tensor, total: Total) -> Interaction:
+        """The repulsion in a part (M, B, r) of the features; `total` sums a tensor over all parts."""
+        return ESTIMATORS[self.estimator](features, self.bandwidth, total=total)
+
     def rows(self, batch: int) -> int:
         """The number of examples of a batch that the features are computed on."""
         return batch
@@ -104,11 +116,14 @@ class Space(ABC):
         """Whether members move along each other's loss gradients too (SVGD)."""
         return ESTIMATORS[self.estimator].mixes_gradients
 
-    def mixing(self, features: Tensor) -> Tensor | None:
-        """Weights (M, M) of each member's loss gradient in each member's step (SVGD); None: each its own."""
+    def mixing(self, features: Tensor, total: Total = identity) -> Tensor | None:
+        """Weights (M, M) of each member's loss gradient in each member's step (SVGD); None: each its own.
+
+        The features (M, B, r) may be a part, with `total` the sum over all parts.
+        """
         if not self.mixing_estimator:
             return None
-        return gradient_mixing(features, self.bandwidth).to(features)
+        return gradient_mixing(features, self.bandwidth, total).to(features)
 
 
 def count_rows(batch: int, fraction: float) -> int:
@@ -127,12 +142,17 @@ def predicted_means(outputs: Tensor, y: Tensor) -> Tensor:
     return outputs[..., : y.shape[-1]]
 
 
-def mean_cosine(features: Tensor) -> float:
-    """The mean cosine between two members' features of one sample, from features (M, B, R)."""
+def mean_cosine(features: Tensor, total: Total = identity) -> float:
+    """The mean cosine between two members' features of one sample, from features (M, B, R).
+
+    They may be a part of the features, with `total` the sum over all parts.
+    """
     if features.ndim != 3 or len(features) < 2:
         return float("nan")
-    units = torch.nn.functional.normalize(features.transpose(0, 1).float(), dim=-1)  # (B, M, R)
-    gram = units @ units.mT
+    rows = features.transpose(0, 1).float()  # (B, M, R)
+    lengths = total(rows.square().sum(-1, keepdim=True)).sqrt()
+    units = rows / lengths.clamp_min(SHORTEST)
+    gram = total(units @ units.mT)
     members = len(features)
     pairs = (gram.sum((1, 2)) - gram.diagonal(dim1=1, dim2=2).sum(-1)) / (members * (members - 1))
     return float(pairs.mean())

@@ -20,5 +20,9 @@ class WeightSpace(Space):
     def mixable(self) -> bool:
         return True
 
+    @property
+    def separable(self) -> bool:
+        return True
+
     def features(self, inputs: SpaceInputs) -> Tensor:
         return torch.cat([inputs.weights[name].flatten(1) for name in sorted(inputs.own)], dim=1).unsqueeze(1)

@@ -84,7 +84,7 @@ def add_to_mean(path: WeightPath, population: Population, rows: Tensor) -> Popul
         now = population.own[name][rows]
         tensor[rows] = torch.where(count == 1, now, torch.lerp(tensor[rows], now, count.reciprocal()))
     for name, tensor in mean.shared.items():
-        tensor.lerp_(population.shared[name], 1 / int(path.counts[MEAN].max()))
+        tensor.lerp_(population.shared[name], 1 / max(1, int(path.counts[MEAN].max())))
     return before
 
 

@@ -32,15 +32,18 @@ Step = Callable[[], object]
 Trial = Callable[[Engine], AbstractContextManager[Step]]  # engine -> a function that makes one training step on it
 
 
-def choose(requested: str, trial: Trial, members: int) -> Choice:
-    """The engine of the rule (`auto`), the fastest, or the requested one if the network can run on it; else `loop`."""
+def choose(requested: str, trial: Trial, members: int, cores: int | None = None) -> Choice:
+    """The engine of the rule (`auto`), the fastest, or the requested one if the network can run on it; else `loop`.
+
+    `cores` are those of this process, where several share the machine.
+    """
     if requested == "loop" or (requested in ("auto", "fastest") and members == 1):
         return Choice(engine("loop"), "as requested" if requested == "loop" else "there is one member")
     if requested == "auto":
-        return by_rule(trial)
+        return by_rule(trial, cores)
     candidates = ["threads", "loop", "stacked", "threads-stacked"] if requested == "fastest" else [requested]
     with ExitStack() as stack:
-        steps, refused = _runnable(candidates, trial, stack)
+        steps, refused = _runnable(candidates, trial, stack, cores)
         if not steps:
             return Choice(engine("loop"), f"{refused[0]}; members take turns instead")
         if requested != "fastest":
@@ -51,42 +54,47 @@ def choose(requested: str, trial: Trial, members: int) -> Choice:
     return Choice(best, "; ".join([f"fastest of (ms a step) {measured}", *refused]))
 
 
-def by_rule(trial: Trial) -> Choice:
-    """Stacked members if every operator takes a member axis, else members in threads if there are several cores."""
-    stacked, threads = engine("stacked", direct=True), engine("threads")
+def by_rule(trial: Trial, cores: int | None = None) -> Choice:
+    """Stacked members if every operator takes a member axis, else members in threads if there are several cores.
+
+    One of several processes on a machine has a thread for each of its own cores, even if that is one.
+    """
+    stacked, threads = engine("stacked", direct=True), engine("threads", cores=cores)
     with suppress(Exception), trial(stacked) as step:  # UnsupportedOp, or any error of the network on a member axis
         step()
         return Choice(stacked, "all operators take a member axis")
-    if threads.workers > 1:
+    if threads.workers > 1 or cores is not None:
         return Choice(threads, "one core per member")
     return Choice(engine("loop"), "there is one core")
 
 
-def _runnable(candidates: list[str], trial: Trial, stack: ExitStack) -> tuple[dict[Engine, Step], list[str]]:
+def _runnable(
+    candidates: list[str], trial: Trial, stack: ExitStack, cores: int | None
+) -> tuple[dict[Engine, Step], list[str]]:
     """The candidates that can make a step, and why the others cannot."""
     steps: dict[Engine, Step] = {}
     refused = []
     for name in candidates:
         try:
-            candidate, step = _first_step(name, trial, stack)
+            candidate, step = _first_step(name, trial, stack, cores)
             steps[candidate] = step
         except Exception as error:  # any error of the network on this engine rules the engine out
             refused.append(f"{name} cannot run this net ({_one_line(error)})")
     return steps, refused
 
 
-def _first_step(name: str, trial: Trial, stack: ExitStack) -> tuple[Engine, Step]:
+def _first_step(name: str, trial: Trial, stack: ExitStack, cores: int | None) -> tuple[Engine, Step]:
     """The engine and its step function, after one step; a stacked engine runs directly if possible, else under vmap."""
     if engine(name).stacked:
         try:
-            step = stack.enter_context(trial(engine(name, direct=True)))
+            step = stack.enter_context(trial(engine(name, direct=True, cores=cores)))
             step()
-            return engine(name, direct=True), step
+            return engine(name, direct=True, cores=cores), step
         except Exception:  # UnsupportedOp, or an operator that fails on the member axis: try vmap
             pass
-    step = stack.enter_context(trial(engine(name)))
+    step = stack.enter_context(trial(engine(name, cores=cores)))
     step()
-    return engine(name), step
+    return engine(name, cores=cores), step
 
 
 def _measure(steps: dict[Engine, Step]) -> dict[Engine, float]:

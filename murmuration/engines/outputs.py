@@ -54,6 +54,18 @@ def member_outputs(
     return join(team.map(run, team.engine.groups(len(addresses))))
 
 
+def outputs_by_ranks(
+    team: Team, weights: NetworkWeights, population: Population, x: Tensor, draws: int = 1, *, seed: int = 0
+) -> Tensor:
+    """The same outputs (M draws, N, K) of members that every process has; each computes those of some members."""
+    rows = team.ranks.rows(population.members)
+    if team.ranks.size == 1 or population.members < team.ranks.size:
+        return member_outputs(team, weights, population, x, draws, seed=seed)
+    mine = population.group(slice(rows.start, rows.stop))
+    outputs = member_outputs(team, weights, mine, x, draws, seed=seed, first_member=rows.start)
+    return team.ranks.gather(outputs.unflatten(0, (len(rows), draws)), population.members).flatten(0, 1)
+
+
 def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The parts side by side; a single one as it is."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from murmuration.engines.captures import Captures
+from murmuration.engines.ranks import ALONE, Ranks
 from murmuration.weights import Structure
 from murmuration.workers import single_core_threads
 
@@ -42,9 +43,10 @@ class Engine:
         return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
-def engine(name: str, direct: bool = False) -> Engine:
-    """The engine of this name: loop, stacked, threads or threads-stacked."""
-    workers = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+def engine(name: str, direct: bool = False, cores: int | None = None) -> Engine:
+    """The engine of this name: loop, stacked, threads or threads-stacked; on all cores unless told how many."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = cores or max(1, found or 1)
     return {
         "loop": Engine("loop"),
         "stacked": Engine("stacked", stacked=True, direct=direct),
@@ -54,10 +56,16 @@ def engine(name: str, direct: bool = False) -> Engine:
 
 
 class Team:
-    """A pool of workers for one network; every thread has its own copy of the network's structure."""
+    """A pool of workers for one network; every thread has its own copy of the network's structure.
 
-    def __init__(self, engine: Engine, module: nn.Module, pool: ThreadPoolExecutor | None) -> None:
+    `ranks` are the processes that members are divided among. Their collectives run in the calling thread alone.
+    """
+
+    def __init__(
+        self, engine: Engine, module: nn.Module, pool: ThreadPoolExecutor | None, ranks: Ranks = ALONE
+    ) -> None:
         self.engine = engine
+        self.ranks = ranks
         self.captures = Captures(module)
         self._original = module
         self._pool = pool
@@ -77,10 +85,10 @@ class Team:
 
 
 @contextmanager
-def assemble(engine: Engine, module: nn.Module) -> Iterator[Team]:
+def assemble(engine: Engine, module: nn.Module, ranks: Ranks = ALONE) -> Iterator[Team]:
     """A team whose workers live as long as the `with` block."""
     if not engine.workers:
-        yield Team(engine, module, None)
+        yield Team(engine, module, None, ranks)
         return
     with single_core_threads(engine.workers) as pool:
-        yield Team(engine, module, pool)
+        yield Team(engine, module, pool, ranks)

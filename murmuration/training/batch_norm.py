@@ -31,6 +31,8 @@ def refresh_batch_norm(
 ) -> None:
     """Replace the members' batch-norm statistics, in place, by those of one training pass over inputs x (N, ...).
 
+    Every process has all members; each computes the statistics of some, for all.
+
     `numbers` (one for each member) and `step` address the noise of dropout layers. A network without batch-norm layers
     is left alone.
     """
@@ -58,7 +60,12 @@ def refresh_batch_norm(
         for norm, momentum in momenta.items():
             norm.momentum = momentum
 
-    team.map(run, team.engine.groups(members.members))
+    rows = team.ranks.rows(members.members)
+    if rows:
+        team.map(run, [slice(rows.start + g.start, rows.start + g.stop) for g in team.engine.groups(len(rows))])
+    for name in names:
+        mine = members.buffers[name][rows.start : rows.stop]
+        members.buffers[name].copy_(team.ranks.gather(mine, members.members))
 
 
 def batch_norms(structure: Structure) -> list[BatchNorm]:

@@ -51,21 +51,28 @@ def learning_rate(plan: Plan, schedule: str, time: TrainTime) -> float:
     return lr * (time.step + 1) / warmup if time.step + 1 < warmup else lr
 
 
-def epoch_batches(split: Split, plan: Plan, epoch: int, schedule: str | None = None) -> Callable[[int], Batch]:
-    """The batches of one epoch by index: each member's own, the same for all, or one that is split among members."""
+def epoch_batches(
+    split: Split, plan: Plan, epoch: int, schedule: str | None = None, rows: range | None = None
+) -> Callable[[int], Batch]:
+    """The batches of one epoch by index: each member's own, the same for all, or one that is split among members.
+
+    `rows` are the members of this process among all, who fetch their examples; by default all.
+    """
     order, schedule = plan.order, schedule or plan.schedule or "cosine"
-    everybody = [plan.first_member + i for i in range(plan.members)]
+    mine = range(plan.members) if rows is None else rows
+    everybody = [plan.first_member + i for i in mine]
     members = [ALL_MEMBERS] if order == "same" else everybody
     ordering = everybody if order == "own" else [ALL_MEMBERS]
-    orders = torch.stack([example_order(split, plan, member, epoch) for member in ordering])  # (M, N) or (1, N)
+    orders = torch.stack([example_order(split, plan, member, epoch) for member in ordering])  # (m, N) or (1, N)
     slices = plan_slices(orders.shape[1], plan)
     steps = len(slices)
 
     def part(values: Tensor, index: int) -> Tensor:
-        """The values (M, N) of one batch: (M, B), or (1, B) for all."""
+        """The values (m, N) of one batch: (m, B), or (1, B) for all."""
         chosen = values[:, slices[index]]
         if order == "split":
             chosen = chosen[0, : chosen.shape[1] // plan.members * plan.members].view(plan.members, -1)  # (M, B / M)
+            chosen = chosen[mine.start : mine.stop]
         return chosen
 
     read = None
@@ -79,7 +86,7 @@ def epoch_batches(split: Split, plan: Plan, epoch: int, schedule: str | None = N
         time = TrainTime(epoch * steps + index, steps, plan.epochs)
 
         def fetch(group: slice) -> tuple[Tensor, Tensor]:
-            wanted = range(*group.indices(plan.members))
+            wanted = range(*group.indices(len(mine)))
             chosen = [0] if order == "same" else list(wanted)
             some = [split.prepared[rows[i]] if found is None else found[i][0] for i in chosen]
             streams = [(members[i], time.step) for i in chosen]
@@ -91,7 +98,7 @@ def epoch_batches(split: Split, plan: Plan, epoch: int, schedule: str | None = N
             return x.expand(len(wanted), *x.shape[1:]), y.expand(len(wanted), *y.shape[1:])
 
         def weight(group: slice) -> Tensor | None:
-            wanted = range(*group.indices(plan.members))
+            wanted = range(*group.indices(len(mine)))
             if split.weight is None:
                 return None
             return split.weight[rows[[0] if order == "same" else list(wanted)]].to(plan.device).expand(len(wanted), -1)

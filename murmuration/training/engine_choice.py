@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from murmuration.engines import Choice, Engine, assemble, choose, engine
 from murmuration.errors import Misuse
 from murmuration.population import populate
-from murmuration.recipe import Plan
 from murmuration.streams import Noise
 from murmuration.training.batches import epoch_batches
 from murmuration.training.loop import Progress, init_state
@@ -32,7 +31,8 @@ def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
         plan = replace(plan, engine=chosen if plan.members > 1 else plan.engine)
     if draws_globally(module, spec.data.train.prepared[:2]):
         return Choice(engine("loop"), "the net draws random numbers outside dropout, so members run one after another")
-    config, batch = spec.step_config(), epoch_batches(spec.train_split, plan, 0, spec.schedule)(0)
+    mine = len(spec.rows)
+    config, batch = spec.step_config(), epoch_batches(spec.train_split, plan, 0, spec.schedule, spec.rows)(0)
 
     @contextmanager
     def trial(candidate: Engine, members: int) -> Iterator[Callable[[], object]]:
@@ -40,18 +40,18 @@ def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
         with assemble(candidate, module) as team:
             yield lambda: step(team, config, state, batch)
 
-    some = _members_in_trial(plan, trial) if plan.engine == "fastest" else plan.members
-    return choose(plan.engine, lambda candidate: trial(candidate, some), plan.members)
+    some = _members_in_trial(mine, trial) if plan.engine == "fastest" else mine
+    return choose(plan.engine, lambda candidate: trial(candidate, some), plan.members, spec.ranks.cores)
 
 
-def _members_in_trial(plan: Plan, trial: Callable) -> int:
+def _members_in_trial(members: int, trial: Callable) -> int:
     """All members, or twice the workers when a step is long: then time grows in proportion to members anyway."""
     with trial(engine("loop"), 1) as one_step:
         one_step()
         start = time.perf_counter()
         one_step()
-    heavy = plan.members * (time.perf_counter() - start) > HEAVY
-    return min(plan.members, 2 * engine("threads").workers) if heavy else plan.members
+    heavy = members * (time.perf_counter() - start) > HEAVY
+    return min(members, 2 * engine("threads").workers) if heavy else members
 
 
 def draws_globally(module: nn.Module, x: Tensor) -> bool:

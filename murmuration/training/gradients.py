@@ -16,8 +16,8 @@ from torch.nn.utils import get_total_norm
 
 from murmuration.coupling import Coupling, SpaceInputs
 from murmuration.coupling.space import FEATURES, INPUTS, SUB_BATCH
-from murmuration.engines import Team
-from murmuration.likelihoods import link_of, member_losses, weighted
+from murmuration.engines import Ranks, Team
+from murmuration.likelihoods import identity, link_of, member_losses, weighted
 from murmuration.population import Named
 from murmuration.streams import Noise, global_stream, normals
 from murmuration.training.state import Batch, Gradients, Local, State, StepConfig
@@ -33,7 +33,7 @@ def local(team: Team, config: StepConfig, state: State, members: slice, batch: B
     own = _leaves(group.own if finite else finite_tensors(group.own, state.active[members]))
     shared = _leaves(group.shared)
     before = {name: tensor.clone() for name, tensor in group.buffers.items()}
-    first = config.first_member + members.start
+    first = config.first_member + config.first_row + members.start
     drawn = [config.noise_member(members.start + i) for i in range(group.members)]
     noise = [Noise(config.seed, member, state.step) for member in drawn]
     (x, y), weight = batch.fetch(members), batch.weight(members)
@@ -131,14 +131,21 @@ class CouplingResult:
 
 
 def coupling_gradients(
-    team: Team, coupling: Coupling, places: list[Local], *, step: int, measured: bool, decays: Mapping[str, float]
+    team: Team,
+    coupling: Coupling,
+    places: list[Local],
+    *,
+    members: int,
+    step: int,
+    measured: bool,
+    decays: Mapping[str, float],
 ) -> CouplingResult:
-    """Each group's gradients of loss and repulsion, from the features of all members.
+    """Each group's gradients of loss and repulsion, from the features of all members, M in all processes.
 
     Where loss gradients are mixed (SVGD), so is weight decay: `decays` has the decay of each own tensor that has one.
     """
     start, loss_scale = time.perf_counter(), coupling.loss_scale(step)
-    cotangents, stats = couple(coupling, places, step=step, measured=measured)
+    cotangents, stats = couple(team.ranks, coupling, places, members=members, step=step, measured=measured)
     seconds = time.perf_counter() - start
     mixes = coupling.space.mixing_estimator
     if not mixes and not measured:
@@ -148,27 +155,37 @@ def coupling_gradients(
     repulsions = team.map(repulsion_gradients, places, cotangents)
     if mixes:
         losses = mix(
+            team.ranks,
             coupling,
             places,
             [decayed(here, each, decays, loss_scale) for here, each in zip(places, losses, strict=True)],
+            members,
         )
     if measured:
-        stats["push_to_loss"] = norm_of(repulsions) / max(norm_of(losses), 1e-30)
+        stats["push_to_loss"] = norm_of(team.ranks, repulsions) / max(norm_of(team.ranks, losses), 1e-30)
     return CouplingResult([added(*pair) for pair in zip(losses, repulsions, strict=True)], seconds, stats)
 
 
 def couple(
-    coupling: Coupling, places: list[Local], *, step: int, measured: bool
+    ranks: Ranks, coupling: Coupling, places: list[Local], *, members: int, step: int, measured: bool
 ) -> tuple[list[Tensor], dict[str, float]]:
     """Each group's cotangents, from the features of all members, and statistics of the interaction."""
-    (features, finite), stats = gather_features(places), {}
+    exchange = features_by_columns if by_columns(ranks, coupling) else features_by_rows
+    own, stats = own_features(places), {}
+    features, finite = exchange(ranks, own, members)
     chosen = features if finite is None else features[finite]
     cotangents = features if finite is None else torch.zeros_like(features)
     if len(chosen):
-        found = coupling.interact(chosen, coupling.strength(step))
+        total = ranks.total if by_columns(ranks, coupling) else identity
+        found = coupling.interact(chosen, coupling.strength(step), total)
         cotangents = found.cotangents if finite is None else cotangents.index_put((finite,), found.cotangents)
         if measured:
-            stats = {"mean_kernel": float(found.mean_kernel), "cosine": coupling.cosine(chosen)}
+            stats = {"mean_kernel": float(found.mean_kernel), "cosine": coupling.cosine(chosen, total)}
+    if by_columns(ranks, coupling):
+        cotangents = ranks.to_rows(cotangents.flatten(1), own[0].numel()).view(own.shape)
+    elif ranks.size > 1:
+        rows = ranks.rows(members)
+        cotangents = cotangents[rows.start : rows.stop]
     if not all(here.active.all() for here in places):  # a repulsion of inactive members would reach shared tensors
         cotangents = moving(cotangents, torch.cat([here.active for here in places]))
     return list(cotangents.split([len(here.losses) for here in places])), stats
@@ -179,13 +196,34 @@ def moving(cotangents: Tensor, active: Tensor) -> Tensor:
     return cotangents * active.to(cotangents).view(-1, *(1,) * (cotangents.dim() - 1))
 
 
-def gather_features(places: list[Local]) -> tuple[Tensor, Tensor | None]:
-    """The detached features (M, B, R) of all members, and which rows (M,) are finite; None if all are."""
+def by_columns(ranks: Ranks, coupling: Coupling) -> bool:
+    """Whether ranks exchange parts of all members' features, instead of all features."""
+    return ranks.size > 1 and coupling.space.separable
+
+
+def own_features(places: list[Local]) -> Tensor:
+    """The detached features (m, B, R) of the members of this process."""
     each = [here.features.detach() for here in places if here.features is not None]
-    features = torch.cat(each) if len(each) > 1 else each[0]
+    return torch.cat(each) if len(each) > 1 else each[0]
+
+
+def features_by_rows(ranks: Ranks, own: Tensor, members: int) -> tuple[Tensor, Tensor | None]:
+    """The features (M, B, R) of all members, and which rows (M,) are finite; None if all are."""
+    features = ranks.gather(own, members)
     if torch.linalg.vector_norm(features) < FARTHEST:  # NaN is not less
         return features, None
-    return features, features.flatten(1).norm(dim=1) < FARTHEST
+    return features, finite_rows(features)
+
+
+def features_by_columns(ranks: Ranks, own: Tensor, members: int) -> tuple[Tensor, Tensor | None]:
+    """A part (M, 1, r) of the features of all members, from this process's (m, 1, R), and which rows are finite."""
+    finite = ranks.gather(finite_rows(own), members)
+    return ranks.to_columns(own.flatten(1), members).unsqueeze(1), None if bool(finite.all()) else finite
+
+
+def finite_rows(features: Tensor) -> Tensor:
+    """Which rows (m,) of features (m, ...) are finite, and short enough for squares of distances to be."""
+    return features.flatten(1).norm(dim=1) < FARTHEST
 
 
 def pull_back(
@@ -233,24 +271,29 @@ def decayed(here: Local, gradients: Gradients, decays: Mapping[str, float], loss
     return own, gradients[1]
 
 
-def mix(coupling: Coupling, places: list[Local], gradients: list[Gradients]) -> list[Gradients]:
+def mix(
+    ranks: Ranks, coupling: Coupling, places: list[Local], gradients: list[Gradients], members: int
+) -> list[Gradients]:
     """Loss gradients averaged over members with the weights of the coupling (SVGD).
 
     A member whose features or gradients are not finite keeps its own and enters no other's: zero times infinity would
-    reach everybody.
+    reach everybody. Ranks exchange parts of all members' gradients.
     """
-    features, finite = gather_features(places)
-    finite = features.new_ones(len(features), dtype=torch.bool) if finite is None else finite
-    whole = [torch.cat(parts) for parts in zip(*(own for own, _ in gradients), strict=True)]  # (M, ...) each
+    own = own_features(places)
+    whole = [torch.cat(parts) for parts in zip(*(own for own, _ in gradients), strict=True)]  # (m, ...) each
+    finite = finite_rows(own)
     for gradient in whole:
         finite = finite & gradient.flatten(1).isfinite().all(1)
-    rows = finite.nonzero().flatten()
-    mixed = [gradient.clone() for gradient in whole]
+    rows = ranks.gather(finite, members).nonzero().flatten()
+    flat = torch.cat([gradient.flatten(1) for gradient in whole], 1)
+    columns = ranks.to_columns(flat, members)  # (M, p)
     if len(rows):
-        weights = coupling.space.mixing(features[rows])
+        features = ranks.to_columns(own.flatten(1), members).unsqueeze(1)
+        weights = coupling.space.mixing(features[rows], ranks.total)
         assert weights is not None
-        for mine, gradient in zip(mixed, whole, strict=True):
-            mine[rows] = torch.tensordot(weights.to(gradient), gradient[rows], dims=1)
+        columns = columns.index_copy(0, rows, weights.to(columns) @ columns[rows])
+    found = ranks.to_rows(columns, flat.shape[1]).split([gradient[0].numel() for gradient in whole], 1)
+    mixed = [part.view(gradient.shape) for part, gradient in zip(found, whole, strict=True)]
     return [([g[here.members] for g in mixed], shared) for here, (_, shared) in zip(places, gradients, strict=True)]
 
 
@@ -260,9 +303,10 @@ def added(a: Gradients, b: Gradients) -> Gradients:
     return first, second
 
 
-def norm_of(gradients: list[Gradients]) -> float:
+def norm_of(ranks: Ranks, gradients: list[Gradients]) -> float:
     """The norm of all gradients together."""
-    return float(get_total_norm([gradient for own, shared in gradients for gradient in (*own, *shared)]))
+    norm = get_total_norm([gradient for own, shared in gradients for gradient in (*own, *shared)])
+    return float(norm if ranks.size == 1 else ranks.total(norm.square()).sqrt())
 
 
 def coupling_now(config: StepConfig, state: State) -> Coupling | None:

@@ -1,8 +1,10 @@
 """The training loop: epochs of steps, validation after each, collection of weights, and a record of every epoch."""
 
+import hashlib
 import math
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -12,12 +14,11 @@ from torch import Tensor
 from murmuration.coupling.space import FEATURES
 from murmuration.data import Split
 from murmuration.dynamics import Optimizer, TorchOptimizer, WeightPath
-from murmuration.engines import Engine, Team, assemble, member_outputs
+from murmuration.engines import Engine, Team, assemble, member_outputs, outputs_by_ranks
 from murmuration.errors import Misuse
 from murmuration.files import json_numbers
 from murmuration.likelihoods.imbalance import Experts
 from murmuration.population import Population, is_auxiliary
-from murmuration.recipe import Plan
 from murmuration.streams import Noise
 from murmuration.training.batch_norm import refresh_batch_norm
 from murmuration.training.batches import epoch_batches, learning_rate
@@ -60,18 +61,23 @@ def begin(spec: TrainSpec) -> Progress:
     require_input_gradients(spec)
     population = initial_members(spec)
     require_varying_draws(spec, population)
-    warn_of_equal_members(spec.plan, population)
+    warn_of_equal_members(spec, population)
     warn_of_lone_member(spec)
     return start_from(spec, population.to(spec.plan.device))
 
 
-def warn_of_equal_members(plan: Plan, population: Population) -> None:
+def warn_of_equal_members(spec: TrainSpec, population: Population) -> None:
     """Warn of members that begin with the same weights and are trained on the same batches, or differ by these alone.
 
     Members whose first weights were asked to be the same (`same`) may differ by their batches without a warning.
     """
+    plan = spec.plan
     own = [*population.own.values(), *(t for name, t in population.buffers.items() if is_auxiliary(name))]
-    if plan.members == 1 or any(not torch.equal(tensor, tensor[:1].expand_as(tensor)) for tensor in own):
+    equal = all(torch.equal(tensor, tensor[:1].expand_as(tensor)) for tensor in own)
+    if not spec.ranks.alone:
+        known = spec.ranks.texts(digest([tensor[:1] for tensor in own]) if equal else "")
+        equal = "" not in known and len(set(known)) == 1
+    if plan.members == 1 or not equal:
         return
     if plan.order == "same":
         result = "be identical" if "noise" in plan.same else "differ by dropout and other noise alone"
@@ -96,7 +102,7 @@ def warn_of_lone_member(spec: TrainSpec) -> None:
 
 def start_from(spec: TrainSpec, population: Population) -> Progress:
     """The progress of a run that begins with these members."""
-    members, config = spec.plan.members, spec.step_config()
+    members, config = population.members, spec.step_config()
     refuse_unused_optimizer(spec, config, population)
     return Progress(
         init_state(population, config),
@@ -130,15 +136,15 @@ def init_state(population: Population, config: StepConfig) -> State:
 def train(spec: TrainSpec, engine: Engine, progress: Progress, watcher: Watcher) -> Population:
     """Train from where `progress` stands to the end; returns the members of the ensemble."""
     plan, config, end = spec.plan, spec.step_config(), spec.end
-    with assemble(engine, spec.member(0)) as team:
-        while progress.state.step < end.step and bool(progress.state.active.any()):
+    with assemble(engine, spec.member(0), spec.ranks) as team:
+        while progress.state.step < end.step and spec.ranks.any(bool(progress.state.active.any())):
             start = time.perf_counter()
             run_epoch(team, config, spec, progress, watcher)
             validate(team, config, spec, progress)
             progress.seconds += time.perf_counter() - start
             watcher.after_epoch(progress)
         if plan.patience is not None:
-            progress.state.population.copy_members(progress.kept, torch.arange(plan.members))
+            progress.state.population.copy_members(progress.kept, torch.arange(len(spec.rows)))
             progress.state.population.copy_shared(progress.kept)
         return finish(team, spec, progress)
 
@@ -146,8 +152,11 @@ def train(spec: TrainSpec, engine: Engine, progress: Progress, watcher: Watcher)
 def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
     """The members that the dynamics makes of the collected weights, without those that are not finite.
 
-    These are the members of rows that never were, and weights collected before validation found them diverged.
+    These are the members of rows that never were, and weights collected before validation found them diverged. Every
+    process has all members then.
     """
+    if not spec.ranks.alone:
+        gather_members(spec, progress)
     plan, state = spec.plan, progress.state
 
     def streams(member: int, draw: int) -> Noise:
@@ -160,7 +169,7 @@ def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
     members, origins = found
     if state.diverged:
         lost = [member for member, found in state.diverged.items() if found.restored == 0]
-        outputs = member_outputs(team, spec.weights.deterministic(), members, spec.data.val.prepared)
+        outputs = outputs_by_ranks(team, spec.weights.deterministic(), members, spec.data.val.prepared)
         sound = outputs.flatten(1).isfinite().all(1) & ~torch.isin(origins, torch.tensor(lost))
         rows = sound.nonzero().flatten()
         members, origins = members.take(rows), origins[rows]
@@ -178,14 +187,14 @@ def run_epoch(team: Team, config: StepConfig, spec: TrainSpec, progress: Progres
     """The steps of one epoch that are still to be done."""
     state, dynamics, end = progress.state, spec.dynamics, spec.end
     epoch, first = divmod(state.step, end.steps_per_epoch)
-    batches = epoch_batches(spec.train_split, spec.plan, epoch, spec.schedule)
+    batches = epoch_batches(spec.train_split, spec.plan, epoch, spec.schedule, spec.rows)
     config = replace(config, likelihood=config.likelihood.during(epoch / end.epochs))
     measured = config.coupling.repulsion.every if config.coupling is not None else 0  # contains the first interaction
     for index in range(first, end.steps_per_epoch):
         losses = step(team, config, state, replace(batches(index), measured=index < measured))
         progress.loss_sum += losses.double()  # NaN from the step on at which a member stops
         restore_diverged(progress)
-        if dynamics.keep(end.at(state.step)) and len(rows := collectable(state)):
+        if dynamics.keep(end.at(state.step)) and spec.ranks.any(len(rows := collectable(state)) > 0):
             dynamics.collect(progress.path, state.population, rows)
             wrong = [type(point) for point in progress.path.points.values() if not isinstance(point, Population)]
             if wrong:
@@ -210,21 +219,25 @@ def collectable(state: State) -> Tensor:
 def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress) -> None:
     """Score every member on the validation split, keep finite or best weights, and write the epoch's record."""
     state, plan, split, epoch = progress.state, spec.plan, spec.data.val, len(progress.history) + 1
-    outputs = member_outputs(team, config.weights.deterministic(), state.population, split.prepared)  # (M, N, K)
+    ranks, rows = spec.ranks, slice(spec.rows.start, spec.rows.stop)
+    mine = member_outputs(team, config.weights.deterministic(), state.population, split.prepared)  # (m, N, K)
+    outputs = ranks.gather(mine, plan.members)  # (M, N, K)
     scores = config.likelihood.validate(outputs, split.y, validation_weight(split))
-    nll = torch.tensor(scores["val_nll"])
-    bad = (~outputs.isfinite()).any(-1).sum(1)  # (M,) validation examples
+    every = torch.tensor(scores["val_nll"])  # (M,)
+    nll, bad = every[rows], (~mine.isfinite()).any(-1).sum(1)  # (m,) each; bad: validation examples
     for member in (state.active & ((bad > 0) | nll.isnan())).nonzero().flatten().tolist():
         where = f"{int(bad[member])} of {len(split)} validation examples" if bad[member] else "validation examples"
         state.diverged[member] = Divergence(f"outputs not finite on {where} after step {state.step}")
         state.active[member] = False
-    judged = mean_of_active(nll, state.active) if state.population.shared else nll
+    active = ranks.gather(state.active, plan.members)
+    state.others_active = bool(active.sum() > state.active.sum())
+    judged = mean_of_active(every, active)[rows] if state.population.shared else nll
     if plan.stop_by == "ensemble":
         judged = torch.full_like(nll, scores["ensemble"]["val_nll"])
     better = state.active & (judged < progress.best) if plan.patience is not None else state.active.clone()
     progress.kept.copy_members(state.population, better.nonzero().flatten())
     progress.kept_epoch = torch.where(better, epoch, progress.kept_epoch)
-    if bool(better.any()):
+    if progress.kept.shared and ranks.any(bool(better.any())):
         progress.kept.copy_shared(state.population)
     progress.best = torch.where(better, judged, progress.best)
     progress.waited = torch.where(better, 0, progress.waited + 1)
@@ -252,7 +265,7 @@ def restore_diverged(progress: Progress) -> None:
     if not new:
         return
     progress.state.population.copy_members(progress.kept, torch.tensor(new))
-    if not bool(progress.state.active.any()):
+    if not bool(progress.state.active.any()) and not progress.state.others_active:
         progress.state.population.copy_shared(progress.kept)
     for member in new:
         diverged[member] = replace(diverged[member], restored=int(progress.kept_epoch[member]))
@@ -261,16 +274,74 @@ def restore_diverged(progress: Progress) -> None:
 def _write_record(spec: TrainSpec, progress: Progress, scores: dict[str, Any], trained: Tensor) -> None:
     """Append the record of an epoch; None where a member was not trained to its end, or a score is not finite."""
     state, end = progress.state, spec.end
-    losses = [loss if on else None for loss, on in zip(progress.loss_sum.tolist(), trained.tolist(), strict=True)]
+    sums, trained, active = (
+        spec.ranks.gather(each, spec.plan.members).tolist() for each in (progress.loss_sum, trained, state.active)
+    )
+    losses = [loss if on else None for loss, on in zip(sums, trained, strict=True)]
     record = {
         "epoch": len(progress.history) + 1,
         "lr": learning_rate(spec.plan, spec.schedule, end.at(state.step - 1)),
         "train_loss": [None if loss is None else loss / end.steps_per_epoch for loss in losses],
         **scores,
         **({"coupling": dict(state.coupling_stats)} if state.coupling_stats else {}),
-        "active": state.active.tolist(),
-        "diverged": {str(member): str(found) for member, found in state.diverged.items()},
+        "active": active,
+        "diverged": {str(member): str(found) for member, found in gather_diverged(spec, state).items()},
     }
     progress.history.append(json_numbers(record))
     progress.loss_sum.zero_()
     state.coupling_stats = {}
+
+
+# members of all processes
+
+
+def gather_members(spec: TrainSpec, progress: Progress) -> None:
+    """Replace the members and the collected weights of this process by those of all, on every process."""
+    state, path = progress.state, progress.path
+    points = {name: gather_population(spec, point, path.counts.get(name)) for name, point in path.points.items()}
+    counts = {name: spec.ranks.gather(count, spec.plan.members) for name, count in path.counts.items()}
+    progress.path = WeightPath(points, counts)
+    diverged, active = gather_diverged(spec, state), spec.ranks.gather(state.active, spec.plan.members)
+    population = gather_population(spec, state.population)
+    progress.state = replace(state, population=population, diverged=diverged, active=active)
+
+
+def gather_population(spec: TrainSpec, population: Population, counts: Tensor | None = None) -> Population:
+    """The members of all processes.
+
+    Shared tensors are the same everywhere, but those collected along the path are taken from the process whose members
+    were collected most often (`counts`, of its own members): one whose members have all diverged stops collecting.
+    """
+    ranks, members = spec.ranks, spec.plan.members
+    own, buffers = (
+        {name: ranks.gather(t, members) for name, t in named.items()} for named in (population.own, population.buffers)
+    )
+    fixed = {name: gather_fixed(spec, tensor) for name, tensor in population.fixed.items()}
+    shared = population.shared
+    if counts is not None and shared:
+        row = int(ranks.gather(counts, members).argmax())
+        source = next(rank for rank in range(ranks.size) if row in ranks.rows(members, rank))
+        shared = {name: ranks.from_rank(tensor, source) for name, tensor in shared.items()}
+    return Population(members, own, shared, buffers, fixed)
+
+
+def gather_fixed(spec: TrainSpec, tensor: Tensor) -> Tensor:
+    """A fixed tensor of all members: stored once where it is the same for all, else (M, ...)."""
+    known = spec.ranks.texts(digest([tensor]) if len(tensor) == 1 else "")
+    if "" not in known and len(set(known)) == 1:
+        return tensor
+    return spec.ranks.gather(tensor.expand(len(spec.rows), *tensor.shape[1:]), spec.plan.members)
+
+
+def gather_diverged(spec: TrainSpec, state: State) -> dict[int, Divergence]:
+    """The diverged members of all processes by their place among all members."""
+    mine = [(spec.rows.start + row, found.reason, found.restored) for row, found in state.diverged.items()]
+    return {row: Divergence(*rest) for part in spec.ranks.records(mine) for row, *rest in part}
+
+
+def digest(tensors: Sequence[Tensor]) -> str:
+    """The SHA-256 of the values of some tensors."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()

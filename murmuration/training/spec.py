@@ -17,6 +17,7 @@ from murmuration.data import Data, Split
 from murmuration.data.streamed import Streamed
 from murmuration.devices import FLOAT32
 from murmuration.dynamics import Dynamics, TrainTime
+from murmuration.engines import ALONE, Ranks
 from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
 from murmuration.nets.source import is_named
@@ -46,6 +47,12 @@ class TrainSpec:
     backbone: nn.Module | None = None  # a network whose body is used as it is
     init_from: tuple[nn.Module, ...] = ()  # trained networks whose weights the members begin with, in turn
     reset: tuple[str, ...] = ()  # patterns of the tensors among these that are initialised anew
+    ranks: Ranks = ALONE  # the processes that members are divided among
+
+    @property
+    def rows(self) -> range:
+        """The members of this process, among all."""
+        return self.ranks.rows(self.plan.members)
 
     @cached_property
     def coupling(self) -> Coupling | None:
@@ -135,7 +142,8 @@ class TrainSpec:
         if self.recipe.sharing.gamma != SMOOTH or self.plan.members == 1:
             return None
         inputs = self.data.train.prepared[:MEASURED]
-        return measured_gamma(self.member(0), initial_members(self), self.weights.deterministic(), inputs)
+        everybody = initial_members(replace(self, ranks=ALONE))
+        return measured_gamma(self.member(0), everybody, self.weights.deterministic(), inputs)
 
     def step_config(self) -> StepConfig:
         """The recipe and the plan as a training step needs them."""
@@ -154,6 +162,8 @@ class TrainSpec:
             clip_norm=self.dynamics.gradient_bound() if plan.clip_norm is None else plan.clip_norm,
             seed=plan.seed,
             first_member=plan.first_member,
+            first_row=self.rows.start,
+            members=plan.members,
             same_noise="noise" in plan.same,
         )
 
@@ -176,23 +186,28 @@ class TrainSpec:
 
 
 def initial_members(spec: TrainSpec) -> Population:
-    """The members before the first step, with the factors, masks or standard deviations of the recipe."""
-    recipe, plan = spec.recipe, spec.plan
+    """The members of this process before the first step, with the factors, masks or stds of the recipe."""
+    recipe, plan, rows = spec.recipe, spec.plan, spec.rows
     first = spec.member(0)
     shared = recipe.sharing.predicate(first, spec.trace)
     fixed = {name for name, parameter in first.named_parameters() if not parameter.requires_grad}
 
     def stream(member: int) -> torch.Generator:
-        first = 0 if "initialisation" in plan.same else member
+        first = 0 if "initialisation" in plan.same else rows.start + member
         return generator(plan.seed, "factors", plan.first_member + first)
 
-    population = populate(spec.member, plan.members, shared, fixed.__contains__)
+    population = populate(lambda i: spec.member(rows.start + i), len(rows), shared, fixed.__contains__)
+    if rows.start:  # shared tensors are those of the first of all members
+        given = dict(first.named_parameters())
+        population = replace(population, shared={name: given[name].detach().clone() for name in population.shared})
     refuse_ignored_weights(spec, population)
     if not population.own and not population.shared:
         found = "has requires_grad=False" if fixed else "does not exist"
         raise Misuse(f"nothing to train: every parameter of {type(first).__name__} {found}; leave some trainable")
-    population = recipe.sharing.add_factors(population, spec.trace, stream, input_chunks(first))
-    population = recipe.weights.init(population, spec.trace, stream, spec.dynamics.initial_std())
+    if plan.members > 1:
+        population = recipe.sharing.add_factors(population, spec.trace, stream, input_chunks(first))
+    if plan.members > 1 or not recipe.weights.separates_members:
+        population = recipe.weights.init(population, spec.trace, stream, spec.dynamics.initial_std())
     if plan.members > 1 and not population.own and not population.buffers:
         raise Misuse(f"sharing {recipe.text('sharing')} leaves members nothing of their own: they would stay equal")
     needs = recipe.coupling.space.needs if recipe.coupling is not None else ()

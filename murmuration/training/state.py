@@ -36,6 +36,8 @@ class StepConfig:
     clip_norm: float | None = None  # largest norm of a member's own gradients, and of the shared ones
     seed: int = 0
     first_member: int = 0
+    first_row: int = 0  # the row, among all members, of the first one of this process
+    members: int | None = None  # of all processes; None: those of the state
     same_noise: bool = False  # whether all members draw the noise of the first
     known_groups: dict[tuple[str, ...], "list[ParamGroup]"] = field(  # parameter groups by names of tensors
         default_factory=dict, init=False, repr=False, compare=False
@@ -43,7 +45,11 @@ class StepConfig:
 
     def noise_member(self, index: int) -> int:
         """The member whose noise the member at this row draws."""
-        return index if index == ALL_MEMBERS else self.first_member + (0 if self.same_noise else index)
+        return index if index == ALL_MEMBERS else self.first_member + (0 if self.same_noise else self.first_row + index)
+
+    def count(self, population: Population) -> int:
+        """The number of members of all processes."""
+        return population.members if self.members is None else self.members
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class State:
     coupling_stats: dict[str, float] = field(default_factory=dict)  # of the last measured interaction
     seconds: dict[str, float] = field(default_factory=dict)  # spent in steps, and of these in coupling
     memory: Memory = field(default_factory=dict)  # of an optimizer of the caller's own
+    others_active: bool = False  # whether other processes have members that are still trained
 
 
 @dataclass(frozen=True)

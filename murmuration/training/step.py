@@ -23,7 +23,7 @@ from torch.nn.utils import get_total_norm
 from murmuration.dynamics import Optimizer, OptState, StepTime, TorchOptimizer
 from murmuration.dynamics.optimizer import shrink
 from murmuration.dynamics.sgmcmc import Langevin
-from murmuration.engines import Team
+from murmuration.engines import Ranks, Team
 from murmuration.population import Named, rows_of, zero_pruned
 from murmuration.sharing import is_factor
 from murmuration.streams import ALL_MEMBERS, Noise, many_normals
@@ -58,13 +58,21 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch) -> Tensor:
 
     def together() -> list[tuple[Local, list[Tensor]]]:
         assert coupling is not None
-        one = len(groups) == 1 and not mixes and not batch.measured
+        one = len(groups) == 1 and team.ranks.size == 1 and not mixes and not batch.measured
         known = capturable(team, config, state, groups[0], batch, loss_scale) if one else None
         if known is not None and (found := replayed(team, known)) is not None:
             return [finish(*found)]
         chosen = batch if known is None else known.batch
         places = team.map(lambda group: local(team, config, state, group, chosen), groups)
-        result = coupling_gradients(team, coupling, places, step=state.step, measured=batch.measured, decays=decays)
+        result = coupling_gradients(
+            team,
+            coupling,
+            places,
+            members=config.count(state.population),
+            step=state.step,
+            measured=batch.measured,
+            decays=decays,
+        )
         state.coupling_stats = result.stats or state.coupling_stats
         learn(team, known, places[0], result.gradients[0])
         done = team.map(finish, places, result.gradients)
@@ -74,7 +82,7 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch) -> Tensor:
 
     # Without coupling members need not wait for each other: a group's graph is freed before the next is built.
     done = together() if coupling else team.map(alone, [group for group in groups if state.active[group].any()])
-    share(config, state, [gradients for _, gradients in done], batch)
+    share(team.ranks, config, state, [gradients for _, gradients in done], batch)
     state.step += 1
     return _gather_losses(state, [here for here, _ in done])
 
@@ -107,18 +115,27 @@ def move(config: StepConfig, state: State, here: Local, gradients: list[Tensor],
         zero_pruned(tensors, state.population.buffers, row)
 
 
-def share(config: StepConfig, state: State, gradients: list[list[Tensor]], batch: Batch) -> None:
-    """Move the shared tensors by gamma / M times the sum of all members' gradients."""
-    if not state.population.shared or not gradients:
+def share(ranks: Ranks, config: StepConfig, state: State, gradients: list[list[Tensor]], batch: Batch) -> None:
+    """Move the shared tensors by gamma / M times the sum of all members' gradients, those of other processes too."""
+    shared = state.population.shared
+    if not shared:
         return
-    factor = config.gamma / state.population.members
-    total = [factor * torch.stack(parts).sum(0) for parts in zip(*gradients, strict=True)]
+    sums = [torch.stack(parts).sum(0) for parts in zip(*gradients, strict=True)]
+    if ranks.size > 1:
+        sums = sums or [torch.zeros_like(tensor) for tensor in shared.values()]
+        counts = torch.tensor([len(gradients), int(state.active.sum())], dtype=torch.float64)
+        *sums, counts = ranks.sum([*sums, counts])
+        state.others_active = bool(counts[1] > state.active.sum())
+        sums = sums if counts[0] else []
+    if not sums:
+        return
+    factor = config.gamma / config.count(state.population)
+    total = [factor * each for each in sums]
     norm = get_total_norm(total)
     if not bool(norm.isfinite()):  # a diverged member must not reach shared tensors
         return
     if config.clip_norm is not None and float(norm) > config.clip_norm:
         total = [gradient * (config.clip_norm / float(norm)) for gradient in total]
-    shared = state.population.shared
     update(config, shared, total, state.shared_opt_state, batch, state, (ALL_MEMBERS,), stacked=False)
     zero_pruned(shared, state.population.buffers, 0)
 

@@ -15,7 +15,7 @@ from murmuration.coupling import Space
 from murmuration.data import Data, ImagePreparation
 from murmuration.data.preparation import before_features
 from murmuration.data.shift import corruptions_for, shift_split
-from murmuration.engines import Engine, Team, assemble, member_outputs
+from murmuration.engines import Engine, Team, assemble, outputs_by_ranks
 from murmuration.errors import Misuse
 from murmuration.population import Population
 from murmuration.training.loop import Progress, begin, train, validation_weight
@@ -56,7 +56,8 @@ def score_candidates(
         recipe = replace(spec.recipe, coupling=replace(coupling, space=space))
         candidate = replace(spec, recipe=recipe)
         population = train(candidate, engine, begin(candidate), Unwatched())
-        scores[name] = validation_nll(candidate, engine, population, inputs)
+        found = validation_nll(candidate, engine, population, inputs)
+        scores[name] = float(spec.ranks.texts(repr(found))[0])  # of the first process, for all
         save(scores)
     return scores
 
@@ -89,10 +90,10 @@ def validation_nll(spec: TrainSpec, engine: Engine, population: Population, inpu
 
     def nll(team: Team, x: Tensor) -> float:
         draws, seed = spec.recipe.weights.draws, spec.plan.seed
-        outputs = member_outputs(team, spec.weights, population, x, draws, seed=seed)
+        outputs = outputs_by_ranks(team, spec.weights, population, x, draws, seed=seed)
         scores = spec.likelihood.validate(outputs, spec.data.val.y, validation_weight(spec.data.val))
         return float(scores["ensemble"]["val_nll"])
 
-    with assemble(engine, spec.member(0)) as team:
+    with assemble(engine, spec.member(0), spec.ranks) as team:
         mean = sum(nll(team, x) for x in inputs) / len(inputs)
     return math.inf if math.isnan(mean) else mean

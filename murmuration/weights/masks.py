@@ -40,9 +40,10 @@ class Masks(WeightFamily):
     def init(
         self, population: Population, trace: KernelTrace, streams: Streams, initial_std: float | None = None
     ) -> Population:
-        """The population with a mask (M, C_in) per kernel among its buffers, which are not trained."""
-        if population.members == 1:
-            return population
+        """The population with a mask (M, C_in) per kernel among its buffers, which are not trained.
+
+        An ensemble of a single member has no masks: this is for the others.
+        """
         if any(name.endswith((INTO, OUT)) for name in population.own):
             raise Misuse("weights masks with rank-one factors: both would scale the inputs of kernels; choose one")
         masks, tensors = {}, {**population.own, **population.shared}

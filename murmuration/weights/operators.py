@@ -79,8 +79,9 @@ def run_members(
 ) -> Tensor:
     """Outputs (m, B, K) of m members, or of one part of the network, on inputs (m, B, ...).
 
-    `noise` holds one stream per member. A single member runs as the plain module it is. Operators compute in the
-    precision of the weights' spec; outputs in half precision are returned in float32.
+    `noise` holds one stream per member. A single member runs as the plain module it is, unless `direct`: then it is
+    computed as it would be beside others, bit for bit. Operators compute in the precision of the weights' spec;
+    outputs in half precision are returned in float32.
     """
     with computing_in(weights.spec.precision, x.device):
         return at_least_float32(_run(structure, weights, x, noise, direct, part))
@@ -91,7 +92,7 @@ def _run(structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noi
     settings: dict[str, Any] = {"double_backward": x.requires_grad, "batch": x.shape[1]}
     switched = spec.random_modules if spec.dropout != "training" else ()
     with structure.modes(switched, spec.dropout == "always") if switched else nullcontext():
-        if len(noise) == 1:
+        if len(noise) == 1 and not direct:
             alone = {**{name: tensor.squeeze(0) for name, tensor in own.items()}, **shared}
             with structure.unchanged(x[0], part) as inputs, Intercept(bind(alone, spec), noise, **settings):
                 return structure(alone, channels_last(inputs), part).unsqueeze(0)
