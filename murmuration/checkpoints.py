@@ -1,5 +1,10 @@
-"""Checkpoints of a run in progress: its tensors in one file, named by `latest.json`, which is written after it."""
+"""Checkpoints of a run in progress: tensors in a file for each process, named by `latest.json`, written after them.
 
+A file holds a block of neighbouring members and all that they share, so that any number of processes, one too, can
+continue what any other number has begun.
+"""
+
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,52 +15,152 @@ from torch import Tensor
 from murmuration import files
 from murmuration.devices import CPU
 from murmuration.dynamics import WeightPath
+from murmuration.engines import ALONE, Ranks
 from murmuration.errors import Failure
-from murmuration.population import Population, population_from_tensors
+from murmuration.population import Named, Population, population_from_tensors
 from murmuration.runs import CHECKPOINTS, LATEST, STEPS, below, step_file, write_history
+from murmuration.streams import ALL_MEMBERS
 from murmuration.training import Progress
 from murmuration.training.state import Divergence, State
 
 ON_DEVICE = ("population", "kept", "path", "opt_state", "shared_opt_state")  # tensors of a checkpoint, by prefix
 MEMORY = "memory"  # of a torch optimizer
+SMALL = ("active", "best", "waited", "kept_epoch", "loss_sum")  # one number a member
 
 
-def save_checkpoint(path: Path, progress: Progress) -> None:
-    """The state of a run in progress: tensors first, then the small file that names them, then the old ones go."""
+def save_checkpoint(path: Path, progress: Progress, ranks: Ranks = ALONE) -> None:
+    """The state of a run in progress: tensors first, then the small file that names them, then the old ones go.
+
+    Every process writes its members. The first one names the files of all after they are written.
+    """
     state, folder = progress.state, path / CHECKPOINTS
-    folder.mkdir(exist_ok=True)
-    file = folder / step_file(state.step)
-    tensors = _progress_tensors(progress)
-    files.write_tensors(file, tensors)
+    block = write_block(folder, progress, ranks) if ranks.part == 0 else {}
+    blocks = ranks.records(block)
+    failed = [each["error"] for each in blocks if "error" in each]
+    if failed:
+        raise Failure(failed[0])
+    if not ranks.first:
+        return
     latest = {
-        "file": file.name,
-        "order": list(tensors),  # the file has another; sums over tensors are rounded by it
-        "off_cpu": [name for name, tensor in tensors.items() if tensor.device.type != "cpu"],
-        "sha256": files.digest_of(file),
+        "blocks": blocks,
         "step": state.step,
         "seconds": progress.seconds,
         "step_seconds": state.seconds,
-        "diverged": {str(member): asdict(found) for member, found in state.diverged.items()},
         "coupling": files.json_numbers(state.coupling_stats),
         "points": list(progress.path.points),
         "history": progress.history,
     }
     files.write_record(folder / LATEST, latest)
     write_history(path, progress.history)
+    kept = {each["file"] for each in blocks}
     for old in folder.glob(STEPS):
-        if old != file:
+        if old.name not in kept and old.name < step_file(state.step + 1):  # others may write the next one already
             old.unlink()
 
 
-def load_checkpoint(path: Path, device: str = CPU) -> Progress | None:
-    """The progress of a run at its last whole checkpoint, members and optimizer on `device`; None before the first."""
+def write_block(folder: Path, progress: Progress, ranks: Ranks) -> dict[str, Any]:
+    """The record of a file with the members of this process, written before; an error, where other processes wait."""
+    state, tensors = progress.state, _progress_tensors(progress)
+    file = folder / step_file(state.step)
+    if ranks.size > 1:
+        file = file.with_name(f"{file.stem}-{ranks.rank + 1}-of-{ranks.size}{file.suffix}")
+    try:
+        folder.mkdir(exist_ok=True)
+        files.write_tensors(file, tensors)
+        digest = files.digest_of(file)
+    except (Failure, OSError) as error:
+        if ranks.alone:
+            raise
+        return {"error": str(files.cannot_write(file, error))}
+    return {
+        "file": file.name,
+        "members": state.population.members,
+        "order": list(tensors),  # the file has another; sums over tensors are rounded by it
+        "off_cpu": [name for name, tensor in tensors.items() if tensor.device.type != "cpu"],
+        "sha256": digest,
+        "diverged": {str(member): asdict(found) for member, found in state.diverged.items()},
+    }
+
+
+def load_checkpoint(path: Path, device: str = CPU, rows: range | None = None) -> Progress | None:
+    """The progress of a run at its last whole checkpoint, members and optimizer on `device`; None before the first.
+
+    `rows` are the members of this process; by default all. The files may have been written by any number of processes.
+    """
     folder = path / CHECKPOINTS
     if not (folder / LATEST).exists():
         return None
     latest = files.read_record(folder / LATEST)
-    found = files.read_tensors(folder / latest["file"], latest["sha256"])
-    off_cpu = set(latest.get("off_cpu", ()))
-    tensors = {name: _placed(name, found[name], device, off_cpu) for name in latest["order"]}
+    blocks = latest.get("blocks") or [{**latest, "members": None}]  # one file, as earlier versions wrote it
+    parts: list[tuple[Named, int]] = []
+    diverged: dict[int, Divergence] = {}
+    start = 0  # of a block, among all members
+    for block in blocks:
+        wanted = range(start, sys.maxsize) if rows is None else range(max(start, rows.start), rows.stop)
+        end = start + (block["members"] or sys.maxsize)
+        if wanted.start < min(end, wanted.stop):
+            found = files.read_tensors(folder / block["file"], block["sha256"])
+            end, off_cpu = start + len(found["active"]), set(block.get("off_cpu", ()))
+            tensors = {name: _placed(name, found[name], device, off_cpu) for name in block["order"]}
+            first = 0 if rows is None else rows.start
+            mine = range(wanted.start - start, min(end, wanted.stop) - start)
+            parts.append((_rows(tensors, mine, latest["points"], first - start), len(mine)))
+            for member, record in block["diverged"].items():
+                if int(member) in mine:
+                    diverged[start + int(member) - first] = Divergence(**record)
+        start = end
+    tensors = _join(parts, latest["points"])
+    return _progress(tensors, latest, diverged)
+
+
+def _rows(tensors: Named, rows: range, points: list[str], first: int) -> Named:
+    """The tensors of some members of a block; `first` is the row of the block that becomes row 0."""
+    if rows == range(len(tensors["active"])) and first == 0:
+        return tensors
+    found = {}
+    for name, tensor in tensors.items():
+        if name.startswith(f"{MEMORY}/"):
+            member, rest = name.removeprefix(f"{MEMORY}/").split("/", 1)
+            if int(member) in rows:
+                found[f"{MEMORY}/{int(member) - first}/{rest}"] = tensor
+            elif int(member) == ALL_MEMBERS:
+                found[name] = tensor
+        elif _has_members(name, points) and not (_is_fixed(name) and len(tensor) == 1):
+            found[name] = tensor[rows.start : rows.stop].clone()
+        else:
+            found[name] = tensor
+    return found
+
+
+def _join(parts: list[tuple[Named, int]], points: list[str]) -> Named:
+    """The tensors of neighbouring members, from those of several files, given with their numbers of members."""
+    if len(parts) == 1:
+        return parts[0][0]
+    found: Named = {name: tensor for part, _ in parts for name, tensor in part.items()}
+    for name in [name for name in found if _has_members(name, points)]:
+        each = [(part[name], count) for part, count in parts]
+        once = _is_fixed(name) and all(len(t) == 1 and torch.equal(t, each[0][0]) for t, _ in each)
+        rows = [t.expand(count, *t.shape[1:]) if _is_fixed(name) else t for t, count in each]
+        found[name] = each[0][0] if once else torch.cat(rows)
+    return found
+
+
+def _has_members(name: str, points: list[str]) -> bool:
+    """Whether a tensor of a checkpoint has a member axis."""
+    kinds = [
+        f"{prefix}/{kind}/"
+        for prefix in ("population", "kept", *(f"path/{point}" for point in points))
+        for kind in ("own", "buffers", "fixed")
+    ]
+    return name in SMALL or name.startswith(("opt_state/", "counts/", *kinds))
+
+
+def _is_fixed(name: str) -> bool:
+    return name.startswith("population/fixed/")
+
+
+def _progress(tensors: Named, latest: dict[str, Any], diverged: dict[int, Divergence]) -> Progress:
+    """The progress of the members whose tensors these are."""
     members = len(tensors["active"])
     population = _population(tensors, "population", members)
     state = State(
@@ -64,7 +169,7 @@ def load_checkpoint(path: Path, device: str = CPU) -> Progress | None:
         _opt_state(tensors, "shared_opt_state"),
         tensors["active"],
         latest["step"],
-        {int(member): Divergence(**record) for member, record in latest["diverged"].items()},
+        diverged,
         latest["coupling"],
         latest["step_seconds"],
         _memory(tensors),

@@ -8,7 +8,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from murmuration.data import Data, open_data, open_training_data, preparation_fr
 from murmuration.data.preparation import FeaturePreparation
 from murmuration.data.samplers import INSTANCE
 from murmuration.devices import CPU, is_available, refuse_autocast, resolve_device
-from murmuration.engines import Engine, find_ranks
+from murmuration.distributed import continues, is_first, refusing_together, require_visible, with_ranks
+from murmuration.engines import Engine
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc
 from murmuration.errors import Failure, Misuse, require_integer, unknown
 from murmuration.features import feature_source, features_again, stored_preparation
@@ -40,6 +41,7 @@ from murmuration.likelihoods import (
     likelihood_from_json,
     width_of,
 )
+from murmuration.manifests import describe, engine_again, engine_from
 from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.models.member import check_fit
 from murmuration.models.storage import load_models, require_skops
@@ -73,6 +75,7 @@ from murmuration.training_run import (
 InitFrom = Weights | Ensemble  # weights that members begin with; text is a run directory or a file
 
 
+@refusing_together
 def fit(
     net: Net | None = None,
     data: Any = "digits",
@@ -139,7 +142,14 @@ def fit(
         require_integer("members", planned["members"], 1)
     filled = replace(plan or Plan(), **planned).for_recipe(chosen)
     refuse_autocast(filled.device)
-    runs.check_new(out)
+    quiet = progress is False or not is_first() or (progress is None and not is_watched())
+    if continues(out):
+        again: dict[str, Any] = {"output": output, "checkpoint_seconds": checkpoint_seconds}
+        again |= {"net": None if isinstance(net, str) else net, "data": data if isinstance(data, Data) else None}
+        again |= {"likelihood": None if isinstance(likelihood, str) else likelihood, "show": show or show_nothing}
+        return resume(str(out), **again)
+    if is_first():
+        runs.check_new(out)
     if out is None and filled.trajectory is not None:
         raise Misuse(f"trajectory='{filled.trajectory}' without out: checkpoints are files of a run; give out='runs/x'")
     stated = getattr(likelihood, "task", None)
@@ -147,7 +157,6 @@ def fit(
         reading.setdefault("task", stated)
     if features_from is not None and features is None:
         raise Misuse(f"features_from={str(features_from)!r} without features=: name the network of these weights")
-    quiet = progress is False or (progress is None and not is_watched())
     with counting_bar(f"features by {features}", quiet or features is None) as count:
         if features is not None:
             found = feature_source(features, features_from or True, reading.get("size"), out=out, count=count)
@@ -174,7 +183,7 @@ def fit(
             spec, source = make_spec(net, pooled(opened), chosen, filled, **given)
             train = partial(_fit, source=source, out=None, show=told, checkpoint_seconds=checkpoint_seconds)
             ensemble = fit_folds(spec, opened, folds, train, told)
-    if out is not None:
+    if out is not None and is_first():
         ensemble.save(out)
     return ensemble
 
@@ -213,8 +222,9 @@ def _fit(
     whole: TrainSpec, source: NetSource, out: str | Path | None, show: Show, checkpoint_seconds: float
 ) -> Ensemble:
     """The ensemble of a new run, in `out` if that is given."""
-    whole = replace(whole, ranks=find_ranks(whole.plan.members, device=whole.plan.device))
-    spec = head_only_spec(whole)
+    whole = with_ranks(whole, source.record)
+    spec, first = head_only_spec(whole), whole.ranks.first
+    show = show if first else show_nothing
     spec = replace(spec, gamma=spec.measure_gamma())
     progress = begin(spec)
     choice = choose_engine(spec, progress)
@@ -233,10 +243,14 @@ def _fit(
     found = {"gamma": spec.gamma, "parameters": roles.to_json()}
     manifest = describe(whole, source, choice.engine, choice.reason) | found
     path = None if out is None else Path(out)
-    callback = ProgressCallback(path, show, checkpoint_seconds, new=True)
-    with runs.new_run(path):
-        if path is not None:
+    callback = ProgressCallback(path, show, checkpoint_seconds, new=True, ranks=spec.ranks)
+    with runs.new_run(path if first else None):
+        if path is not None and first:
             runs.create_run(path, manifest, whole.data.preparation, partial(save_first_weights, path, whole, progress))
+        if path is not None and not whole.ranks.alone:
+            require_visible(path, whole.ranks)
+            if whole.init_from:
+                checkpoints.save_checkpoint(path, progress, spec.ranks)
         return run_training(whole, spec, choice.engine, progress, manifest, callback)
 
 
@@ -342,6 +356,7 @@ def require_traceable_cosines(spec: TrainSpec) -> None:
         ) from None
 
 
+@refusing_together
 def resume(
     path: str | Path,
     *,
@@ -361,7 +376,7 @@ def resume(
     run goes on where it was begun, and is refused if that device is missing; on another `device` rounding differs.
     """
     path = Path(path)
-    with runs.locked(None if runs.is_settled(path) else path):
+    with runs.locked(None if runs.is_settled(path) or not is_first() else path):
         manifest = runs.read_run(path)
         if manifest["status"] == "complete":
             return load(path, net=net, recipe=recipe, likelihood=likelihood, output=output, device=device)
@@ -377,14 +392,16 @@ def resume(
         stored = runs.require_unchanged(path, manifest, runs.BACKBONE) if chosen.sharing.frozen else None
         backbone = None if stored is None else with_weights(source.build(), read_tensors(stored), stored)
         whole = TrainSpec(source.build, opened, likelihood, chosen, plan, backbone=backbone)
+        whole = with_ranks(whole, source.record)
+        show = show if whole.ranks.first else show_nothing
         spec = replace(head_only_spec(whole), gamma=manifest.get("gamma"))
-        progress = checkpoints.load_checkpoint(path, plan.device)
+        progress = checkpoints.load_checkpoint(path, plan.device, spec.rows)
         given = chosen.weights.init_from or "init_from" in manifest["net"] or "pruning" in manifest
         if progress is None and given:
             raise Failure(f"{path} has lost its checkpoint, and its first weights with it: remove it and begin anew")
-        engine = engine_from(manifest)
+        engine = engine_again(manifest, spec.ranks)
         show(f"engine {engine.name}: as before", 0, 0, None)
-        callback = ProgressCallback(path, show, checkpoint_seconds)
+        callback = ProgressCallback(path, show, checkpoint_seconds, ranks=spec.ranks)
         return run_training(whole, spec, engine, progress or begin(spec), manifest, callback)
 
 
@@ -523,23 +540,6 @@ def default_net(data: Data) -> str:
     return "small-cnn" if len(data.input_shape) == 3 else "mlp"
 
 
-def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) -> dict[str, Any]:
-    """The manifest of a run: all that is needed to understand it, repeat it and continue it."""
-    data = spec.data
-    return {
-        "recipe": spec.recipe.to_json(),
-        "plan": spec.plan.to_json(),
-        "net": source.record,
-        "input_shape": list(data.input_shape),
-        "steps_per_epoch": spec.end.steps_per_epoch,
-        "likelihood": spec.likelihood.to_json(),
-        **({"kernels": spec.trace.to_json()} if spec.recipe.needs_kernels else {}),
-        "data": runs.describe_data(data, spec.likelihood.task),
-        "engine": {**asdict(engine), "reason": reason, "torch_threads": torch.get_num_threads()},
-        **runs.describe_process(),
-    }
-
-
 def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) -> Data:
     """The data of a run, refused if it is not what the run was trained on.
 
@@ -557,11 +557,6 @@ def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) 
     if opened.fingerprint != record["fingerprint"]:
         raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")
     return opened
-
-
-def engine_from(manifest: dict[str, Any]) -> Engine:
-    """The engine that a manifest names."""
-    return Engine(**{key: manifest["engine"][key] for key in ("name", "workers", "stacked", "direct")})
 
 
 def source_again(manifest: dict[str, Any], net: Net | None = None, output: Output | None = None) -> NetSource:

@@ -47,16 +47,17 @@ def handled(handler: Callable[[int, Any], None], wanted: bool = True) -> Iterato
 
 
 @contextmanager
-def deferred_interrupts(wanted: bool = True) -> Iterator[Callable[[], int]]:
+def deferred_interrupts(wanted: bool = True, impatient: bool = True) -> Iterator[Callable[[], int]]:
     """A function that tells the number of a signal that came since, or 0; a second signal raises `Stopped` at once.
 
-    One that nobody acted on is raised at the end.
+    One that nobody acted on is raised at the end. Unless `impatient`, a second one is not heard: a launcher of several
+    processes sends one signal twice, and waits before it kills them.
     """
     received: list[int] = []
 
     def note(number: int, frame: Any) -> None:
         received.append(number)
-        if len(received) > 1:
+        if len(received) > 1 and impatient:
             raise Stopped(number=number)
 
     with handled(note, wanted):

@@ -40,8 +40,8 @@ SAME = {  # random streams that all members can have in common
     "noise": "dropout, draws of random weights, Langevin noise",
 }
 ENGINES = ("auto", "fastest", "loop", "stacked", "threads", "threads-stacked")
-SMALLEST = {"members": 0, "epochs": 1, "batch_size": 1, "seed": 0, "first_member": 0}  # whole numbers
-SMALLEST |= {"patience": 1, "steps": 1}  # or None
+SMALLEST = {"members": 0, "epochs": 1, "batch_size": 1, "seed": 0, "first_member": 0, "ranks_per_member": 1}
+SMALLEST |= {"patience": 1, "steps": 1}  # whole numbers, or None
 USUAL = {"lr": 0.001, "warmup": 1, "momentum": 0.9, "weight_decay": 0.01, "l1": 0.0001, "clip_norm": 1}  # numbers
 MEMBERS = 5  # of an ensemble, where neither the caller nor the recipe says how many
 
@@ -432,6 +432,7 @@ class Plan:
     trajectory: str | None = None  # weights along the path, written to the run: every-epoch, every:K or last:N epochs
     engine: str = "auto"
     device: str = "cpu"  # cpu, cuda, cuda:1, mps; auto: CUDA, else MPS, else the CPU
+    ranks_per_member: int = 1  # processes that split every batch of a member, where there are more than members
     precision: str = FLOAT32  # of the operators of networks: float32, or bf16 with weights and losses in float32
     first_member: int = 0  # members draw the streams of first_member, first_member + 1, ...
     posthoc: PostHocConfig | None = field(default_factory=PostHocConfig)  # fitted on validation examples; None: nothing

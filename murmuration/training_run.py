@@ -15,7 +15,7 @@ from typing import Any
 from murmuration import checkpoints, runs
 from murmuration.data import Data
 from murmuration.dynamics.trajectory import parse_trajectory
-from murmuration.engines import Engine
+from murmuration.engines import ALONE, Engine, Ranks
 from murmuration.engines import engine as engine_named
 from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Failure, Misuse, require_number
@@ -31,7 +31,10 @@ from murmuration.progress import Show
 from murmuration.recipe import Plan, Recipe
 from murmuration.training import Progress, TrainSpec, train
 from murmuration.training.head_only import with_backbone
+from murmuration.training.loop import gather_population
 from murmuration.training.tuning import best_candidate, score_candidates
+
+MEETING_SECONDS = 0.2  # between agreements of several processes on whether to stop or to write a checkpoint
 
 
 def show_nothing(message: str, done: int, total: int, record: dict[str, Any] | None) -> None:
@@ -46,11 +49,15 @@ class ProgressCallback:
     show: Show
     checkpoint_seconds: float
     new: bool = False  # whether the run was begun by this call
+    ranks: Ranks = ALONE
     total: int = 0
     saved: float = 0.0
     store: Callable[[Progress], None] = lambda progress: None  # a checkpoint of the trajectory, where one is due
 
     interrupted: Callable[[], int] = lambda: 0  # the signal that waits for the end of a step: Ctrl-C, SIGTERM, SIGHUP
+    stopping: int = 0  # the signal that was seen
+    met: tuple[int, float] = (0, 0.0)  # step and time at which processes last agreed
+    next_meeting: int = 0  # the step at which they do so again
 
     def __post_init__(self) -> None:
         require_number("checkpoint_seconds", self.checkpoint_seconds, CHECKPOINT_SECONDS)
@@ -67,18 +74,33 @@ class ProgressCallback:
     def _report(self, progress: Progress, record: dict[str, Any] | None) -> None:
         """Show a step, and write a checkpoint if one is due or the run is interrupted, which is then raised."""
         self.store(progress)  # before the state: a run resumed from it does not make this step again
-        step, stopped = progress.state.step, 0
+        step = progress.state.step
         try:
             self.show("", step, self.total, record)
         except KeyboardInterrupt as error:
-            stopped = getattr(error, "number", signal.SIGINT)
-        stopped = stopped or self.interrupted()
-        if self.out is not None and (stopped or time.monotonic() - self.saved >= self.checkpoint_seconds):
-            checkpoints.save_checkpoint(Path(self.out), progress)
+            self.stopping = getattr(error, "number", signal.SIGINT)
+        self.stopping = self.stopping or self.interrupted()
+        if step < self.next_meeting and step < self.total:
+            return
+        due = self.out is not None and time.monotonic() - self.saved >= self.checkpoint_seconds
+        stopped, due = self.meet(step, due)
+        if self.out is not None and (stopped or due):
+            checkpoints.save_checkpoint(Path(self.out), progress, self.ranks)
             self.saved = time.monotonic()
         if stopped:
             hint = "" if self.out is None else f": continue with mm.resume('{self.out}')"
             raise Stopped(f"stopped after step {step} of {self.total}{hint}", stopped)
+
+    def meet(self, step: int, due: bool) -> tuple[int, bool]:
+        """The signal that stops all processes, or 0, and whether they write a checkpoint; they meet again later."""
+        if self.ranks.alone:
+            return self.stopping, due
+        now = time.monotonic()
+        steps, seconds = step - self.met[0], max(now - self.met[1], 1e-6)
+        gap = min(max(1, round(MEETING_SECONDS * steps / seconds)), 1000) if self.ranks.first else 0
+        stopped, saves, later = self.ranks.largest(self.stopping, due, gap)
+        self.met, self.next_meeting = (step, now), step + int(later)
+        return int(stopped), saves > 0
 
 
 def run_training(
@@ -96,7 +118,8 @@ def run_training(
     if callback.out is not None and spec.plan.trajectory is not None:
         callback.store = trajectory_writer(whole, spec, Path(callback.out))
         callback.store(progress)
-    with deferred_interrupts(callback.out is not None) as callback.interrupted:
+    callback.met, callback.next_meeting = (progress.state.step, time.monotonic()), progress.state.step + 1
+    with deferred_interrupts(callback.out is not None, spec.ranks.alone) as callback.interrupted:
         population = with_backbone(train(spec, engine, progress, callback), whole.backbone)
     if population.members == 0:
         reason = next(iter(progress.state.diverged.values())).reason
@@ -116,13 +139,14 @@ def run_training(
     )
     plain = with_earlier_members(plain)
     ensemble = with_posthoc(with_models(plain, whole, callback.show), whole.data, whole.plan)
-    if callback.out is not None:
+    if callback.out is not None and spec.ranks.first:
         try:
             ensemble.write(Path(callback.out))
         except Failure:  # a full disk, say: a new run without a checkpoint is not left behind
             if callback.new:
                 runs.discard_run(Path(callback.out))
             raise
+    spec.ranks.wait()
     return ensemble
 
 
@@ -135,7 +159,7 @@ def save_first_weights(path: Path, spec: TrainSpec, progress: Progress, records:
         write_tensors(path / runs.BACKBONE, spec.backbone.state_dict())
     for name, record in (records or {}).items():
         write_record(path / name, record)
-    if spec.init_from or records is not None:
+    if spec.ranks.alone and (spec.init_from or records is not None):
         checkpoints.save_checkpoint(path, progress)
 
 
@@ -146,10 +170,14 @@ def trajectory_writer(whole: TrainSpec, spec: TrainSpec, path: Path) -> Callable
     due = {0, *times.steps(spec.end)}
 
     def store(progress: Progress) -> None:
-        state = progress.state
-        if state.step in due:
-            tensors = times.tensors(with_backbone(state.population, whole.backbone))
-            runs.save_path_point(path, state.step, {**tensors, runs.ACTIVE: state.active})
+        state, ranks, members = progress.state, spec.ranks, spec.plan.members
+        if state.step not in due:
+            return
+        population = state.population if ranks.alone else gather_population(spec, state.population)
+        active = ranks.gather(state.active, members)
+        if ranks.first:
+            tensors = times.tensors(with_backbone(population, whole.backbone))
+            runs.save_path_point(path, state.step, {**tensors, runs.ACTIVE: active})
 
     return store
 
@@ -176,7 +204,7 @@ def tune_coupling(spec: TrainSpec, engine: Engine, callback: ProgressCallback) -
     done = read_record(file) if file is not None and file.exists() else {}
 
     def save(scores: dict[str, float]) -> None:
-        if file is not None:
+        if file is not None and spec.ranks.first:
             write_record(file, scores)
 
     scores = score_candidates(spec, engine, candidates, done, save, lambda text: callback.show(text, 0, 0, None))

@@ -43,6 +43,8 @@ ORDER = [
     "training",
     "runs",
     "checkpoints",
+    "distributed",
+    "manifests",
     "export",
     "ensemble",
     "given_models",

@@ -131,6 +131,8 @@ def _signal_of(error: BaseException | None) -> int:
 
 def _say_note(arguments: list[str], message: Warning | str, *place: Any, **more: Any) -> None:
     """Print a warning as one line, in the words of the command line."""
+    if _silent():
+        return
     print(f"note: {shortened(in_flags(str(message), arguments))}", file=sys.stderr)
 
 
@@ -143,7 +145,7 @@ def _run(arguments: list[str]) -> int:
         raise unknown("command", words[0], command.commands)
     try:
         with command.make_context("murmur", list(arguments) or ["--help"]) as context:
-            command.invoke(context)
+            _invoke(command, context, words)
     except typer.Exit as exit:
         code = int(exit.exit_code)
     else:
@@ -152,8 +154,31 @@ def _run(arguments: list[str]) -> int:
     return code
 
 
+def _invoke(command: Any, context: Any, words: list[str]) -> None:
+    """Run a command; as one of several processes, if a launcher such as torchrun has started them."""
+    if not _ranks():
+        return command.invoke(context)
+    from murmuration.distributed import process_group, refusing_together
+
+    if words[:1] not in (["train"], ["resume"]):
+        raise Misuse("several processes are for murmur train and murmur resume: call this command without torchrun")
+    with process_group():
+        refusing_together(command.invoke)(context)
+
+
+def _ranks() -> bool:
+    """Whether this is one of several processes."""
+    return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def _silent() -> bool:
+    """Whether another process speaks for this one."""
+    return _ranks() and os.environ["RANK"] != "0"
+
+
 def _end(text: str, code: int) -> int:
-    print(text, file=sys.stderr)
+    if not _silent():
+        print(text, file=sys.stderr)
     return code
 
 

@@ -361,6 +361,9 @@ class TrainingOptions:
         ),
     ] = None
     engine: Annotated[str, option("auto, fastest or a name; see `murmur list engines`.", "Hardware", "NAME")] = "auto"
+    ranks_per_member: Annotated[
+        int, option("With torchrun: processes that split every batch of a member.", "Hardware", "N")
+    ] = 1
     device: Device = "cpu"
     precision: Precision = "float32"
 

@@ -27,15 +27,18 @@ def resume(
     from murmuration.cli.results import finish_run
     from murmuration.cli.superres import close_superres
     from murmuration.cli.training import reopen_data, resume_run, with_resume_hint
+    from murmuration.distributed import is_first
     from murmuration.runs import locked, read_run
 
     path = Path(run)
     if KIND in read_run(path):
         return resume_continual(path, as_json=as_json)
-    with with_resume_hint(path), locked(path):
+    with with_resume_hint(path), locked(path if is_first() else None):
         data = reopen_data(path)
         more: dict[str, Any] = {"device": device, "checkpoint_seconds": checkpoint_seconds}
-        ensemble = resume_run(path, data, quiet=as_json, net=network(net), **more)
+        ensemble = resume_run(path, data, quiet=as_json or not is_first(), net=network(net), **more)
+        if not is_first():
+            return None
         if is_superres(ensemble):
             return close_superres(path, ensemble, as_json=as_json)
         finish_run(path, ensemble, data, as_json=as_json)

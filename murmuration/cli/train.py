@@ -1,5 +1,6 @@
 """`murmur train`: train, calibrate and evaluate an ensemble."""
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,7 @@ import typer
 
 import murmuration.cli.options as options
 from murmuration.cli.console import help_text
+from murmuration.errors import Misuse
 
 HELP = help_text(
     "Train an ensemble and write a run directory: members, scores and a report. On the validation split it also fits "
@@ -19,6 +21,7 @@ HELP = help_text(
     "murmur train prices.csv --target price --net mlp --patience 10",
     "murmur train cifar-10-batches-bin --net resnet20 --augment pad-crop,flip",
     "murmur train photos --features efficientnet-lite0 --members 10",
+    "torchrun --nproc-per-node 2 -m murmuration train digits --members 10 --out runs/two-processes",
 )
 
 NetName = Annotated[
@@ -99,17 +102,22 @@ def train(
     """Train, calibrate and evaluate an ensemble."""
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import TrainingRequest, new_run_path, train_run, with_resume_hint
-    from murmuration.runs import new_run
+    from murmuration.distributed import continues, from_first, is_first
+    from murmuration.runs import locked, new_run
 
     chosen, settings = answers.recipe(recipe), plan.plan(trust.config())
-    path = Path(out) if out else new_run_path(data, chosen.name)
-    with with_resume_hint(path, reading.features is not None), new_run(path):
-        opened = reading.open(data, path, quiet=as_json)
+    if not out and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")):
+        raise Misuse("torchrun --max-restarts without out=...: a run that is started again is found by its directory")
+    path = Path(from_first(str(out or new_run_path(data, chosen.name))))
+    hold, quiet = locked if continues(path) else new_run, as_json or not is_first()
+    with with_resume_hint(path, reading.features is not None), hold(path if is_first() else None):
+        opened = reading.open(data, path, quiet=quiet)
         parts = tuple(options.listed(reset))
         weights = True if pretrained == "yes" else pretrained or False
         own = options.network(net)
         fill = partial(plan.plan, trust.config())
         start = (init_from, parts, weights, loss, folds, checkpoint_seconds, fill)
         request = TrainingRequest(opened, settings, own, noise_std, link, *start)
-        ensemble = train_run(request, chosen, path, quiet=as_json)
-        finish_run(path, ensemble, opened, as_json=as_json)
+        ensemble = train_run(request, chosen, path, quiet=quiet)
+        if is_first():
+            finish_run(path, ensemble, opened, as_json=as_json)

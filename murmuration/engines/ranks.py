@@ -23,9 +23,6 @@ from torch import Tensor
 
 from murmuration.errors import Misuse
 
-TIMEOUT = "MURMUR_RANK_TIMEOUT"  # environment: seconds that ranks wait for each other
-SECONDS = 600.0  # of it, where it is not set
-
 
 @dataclass(frozen=True)
 class Ranks:
@@ -37,7 +34,7 @@ class Ranks:
     parts: int = 1  # number of parts of a batch: ranks per member
     members: Any = None  # process group of the ranks with other members and the same part
     block: Any = None  # process group of the ranks with the same members and other parts
-    device: str = "cpu"  # where exchanged tensors must be
+    devices: tuple[str, ...] = ("cpu",)  # types of devices whose tensors can be exchanged
     cores: int | None = None  # of this process's own, if several share the machine; None: all
     moved: dict[str, int] = field(default_factory=dict, compare=False)  # bytes received so far, by collective
 
@@ -65,7 +62,7 @@ class Ranks:
         if self.size == 1:
             return tensor
         most = -(-members // self.size)
-        sent = tensor.detach().to(self.device)
+        sent = self._sent(tensor)
         sent = sent.to(torch.uint8) if sent.dtype == torch.bool else sent
         if len(sent) < most:
             sent = torch.cat([sent, sent.new_zeros(most - len(sent), *sent.shape[1:])])
@@ -91,7 +88,7 @@ class Ranks:
         found = list(tensors)
         for dtype in dict.fromkeys(each.dtype for each in tensors):
             places = [place for place, each in enumerate(tensors) if each.dtype == dtype]
-            flat = torch.cat([tensors[place].detach().flatten() for place in places]).to(self.device)
+            flat = self._sent(torch.cat([tensors[place].flatten() for place in places]))
             dist.all_reduce(flat, group=group)
             self._count(name, flat.numel() * flat.element_size())
             sizes = [tensors[place].numel() for place in places]
@@ -108,7 +105,7 @@ class Ranks:
         if self.size == 1:
             return rows
         widths = self.columns(rows.shape[1])
-        sent = torch.cat([part.flatten() for part in rows.detach().split(widths, 1)]).to(self.device)
+        sent = self._sent(torch.cat([part.flatten() for part in rows.split(widths, 1)]))
         counts = [len(self.rows(members, rank)) for rank in range(self.size)]
         found = self._exchange(
             sent, [len(rows) * width for width in widths], [count * widths[self.rank] for count in counts]
@@ -122,7 +119,7 @@ class Ranks:
         members, widths = len(columns), self.columns(width)
         counts = [len(self.rows(members, rank)) for rank in range(self.size)]
         found = self._exchange(
-            columns.detach().contiguous().flatten().to(self.device),
+            self._sent(columns.contiguous().flatten()),
             [count * columns.shape[1] for count in counts],
             [counts[self.rank] * each for each in widths],
         )
@@ -140,7 +137,7 @@ class Ranks:
         """The tensor of one of the ranks that have other members."""
         if self.size == 1:
             return tensor
-        found = tensor.detach().to(self.device, copy=True).contiguous()
+        found = self._sent(tensor).clone(memory_format=torch.contiguous_format)
         dist.broadcast(found, group=self.members, group_src=rank)
         return found.to(tensor.device)
 
@@ -148,7 +145,7 @@ class Ranks:
         """The largest of each number over all processes."""
         if self.alone:
             return list(numbers)
-        found = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        found = self._sent(torch.tensor(numbers, dtype=torch.float64))
         dist.all_reduce(found, dist.ReduceOp.MAX)
         return [float(number) for number in found]
 
@@ -158,7 +155,7 @@ class Ranks:
 
     def texts(self, text: str) -> list[str]:
         """The texts of all processes, by their rank in the whole group."""
-        return [text] if self.alone else exchange_texts(text, self.device)
+        return [text] if self.alone else exchange_texts(text)
 
     def records(self, record: Any) -> list[Any]:
         """Records of the ranks that have other members, each as JSON holds it, in the order of the members."""
@@ -170,6 +167,10 @@ class Ranks:
     def wait(self) -> None:
         """Wait until all processes are here."""
         self.texts("")
+
+    def _sent(self, tensor: Tensor) -> Tensor:
+        """The tensor, detached, where it can be exchanged."""
+        return tensor.detach() if tensor.device.type in self.devices else tensor.detach().to(self.devices[0])
 
     def _count(self, name: str, size: int) -> None:
         self.moved[name] = self.moved.get(name, 0) + size
@@ -183,13 +184,15 @@ def in_process_group() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-def exchange_device(device: str) -> str:
-    """Where tensors must be to be exchanged: on the CPU if the process group can, else on the device of training."""
-    return "cpu" if "gloo" in str(dist.get_backend()) or torch.device(device).type == "cpu" else device
+def exchange_devices() -> tuple[str, ...]:
+    """The types of devices whose tensors the process group can exchange, the CPU first."""
+    found = [part.partition(":")[0] for part in str(dist.get_backend_config()).split(",")]
+    return tuple(sorted(found, key=lambda name: name != "cpu"))
 
 
-def exchange_texts(text: str, device: str = "cpu") -> list[str]:
+def exchange_texts(text: str) -> list[str]:
     """The texts of all processes of the group, by rank."""
+    device = exchange_devices()[0]
     raw = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
     size, world = torch.tensor([len(raw)], device=device), dist.get_world_size()
     sizes = [torch.zeros_like(size) for _ in range(world)]
@@ -200,7 +203,7 @@ def exchange_texts(text: str, device: str = "cpu") -> list[str]:
     return [bytes(each[: int(count)].tolist()).decode() for each, count in zip(found, sizes, strict=True)]
 
 
-def find_ranks(members: int, parts: int = 1, device: str = "cpu") -> Ranks:
+def find_ranks(members: int, parts: int = 1) -> Ranks:
     """This process among those of the group that is initialised, if there is one, for so many members.
 
     Ranks of one block of members are neighbours. Refuses a number of processes that members cannot be divided among.
@@ -214,9 +217,10 @@ def find_ranks(members: int, parts: int = 1, device: str = "cpu") -> Ranks:
         raise Misuse(f"ranks_per_member={parts} with {world} processes: need a multiple of {parts} processes")
     size = world // parts
     if size > members:
+        fitting = next(count for count in range(1, world + 1) if world % count == 0 and world // count <= members)
         raise Misuse(
             f"{world} processes for {members} members: start {members * parts} with torchrun, or write"
-            f" ranks_per_member={-(-world // members)}, which splits every batch"
+            f" ranks_per_member={fitting}, which splits every batch"
         )
     every, own = list(range(world)), (rank // parts, rank % parts)
     blocks = [every[first : first + parts] for first in range(0, world, parts)] if parts > 1 else []
@@ -224,12 +228,11 @@ def find_ranks(members: int, parts: int = 1, device: str = "cpu") -> Ranks:
     groups = {tuple(ranks): dist.new_group(ranks) for ranks in [*blocks, *columns]}  # made by all, in one order
     block = groups[tuple(blocks[own[0]])] if blocks else None
     column = groups[tuple(columns[own[1]])] if columns else dist.group.WORLD
-    place = exchange_device(device)
-    return Ranks(own[0], size, own[1], parts, column, block, place, own_cores(place))
+    return Ranks(own[0], size, own[1], parts, column, block, exchange_devices(), own_cores())
 
 
-def own_cores(device: str) -> int:
+def own_cores() -> int:
     """The cores that this process may use, divided by the number of processes that may use the same ones."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     mine = json.dumps([socket.gethostname(), cores])
-    return max(1, len(cores) // exchange_texts(mine, device).count(mine))
+    return max(1, len(cores) // exchange_texts(mine).count(mine))

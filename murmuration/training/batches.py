@@ -52,11 +52,17 @@ def learning_rate(plan: Plan, schedule: str, time: TrainTime) -> float:
 
 
 def epoch_batches(
-    split: Split, plan: Plan, epoch: int, schedule: str | None = None, rows: range | None = None
+    split: Split,
+    plan: Plan,
+    epoch: int,
+    schedule: str | None = None,
+    rows: range | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> Callable[[int], Batch]:
     """The batches of one epoch by index: each member's own, the same for all, or one that is split among members.
 
-    `rows` are the members of this process among all, who fetch their examples; by default all.
+    `rows` are the members of this process among all, who fetch their examples; by default all. Of every batch they get
+    part i of n, `share` (i, n).
     """
     order, schedule = plan.order, schedule or plan.schedule or "cosine"
     mine = range(plan.members) if rows is None else rows
@@ -94,18 +100,32 @@ def epoch_batches(
             read_y: list[Tensor | None] = [] if found is None else [found[i][1] for i in chosen]
             given = [each for each in read_y if each is not None]  # none of rows of files: their targets are in memory
             y = torch.stack(given) if given else split.y[rows[chosen]]
-            x, y = x.to(plan.device), y.to(plan.device)
+            some_of = own_examples(x.shape[1], *share)
+            x, y = x[:, some_of].to(plan.device), y[:, some_of].to(plan.device)
             return x.expand(len(wanted), *x.shape[1:]), y.expand(len(wanted), *y.shape[1:])
 
         def weight(group: slice) -> Tensor | None:
             wanted = range(*group.indices(len(mine)))
             if split.weight is None:
                 return None
-            return split.weight[rows[[0] if order == "same" else list(wanted)]].to(plan.device).expand(len(wanted), -1)
+            found = split.weight[rows[[0] if order == "same" else list(wanted)]]
+            return found[:, own_examples(found.shape[1], *share)].to(plan.device).expand(len(wanted), -1)
 
-        return Batch(fetch, learning_rate(plan, schedule, time), time=time, weight=weight)
+        count, (place, parts) = rows.shape[1], share
+        fraction = (count * (place + 1) // parts - count * place // parts) / count
+        return Batch(fetch, learning_rate(plan, schedule, time), time=time, weight=weight, fraction=fraction)
 
     return batch
+
+
+def own_examples(batch: int, part: int, parts: int) -> slice:
+    """The examples of part i of n of a batch; one of another part if there are too few for all, which counts nothing.
+
+    >>> [own_examples(7, part, 3) for part in range(3)], own_examples(2, 0, 3)
+    ([slice(0, 2, None), slice(2, 4, None), slice(4, 7, None)], slice(0, 1, None))
+    """
+    start, stop = batch * part // parts, batch * (part + 1) // parts
+    return slice(start, stop) if start < stop else slice(0, 1)
 
 
 def example_order(split: Split, plan: Plan, member: int, epoch: int) -> Tensor:

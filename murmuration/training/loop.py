@@ -187,7 +187,8 @@ def run_epoch(team: Team, config: StepConfig, spec: TrainSpec, progress: Progres
     """The steps of one epoch that are still to be done."""
     state, dynamics, end = progress.state, spec.dynamics, spec.end
     epoch, first = divmod(state.step, end.steps_per_epoch)
-    batches = epoch_batches(spec.train_split, spec.plan, epoch, spec.schedule, spec.rows)
+    share = (spec.ranks.part, spec.ranks.parts)
+    batches = epoch_batches(spec.train_split, spec.plan, epoch, spec.schedule, spec.rows, share)
     config = replace(config, likelihood=config.likelihood.during(epoch / end.epochs))
     measured = config.coupling.repulsion.every if config.coupling is not None else 0  # contains the first interaction
     for index in range(first, end.steps_per_epoch):
@@ -274,10 +275,10 @@ def restore_diverged(progress: Progress) -> None:
 def _write_record(spec: TrainSpec, progress: Progress, scores: dict[str, Any], trained: Tensor) -> None:
     """Append the record of an epoch; None where a member was not trained to its end, or a score is not finite."""
     state, end = progress.state, spec.end
-    sums, trained, active = (
+    sums, ended, active = (
         spec.ranks.gather(each, spec.plan.members).tolist() for each in (progress.loss_sum, trained, state.active)
     )
-    losses = [loss if on else None for loss, on in zip(sums, trained, strict=True)]
+    losses = [loss if on else None for loss, on in zip(sums, ended, strict=True)]
     record = {
         "epoch": len(progress.history) + 1,
         "lr": learning_rate(spec.plan, spec.schedule, end.at(state.step - 1)),

@@ -120,6 +120,8 @@ class TrainSpec:
     def check(self) -> None:
         """Refuse a plan that does not fit the dynamics or the coupling."""
         plan, coupling = self.plan, self.recipe.coupling
+        if plan.ranks_per_member > 1:
+            self.require_separate_examples()
         if plan.precision != FLOAT32 and coupling is not None and {INPUTS, SUB_BATCH} & coupling.space.needs:
             raise Misuse(
                 f"precision={plan.precision} with coupling {self.recipe.text('coupling')}: gradients of input gradients"
@@ -136,6 +138,21 @@ class TrainSpec:
         trace.require_once(("dropout",), "the masks of the first time")
         if self.recipe.coupling is not None or samples > 1:
             trace.require_once(trace.recomputed, f"the weights of its own pass ({self.recipe.name})")
+
+    def require_separate_examples(self) -> None:
+        """Refuse what needs a whole batch in one process: interactions, random draws and batch normalisation."""
+        found = {
+            f"coupling {self.recipe.text('coupling')}": self.recipe.coupling is not None and self.plan.members > 1,
+            f"weights {self.recipe.text('weights')}": self.recipe.weights.stochastic,
+            "a net with dropout": self.full_trace.has_dropout,
+            "a net with batch normalisation": Structure(self.member(0)).mixes_examples,
+        }
+        wrong = next((what for what, there in found.items() if there), None)
+        if wrong is not None:
+            raise Misuse(
+                f"ranks_per_member={self.plan.ranks_per_member} with {wrong}, which needs a whole batch in one process:"
+                f" leave it out, and start no more processes than members ({self.plan.members})"
+            )
 
     def measure_gamma(self) -> float | None:
         """gamma(M) between the mean and the sum of members' gradients, from their tangent kernels at the start."""

@@ -92,6 +92,7 @@ class Batch:
     measured: bool = False  # whether to measure the interaction
     time: TrainTime = START
     weight: Callable[[slice], Tensor | None] = lambda members: None  # members -> sample weights (m, B), of mean 1
+    fraction: float = 1.0  # of the batch's examples that these are; other processes have the rest
 
 
 @dataclass(frozen=True)

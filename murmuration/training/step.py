@@ -80,11 +80,32 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch) -> Tensor:
         spend(state, "steps", time.perf_counter() - start)
         return done
 
+    def in_parts(group: slice) -> tuple[Local, Gradients]:
+        here = local(team, config, state, group, batch)
+        return here, pull_back(here, loss_scale=loss_scale)
+
     # Without coupling members need not wait for each other: a group's graph is freed before the next is built.
-    done = together() if coupling else team.map(alone, [group for group in groups if state.active[group].any()])
+    active = [group for group in groups if state.active[group].any()]
+    if coupling:
+        done = together()
+    elif team.ranks.parts > 1:
+        found = sum_parts(team.ranks, team.map(in_parts, active), batch.fraction)
+        done = [finish(here, gradients) for here, gradients in found]
+    else:
+        done = team.map(alone, active)
     share(team.ranks, config, state, [gradients for _, gradients in done], batch)
     state.step += 1
     return _gather_losses(state, [here for here, _ in done])
+
+
+def sum_parts(ranks: Ranks, found: list[tuple[Local, Gradients]], fraction: float) -> list[tuple[Local, Gradients]]:
+    """Losses and gradients of whole batches, from those of the parts of all processes with the same members."""
+    flat = [t for here, (own, shared) in found for t in (here.losses.detach(), *own, *shared)]
+    total = iter(ranks.sum_parts([fraction * each for each in flat]))
+    return [
+        (replace(here, losses=next(total)), ([next(total) for _ in own], [next(total) for _ in shared]))
+        for here, (own, shared) in found
+    ]
 
 
 # share and move

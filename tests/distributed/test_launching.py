@@ -1,0 +1,144 @@
+"""Processes that a launcher has started: refusals of one line, signals, and workers that are killed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import murmuration as mm
+from murmuration.checkpoints import load_checkpoint
+from murmuration.cli import main
+from murmuration.distributed import difference
+
+KILLED_ONCE = """
+import os, signal, sys
+import torch
+torch.set_num_threads(1)
+import murmuration as mm
+from murmuration.distributed import process_group
+
+def show(text, done, total, record):
+    if done == 30 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with process_group():
+    mm.fit("mlp", "digits", members=3, epochs=2, batch_size=64, engine="loop", posthoc=None, out=sys.argv[1],
+           checkpoint_seconds=0, show=show)
+"""
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The environment of the first of two processes, the other of which never comes."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    settings = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    return port
+
+
+def refused(capsys, *arguments: str) -> tuple[int, str]:
+    """The exit code of a command and its one line."""
+    code = main(list(arguments))
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1
+    return code, lines[0]
+
+
+def test_a_missing_process_is_waited_for_and_then_named(launched, monkeypatch, capsys, tmp_path: Path):
+    monkeypatch.setenv("MURMUR_RANK_TIMEOUT", "1")
+    code, line = refused(capsys, "train", "digits", "--out", str(tmp_path / "run"))
+    assert code == 1
+    assert line.startswith(f"error: not all 2 processes came to 127.0.0.1:{launched} in time: start the missing ones")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_port_in_use_is_named(launched, capsys, tmp_path: Path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", launched))
+        taken.listen()
+        code, line = refused(capsys, "train", "digits", "--out", str(tmp_path / "run"))
+    assert code == 1
+    assert (
+        line
+        == f"error: 127.0.0.1:{launched} is in use: choose another port with torchrun --master-port, or MASTER_PORT"
+    )
+
+
+def test_other_commands_are_refused(launched, capsys):
+    code, line = refused(capsys, "list", "recipes")
+    assert code == 2
+    assert "several processes are for murmur train and murmur resume" in line
+
+
+def test_a_timeout_that_is_no_number_is_refused(launched, monkeypatch, capsys):
+    monkeypatch.setenv("MURMUR_RANK_TIMEOUT", "soon")
+    code, line = refused(capsys, "train", "digits")
+    assert code == 2
+    assert line == "error: MURMUR_RANK_TIMEOUT=soon: need a number of seconds such as 600"
+
+
+def test_only_the_first_process_speaks(launched, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    assert main(["list", "recipes"]) == 2
+    assert capsys.readouterr() == ("", "")
+
+
+def test_parts_of_a_batch_need_processes():
+    with pytest.raises(mm.Misuse, match=r"ranks_per_member=2 in one process: start 2 with torchrun"):
+        mm.fit("mlp", "two-moons", members=1, ranks_per_member=2)
+
+
+def test_a_difference_is_one_setting_or_the_whole():
+    assert difference("data", "a1", "b2", 1) == "rank 1 has other data (b2) than rank 0 (a1)"
+    assert difference("net", {"name": "mlp"}, {}, 1) == "rank 1 has a network with name=None, and rank 0 with name=mlp"
+
+
+def torchrun(*arguments: str, **settings: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **settings}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_sigterm_to_torchrun_writes_a_checkpoint(tmp_path: Path):
+    path = tmp_path / "run"
+    settings = ["--net", "mlp", "--members", "3", "--epochs", "2000", "--batch-size", "64", "--engine", "loop"]
+    process = torchrun("-m", "murmuration", "train", "digits", *settings, "--out", str(path))
+    deadline = time.monotonic() + 300
+    while not (path / "run.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    time.sleep(3)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode != 0
+    assert errors.count("interrupted: ") == 1
+    assert f"continue with murmur resume {path}" in errors
+    progress = load_checkpoint(path)
+    assert progress is not None
+    assert progress.state.step > 0
+    assert progress.state.population.members == 3
+    assert len(list((path / "checkpoints").glob("*.safetensors"))) == 2
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_started_again_and_continues(tmp_path: Path):
+    script = tmp_path / "program.py"
+    script.write_text(KILLED_ONCE)
+    process = torchrun("--max-restarts", "1", str(script), str(tmp_path / "run"))
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors[-2000:]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    whole = mm.fit("mlp", "digits", members=3, epochs=2, batch_size=64, engine="loop", posthoc=None)
+    torch.set_num_threads(threads)
+    found = mm.load(tmp_path / "run").groups[0].population.to_tensors()
+    assert all(torch.equal(found[key], t) for key, t in whole.groups[0].population.to_tensors().items())
