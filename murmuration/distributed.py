@@ -62,7 +62,11 @@ def process_group() -> Iterator[None]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=seconds)
+        store, rank, size = next(dist.rendezvous("env://", timeout=seconds))
+        if os.environ.get("GROUP_WORLD_SIZE") == "1":  # torchrun on one machine keeps its store between restarts
+            store = dist.PrefixStore(f"attempt-{restarts()}", store)
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=seconds)
     except (dist.DistError, RuntimeError, ValueError) as error:
         raise Failure(no_group(error)) from error
     try:
@@ -166,10 +170,15 @@ def from_first(text: str) -> str:
 
 def continues(path: str | Path | None) -> bool:
     """Whether `torchrun` has started these processes again after a failure, and the run was begun before it."""
-    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-    if not restarted or path is None or not in_process_group():
+    if path is None or not in_process_group():
         return False
-    return from_first(str((Path(path) / MANIFEST).exists())) == "True"
+    found = [json.loads(text) for text in exchange_texts(json.dumps([restarts(), (Path(path) / MANIFEST).exists()]))]
+    return bool(found[0][1]) and any(count > 0 for count, _ in found)  # machines count their own restarts
+
+
+def restarts() -> int:
+    """How often `torchrun` has started these processes again after a failure."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def require_visible(path: Path, ranks: Ranks) -> None:

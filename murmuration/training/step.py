@@ -47,14 +47,14 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch) -> Tensor:
         move(mover, state, here, own, batch)
         return here, shared
 
-    def alone(group: slice) -> tuple[Local, list[Tensor]]:
+    def alone(group: slice) -> tuple[Local, Gradients]:
         known = capturable(team, config, state, group, batch, loss_scale)
         if known is not None and (found := replayed(team, known)) is not None:
-            return finish(*found)
+            return found
         here = local(team, config, state, group, batch if known is None else known.batch)
         gradients = pull_back(here, loss_scale=loss_scale)
         learn(team, known, here, gradients)
-        return finish(here, gradients)
+        return here, gradients
 
     def together() -> list[tuple[Local, list[Tensor]]]:
         assert coupling is not None
@@ -64,14 +64,9 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch) -> Tensor:
             return [finish(*found)]
         chosen = batch if known is None else known.batch
         places = team.map(lambda group: local(team, config, state, group, chosen), groups)
+        count, measured = config.count(state.population), batch.measured
         result = coupling_gradients(
-            team,
-            coupling,
-            places,
-            members=config.count(state.population),
-            step=state.step,
-            measured=batch.measured,
-            decays=decays,
+            team, coupling, places, members=count, step=state.step, measured=measured, decays=decays
         )
         state.coupling_stats = result.stats or state.coupling_stats
         learn(team, known, places[0], result.gradients[0])
@@ -80,19 +75,14 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch) -> Tensor:
         spend(state, "steps", time.perf_counter() - start)
         return done
 
-    def in_parts(group: slice) -> tuple[Local, Gradients]:
-        here = local(team, config, state, group, batch)
-        return here, pull_back(here, loss_scale=loss_scale)
-
     # Without coupling members need not wait for each other: a group's graph is freed before the next is built.
     active = [group for group in groups if state.active[group].any()]
     if coupling:
         done = together()
     elif team.ranks.parts > 1:
-        found = sum_parts(team.ranks, team.map(in_parts, active), batch.fraction)
-        done = [finish(here, gradients) for here, gradients in found]
+        done = [finish(*each) for each in sum_parts(team.ranks, team.map(alone, active), batch.fraction)]
     else:
-        done = team.map(alone, active)
+        done = team.map(lambda group: finish(*alone(group)), active)
     share(team.ranks, config, state, [gradients for _, gradients in done], batch)
     state.step += 1
     return _gather_losses(state, [here for here, _ in done])

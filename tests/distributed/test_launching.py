@@ -1,11 +1,9 @@
 """Processes that a launcher has started: refusals of one line, signals, and workers that are killed."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +28,22 @@ def show(text, done, total, record):
 with process_group():
     mm.fit("mlp", "digits", members=3, epochs=2, batch_size=64, engine="loop", posthoc=None, out=sys.argv[1],
            checkpoint_seconds=0, show=show)
+"""
+
+STOPPED = """
+import os, signal, sys
+from murmuration.cli import main
+from murmuration.training_run import ProgressCallback
+
+report = ProgressCallback.after_step
+
+def after_step(self, progress):
+    if progress.state.step == 20 and os.environ["RANK"] == "0":
+        os.kill(os.getppid(), signal.SIGTERM)
+    report(self, progress)
+
+ProgressCallback.after_step = after_step
+sys.exit(main(sys.argv[1:]))
 """
 
 
@@ -102,29 +116,25 @@ def test_a_difference_is_one_setting_or_the_whole():
     assert difference("net", {"name": "mlp"}, {}, 1) == "rank 1 has a network with name=None, and rank 0 with name=mlp"
 
 
-def torchrun(*arguments: str, **settings: str) -> subprocess.Popen:
+def torchrun(*arguments: str) -> tuple[int, str]:
+    """The exit code of two processes, and what they wrote to standard error."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **settings}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    return done.returncode, done.stderr
 
 
 @pytest.mark.slow
 def test_sigterm_to_torchrun_writes_a_checkpoint(tmp_path: Path):
-    path = tmp_path / "run"
-    settings = ["--net", "mlp", "--members", "3", "--epochs", "2000", "--batch-size", "64", "--engine", "loop"]
-    process = torchrun("-m", "murmuration", "train", "digits", *settings, "--out", str(path))
-    deadline = time.monotonic() + 300
-    while not (path / "run.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    time.sleep(3)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode != 0
+    path, script = tmp_path / "run", tmp_path / "program.py"
+    script.write_text(STOPPED)
+    settings = ["--net", "mlp", "--members", "3", "--epochs", "300", "--batch-size", "64", "--engine", "loop"]
+    code, errors = torchrun(str(script), "train", "digits", *settings, "--out", str(path))
+    assert code != 0
     assert errors.count("interrupted: ") == 1
     assert f"continue with murmur resume {path}" in errors
     progress = load_checkpoint(path)
     assert progress is not None
-    assert progress.state.step > 0
+    assert 20 <= progress.state.step < 300
     assert progress.state.population.members == 3
     assert len(list((path / "checkpoints").glob("*.safetensors"))) == 2
 
@@ -133,9 +143,8 @@ def test_sigterm_to_torchrun_writes_a_checkpoint(tmp_path: Path):
 def test_a_killed_worker_is_started_again_and_continues(tmp_path: Path):
     script = tmp_path / "program.py"
     script.write_text(KILLED_ONCE)
-    process = torchrun("--max-restarts", "1", str(script), str(tmp_path / "run"))
-    _, errors = process.communicate(timeout=600)
-    assert process.returncode == 0, errors[-2000:]
+    code, errors = torchrun("--max-restarts", "1", str(script), str(tmp_path / "run"))
+    assert code == 0, errors[-2000:]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     whole = mm.fit("mlp", "digits", members=3, epochs=2, batch_size=64, engine="loop", posthoc=None)
