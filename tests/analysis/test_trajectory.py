@@ -71,8 +71,8 @@ def test_checkpoints_are_the_members_of_shorter_runs(tmp_path, little):
 def test_a_killed_run_ends_with_the_same_files(tmp_path, monkeypatch, little, whole, steps, kill):
     write = checkpoints.save_checkpoint
 
-    def write_and_kill(path, progress):
-        write(path, progress)
+    def write_and_kill(path, progress, *ranks):
+        write(path, progress, *ranks)
         if progress.state.step >= steps:
             raise Killed
 
