@@ -38,7 +38,7 @@ from murmuration.training_run import ProgressCallback
 report = ProgressCallback.after_step
 
 def after_step(self, progress):
-    if progress.state.step == 20 and os.environ["RANK"] == "0":
+    if progress.state.step == 25 and os.environ["RANK"] == "0":
         os.kill(os.getppid(), signal.SIGTERM)
     report(self, progress)
 
@@ -134,7 +134,7 @@ def test_sigterm_to_torchrun_writes_a_checkpoint(tmp_path: Path):
     assert f"continue with murmur resume {path}" in errors
     progress = load_checkpoint(path)
     assert progress is not None
-    assert 20 <= progress.state.step < 300
+    assert 25 <= progress.state.step < 300
     assert progress.state.population.members == 3
     assert len(list((path / "checkpoints").glob("*.safetensors"))) == 2
 
