@@ -549,7 +549,7 @@ def fuzz(
     cases: int, processes: int = 0, record: dict[str, Any] | None = None, path: Path | None = None
 ) -> dict[str, Any]:
     """The record of so many further cases, written to `path` now and then."""
-    record = record or {"cases": 0, "processes": 0, "kinds": {}, "bad": [], "peak_mb": 0}
+    record = record or {"cases": 0, "processes": 0, "kinds": {}, "bad": []}
     began = time.perf_counter()
     trained_on_a_table()
     for case in range(min(WARM, cases)):
@@ -566,7 +566,6 @@ def fuzz(
         record["processes"] = case + 1
         if path is not None:
             write(path, record)
-    record["peak_mb"] = max(record["peak_mb"], resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
     if path is not None:
         write(path, record)
     verdicts = Counter[str]()
