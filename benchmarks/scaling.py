@@ -37,6 +37,7 @@ from murmuration.training.step import step
 SHAPE, CLASSES, SEED, PROCESSES = (3, 32, 32), 10, 0, 2
 RECIPES = {"independent": "deep-ensemble", "forde": "forde", "weights": "weight-rde", "shared": "batch-ensemble"}
 TIMED = ("independent", "forde")
+STOP = "stop"  # the last request
 
 
 def specification(recipe: str, net: str, members: int, batch: int, ranks: Ranks) -> TrainSpec:
@@ -56,6 +57,8 @@ def serve(ask: Any, answer: Any, members: int, batch: int, net: str, ranks: Call
     known: dict[str, Any] = {}
     for line in ask:
         name, count = line.split()
+        if name == STOP:
+            return
         if name not in known:
             spec = specification(RECIPES[name], net, members, batch, replace(ranks(), cores=1))
             progress = begin(spec)
@@ -158,7 +161,7 @@ def measure(members: int, batch: int, net: str, rounds: int, steps: int) -> dict
             found[name] = first / second
             found[f"{name}_seconds"] = [first, second]
     for each in [*one, *two]:
-        os.close(each.ask)
+        each.request(STOP, 0)
         os.waitpid(each.process, 0)
     return found
 
