@@ -57,8 +57,9 @@ def test_processes_train_what_one_trains(name, size, runs):
         first, second = ((runs(count) / f"{name}.json").read_text() for count in (1, size))
         assert first == second  # losses, scores and what was kept of every epoch
         return
+    bound = 5 * BOUND if "in parts" in name else BOUND  # losses too are sums of parts then
     for key, tensor in alone.items():
-        torch.testing.assert_close(found[key], tensor, rtol=0, atol=BOUND)
+        torch.testing.assert_close(found[key], tensor, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("name", ["deep-ensemble", "multi-swag"])
