@@ -16,6 +16,7 @@ from typing import Any
 from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, bayes_runs_table, superres_table
 from calibration_table import harm_on_tables, harm_table
 from continual_table import continual_table, detection_table, identification_table, speed_sentence, winners_sentence
+from costs_table import costs_table, projection_table
 from coverage_table import coverage_table
 from fault_table import fault_table
 from landscape_table import (
@@ -283,6 +284,8 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "continual-speed": ("continual-speed", speed_sentence),
     "continual-detection": ("continual", detection_table),
     "continual-identification": ("continual", identification_table),
+    "costs": ("costs", costs_table),
+    "costs-projection": ("costs", projection_table),
     "coverage": ("coverage", coverage_table),
     "fault-drill": ("fault-drill", fault_table),
     "repulsion-cost": ("repulsion", repulsion_cost_table),
@@ -360,6 +363,7 @@ PAGES = tuple(
         "docs/dynamics.md",
         "docs/landscape-cifar10.md",
         "docs/longtail.md",
+        "docs/costs.md",
         "docs/own-networks.md",
         "docs/pretrained.md",
         "docs/pruning.md",

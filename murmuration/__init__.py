@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from murmuration import analysis, plots
+    from murmuration.costs import CostEstimate, estimate_costs
     from murmuration.coupling import Repulsion, Space, SpaceInputs
     from murmuration.cross_fitting import cross_interval
     from murmuration.data import Data, Split, open_data
@@ -56,6 +57,7 @@ __version__ = "0.1.0"
 __all__ = [
     "LDAM",
     "Categorical",
+    "CostEstimate",
     "Data",
     "Dynamics",
     "Ensemble",
@@ -97,6 +99,7 @@ __all__ = [
     "cross_interval",
     "drop_members",
     "embed",
+    "estimate_costs",
     "evaluate",
     "fit",
     "fit_calibrator",
@@ -118,6 +121,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "costs": ("CostEstimate", "estimate_costs"),
     "coupling": ("Repulsion", "Space", "SpaceInputs"),
     "cross_fitting": ("cross_interval",),
     "data": ("Data", "Split", "open_data"),

@@ -29,13 +29,17 @@ RUNS = {
     "pretrained": ("photos", "--features", "efficientnet-lite0"),
     "cifar10": ("cifar-10-batches-bin", "--net", "small-cnn"),
     "bayes": ("digits", "--net", "mlp", "--recipe", "bayes"),
-    "part-0": ("digits", "--net", "mlp"),
-    "part-1": ("digits", "--net", "mlp", "--first-member", "2"),
+    "ensemble/member-0000": ("digits", "--net", "mlp"),
+    "ensemble/member-0001": ("digits", "--net", "mlp", "--first-member", "2"),
     "embedded": ("digits", "--net", "mlp", "--recipe", "batch-ensemble-independent"),
 }
 FAST = {  # options that make a command quick; they replace those of the command
     "train": ("--members", "2", "--epochs", "1", "--engine", "loop"),
     "compare": ("--members", "2", "--epochs", "1", "--engine", "loop"),
+    "plan": (
+        "--epochs",
+        "1",
+    ),
     "prune": ("--finetune", "1"),
     "embed": ("--size", "32"),
     "explore": ("--examples", "4"),

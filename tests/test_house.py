@@ -54,6 +54,7 @@ ORDER = [
     "cross_fitting",
     "fitting",
     "member_runs",
+    "costs",
     "sklearn",
     "inspecting",
     "metrics",

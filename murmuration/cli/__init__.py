@@ -28,6 +28,7 @@ from murmuration.cli import (
     lists,
     merge,
     monitor,
+    plan,
     predict,
     prune,
     reproduce,
@@ -75,6 +76,7 @@ def _program(
 
 for _name, _command, _help in (
     ("train", train.train, train.HELP),
+    ("plan", plan.plan, plan.HELP),
     ("resume", resume.resume, resume.HELP),
     ("evaluate", evaluate.evaluate, evaluate.HELP),
     ("calibrate", calibrate.calibrate, calibrate.HELP),

@@ -13,7 +13,7 @@ HELP = help_text(
     "old runs stay as they are. They must have the same data, preparation, network, likelihood and recipe, one whose "
     "members are independent of each other, and no member in common: give runs another --seed, or another "
     "--first-member of one seed, which makes them parts of one larger run.",
-    "murmur merge runs/part-0 runs/part-1 --out runs/whole",
+    "murmur merge runs/ensemble/member-* --out runs/merged",
 )
 
 
