@@ -2,9 +2,9 @@
 
     python examples/ray_members.py --data digits --members 4 --gpus 0.25 --out runs/ray
 
-Members are independent (no coupling, nothing shared), and their random streams are addressed by their numbers: the merged
-run has the bits of one run of all members on the same engine. A task that dies is tried again and goes on from its
-checkpoint. On several machines `--out` must be a folder that all of them see.
+Members are independent (no coupling, nothing shared), and their random streams are addressed by their numbers: the
+merged run has the bits of one run of all members on the same engine. A task that dies is tried again and goes on from
+its checkpoint. On several machines `--out` must be a folder that all of them see.
 """
 
 import argparse

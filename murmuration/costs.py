@@ -127,7 +127,7 @@ class CostEstimate:
         return self.bytes_per_step * self.steps_per_epoch * self.epochs
 
     def to_json(self) -> dict[str, Any]:
-        totals = {"memory_bytes": sum(self.memory.values()), "disk_bytes": sum(self.disk.values())}
+        totals: dict[str, float] = {"memory_bytes": sum(self.memory.values()), "disk_bytes": sum(self.disk.values())}
         totals |= {"received_bytes_per_step": self.bytes_per_step, "received_bytes": self.bytes_in_total}
         return {**asdict(self), "total": asdict(self.total), **totals}
 
@@ -399,7 +399,7 @@ def exchanges(
     found, m = [], -(-members // ranks)
     base = {"M": members, "ranks": ranks, "every": every}
     if space == "features":
-        count = (ranks - 1) * m * features[0] * features[1]
+        count: float = (ranks - 1) * m * features[0] * features[1]
         formula = "(ranks - 1) x ceil(M / ranks) x B x R x 4 / every"
         terms = base | {"B": features[0], "R": features[1]}
         found.append(Exchange("features of the others (all-gather)", formula, terms, count * FLOAT / every))

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from murmuration.costs import CostEstimate
 
 HELP = help_text(
-    "Predict time, memory, disk and communication of `murmur train` with the same options, from a few steps on the real "
-    "network and batch. Nothing is written. Times are those of this machine as it is now, with whatever else runs on "
-    "it. --ranks divides members among processes, each with a machine or GPU like this one; --budget proposes members, "
-    "epochs and a recipe that fit, and says what they give up.",
+    "Predict time, memory, disk and communication of `murmur train` with the same options, from a few steps on the "
+    "real network and batch. Nothing is written. Times are those of this machine as it is now, with whatever else "
+    "runs on it. --ranks divides members among processes, each with a machine or GPU like this one; --budget proposes "
+    "members, epochs and a recipe that fit, and says what they give up.",
     "murmur plan digits --members 10 --epochs 30",
     "murmur plan digits --recipe forde --members 10 --ranks 5",
     "murmur plan digits --net small-cnn --members 20 --budget 30m",
