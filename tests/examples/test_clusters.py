@@ -15,6 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 FAST = ["--net", "small-cnn", "--epochs", "1", "--batch-size", "128", "--engine", "threads"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="a shell script")
 def test_an_array_job_of_two_tasks_merges_to_one_run(tmp_path: Path):
     for task in ("0", "1", "1"):  # the last is submitted again after it has ended
