@@ -122,7 +122,7 @@ def test_auto_is_a_rule_that_no_clock_enters(digits: Data, monkeypatch, net: str
 
     for module in (choice, engine_choice):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=read_clock))
-    monkeypatch.setattr(choice, "engine", lambda name, direct=False: Engine(name, 2, name == "stacked", direct))
+    monkeypatch.setattr(choice, "engine", lambda name, direct=False, cores=None: Engine(name, 2, name == "stacked", direct))
     for recipe in ("deep-ensemble", "batch-ensemble", "bayes"):
         spec = TrainSpec(NETS[net], digits, Categorical(10), make_recipe(recipe), Plan(members=3))
         found = choose_engine(spec, begin(spec))
@@ -131,7 +131,7 @@ def test_auto_is_a_rule_that_no_clock_enters(digits: Data, monkeypatch, net: str
 
 
 def test_auto_on_one_core_is_the_loop(monkeypatch):
-    monkeypatch.setattr(choice, "engine", lambda name, direct=False: Engine(name, int(name == "threads")))
+    monkeypatch.setattr(choice, "engine", lambda name, direct=False, cores=None: Engine(name, int(name == "threads")))
 
     @contextmanager
     def trial(candidate: Engine):
