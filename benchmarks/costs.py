@@ -74,7 +74,7 @@ def projection() -> dict[str, Any]:
     spaces = {
         "no coupling, nothing shared (deep-ensemble)": (None, (0, 0), 0),
         "outputs (function-rde)": ("features", (BATCH, CLASSES), 0),
-        "features (feature-rde without its shared head)": ("features", (BATCH, features), 0),
+        "features (feature-rde without its shared head)": ("features", (BATCH, 2 * features), 0),  # and loss gradients
         "input gradients (forde)": ("features", (BATCH, inputs), 0),
         "weights (weight-rde)": ("weights", (1, numbers), 0),
         "shared kernels (batch-ensemble)": (None, (0, 0), numbers),

@@ -338,7 +338,7 @@ def weight_bytes(population: Population, members: int) -> int:
 
 
 def memory_terms(spec: TrainSpec, probe: Probe, members: int, predictions: int) -> dict[str, int]:
-    """The bytes of a process that trains so many members, by what they hold; their sum bounds the peak."""
+    """The bytes of a process that trains so many members, by what they hold; their sum is about the peak."""
     weights, copies = weight_bytes(probe.population, members), spec.dynamics.copies(spec.end)
     together = members if probe.engine.stacked or spec.coupling is not None else min(members, probe.engine.workers)
     return {

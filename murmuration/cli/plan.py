@@ -77,7 +77,7 @@ def show_estimate(found: "CostEstimate") -> None:
     times = {"a step": found.step, "training": found.training, "forward passes of evaluation": found.evaluation}
     rows = [[name, duration(each.wall), duration(each.cpu)] for name, each in {**times, "total": found.total}.items()]
     print_table(["time", "by the clock", "CPU time"], rows, title=f"{found.recipe}: {of}{on}")
-    print_table(["memory of a process", "MB"], with_sum(found.memory, "peak, at most"))
+    print_table(["memory of a process", "MB"], with_sum(found.memory, "peak, about"))
     print_table(["disk", "MB"], with_sum(found.disk, "sum"))
     if found.ranks > 1 and not found.exchanges:
         print("communication in a step: none, for members are independent of each other\n")

@@ -122,7 +122,8 @@ def test_auto_is_a_rule_that_no_clock_enters(digits: Data, monkeypatch, net: str
 
     for module in (choice, engine_choice):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=read_clock))
-    monkeypatch.setattr(choice, "engine", lambda name, direct=False, cores=None: Engine(name, 2, name == "stacked", direct))
+    made = lambda name, direct=False, cores=None: Engine(name, 2, name == "stacked", direct)  # noqa: E731
+    monkeypatch.setattr(choice, "engine", made)
     for recipe in ("deep-ensemble", "batch-ensemble", "bayes"):
         spec = TrainSpec(NETS[net], digits, Categorical(10), make_recipe(recipe), Plan(members=3))
         found = choose_engine(spec, begin(spec))
