@@ -311,10 +311,10 @@ class Drill:
             prepare = lambda: kill_before(rng.randint(1, int(sizes["changes"])))  # noqa: E731
         if fault == "full disk":
             prepare = lambda: fill_disk(rng.randint(1, int(sizes["flushes"])))  # noqa: E731
-        process = begin(subject, words, folder, program, prepare)
+        process, ended = begin(subject, words, folder, program, prepare), None
         if fault in SIGNAL:
             whole = sizes["seconds"] + (4 if program else 0)
-            end, ended = time.monotonic() + rng.uniform(0, whole), None
+            end = time.monotonic() + rng.uniform(0, whole)
             while ended is None and time.monotonic() < end:
                 ended = process.ended(wait=False)
                 time.sleep(0.001)
@@ -322,7 +322,7 @@ class Drill:
                 leave_neighbour(place.path)
                 with contextlib.suppress(ProcessLookupError):
                     process.send(SIGNAL[fault])
-        ended = process.ended()
+        ended = ended or process.ended()
         assert ended is not None
         leave_neighbour(place.path)
         return wrong_end(fault, ended)

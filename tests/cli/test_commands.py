@@ -275,7 +275,7 @@ def test_errors_of_the_library_are_told_in_flags(message, words, told):
         (("train", "--batch", "3"), "did you mean --batch-size or --batch-order?"),
         (("compare", "--coupling", "outputs"), "such as --recipes single,deep-ensemble:coupling=..."),
         (("compare", "--recipe", "forde"), "did you mean --recipes?"),
-        (("predict", "--epochs", "3"), "it is an option of murmur train and murmur compare"),
+        (("predict", "--epochs", "3"), "it is an option of murmur train and murmur plan and murmur compare"),
         (("train", "--membrs", "3"), "did you mean --members?"),
     ],
 )

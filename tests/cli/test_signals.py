@@ -12,6 +12,7 @@ from process_fixtures import until
 import murmuration as mm
 
 pytest_plugins = ["cli_fixtures"]
+USUAL = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # a shell may have told its programs to ignore it
 PLAN = {"members": 2, "epochs": 60, "batch_size": 32, "seed": 0}
 
 
@@ -19,7 +20,13 @@ def started(path: Path) -> subprocess.Popen:
     """`murmur train`, in its training when this returns."""
     plan = [word for name, value in PLAN.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     words = ["train", "two-moons", "--net", "mlp", *plan, "--out", str(path), "--checkpoint-seconds", "0"]
-    running = subprocess.Popen([sys.executable, "-m", "murmuration", *words], stderr=subprocess.PIPE, text=True)
+    call = [
+        sys.executable,
+        "-c",
+        f"{USUAL}; import runpy; runpy.run_module('murmuration', run_name='__main__')",
+        *words,
+    ]
+    running = subprocess.Popen(call, stderr=subprocess.PIPE, text=True)
     until((path / "checkpoints" / "latest.json").exists, running)
     return running
 

@@ -490,7 +490,8 @@ def test_post_hoc_steps_of_an_ensemble_on_a_device():
         assert there.posthoc is not None
         assert here.posthoc is not None
         x = table()[0]
-        assert torch.equal(there.predict(x).probs, here.predict(x).probs)
+        # weights differ by a rounding: the CPU's optimizer joins tensors that do not fill its vectors
+        torch.testing.assert_close(there.predict(x).probs, here.predict(x).probs, rtol=0, atol=1e-7)
 
 
 def test_super_resolution_trains_and_upscales_on_a_device():

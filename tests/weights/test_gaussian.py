@@ -8,11 +8,14 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 from murmuration.errors import Misuse
+from murmuration.fitting import make_spec
 from murmuration.nets.source import net_source
 from murmuration.population import Population, populate
+from murmuration.recipe import Plan, make_recipe
 from murmuration.recipe_text import parse
 from murmuration.sharing import SHARING
 from murmuration.streams import Noise
+from murmuration.training.spec import initial_members
 from murmuration.weights import WEIGHTS, KernelTrace, Structure, run_members, trace_kernels
 from murmuration.weights.gaussian import (
     CENTRE,
@@ -77,8 +80,13 @@ def test_where_must_match_something():
         population("gaussian:where=0.weight; head.*")  # though another pattern matches
     with pytest.raises(Misuse, match=r"where=0\.bias matches no tensor"):
         population("gaussian:where=0.bias,bias=point")
-    made, _ = population("gaussian:where=factors", "rank-one", members=1)  # one member alone has none
-    assert not std_names(made)
+
+
+def test_one_member_has_no_factors_and_none_of_their_stds(digits):
+    recipe = make_recipe("rank1-bnn")
+    for members, expected in ((1, False), (2, True)):
+        spec, _ = make_spec("mlp", digits, recipe, Plan(members=members, posthoc=None))
+        assert bool(std_names(initial_members(spec))) == expected
 
 
 @pytest.mark.parametrize(
