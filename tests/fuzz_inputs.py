@@ -581,6 +581,8 @@ def write(path: Path, record: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    if os.environ.get("OMP_NUM_THREADS") != "1":  # forks of a process that has had threads of OpenMP may hang
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--processes", type=int, default=0)
