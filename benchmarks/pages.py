@@ -54,6 +54,17 @@ def speed_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def scaling_sentence(record: dict[str, Any]) -> str:
+    """The speed-up of two processes with one core each, and the bytes that a process received in a step."""
+    counted = record["bytes_per_step"]
+    assert all(each["counted"] == each["formula"] for each in counted.values())
+    return (
+        f"Two processes with one core each, `small-cnn`: {record['independent']:.2f} times the steps of one process"
+        f" with one core for independent members, {record['forde']:.2f} times for `forde`, which received"
+        f" {counted['forde']['counted'] / 1e6:.1f} MB a step. Counted bytes are those of the formulas."
+    )
+
+
 def runs_table(records: dict[str, dict[str, Any]]) -> str:
     """What runs on real data reached, a row a run; intervals are 95 % over test examples."""
     lines = head(["run", "net", "members", "epochs", "scores of the ensemble", "a member alone", "trained in"])
@@ -288,6 +299,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "costs-projection": ("costs", projection_table),
     "coverage": ("coverage", coverage_table),
     "fault-drill": ("fault-drill", fault_table),
+    "scaling": ("scaling", scaling_sentence),
     "repulsion-cost": ("repulsion", repulsion_cost_table),
     "pruning-digits": ("pruning-digits", pruning_table),
     "repulsion-toys": ("repulsion-toys", toys_table),
@@ -364,6 +376,7 @@ PAGES = tuple(
         "docs/landscape-cifar10.md",
         "docs/longtail.md",
         "docs/costs.md",
+        "docs/distributed.md",
         "docs/own-networks.md",
         "docs/pretrained.md",
         "docs/pruning.md",
