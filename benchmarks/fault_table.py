@@ -5,7 +5,7 @@ from typing import Any
 from table_text import head
 
 FAULTS = {  # heading -> faults of the record
-    "killed": ("kill at a moment", "kill before a change"),
+    "killed": ("kill at a moment", "kill before a change", "kill of a worker", "kill of the launcher"),
     "SIGTERM, SIGINT": ("SIGTERM", "SIGINT"),
     "full disk": ("full disk",),
     "damaged file": ("truncated file", "flipped bit", "deleted file"),
@@ -22,4 +22,6 @@ def fault_table(record: dict[str, Any]) -> str:
     lines = head(["", "cases", *FAULTS, "defects"])
     lines += [f"| {name} | {' | '.join(f'{number:,}' for number in row)} |" for name, row in cells.items()]
     programs = sum(row["as program"] for row in rows.values())
-    return "\n".join([*lines, "", f"{programs} of the cases ran the program itself, the others forks of one process."])
+    launched = sum(row.get("launched", 0) for row in rows.values())
+    how = f"{programs} of the cases ran the program itself" + (f", {launched} two under torchrun" if launched else "")
+    return "\n".join([*lines, "", f"{how}, the others forks of one process."])

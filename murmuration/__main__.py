@@ -1,8 +1,27 @@
-"""`python -m murmuration` is `murmur`."""
+"""The program `murmur`, also as `python -m murmuration`: before anything else is imported, Ctrl-C ends it quietly."""
 
+import os
+import signal
 import sys
+from typing import Any
 
-from murmuration.cli import main
+
+def leave(number: int, frame: Any) -> None:
+    """End at once: nothing was read or written yet."""
+    os._exit(128 + number)
+
+
+def main() -> int:
+    """The exit code of the command in `sys.argv`."""
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if usual:
+        signal.signal(signal.SIGINT, leave)
+    from murmuration.cli import main as run
+
+    if usual:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return run()
+
 
 if __name__ == "__main__":
     sys.argv[0] = "murmur"  # the command that a run records

@@ -7,6 +7,9 @@ network and software; an error of one of them is then raised by all, so that non
 import functools
 import json
 import os
+import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,10 +23,12 @@ import torch.distributed as dist
 from murmuration.engines import Ranks, find_ranks
 from murmuration.engines.ranks import exchange_texts, in_process_group
 from murmuration.errors import Failure, Misuse, first_line
+from murmuration.interrupts import STARTED, Stopped
 from murmuration.runs import MANIFEST
 from murmuration.training import TrainSpec
 from murmuration.training.loop import digest
 
+LOOKS = 0.5  # seconds between two looks whether the launcher is running
 TIMEOUT, SECONDS = "MURMUR_RANK_TIMEOUT", 600.0  # environment: how long ranks wait for each other; its default
 WHAT = {"data": "data", "recipe": "a recipe", "plan": "a plan", "net": "a network", "weights": "first weights"}
 
@@ -59,26 +64,71 @@ def process_group() -> Iterator[None]:
         seconds = timedelta(seconds=float(text))
     except (ValueError, OverflowError):
         raise Misuse(f"{TIMEOUT}={text}: need a number of seconds such as 600") from None
+    with ending_with_launcher():
+        join_group(seconds)
+        try:
+            yield
+        except (dist.DistError, RuntimeError) as error:
+            if isinstance(error, Failure) or not lost(error):
+                raise
+            raise Failure(
+                f"another process has stopped, or did not answer for {text} s: {first_line(error)[:160]}"
+            ) from error
+        finally:
+            dist.destroy_process_group()
+
+
+def join_group(timeout: timedelta) -> None:
+    """Meet the other processes; one that does not come in time is a failure."""
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    require_launcher()
     try:
-        store, rank, size = next(dist.rendezvous("env://", timeout=seconds))
+        store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
         if os.environ.get("GROUP_WORLD_SIZE") == "1":  # torchrun on one machine keeps its store between restarts
             store = dist.PrefixStore(f"attempt-{restarts()}", store)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=seconds)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     except (dist.DistError, RuntimeError, ValueError) as error:
         raise Failure(no_group(error)) from error
+
+
+@contextmanager
+def ending_with_launcher() -> Iterator[None]:
+    """Inside this block a process whose launcher has died gets SIGTERM, as if the launcher had been told to stop.
+
+    A launcher that is killed tells its processes nothing, and nobody else would end them.
+    """
+    parent = STARTED[1] if STARTED[0] == os.getpid() else os.getppid()  # not that of the process it was forked from
+    if os.getppid() != parent:
+        raise Stopped(number=signal.SIGTERM)
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOKS):
+            if os.getppid() != parent:
+                return os.kill(os.getpid(), signal.SIGTERM)
+
+    watch = threading.Thread(target=look, daemon=True)
+    watch.start()
     try:
         yield
-    except (dist.DistError, RuntimeError) as error:
-        if isinstance(error, Failure) or not lost(error):
-            raise
-        raise Failure(
-            f"another process has stopped, or did not answer for {text} s: {first_line(error)[:160]}"
-        ) from error
     finally:
-        dist.destroy_process_group()
+        over.set()
+        watch.join()
+
+
+def require_launcher() -> None:
+    """Refuse at once, and not after the timeout, where the store of a launcher that has one is gone with it."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:
+        socket.create_connection((host, port)).close()
+    except ConnectionRefusedError:
+        raise Failure(f"the launcher at {host}:{port} has ended: start it again") from None
+    except OSError:  # the rendezvous says more
+        return
 
 
 def no_group(error: Exception) -> str:
@@ -161,6 +211,13 @@ def with_ranks(spec: TrainSpec, net: dict[str, Any]) -> TrainSpec:
         }
         agree(json.loads(json.dumps(facts, default=str)))
     return replace(spec, ranks=find_ranks(spec.plan.members, spec.plan.ranks_per_member))
+
+
+def refuse_several(model: str) -> None:
+    """Refuse to fit a model that is not a network in several processes, which divide networks alone."""
+    if in_process_group():
+        world = dist.get_world_size()
+        raise Misuse(f"{model} in {world} processes, which is no network: start one process, without torchrun")
 
 
 def from_first(text: str) -> str:

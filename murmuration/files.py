@@ -21,6 +21,7 @@ from torch import Tensor
 
 from murmuration.errors import Failure, Misuse
 
+DAMAGED = "the run is damaged"
 ALIGNMENT = 64  # bytes: the addresses of torch's own tensors on a CPU
 SEAL = "record_sha256"  # in a JSON record: the SHA-256 of its other entries
 UNSUPPORTED = {  # errors of systems that cannot flush a directory, or a file, to the disk
@@ -93,13 +94,13 @@ def record_digest(record: dict[str, Any]) -> str:
 
 def changed(path: Path) -> Failure:
     """The failure that names a file with another content than was written."""
-    return Failure(f"{path} has changed since it was written: the run is damaged")
+    return Failure(f"{path} has changed since it was written: {DAMAGED}")
 
 
 def require_digest(path: Path, *accepted: str | None) -> Path:
     """The file; refused if it is missing, or its SHA-256 is none of those accepted."""
     if not path.is_file():
-        raise Failure(f"{path} is missing: the run is damaged")
+        raise Failure(f"{path} is missing: {DAMAGED}")
     if digest_of(path) not in accepted:
         raise changed(path)
     return path

@@ -22,7 +22,7 @@ from murmuration.data import Data, open_data, open_training_data, preparation_fr
 from murmuration.data.preparation import FeaturePreparation
 from murmuration.data.samplers import INSTANCE
 from murmuration.devices import CPU, is_available, refuse_autocast, resolve_device
-from murmuration.distributed import continues, is_first, refusing_together, require_visible, with_ranks
+from murmuration.distributed import continues, is_first, refuse_several, refusing_together, require_visible, with_ranks
 from murmuration.engines import Engine
 from murmuration.ensemble import Ensemble, MemberGroup, load_posthoc
 from murmuration.errors import Failure, Misuse, require_integer, unknown
@@ -132,6 +132,8 @@ def fit(
     """
     if is_model(net) and (init_from is not None or pretrained or output is not None or features is not None):
         raise Misuse(f"init_from, pretrained, output or features with {name_of(net)}: they are for networks")
+    if is_model(net):
+        refuse_several(name_of(net))
     if net is None and init_from is not None:
         net = architecture_of(init_from)
     if net is not None and not is_model(net):
@@ -379,6 +381,7 @@ def resume(
     with runs.locked(None if runs.is_settled(path) or not is_first() else path):
         manifest = runs.read_run(path)
         if manifest["status"] == "complete":
+            runs.require_files(path, manifest)
             return load(path, net=net, recipe=recipe, likelihood=likelihood, output=output, device=device)
         opened = reopen(manifest, data, path)
         likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
@@ -398,7 +401,8 @@ def resume(
         progress = checkpoints.load_checkpoint(path, plan.device, spec.rows)
         given = chosen.weights.init_from or "init_from" in manifest["net"] or "pruning" in manifest
         if progress is None and given:
-            raise Failure(f"{path} has lost its checkpoint, and its first weights with it: remove it and begin anew")
+            lost = f"{path / runs.CHECKPOINTS / runs.LATEST} is missing, and the first weights with it"
+            raise Failure(f"{lost}: remove {path} and begin anew")
         engine = engine_again(manifest, spec.ranks)
         show(f"engine {engine.name}: as before", 0, 0, None)
         callback = ProgressCallback(path, show, checkpoint_seconds, ranks=spec.ranks)

@@ -1,14 +1,21 @@
 """Interrupts between training steps: Ctrl-C, SIGTERM and SIGHUP wait until the state of a run is whole."""
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 CHECKPOINT_SECONDS = 30.0  # between checkpoints, by default: a killed run loses at most about this much
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # those of them that this system has
+STARTED = (os.getpid(), os.getppid())  # this process and its parent, when it began
+IMPORTS = "<frozen importlib"  # files of frames inside an import
+PATIENCE, AGAIN = 20.0, 0.1  # seconds that a signal waits for the end of an import at most, and between two looks
 SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
+
+_waiting: dict[int, float] = {}  # signals that wait for the end of an import, and until when
 
 
 class Stopped(KeyboardInterrupt):
@@ -20,8 +27,25 @@ class Stopped(KeyboardInterrupt):
 
 
 def stop(number: int, frame: Any) -> None:
-    """The handler of a signal that raises it as an exception, so that files are closed and locks removed."""
+    """The handler of a signal that raises it as an exception, so that files are closed and locks removed.
+
+    Inside an import it is sent again a moment later: extension modules that are interrupted in their initialisation
+    print tracebacks of their own, or abort.
+    """
+    until = _waiting.setdefault(number, time.monotonic() + PATIENCE)
+    if is_importing(frame) and time.monotonic() < until:
+        again = threading.Timer(AGAIN, signal.raise_signal, [number])
+        again.daemon = True
+        return again.start()
+    del _waiting[number]
     raise Stopped(number=number)
+
+
+def is_importing(frame: Any) -> bool:
+    """Whether a frame is inside an import."""
+    while frame is not None and not frame.f_code.co_filename.startswith(IMPORTS):
+        frame = frame.f_back
+    return frame is not None
 
 
 USUAL = (signal.default_int_handler, signal.SIG_DFL, stop)  # handlers that are replaced; others are the caller's own

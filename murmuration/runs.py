@@ -49,8 +49,11 @@ CHANGING = "changing"  # in the manifest: the files that a command is replacing,
 STORAGE = ("format", "status", FILES, CHANGING)  # entries of a manifest that are about its files
 SWEEP = "sweep.json"  # scores of the candidates of a coupling space
 WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, STORED, SWEEP)  # by a run until it is complete
+EVALUATED = ("metrics.json", "report.html")  # written again by every evaluation
 TRAJECTORY, ACTIVE = "trajectory", "active"  # weights along the path; (M,) bool: members that were still trained
 CHECKPOINTS, LATEST, STEPS = "checkpoints", "latest.json", "step-*.safetensors"
+OF_METHODS = ("record.json", "samples.safetensors")  # files of the methods of `murmur continual`, a directory for each
+OWN = (MEMBERS, HISTORY, POSTHOC, BACKBONE, f"*/{LATEST}", f"*/{OF_METHODS[0]}")  # files by which a run is known
 
 
 @contextmanager
@@ -180,7 +183,10 @@ def tidy(path: Path, killed: bool) -> None:
     """
     remove_partial_files(path)
     if not (path / MANIFEST).exists():
-        return remove_files(path) if killed else None
+        if killed:
+            remove_methods(path)
+            remove_files(path)
+        return
     with contextlib.suppress(Failure):  # damage is reported by whoever reads
         if read_run(path)["status"] == "complete":
             remove_checkpoints(path)
@@ -206,6 +212,15 @@ def remove_files(path: Path) -> None:
     remove_empty([path])
 
 
+def remove_methods(path: Path) -> None:
+    """Remove the files of the methods of a stream of tasks, whose manifest was lost, by name."""
+    for folder in path.iterdir():
+        if folder.is_dir() and not folder.is_symlink() and not (folder / MANIFEST).exists():
+            for name in OF_METHODS:
+                (folder / name).unlink(missing_ok=True)
+            remove_checkpoints(path, folder.name)
+
+
 def remove_checkpoints(path: Path, where: str = CHECKPOINTS) -> None:
     """Remove the checkpoints of a run, or of its trajectory, and their directory if nothing else is in it."""
     folder = path / where
@@ -228,6 +243,9 @@ def read_run(path: Path) -> dict[str, Any]:
     """The manifest of a run."""
     if not path.exists():
         raise Misuse(f"no run at {path}: the directory does not exist")
+    if has_lost_manifest(path):
+        lost = f"{path / MANIFEST} is missing, and {path} holds other files of a run"
+        raise Failure(f"{lost}: restore it, or remove the directory and begin anew")
     if not (path / MANIFEST).is_file():
         raise Misuse(f"no run at {path}: it holds no {MANIFEST}")
     manifest = files.read_json(path / MANIFEST)
@@ -235,6 +253,13 @@ def read_run(path: Path) -> dict[str, Any]:
         found = manifest.get("format") if isinstance(manifest, dict) else "unknown"
         raise Failure(f"{path / MANIFEST}: format {found}, expected {FORMAT}; written by another version?")
     return files.unsealed(path / MANIFEST, manifest)
+
+
+def has_lost_manifest(path: Path) -> bool:
+    """Whether a directory holds files of a run and not its manifest, and no process that was killed left them."""
+    if (path / MANIFEST).exists() or locks.holders(path):
+        return False
+    return any(file.is_file() for pattern in OWN for file in path.glob(pattern))
 
 
 def save_members(path: Path, tensors: Named, manifest: dict[str, Any], history: list[dict]) -> None:
@@ -281,6 +306,16 @@ def require_unchanged(path: Path, manifest: dict[str, Any], name: str) -> Path:
     """A file of a run; refused if it is missing, or is not the one that was written."""
     new = manifest.get(CHANGING, {"files": {}})["files"]
     return files.require_digest(path / name, manifest[FILES].get(name), new.get(name))
+
+
+def require_files(path: Path, manifest: dict[str, Any]) -> None:
+    """Refuse a complete run of which a file is missing or has changed, also one that predictions do not need.
+
+    History and post-hoc steps are left to those who read them, scores and report to the next evaluation.
+    """
+    for name in manifest[FILES]:
+        if name not in (HISTORY, POSTHOC, *EVALUATED):
+            require_unchanged(path, manifest, name)
 
 
 def warn_if_mixed(path: Path, manifest: dict[str, Any]) -> None:

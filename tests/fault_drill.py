@@ -1,14 +1,14 @@
 """A fault drill: commands are killed, interrupted, or find a full disk or a damaged file, and are let go on.
 
-    python tests/fault_drill.py DIRECTORY --cases 200 [--program 50] [--record FILE] [--only NAMES]
+    python tests/fault_drill.py DIRECTORY --cases 200 [--program 50] [--launched 20] [--record FILE] [--only NAMES]
 
 Each case is a command on tiny data, one to three faults, and then the commands that a user would write to go on. It
 must end as the undisturbed command did, bit for bit, or in one line that names what is damaged, with nothing lost.
 Processes are forked from one that has imported everything, so that a fault costs a fraction of a second; with
 `--program`, so many cases run the program itself. Counts are added to the record, from which the next call goes on.
 
-A subject is a row of `SUBJECTS`. One with `launcher` words, such as those of torchrun, is always run as a program, in a
-process group of its own, which is killed as a whole.
+A subject is a row of `SUBJECTS`, or of `LAUNCHED`: two processes that torchrun starts. There the launcher or one of its
+processes is killed, or the launcher gets a signal; one or two processes go on; and no process may stay behind.
 """
 
 import argparse
@@ -25,11 +25,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from PIL import Image
 
@@ -42,9 +43,12 @@ VOLATILE = re.compile(
 )
 LIMIT = 240  # seconds that any command may take
 DISTURBANCES = ("kill at a moment", "kill before a change", "SIGTERM", "SIGINT", "full disk")
+TO_LAUNCHED = ("kill of a worker", "kill of the launcher", "SIGTERM", "SIGINT")
 DAMAGES = ("truncated file", "flipped bit", "deleted file")
-SIGNAL = {"kill at a moment": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
+SIGNAL = dict.fromkeys(("kill at a moment", *TO_LAUNCHED), signal.SIGKILL)
+SIGNAL |= {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
 CODES = {"SIGTERM": 143, "SIGINT": 130}
+TOKEN, GRACE = "FAULT_DRILL", 60  # in the environment of all processes of a case; seconds in which they must end
 CHANGES = ("replace", "unlink", "mkdir", "rmdir")  # functions of `os` before which a process is killed
 
 
@@ -57,6 +61,7 @@ class Subject:
     again: tuple[str, ...] = ("resume", "PATH")  # after a fault, once PATH holds something
     needs: str | None = None  # a run in SHARED that PATH begins as a copy of
     launcher: tuple[str, ...] = ()  # words between `python` and `-m murmuration`
+    bound: float = 0.0  # by which tensors may differ from those of one process; 0: bits are compared, and records
 
 
 def trained(recipe: str, *more: str) -> tuple[str, ...]:
@@ -86,6 +91,11 @@ SUBJECTS = (
     Subject("prune and fine-tune", ("prune", "SHARED/body", "--sparsity", "0.5", "--finetune", "2", *OFTEN)),
     Subject("superres", (*UPSCALED, "--recipe", "single", "--epochs", "2", *OFTEN)),
     Subject("continual", (*STREAM, "--method", "adam,lda", "--net", "mlp:hidden=8", "--epochs", "2", "--out", "PATH")),
+)
+TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+LAUNCHED = (
+    Subject("deep-ensemble, two processes", trained("deep-ensemble"), launcher=TWO),
+    Subject("forde, two processes", trained("forde"), launcher=TWO, bound=2e-5),
 )
 
 
@@ -140,9 +150,10 @@ class Process:
                 raise SystemExit(f"a command took more than {LIMIT} s: {self.err.read_text()}")
             time.sleep(0.002)
 
-    def send(self, number: int) -> None:
-        if self.program is None:
-            os.kill(self.number, number)
+    def send(self, number: int, to: int | None = None) -> None:
+        """Send a signal to one process, or to all of the program."""
+        if self.program is None or to is not None:
+            os.kill(to or self.number, number)
         else:
             os.killpg(self.number, number)
 
@@ -152,8 +163,9 @@ def begin(subject: Subject, words: list[str], folder: Path, program: bool, fault
     err = folder / "err.txt"
     if program or subject.launcher:
         call = [sys.executable, *subject.launcher, "-m", "murmuration", *words]
+        ours = {**os.environ, TOKEN: str(folder), "OMP_NUM_THREADS": "1"}
         with err.open("wb") as told:
-            made = subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=told, start_new_session=True)
+            made = subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=told, start_new_session=True, env=ours)
         return Process(made.pid, err, made)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -176,6 +188,31 @@ def begin(subject: Subject, words: list[str], folder: Path, program: bool, fault
 
 def no_fault() -> None:
     """The undisturbed command."""
+
+
+def processes(folder: Path, *words: str) -> list[int]:
+    """The running processes of the case in `folder` that have these words in their environment."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            given = (place / "environ").read_bytes().decode(errors="replace").split("\0")
+            named = [each.partition("=")[0] for each in given]
+            if f"{TOKEN}={folder}" in given and all(word in named for word in words) and int(place.name) != os.getpid():
+                found.append(int(place.name))
+    return found
+
+
+def left_behind(folder: Path) -> str:
+    """What is wrong if processes of a case have not ended some time after their launcher; they are then killed."""
+    end = time.monotonic() + GRACE
+    while left := processes(folder):
+        if time.monotonic() > end:
+            for number in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            return f"{len(left)} processes stay behind: {(folder / 'err.txt').read_text()[-400:]}"
+        time.sleep(0.05)
+    return ""
 
 
 def kill_before(change: int) -> None:
@@ -257,6 +294,18 @@ def plain(record: Any) -> Any:
     return [plain(value) for value in record] if isinstance(record, list) else record
 
 
+def differing(found: dict[str, Any], expected: dict[str, Any], bound: float) -> list[str]:
+    """The files that are not as they should be; with a bound, those whose tensors differ by more."""
+    if not bound:
+        return [name for name in expected if found.get(name) != expected[name]]
+    names = [name for name in expected if name not in found]
+    for name in (name for name in expected if name.endswith(".safetensors") and name in found):
+        mine, theirs = safetensors.torch.load(found[name]), safetensors.torch.load(expected[name])
+        if mine.keys() != theirs.keys() or any((mine[key] - theirs[key]).abs().max() > bound for key in mine):
+            names.append(name)
+    return names
+
+
 @dataclass
 class Drill:
     """The references, and the counts so far."""
@@ -288,9 +337,20 @@ class Drill:
                 raise SystemExit(f"{subject.name}: the undisturbed command failed")
             self.sizes[subject.name] = {"seconds": time.monotonic() - start, **counts}
             self.references[subject.name] = outcome(place.path)
+            if subject.launcher:
+                self.launch(subject, folder)
             if subject is body:
                 shutil.rmtree(self.shared / "body", ignore_errors=True)
                 shutil.copytree(place.path, self.shared / "body")
+
+    def launch(self, subject: Subject, folder: Path) -> None:
+        """Two processes undisturbed: the time that they take; refuses an outcome other than that of one process."""
+        start, place = time.monotonic(), Place(folder / "launched" / "run", self.shared)
+        ended = self.clean(subject, place, subject.command, folder, program=True)
+        wrong = differing(outcome(place.path), self.references[subject.name], subject.bound)
+        if ended.code or wrong:
+            raise SystemExit(f"{subject.name}, undisturbed: {wrong or ended.err}")
+        self.sizes[subject.name]["seconds"] = time.monotonic() - start
 
     def place(self, subject: Subject, folder: Path) -> Place:
         """A new directory below one that is new too."""
@@ -317,40 +377,44 @@ class Drill:
             prepare = lambda: fill_disk(rng.randint(1, int(sizes["flushes"])))  # noqa: E731
         process, ended = begin(subject, words, folder, program, prepare), None
         if fault in SIGNAL:
-            whole = sizes["seconds"] + (4 if program else 0)
-            end = time.monotonic() + rng.uniform(0, whole)
-            while ended is None and time.monotonic() < end:
+            whole = sizes["seconds"] + (4 if program and not subject.launcher else 0)
+            end, targets = time.monotonic() + rng.uniform(0, whole), [process.number]
+            while ended is None and (time.monotonic() < end or not targets):
                 ended = process.ended(wait=False)
                 time.sleep(0.001)
+                if fault == "kill of a worker" and time.monotonic() >= end:
+                    targets = processes(folder, "RANK")
             if ended is None:
                 leave_neighbour(place.path)
                 with contextlib.suppress(ProcessLookupError):
-                    process.send(SIGNAL[fault])
+                    process.send(SIGNAL[fault], rng.choice(targets) if subject.launcher else None)
         ended = ended or process.ended()
         assert ended is not None
         leave_neighbour(place.path)
-        return wrong_end(fault, ended)
+        if not subject.launcher:
+            return wrong_end(fault, ended)
+        return left_behind(folder) or wrong_launch(fault, Ended(ended.code, process.err.read_text(errors="replace")))
 
-    def case(self, number: int, program: bool) -> None:
+    def case(self, number: int, program: bool, launched: bool = False) -> None:
         """One case: its faults, then the way on; counted in the record."""
-        rng = random.Random(f"fault drill {number}")
-        subject = self.subjects[number % len(self.subjects)]
+        rng = random.Random(f"fault drill {number}{', launched' if launched else ''}")
+        subjects = [each for each in self.subjects if bool(each.launcher) == launched]
+        subject = subjects[number % len(subjects)]
         damage = None if rng.random() < 0.75 else rng.choice(DAMAGES)
         kinds = [each for each in DISTURBANCES if not program or each in SIGNAL]
-        faults = rng.choices(kinds, k=rng.choice((1, 1, 2, 3)))
+        faults = rng.choices(TO_LAUNCHED if launched else kinds, k=rng.choice((1, 1, 2, 3)))
         folder = self.folder / "case"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         place = self.place(subject, folder)
         wrong = [self.disturb(subject, place, folder, fault, rng, program) for fault in faults]
         file = damaged(place.path, damage, rng) if damage is not None else None
-        told = self.go_on(subject, place, folder, program, file)
+        one = replace(subject, launcher=())  # one process goes on, or two; a damaged file is for one
+        told = self.go_on(one if file is not None or rng.random() < 0.5 else subject, place, folder, program, file)
         if not (place.path.parent / "neighbour").exists():
             told.append("files of others are gone")
-        defects = [*(each for each in wrong if each), *told]
-        self.count(
-            subject.name, [*faults, *([damage] if file is not None and damage else [])], defects, number, program
-        )
+        faults += [damage] if file is not None and damage is not None else []
+        self.count(subject, faults, [*(each for each in wrong if each), *told], number, program)
 
     def go_on(self, subject: Subject, place: Place, folder: Path, program: bool, file: Path | None) -> list[str]:
         """What is wrong after the commands that a user would write; nothing if all is as undisturbed, or refused."""
@@ -364,7 +428,7 @@ class Drill:
                 return [] if file.name in ended.err else [f"the refusal does not name {file.name}: {ended.err}"]
             if (
                 command == subject.again
-                and ended.code == 2
+                and (ended.code == 2 or subject.launcher)
                 and re.search(r"no run at .* holds no run\.json", ended.err)
             ):
                 ended = self.clean(subject, place, subject.command, folder, program)  # nothing had begun
@@ -374,22 +438,25 @@ class Drill:
             return [f"it does not go on (exit {ended.code}): {ended.err.strip()[-400:]}"]
         found, expected = outcome(place.path), self.references[subject.name]
         left = [name for name in found if name not in expected]
-        differing = [name for name in expected if found.get(name) != expected[name]]
+        other = differing(found, expected, subject.bound)
         if file is not None and file.name == HISTORY:  # a damaged one is left out with a note: nothing depends on it
-            differing = [name for name in differing if name != HISTORY]
-        return [*(f"{name} is left behind" for name in left), *(f"{name} differs" for name in differing)]
+            other = [name for name in other if name != HISTORY]
+        behind = [text for text in [left_behind(folder)] if text]
+        return [*(f"{name} is left behind" for name in left), *(f"{name} differs" for name in other), *behind]
 
-    def count(self, name: str, faults: list[str], defects: list[str], number: int, program: bool) -> None:
+    def count(self, subject: Subject, faults: list[str], defects: list[str], number: int, program: bool) -> None:
         """Add a case to the record."""
-        row = self.record.setdefault("subjects", {}).setdefault(name, {})
+        row = self.record.setdefault("subjects", {}).setdefault(subject.name, {})
         for fault in faults:
             row[fault] = row.get(fault, 0) + 1
         row["cases"] = row.get("cases", 0) + 1
-        row["as program"] = row.get("as program", 0) + program
+        row["as program"] = row.get("as program", 0) + (program and not subject.launcher)
+        row["launched"] = row.get("launched", 0) + bool(subject.launcher)
         row["defects"] = row.get("defects", 0) + bool(defects)
-        self.record["next"] = number + 1
+        self.record["next launched" if subject.launcher else "next"] = number + 1
+        how = ", program" if program else ""
         for text in defects:
-            print(f"case {number}, {name}, {', '.join(faults)}{', program' if program else ''}: {text}", flush=True)
+            print(f"case {number}, {subject.name}, {', '.join(faults)}{how}: {text}", flush=True)
 
 
 def wrong_end(fault: str, ended: Ended) -> str:
@@ -398,18 +465,25 @@ def wrong_end(fault: str, ended: Ended) -> str:
         return ""
     if fault.startswith("kill") and ended.code == -signal.SIGKILL:
         return ""
-    if fault in CODES and (ended.code in (-SIGNAL[fault], CODES[fault]) or "KeyboardInterrupt" in ended.err):
-        wanted = (
-            ended.code != CODES[fault]
-            or not ended.err
-            or (len(ended.lines) == 1 and ended.lines[0].startswith("interrupted: "))
-        )
-        return "" if wanted or "KeyboardInterrupt" in ended.err else f"{fault} said: {ended.err[-400:]}"
+    if fault in CODES and ended.code in (-SIGNAL[fault], CODES[fault]):
+        told = len(ended.lines) == 1 and ended.lines[0].startswith("interrupted: ")
+        early = "KeyboardInterrupt" in ended.err and "murmuration" not in ended.err  # in the start of Python itself
+        return "" if not ended.err or told or early else f"{fault} said: {ended.err[-400:]}"
     if fault == "full disk" and ended.code == 1 and len(ended.lines) == 1 and "the disk is full" in ended.err:
         return ""
     if ended.code == 2 and "no run at" in ended.err:  # nothing had begun before
         return ""
     return f"{fault} ended with {ended.code}: {ended.err.strip()[-400:]}"
+
+
+def wrong_launch(fault: str, ended: Ended) -> str:
+    """What is wrong with the way that processes of torchrun, which prints lines of its own, ended under a fault."""
+    own = [line for line in ended.err.splitlines() if line.startswith(("error: ", "interrupted: "))]
+    lost = [line for line in own if line.startswith("error: ") and "another process has stopped" not in line]
+    frames = re.search(r'File "[^"]*murmuration/', ended.err)
+    if len(own) > 1 or lost or frames or (fault == "kill of the launcher" and ended.code not in (0, -signal.SIGKILL)):
+        return f"{fault} ended with {ended.code}: {ended.err.strip()[-800:]}"
+    return ""
 
 
 def any_files(path: Path) -> bool:
@@ -453,16 +527,26 @@ def make_data(shared: Path) -> None:
 
 
 def drill(
-    folder: Path, cases: int, programs: int = 0, record: Path | None = None, only: Sequence[str] = ()
+    folder: Path,
+    cases: int,
+    programs: int = 0,
+    launched: int = 0,
+    record: Path | None = None,
+    only: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Run so many cases, some of them as programs; returns the record, which is written after each."""
+    """Run so many cases, some of them as programs, and launched ones; returns the record, written after each."""
     torch.set_num_threads(1)
-    subjects = [each for each in SUBJECTS if not only or each.name in only]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets programs in the background ignore it
+    every = [*SUBJECTS, *(LAUNCHED if launched else ())]
+    subjects = [each for each in every if not only or each.name in only]
     found = json.loads(record.read_text()) if record is not None and record.exists() else {}
     made = Drill(folder, subjects, found)
     made.prepare()
-    for turn in range(cases):
-        made.case(made.record.get("next", 0), turn < programs)
+    for turn in range(cases + launched):
+        if turn < cases:
+            made.case(made.record.get("next", 0), turn < programs)
+        else:
+            made.case(made.record.get("next launched", 0), program=False, launched=True)
         if record is not None:
             record.write_text(json.dumps(made.record, indent=2) + "\n")
     return made.record
@@ -473,13 +557,14 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--program", type=int, default=0, help="so many of the cases as programs")
+    parser.add_argument("--launched", type=int, default=0, help="so many cases more of two processes under torchrun")
     parser.add_argument("--record", type=Path)
-    parser.add_argument("--only", default="", help="names of subjects, with commas")
+    parser.add_argument("--only", default="", help="names of subjects, separated by semicolons")
     given = parser.parse_args()
-    only = [name for name in given.only.split(",") if name]
-    record = drill(given.directory, given.cases, given.program, given.record, only)
-    rows = record["subjects"].values()
-    faults = sum(row.get(fault, 0) for row in rows for fault in (*DISTURBANCES, *DAMAGES))
+    only = [name for name in given.only.split(";") if name]
+    record = drill(given.directory, given.cases, given.program, given.launched, given.record, only)
+    rows, kinds = record["subjects"].values(), {*DISTURBANCES, *TO_LAUNCHED, *DAMAGES}
+    faults = sum(row.get(fault, 0) for row in rows for fault in kinds)
     defects = sum(row["defects"] for row in rows)
     print(f"{sum(row['cases'] for row in rows)} cases, {faults} faults, {defects} cases with a defect")
 

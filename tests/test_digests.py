@@ -170,6 +170,40 @@ def test_one_bit_of_a_frozen_backbone_is_noticed(tmp_path: Path, moons: Data):
         mm.resume(run)
 
 
+def test_a_complete_run_is_resumed_with_all_its_files_or_not_at_all(tmp_path: Path, moons: Data, capsys):
+    mm.fit("mlp", moons, plan=PLAN, members=1, posthoc=None, out=tmp_path / "body")
+    recipe = mm.make_recipe("last-layer-ensemble", sharing=f"backbone:frozen={tmp_path / 'body'}")
+    run = tmp_path / "run"
+    settings = {"posthoc": None, "trajectory": "every-epoch"}
+    mm.fit("mlp", mm.open_data("two-moons"), plan=PLAN, recipe=recipe, out=run, **settings)
+    mm.resume(run)
+    for name in ("backbone.safetensors", "trajectory/step-000000000.safetensors"):
+        content = (run / name).read_bytes()
+        (run / name).unlink()
+        assert main(["resume", str(run)]) == 1
+        assert capsys.readouterr().err == f"error: {run / name} is missing: the run is damaged\n"
+        with pytest.raises(mm.Failure, match=f"{name} is missing"):
+            mm.resume(run)
+        assert mm.load(run).members == 2  # predictions do not need it
+        (run / name).write_bytes(content)
+    assert main(["resume", str(run), "--json"]) == 0
+
+
+@pytest.mark.parametrize("name", ["single/run.json", "compare.json", "deep-ensemble/members.safetensors"])
+def test_a_comparison_names_the_file_that_it_has_lost(tmp_path: Path, name, capsys):
+    out = tmp_path / "compared"
+    small = ("--net", "mlp:hidden=4", "--epochs", "1", "--members", "2", "--batch-size", "512", "--baselines", "none")
+    words = ["compare", "two-moons", "--recipes", "single,deep-ensemble", *small, "--out", str(out), "--json"]
+    assert main(words) == 0
+    capsys.readouterr()
+    (out / name).unlink()
+    assert main(words) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {out / name} is missing")
+    assert re.search(r"restore it, or |the run is damaged; remove \S*/deep-ensemble and repeat the command", told)
+    assert told.count("\n") == 1
+
+
 def test_runs_of_the_format_without_digests_are_refused(run: Path):
     manifest = json.loads((run / "run.json").read_text())
     files.write_record(run / "run.json", {**manifest, "format": 1})

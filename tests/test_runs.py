@@ -118,7 +118,10 @@ DAMAGE = {
         lambda run: (run / "run.json").write_text('{"format": 99}'),
         "format 99, expected 2",
     ),
-    "no manifest": (lambda run: (run / "run.json").unlink(), "it holds no run.json"),
+    "no manifest": (
+        lambda run: (run / "run.json").unlink(),
+        "run.json is missing, and .* holds other files of a run: restore it",
+    ),
     "nothing at all": (lambda run: shutil.rmtree(run), "the directory does not exist"),
 }
 

@@ -133,8 +133,9 @@ def fit_or_load(request: "TrainingRequest", name: str, path: Path, *, quiet: boo
     from murmuration.fitting import fit
 
     run = path / file_name(f"{name} (baseline)")
-    if (run / "run.json").exists():
-        return load_run(run)
+    if is_begun(run):
+        with repair_hint(run):
+            return load_run(run)
     if not quiet:
         print(f"{name}: fitting")
     return fit(name, request.data, noise_std=request.noise_std, plan=replace(request.plan, members=1), out=run)
@@ -159,10 +160,16 @@ def comparison_settings(
 @contextmanager
 def comparison_directory(path: Path, settings: dict[str, Any]) -> Iterator[None]:
     """Hold the directory for this comparison: new, or begun by the same settings. One that never began is removed."""
+    from murmuration.cli.training import file_name
+    from murmuration.errors import Failure
     from murmuration.files import read_record, write_record
     from murmuration.locks import holders
     from murmuration.runs import locked, require_free
 
+    parts = [file_name(recipe["name"]) for recipe in settings["recipes"]]
+    if not (path / SETTINGS).exists() and any((path / part / "run.json").exists() for part in parts):
+        lost = f"{path / SETTINGS} is missing, and {path} holds runs of these recipes"
+        raise Failure(f"{lost}: restore it, or choose another --out and compare anew")
     if not holders(path) and not (path / SETTINGS).exists():
         require_free(path)  # a directory of others is not even locked
     with locked(path):
@@ -180,6 +187,27 @@ def comparison_directory(path: Path, settings: dict[str, Any]) -> Iterator[None]
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted(CONTINUES if begun else NOTHING_WRITTEN) from None
             raise
+
+
+def is_begun(path: Path) -> bool:
+    """Whether the run of a recipe was begun; one that has lost its manifest since is refused by whoever reads it."""
+    from murmuration.runs import has_lost_manifest
+
+    return (path / "run.json").exists() or has_lost_manifest(path)
+
+
+@contextmanager
+def repair_hint(path: Path) -> Iterator[None]:
+    """Damage of one run of a comparison: the line says how to train that run again."""
+    from murmuration.errors import Failure
+    from murmuration.files import DAMAGED
+
+    try:
+        yield
+    except Failure as error:
+        if not str(error).endswith(DAMAGED):
+            raise
+        raise Failure(f"{error}; remove {path} and repeat the command to train it again") from None
 
 
 def require_same_settings(path: Path, before: Any, now: dict[str, Any]) -> None:
@@ -202,10 +230,11 @@ def train_or_resume(request: "TrainingRequest", recipe: "Recipe", path: Path, *,
     """The ensemble of one recipe: loaded if it is finished, continued if it was begun, else trained."""
     from murmuration.cli.training import resume_run, train_run
 
-    if (path / "run.json").exists():
+    if is_begun(path):
         own = None if isinstance(request.net, str) else request.net
         every = request.checkpoint_seconds
-        return resume_run(path, request.data, quiet=quiet, net=own, checkpoint_seconds=every)
+        with repair_hint(path):
+            return resume_run(path, request.data, quiet=quiet, net=own, checkpoint_seconds=every)
     asked, members = request.plan.members, recipe.members or request.plan.members
     if asked not in (0, members) and not quiet:
         print(f"{recipe.name} has members={members}: --members {asked} is for recipes without a number of their own")

@@ -90,10 +90,12 @@ def resume_run(
 ) -> "Ensemble":
     """The ensemble of an existing run, trained to its end first if it was interrupted."""
     from murmuration.resuming import resume
+    from murmuration.runs import require_files
 
     manifest = read_manifest(path)
     tuned = manifest.get("pruning", {"finetune": 0})
     if manifest["status"] == "complete" and (not tuned["finetune"] or "finetuned" in tuned):
+        require_files(path, manifest)
         return load_run(path, net=net, device=device)
     with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
         return resume(path, data=data, show=show, net=net, device=device, checkpoint_seconds=checkpoint_seconds)

@@ -19,9 +19,9 @@ from murmuration.evaluation.shift import Progress, no_progress
 from murmuration.files import json_bytes, write_bytes
 from murmuration.reports.findings import Difference, differences, findings, recommended, verdict, words_of
 from murmuration.reports.formatting import Words
-from murmuration.runs import replace_files
+from murmuration.runs import EVALUATED, replace_files
 
-METRICS, REPORT = "metrics.json", "report.html"
+METRICS, REPORT = EVALUATED
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from cli_fixtures import assert_refused
 from process_fixtures import until
 
 import murmuration as mm
+from murmuration.interrupts import Stopped, handled, stop
 
 pytest_plugins = ["cli_fixtures"]
 USUAL = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # a shell may have told its programs to ignore it
@@ -49,6 +51,35 @@ def test_a_signal_ends_training_with_a_checkpoint(number, code, tmp_path: Path):
         resumed = mm.resume(path)
         mine, theirs = (each.groups[0].population.to_tensors() for each in (whole, resumed))
         assert all(mine[name].equal(theirs[name]) for name in mine)
+
+
+STARTING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "murmuration.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from murmuration.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_before_the_program_is_imported_is_quiet():
+    done = subprocess.run([sys.executable, "-c", STARTING, "list", "recipes"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_signal_inside_an_import_waits_for_its_end(tmp_path: Path, monkeypatch):
+    """An extension module that is interrupted while it is initialised would print a traceback, or abort."""
+    text = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.3)\nwhole = True\n"
+    (tmp_path / "interrupted_module.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("murmuration.interrupts.USUAL", (signal.getsignal(signal.SIGINT),))
+    with pytest.raises(Stopped), handled(stop):
+        until(lambda: import_module("interrupted_module") is None)
+    assert sys.modules.pop("interrupted_module").whole
 
 
 def test_a_negative_time_between_checkpoints_is_refused(murmur, tmp_path: Path):

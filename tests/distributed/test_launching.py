@@ -1,5 +1,6 @@
 """Processes that a launcher has started: refusals of one line, signals, and workers that are killed."""
 
+import json
 import os
 import socket
 import subprocess
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from process_fixtures import until
+from safetensors.torch import load_file
 
 import murmuration as mm
 from murmuration.checkpoints import load_checkpoint
@@ -30,6 +33,31 @@ with process_group():
            checkpoint_seconds=0, show=show)
 """
 
+WORKER = """
+import sys, time
+from pathlib import Path
+from murmuration.distributed import ending_with_launcher
+from murmuration.interrupts import Stopped, handled, stop
+
+try:
+    with handled(stop), ending_with_launcher():
+        Path(sys.argv[1], "begun").touch()
+        while True:
+            time.sleep(0.01)
+except Stopped as error:
+    Path(sys.argv[1], f"stopped by {error.number}").touch()
+"""
+
+LAUNCHER = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+
+subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]], start_new_session=True)
+while not Path(sys.argv[2], "begun").exists():
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
 STOPPED = """
 import os, signal, sys
 from murmuration.cli import main
@@ -47,12 +75,16 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 @pytest.fixture
 def launched(monkeypatch):
     """The environment of the first of two processes, the other of which never comes."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = free_port()
     settings = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
@@ -85,6 +117,17 @@ def test_a_port_in_use_is_named(launched, capsys, tmp_path: Path):
         line
         == f"error: 127.0.0.1:{launched} is in use: choose another port with torchrun --master-port, or MASTER_PORT"
     )
+
+
+def test_a_launcher_that_has_ended_is_not_waited_for(launched, monkeypatch, capsys, tmp_path: Path):
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    code, line = refused(capsys, "train", "digits", "--out", str(tmp_path / "run"))
+    assert (code, line) == (1, f"error: the launcher at 127.0.0.1:{launched} has ended: start it again")
+
+
+def test_a_process_ends_with_its_launcher(tmp_path: Path):
+    subprocess.run([sys.executable, "-c", LAUNCHER, WORKER, str(tmp_path)], check=False)
+    until((tmp_path / "stopped by 15").exists)
 
 
 def test_other_commands_are_refused(launched, capsys):
@@ -121,6 +164,54 @@ def torchrun(*arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     return done.returncode, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("recipe", "bound"), [("deep-ensemble", 0.0), ("forde", 2e-5)])
+def test_two_launchers_of_one_process_each_are_as_one_process(recipe, bound, tmp_path: Path):
+    """As on two machines: each has a launcher of its own, and they meet at a port of the first."""
+    small = ("--net", "mlp:hidden=8", "--members", "3", "--epochs", "2", "--batch-size", "256", "--engine", "loop")
+    words = ["-m", "murmuration", "train", "two-moons", "--recipe", recipe, *small, "--out"]
+    port, environment = free_port(), {**os.environ, "OMP_NUM_THREADS": "1"}
+    running = []
+    for node in range(2):
+        call = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+        call += ["--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", str(port)]
+        call += ["--local-addr", f"127.0.0.{node + 1}", *words, str(tmp_path / "two")]
+        running.append(subprocess.Popen(call, env=environment, stderr=subprocess.PIPE, text=True))
+    errors = [each.communicate()[1] for each in running]
+    assert [each.returncode for each in running] == [0, 0], errors
+    one = [sys.executable, *words, str(tmp_path / "one")]
+    subprocess.run(one, env=environment, check=True, capture_output=True)
+    found, expected = (load_file(tmp_path / name / "members.safetensors") for name in ("two", "one"))
+    assert found.keys() == expected.keys()
+    assert max(float((found[name] - expected[name]).abs().max()) for name in expected) <= bound
+
+
+@pytest.mark.slow
+def test_models_that_are_no_networks_are_refused_in_one_line(tmp_path: Path):
+    words = ("train", "two-moons", "--net", "random-forest", "--out", str(tmp_path / "run"))
+    code, errors = torchrun("-m", "murmuration", *words)
+    assert code != 0
+    own = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert own == ["error: random-forest in 2 processes, which is no network: start one process, without torchrun"]
+    assert "murmuration/" not in errors
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_networks_and_models_have_the_bits_of_one_process(tmp_path: Path):
+    pytest.importorskip("skops")
+    small = ("--net", "mlp:hidden=8", "--members", "2", "--epochs", "2", "--batch-size", "256", "--engine", "loop")
+    words = ("-m", "murmuration", "train", "two-moons", "--recipe", "mixed", *small, "--out")
+    code, errors = torchrun(*words, str(tmp_path / "two"))
+    assert code == 0, errors[-2000:]
+    one = [sys.executable, *words, str(tmp_path / "one")]
+    subprocess.run(one, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, capture_output=True)
+    for name in ("members.safetensors", "posthoc.json", "history.jsonl"):
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes(), name
+    two, alone = (json.loads((tmp_path / name / "run.json").read_text()) for name in ("two", "one"))
+    assert two["weights"] == alone["weights"]
 
 
 @pytest.mark.slow

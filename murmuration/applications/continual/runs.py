@@ -17,10 +17,10 @@ from murmuration.applications.continual.methods import MethodSettings, method_na
 from murmuration.applications.continual.task_streams import SPLIT, BatchPlan, TaskStream, open_stream
 from murmuration.data.dataset import located
 from murmuration.errors import Failure, Misuse
-from murmuration.runs import create_run, locked, read_run, write_manifest
+from murmuration.runs import OF_METHODS, create_run, locked, read_run, write_manifest
 
 KIND = "continual"  # the part of a manifest that says what was asked for
-RECORD, SAMPLES = "record.json", "samples.safetensors"
+RECORD, SAMPLES = OF_METHODS
 
 
 @dataclass(frozen=True)
