@@ -28,10 +28,13 @@ MEMORY = "memory"  # of a torch optimizer
 SMALL = ("active", "best", "waited", "kept_epoch", "loss_sum")  # one number a member
 
 
-def save_checkpoint(path: Path, progress: Progress, ranks: Ranks = ALONE) -> None:
+def save_checkpoint(
+    path: Path, progress: Progress, ranks: Ranks = ALONE, trajectory: dict[str, str] | None = None
+) -> None:
     """The state of a run in progress: tensors first, then the small file that names them, then the old ones go.
 
-    Every process writes its members. The first one names the files of all after they are written.
+    Every process writes its members. The first one names the files of all after they are written, and the points of the
+    trajectory so far, `trajectory`, with their SHA-256.
     """
     state, folder = progress.state, path / CHECKPOINTS
     block = write_block(folder, progress, ranks) if ranks.part == 0 else {}
@@ -49,6 +52,7 @@ def save_checkpoint(path: Path, progress: Progress, ranks: Ranks = ALONE) -> Non
         "coupling": files.json_numbers(state.coupling_stats),
         "points": list(progress.path.points),
         "history": progress.history,
+        "trajectory": trajectory or {},
     }
     files.write_record(folder / LATEST, latest)
     write_history(path, progress.history)
@@ -111,6 +115,15 @@ def load_checkpoint(path: Path, device: str = CPU, rows: range | None = None) ->
         start = end
     tensors = _join(parts, latest["points"])
     return _progress(tensors, latest, diverged)
+
+
+def checked_trajectory(path: Path) -> dict[str, str]:
+    """The points of the trajectory at the last checkpoint, with their SHA-256; refuses one that is not as written."""
+    file = path / CHECKPOINTS / LATEST
+    found: dict[str, str] = files.read_record(file).get("trajectory", {}) if file.exists() else {}
+    for name, digest in found.items():
+        files.require_digest(path / name, digest)
+    return found
 
 
 def _rows(tensors: Named, rows: range, points: list[str], first: int) -> Named:

@@ -256,8 +256,11 @@ def read_run(path: Path) -> dict[str, Any]:
 
 
 def has_lost_manifest(path: Path) -> bool:
-    """Whether a directory holds files of a run and not its manifest, and no process that was killed left them."""
-    if (path / MANIFEST).exists() or locks.holders(path):
+    """Whether a directory holds files of a run and not its manifest, and no process that was killed left them.
+
+    Such a process had found the directory empty; one that had not held a run.
+    """
+    if (path / MANIFEST).exists() or any(each.about.get("empty", True) for each in locks.holders(path)):
         return False
     return any(file.is_file() for pattern in OWN for file in path.glob(pattern))
 
@@ -373,11 +376,12 @@ def step_file(step: int) -> str:
     return f"step-{step:09d}.safetensors"
 
 
-def save_path_point(path: Path, step: int, tensors: dict[str, Tensor]) -> None:
-    """One checkpoint of the trajectory; a resumed run writes the same bytes again."""
-    folder = path / TRAJECTORY
-    folder.mkdir(exist_ok=True)
-    files.write_tensors(folder / step_file(step), tensors)
+def save_path_point(path: Path, step: int, tensors: dict[str, Tensor]) -> dict[str, str]:
+    """One checkpoint of the trajectory and its SHA-256, by its name; a resumed run writes the same bytes again."""
+    (path / TRAJECTORY).mkdir(exist_ok=True)
+    name = f"{TRAJECTORY}/{step_file(step)}"
+    files.write_tensors(path / name, tensors)
+    return digests_of(path, [name])
 
 
 def stored_steps(path: Path) -> list[int]:

@@ -8,7 +8,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class ProgressCallback:
     total: int = 0
     saved: float = 0.0
     store: Callable[[Progress], None] = lambda progress: None  # a checkpoint of the trajectory, where one is due
+    trajectory: dict[str, str] = field(default_factory=dict)  # the points stored so far, with their SHA-256
 
     interrupted: Callable[[], int] = lambda: 0  # the signal that waits for the end of a step: Ctrl-C, SIGTERM, SIGHUP
     stopping: int = 0  # the signal that was seen
@@ -85,7 +86,7 @@ class ProgressCallback:
         due = self.out is not None and time.monotonic() - self.saved >= self.checkpoint_seconds
         stopped, due = self.meet(step, due)
         if self.out is not None and (stopped or due):
-            checkpoints.save_checkpoint(Path(self.out), progress, self.ranks)
+            checkpoints.save_checkpoint(Path(self.out), progress, self.ranks, self.trajectory)
             self.saved = time.monotonic()
         if stopped:
             hint = "" if self.out is None else f": continue with mm.resume('{self.out}')"
@@ -116,7 +117,8 @@ def run_training(
     spec, tuning = tune_coupling(spec, engine, callback)
     callback.saved = time.monotonic()
     if callback.out is not None and spec.plan.trajectory is not None:
-        callback.store = trajectory_writer(whole, spec, Path(callback.out))
+        callback.trajectory = checkpoints.checked_trajectory(Path(callback.out))
+        callback.store = trajectory_writer(whole, spec, Path(callback.out), callback.trajectory)
         callback.store(progress)
     callback.met, callback.next_meeting = (progress.state.step, time.monotonic()), progress.state.step + 1
     with deferred_interrupts(callback.out is not None, spec.ranks.alone) as callback.interrupted:
@@ -163,8 +165,13 @@ def save_first_weights(path: Path, spec: TrainSpec, progress: Progress, records:
         checkpoints.save_checkpoint(path, progress)
 
 
-def trajectory_writer(whole: TrainSpec, spec: TrainSpec, path: Path) -> Callable[[Progress], None]:
-    """A function that writes the members to the trajectory of a run after the steps at which that is due."""
+def trajectory_writer(
+    whole: TrainSpec, spec: TrainSpec, path: Path, digests: dict[str, str]
+) -> Callable[[Progress], None]:
+    """A function that writes the members to the trajectory of a run after the steps at which that is due.
+
+    It adds the SHA-256 of each file to `digests`.
+    """
     assert spec.plan.trajectory is not None
     times = parse_trajectory(spec.plan.trajectory)
     due = {0, *times.steps(spec.end)}
@@ -177,7 +184,7 @@ def trajectory_writer(whole: TrainSpec, spec: TrainSpec, path: Path) -> Callable
         active = ranks.gather(state.active, members)
         if ranks.first:
             tensors = times.tensors(with_backbone(population, whole.backbone))
-            runs.save_path_point(path, state.step, {**tensors, runs.ACTIVE: active})
+            digests.update(runs.save_path_point(path, state.step, {**tensors, runs.ACTIVE: active}))
 
     return store
 

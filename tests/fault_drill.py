@@ -440,7 +440,7 @@ class Drill:
         left = [name for name in found if name not in expected]
         other = differing(found, expected, subject.bound)
         if file is not None and file.name == HISTORY:  # a damaged one is left out with a note: nothing depends on it
-            other = [name for name in other if name != HISTORY]
+            other = [name for name in other if name != str(file.relative_to(place.path))]
         behind = [text for text in [left_behind(folder)] if text]
         return [*(f"{name} is left behind" for name in left), *(f"{name} differs" for name in other), *behind]
 

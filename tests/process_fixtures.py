@@ -1,4 +1,4 @@
-"""Other processes for tests: one that holds a directory, one that trains, several that begin at the same moment."""
+"""Other processes for tests: one that holds a directory, several that begin at once, a worker and its launcher."""
 
 import multiprocessing
 import os
@@ -21,6 +21,31 @@ from murmuration import runs
 with runs.locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
+"""
+
+WORKER = """
+import sys, time
+from pathlib import Path
+from murmuration.distributed import ending_with_launcher
+from murmuration.interrupts import Stopped, handled, stop
+
+try:
+    with handled(stop), ending_with_launcher():
+        Path(sys.argv[1], "begun").touch()
+        while True:
+            time.sleep(0.01)
+except Stopped as error:
+    Path(sys.argv[1], f"stopped by {error.number}").touch()
+"""
+
+LAUNCHER = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+
+subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]], start_new_session=True)
+while not Path(sys.argv[2], "begun").exists():
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 

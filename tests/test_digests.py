@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import murmuration as mm
-from murmuration import checkpoints, files, runs
+from murmuration import checkpoints, files, locks, runs
 from murmuration.cli import main
 from murmuration.data import Data
 from murmuration.recipe import Plan
@@ -131,9 +131,9 @@ class Killed(Exception):  # noqa: N818
     pass
 
 
-def killed_run(path: Path, data: Data, **settings) -> Path:
+def killed_run(path: Path, data: Data, steps: int = 3, **settings) -> Path:
     def show(text, done, total, record):
-        if done == 3:
+        if done == steps:
             raise Killed
 
     with pytest.raises(Killed):
@@ -159,6 +159,22 @@ def test_a_changed_checkpoint_is_not_continued(tmp_path: Path, moons: Data, file
     told = capsys.readouterr().err
     assert re.search(rf"{re.escape(file)} (has changed since it was written|is missing): the run is damaged", told)
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("change", [flipped, deleted])
+def test_a_run_does_not_go_on_without_its_trajectory(tmp_path: Path, moons: Data, change):
+    run = killed_run(tmp_path / "run", moons, trajectory="every-epoch")
+    change("trajectory/step-000000000.safetensors")(run)
+    with pytest.raises(mm.Failure, match=r"trajectory/step-000000000\.safetensors (has changed|is missing)"):
+        mm.resume(run, data=moons)
+
+
+def test_a_lost_manifest_of_a_killed_calibration_is_named(run: Path):
+    killed = json.dumps({**locks.describe_holder(empty=False), "started": None})
+    (run / f"{locks.PREFIX}{locks.this_host()}.999999999").write_text(killed)
+    (run / "run.json").unlink()
+    with pytest.raises(mm.Failure, match=r"run\.json is missing, and"):
+        runs.read_run(run)
 
 
 def test_one_bit_of_a_frozen_backbone_is_noticed(tmp_path: Path, moons: Data):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from process_fixtures import until
+from process_fixtures import LAUNCHER, WORKER, until
 from safetensors.torch import load_file
 
 import murmuration as mm
@@ -31,31 +31,6 @@ def show(text, done, total, record):
 with process_group():
     mm.fit("mlp", "digits", members=3, epochs=2, batch_size=64, engine="loop", posthoc=None, out=sys.argv[1],
            checkpoint_seconds=0, show=show)
-"""
-
-WORKER = """
-import sys, time
-from pathlib import Path
-from murmuration.distributed import ending_with_launcher
-from murmuration.interrupts import Stopped, handled, stop
-
-try:
-    with handled(stop), ending_with_launcher():
-        Path(sys.argv[1], "begun").touch()
-        while True:
-            time.sleep(0.01)
-except Stopped as error:
-    Path(sys.argv[1], f"stopped by {error.number}").touch()
-"""
-
-LAUNCHER = """
-import os, signal, subprocess, sys, time
-from pathlib import Path
-
-subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]], start_new_session=True)
-while not Path(sys.argv[2], "begun").exists():
-    time.sleep(0.01)
-os.kill(os.getpid(), signal.SIGKILL)
 """
 
 STOPPED = """
