@@ -19,7 +19,7 @@ import inspect
 import json
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from murmuration.files import read_json, write_json
 from murmuration.fitting import versions
 from murmuration.metrics import MEASURES, score_examples
 from murmuration.posthoc.conformal import covered, region_sizes
+from murmuration.table_defaults import table_defaults
 
 RECORD = Path(__file__).parent / "results" / "coverage.json"
 TABLES = ("iris", "wine", "breast-cancer", "diabetes", "digits")
@@ -41,11 +42,15 @@ SCORES = {"classification": ("accuracy", "nll"), "regression": ("rmse", "nll")}
 
 
 def defaults() -> dict[str, Any]:
-    """The recipe and the plan of `mm.fit` without settings, as a run's manifest has them; the seed is left out."""
+    """The recipe and the plan of `mm.fit` without settings, as a run's manifest has them, and what tables get.
+
+    The seed is left out; the defaults of tables are those of two sizes, training rows x columns.
+    """
     recipe = mm.make_recipe(inspect.signature(mm.fit).parameters["recipe"].default)
     plan = mm.Plan().for_recipe(recipe).to_json()
     found = {"recipe": recipe.to_json(), "plan": {name: value for name, value in plan.items() if name != "seed"}}
-    return json.loads(json.dumps(found))
+    tables = {f"{rows} x 10": asdict(table_defaults(rows, 10)) for rows in (500, TRAIN_ROWS)}
+    return json.loads(json.dumps({**found, "tables": tables}))
 
 
 def table_name(source: str) -> str:

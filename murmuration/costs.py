@@ -173,7 +173,8 @@ def estimate_costs(
     planned, reading = sort_settings(others)
     opened = open_training_data(data, **reading)
     asked = replace(plan or Plan(), **planned)
-    defaults = defaults_for(opened, chosen) if net is None and plan is None else None
+    random_start = "init_from" not in given and not given.get("pretrained")
+    defaults = defaults_for(opened, chosen, net) if plan is None and random_start else None
     if defaults is not None:
         net, asked = defaults.net, filled_plan(defaults, planned)
     asked = replace(asked, trajectory=None)

@@ -101,9 +101,9 @@ def fit(
     """Train an ensemble of `net` on `data` by a recipe, and calibrate it on validation examples.
 
     `net` is a name, an `nn.Module` (an architecture: members get fresh weights) or a function that builds one; without
-    it, images get a small convolutional net, tables a network and settings by their size (`table_defaults`, where
-    `plan` is left out too) and all other inputs a multilayer perceptron. Parameters of it with
-    `requires_grad=False` are not trained. `init_from` are weights that members begin with instead of random ones: a
+    it, images get a small convolutional net, tables a network by their size and all other inputs a multilayer
+    perceptron. Tables get settings of training by their size too (`table_defaults`), also for a network by name, unless
+    `plan` is given. Parameters of the network with `requires_grad=False` are not trained. `init_from` are weights that members begin with instead of random ones: a
     network, a list of one for each member, an ensemble, a state dict, a run directory or a `.safetensors` file;
     tensors named by `reset`, such as "head" or a list of patterns, are random all the same. `pretrained` begins with
     the published weights of a network by name and random heads: True for those of an installed package or of the
@@ -164,7 +164,8 @@ def fit(
             found = feature_source(features, features_from or True, reading.get("size"), out=out, count=count)
             reading |= {"features": found, "size": found.size}
         opened = open_training_data(data, **reading)
-    defaults = defaults_for(opened, chosen) if net is None and plan is None else None
+    random_start = init_from is None and not pretrained
+    defaults = defaults_for(opened, chosen, net) if plan is None and random_start else None
     if defaults is not None:
         net, filled = defaults.net, filled_plan(defaults, planned).for_recipe(chosen)
     filled = plan_for_steps(plan_for_loader(filled, opened.train, planned), opened.train)

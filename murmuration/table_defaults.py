@@ -1,20 +1,23 @@
 """Defaults for tables: the network and the settings of training that a caller left out, by the size of the table.
 
+A network of this package that is named keeps its name and gets the settings; networks of the caller's own do not.
+
 They were chosen on the tables of the choosing group in benchmarks/table_sets.py; docs/tables.md says how. A table is
 rows of numbers and categories, from a pandas table, a file of columns or an array (N, D).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from murmuration.data import Data
-from murmuration.data.builtin import builtin_names
+from murmuration.data.builtin import is_toy
 from murmuration.data.preparation import ArrayPreparation, TablePreparation
 from murmuration.data.streamed import Streamed
 from murmuration.dynamics import Dynamics
+from murmuration.nets import is_net
 from murmuration.recipe import POINT, Plan, Recipe
 
 SMALL = 1000  # training rows below which batches are smaller
@@ -58,16 +61,18 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
     return TableDefaults(f"mlp:hidden=256x2,dropout=0.1{embed}", plan)
 
 
-def defaults_for(data: Data, recipe: Recipe) -> TableDefaults | None:
-    """The defaults for data and a recipe, for a caller who names no network; None where the usual ones apply.
+def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults | None:
+    """The defaults for data, a recipe and the network by name if one is given; None where the usual ones apply.
 
-    These are data that are no table or one of the built-in toys, and recipes with a coupling, a dynamics, a sum of
-    shared gradients or random weights of their own, which have settings that suit them.
+    These are data that are no table or one of the built-in toys, networks of the caller's own, and recipes with a
+    coupling, a dynamics, a sum of shared gradients or random weights of their own, which have settings that suit them.
     """
+    if net is not None and not (isinstance(net, str) and is_net(net)):
+        return None
     preparation, x = data.preparation, data.train.prepared
     rows = isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1
     if (
-        data.name in builtin_names()
+        is_toy(data.name)
         or not (isinstance(x, Tensor) or (isinstance(x, Streamed) and x.of_files))
         or not (rows or isinstance(preparation, TablePreparation))
     ):
@@ -75,7 +80,8 @@ def defaults_for(data: Data, recipe: Recipe) -> TableDefaults | None:
     plain = recipe.coupling is None and recipe.weights == POINT and type(recipe.dynamics) is Dynamics
     if not plain or recipe.sharing.gamma != 1 or recipe.sharing.frozen or recipe.loss is not None:
         return None
-    return table_defaults(len(x), x.shape[1])
+    found = table_defaults(len(x), x.shape[1])
+    return found if net is None else replace(found, net=net)
 
 
 def filled_plan(found: TableDefaults, given: dict[str, Any]) -> Plan:

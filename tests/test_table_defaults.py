@@ -60,19 +60,35 @@ def test_a_caller_s_values_stay(frame):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"net": "mlp"}, {"net": None, "plan": Plan(members=2, epochs=1)}, {"net": None, "recipe": "swa"}]
+    "settings",
+    [
+        {"net": lambda: torch.nn.Linear(5, 2)},
+        {"net": "mlp", "plan": Plan(members=2, epochs=1)},
+        {"net": None, "plan": Plan(members=2, epochs=1)},
+        {"net": None, "recipe": "swa"},
+        {"net": "mlp", "recipe": "swa"},
+    ],
 )
-def test_named_networks_plans_and_special_recipes_have_the_usual_settings(settings, frame):
+def test_own_networks_plans_and_special_recipes_have_the_usual_settings(settings, frame):
     quick = {} if "plan" in settings else {"epochs": 4, "members": 1 if "recipe" in settings else 2}
     record = mm.fit(data=frame, target="y", posthoc=None, **quick, **settings).manifest
-    assert record["net"]["name"] == "mlp"
     assert (record["plan"]["lr"], record["plan"]["patience"]) == (Plan().lr, None)
+
+
+def test_a_named_network_keeps_its_name_and_gets_the_settings(frame):
+    found = mm.fit("mlp:hidden=8", frame, target="y", **QUICK)
+    plan = found.manifest["plan"]
+    assert found.manifest["net"]["name"] == "mlp:hidden=8"
+    assert {name: plan[name] for name in table_defaults(76, 4).plan} == {**table_defaults(76, 4).plan, "steps": 6}
+    start = mm.fit("mlp:hidden=8", frame, target="y", init_from=found.member(0), epochs=1, posthoc=None)
+    assert (start.manifest["plan"]["lr"], start.manifest["plan"]["patience"]) == (Plan().lr, None)
 
 
 def test_images_toys_and_features_are_no_tables(digits):
     deep = make_recipe("deep-ensemble")
     assert defaults_for(digits, deep) is None
     assert defaults_for(mm.open_data("two-moons"), deep) is None
+    assert defaults_for(mm.open_data("diabetes"), deep) == table_defaults(310, 10)
     rows = mm.open_data((np.random.default_rng(0).normal(size=(50, 3)), np.arange(50.0)))
     assert defaults_for(rows, deep) == table_defaults(len(rows.train), 3)
     assert defaults_for(rows, make_recipe("tabm")) is not None

@@ -41,13 +41,14 @@ class TrainingRequest:
 
 
 def with_table_defaults(request: TrainingRequest, recipe: "Recipe") -> TrainingRequest:
-    """The request with the network and the plan of a table, if no network is asked for."""
+    """The request with the plan of a table, and with its network if none is named."""
     from dataclasses import replace
 
     from murmuration.table_defaults import defaults_for
     from murmuration.training.batches import plan_for_steps
 
-    found = defaults_for(request.data, recipe) if request.net is None and request.init_from is None else None
+    random_start = request.init_from is None and not request.pretrained
+    found = defaults_for(request.data, recipe, request.net) if random_start else None
     plan = request.plan
     if found is not None and request.fill is not None:
         plan = replace(request.fill(found), members=plan.members)

@@ -21,6 +21,7 @@ class Builtin:
 
     description: str
     load: Callable[[int], RawData]
+    toy: bool = False  # drawn from a seed, for pictures and quick trials
 
 
 def generator(seed: int, toy: int) -> np.random.Generator:
@@ -136,10 +137,10 @@ def bundled(name: str) -> Callable[[int], RawData]:
 
 BUILTINS = {
     "digits": Builtin("handwritten digits, 1797 images of 8x8, 10 classes", digits),
-    "two-moons": Builtin("toy: two half circles in the plane, 2 classes, 2000 points", two_moons),
-    "five-gaussians": Builtin("toy: five Gaussian clusters on a circle, 5 classes, 350 points", five_gaussians),
-    "gaps-1d": Builtin("toy: regression with two gaps, features [x/2, (x/2)^2], 400 to train", gaps_1d),
-    "x-sin-x": Builtin("toy: regression y = x sin x with a gap, 90 points to train", x_sin_x),
+    "two-moons": Builtin("toy: two half circles in the plane, 2 classes, 2000 points", two_moons, toy=True),
+    "five-gaussians": Builtin("toy: five Gaussian clusters on a circle, 5 classes, 350 points", five_gaussians, toy=True),
+    "gaps-1d": Builtin("toy: regression with two gaps, features [x/2, (x/2)^2], 400 to train", gaps_1d, toy=True),
+    "x-sin-x": Builtin("toy: regression y = x sin x with a gap, 90 points to train", x_sin_x, toy=True),
     "iris": Builtin("flowers, 150 rows, 4 measurements, 3 classes", bundled("iris")),
     "wine": Builtin("wines, 178 rows, 13 measurements, 3 classes", bundled("wine")),
     "breast-cancer": Builtin("tumours, 569 rows, 30 measurements, 2 classes", bundled("breast_cancer")),
@@ -150,6 +151,15 @@ BUILTINS = {
 def builtin_names() -> dict[str, str]:
     """The built-in data sets: name -> one-line description."""
     return {name: builtin.description for name, builtin in BUILTINS.items()}
+
+
+def is_toy(name: str) -> bool:
+    """Whether a name is that of a toy, drawn from a seed.
+
+    >>> is_toy("two-moons"), is_toy("diabetes")
+    (True, False)
+    """
+    return name in BUILTINS and BUILTINS[name].toy
 
 
 def is_builtin(source: Any) -> bool:
