@@ -127,6 +127,9 @@ def summary(record: dict[str, Any], *, everywhere: bool = False) -> dict[str, di
         rows[name] |= {"coverage": fmean(intervals), "least": min(intervals)} if intervals else {}
         rows[name]["conformal"] = fmean(each.mean("conformal") for each in own.values())
         rows[name]["calibrated"] = sum(each.variant == "calibrated" for each in own.values())
+        rows[name]["harmed"] = fmean(
+            cell["calibrated"]["nll"] > cell["raw"]["nll"] for each in own.values() for cell in each.cells.values()
+        )
         rows[name]["seconds"] = fmean(each.mean("cpu_seconds") for each in own.values())
         rows[name]["median_seconds"] = median(each.mean("cpu_seconds") for each in own.values())
     return dict(sorted(rows.items(), key=lambda row: row[1].get("rank_nll", math.inf)))
@@ -139,13 +142,22 @@ def ranks_table(record: dict[str, Any], *, everywhere: bool = True) -> str:
         return "No table has all contenders yet."
     columns = [f"rank by {name}" for name in METRICS.values()]
     columns += [f"normalised {name}" for name in METRICS.values()]
-    columns += ["90 % intervals cover", "least", "conformal", "calibrated is better", "CPU seconds a fit", "median"]
+    columns += [
+        "90 % intervals cover",
+        "least",
+        "conformal",
+        "calibrated is better",
+        "fits harmed",
+        "CPU seconds a fit",
+        "median",
+    ]
     lines = head([f"{next(iter(rows.values()))['tables']} tables", *columns])
     for name, row in rows.items():
         cells = [f"{row[f'rank_{metric}']:.2f}" for metric in METRICS]
         cells += [f"{row[f'score_{metric}']:.3f}" for metric in METRICS]
         cells += [f"{100 * row[key]:.1f} %" if key in row else "" for key in ("coverage", "least", "conformal")]
-        cells += [f"{row['calibrated']}", f"{row['seconds']:.1f}", f"{row['median_seconds']:.1f}"]
+        cells += [f"{row['calibrated']}", f"{100 * row['harmed']:.1f} %"]
+        cells += [f"{row['seconds']:.1f}", f"{row['median_seconds']:.1f}"]
         lines.append(f"| {label(name)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -103,14 +103,15 @@ def fit(
     `net` is a name, an `nn.Module` (an architecture: members get fresh weights) or a function that builds one; without
     it, images get a small convolutional net, tables a network by their size and all other inputs a multilayer
     perceptron. Tables get settings of training by their size too (`table_defaults`), also for a network by name, unless
-    `plan` is given. Parameters of the network with `requires_grad=False` are not trained. `init_from` are weights that members begin with instead of random ones: a
-    network, a list of one for each member, an ensemble, a state dict, a run directory or a `.safetensors` file;
-    tensors named by `reset`, such as "head" or a list of patterns, are random all the same. `pretrained` begins with
-    the published weights of a network by name and random heads: True for those of an installed package or of the
-    folder of `hf:FOLDER`, or a file of them (`.safetensors`, `.pth`). `features` names a pretrained network whose
-    features of images, computed once, take the place of inputs: `net` is then the head, a linear one if left out, and
-    `features_from` a file of that network's weights (see `embed`). Of a network that gives a tuple, a dict or an
-    object, `output` is the position, the key or attribute, or a function of it that picks the tensor of predictions.
+    `plan` is given. Parameters of the network with `requires_grad=False` are not trained. `init_from` are weights that
+    members begin with instead of random ones: a network, a list of one for each member, an ensemble, a state dict, a
+    run directory or a `.safetensors` file; tensors named by `reset`, such as "head" or a list of patterns, are random
+    all the same. `pretrained` begins with the published weights of a network by name and random heads: True for those
+    of an installed package or of the folder of `hf:FOLDER`, or a file of them (`.safetensors`, `.pth`). `features`
+    names a pretrained network whose features of images, computed once, take the place of inputs: `net` is then the
+    head, a linear one if left out, and `features_from` a file of that network's weights (see `embed`). Of a network
+    that gives a tuple, a dict or an object, `output` is the position, the key or attribute, or a function of it that
+    picks the tensor of predictions.
 
     `data` is a pair (x, y), a pandas table with `target=`, a torch Dataset or DataLoader, of which 15 % validate
     (`val=`) and the rest is trained on; or `(train, val)` of Datasets or DataLoaders, a path, a name or a `Data`, which

@@ -138,7 +138,9 @@ def bundled(name: str) -> Callable[[int], RawData]:
 BUILTINS = {
     "digits": Builtin("handwritten digits, 1797 images of 8x8, 10 classes", digits),
     "two-moons": Builtin("toy: two half circles in the plane, 2 classes, 2000 points", two_moons, toy=True),
-    "five-gaussians": Builtin("toy: five Gaussian clusters on a circle, 5 classes, 350 points", five_gaussians, toy=True),
+    "five-gaussians": Builtin(
+        "toy: five Gaussian clusters on a circle, 5 classes, 350 points", five_gaussians, toy=True
+    ),
     "gaps-1d": Builtin("toy: regression with two gaps, features [x/2, (x/2)^2], 400 to train", gaps_1d, toy=True),
     "x-sin-x": Builtin("toy: regression y = x sin x with a gap, 90 points to train", x_sin_x, toy=True),
     "iris": Builtin("flowers, 150 rows, 4 measurements, 3 classes", bundled("iris")),
