@@ -102,7 +102,7 @@ def fit(
 
     `net` is a name, an `nn.Module` (an architecture: members get fresh weights) or a function that builds one; without
     it, images get a small convolutional net, tables a network by their size and all other inputs a multilayer
-    perceptron. Tables get settings of training by their size too (`table_defaults`), also for a network by name, unless
+    perceptron. Tables get settings of training by their size too (`table_defaults`), also for an `mlp` by name, unless
     `plan` is given. Parameters of the network with `requires_grad=False` are not trained. `init_from` are weights that
     members begin with instead of random ones: a network, a list of one for each member, an ensemble, a state dict, a
     run directory or a `.safetensors` file; tensors named by `reset`, such as "head" or a list of patterns, are random

@@ -1,6 +1,6 @@
 """Defaults for tables: the network and the settings of training that a caller left out, by the size of the table.
 
-A network of this package that is named keeps its name and gets the settings; networks of the caller's own do not.
+A multilayer perceptron of this package that is named keeps its name and gets the settings; other networks do not.
 
 They were chosen on the tables of the choosing group in benchmarks/table_sets.py; docs/tables.md says how. A table is
 rows of numbers and categories, from a pandas table, a file of columns or an array (N, D).
@@ -17,13 +17,13 @@ from murmuration.data.builtin import is_toy
 from murmuration.data.preparation import ArrayPreparation, TablePreparation
 from murmuration.data.streamed import Streamed
 from murmuration.dynamics import Dynamics
-from murmuration.nets import is_net
 from murmuration.recipe import POINT, Plan, Recipe
 
 SMALL = 1000  # training rows below which batches are smaller
 CHANNELS = 2048  # behind the embedding of numbers, at most
 BINS, FEWEST_BINS = 6, 3
 WAIT = 100  # steps without a better validation NLL before training stops, and at least 16 epochs
+NETWORKS = ("mlp", "real-mlp", "residual-mlp")  # whose training settings these are
 STEPS = 10_000  # at most; early stopping ends training long before
 
 
@@ -64,10 +64,10 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
 def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults | None:
     """The defaults for data, a recipe and the network by name if one is given; None where the usual ones apply.
 
-    These are data that are no table or one of the built-in toys, networks of the caller's own, and recipes with a
+    These are data that are no table or one of the built-in toys, networks outside of `NETWORKS`, and recipes with a
     coupling, a dynamics, a sum of shared gradients or random weights of their own, which have settings that suit them.
     """
-    if net is not None and not (isinstance(net, str) and is_net(net)):
+    if net is not None and not (isinstance(net, str) and net.partition(":")[0] in NETWORKS):
         return None
     preparation, x = data.preparation, data.train.prepared
     rows = isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1

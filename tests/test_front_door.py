@@ -235,10 +235,11 @@ def test_columns_that_are_not_inputs(tmp_path: Path) -> None:
 
 def test_a_run_ends_calibrated_and_says_so() -> None:
     data = mm.open_data("diabetes")
-    ensemble = mm.fit("mlp", data, members=2, epochs=20, engine="loop")
+    overfitted = mm.Plan(members=2, epochs=20, engine="loop")
+    ensemble = mm.fit("mlp", data, plan=overfitted)
     assert ensemble.posthoc is not None
     assert "calibrator" in repr(ensemble)
-    plain = mm.fit("mlp", data, members=2, epochs=20, engine="loop", posthoc=None)
+    plain = mm.fit("mlp", data, plan=overfitted, posthoc=None)
     assert plain.posthoc is None
     assert torch.equal(plain.predict(data.test).outputs, ensemble.predict(data.test, calibrated=False).outputs)
     covered = [float(mm.score(each.predict(data.test), data.test.y)["coverage_90"]) for each in (plain, ensemble)]

@@ -63,6 +63,7 @@ def test_a_caller_s_values_stay(frame):
     "settings",
     [
         {"net": lambda: torch.nn.Linear(5, 2)},
+        {"net": "linear"},
         {"net": "mlp", "plan": Plan(members=2, epochs=1)},
         {"net": None, "plan": Plan(members=2, epochs=1)},
         {"net": None, "recipe": "swa"},

@@ -21,7 +21,7 @@ class Builtin:
 
     description: str
     load: Callable[[int], RawData]
-    toy: bool = False  # drawn from a seed, for pictures and quick trials
+    toy: bool = False  # drawn from a seed, for plots and quick trials
 
 
 def generator(seed: int, toy: int) -> np.random.Generator:
