@@ -80,11 +80,11 @@ def engine_step(net: str, engine: str, name: str = "deep-ensemble") -> Iterator[
     """One step of our own on the named engine."""
     x, y = inputs(net)
     spec = spec_for(net, engine, name)
-    progress = begin(spec)
+    progress, config = begin(spec), spec.step_config()
     chosen = choose_engine(spec, progress).engine
     batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, BATCH)), 1e-3)
     with assemble(chosen, spec.member(0)) as team:
-        yield chosen, lambda: step(team, spec.step_config(), progress.state, batch)
+        yield chosen, lambda: step(team, config, progress.state, batch)
 
 
 def serve_plain(net: str) -> None:

@@ -185,6 +185,25 @@ class Noise:
         return uniform.erfinv_().mul_(math.sqrt(2))
 
 
+class RepeatableNoise(Noise):
+    """Noise whose random bits are kept, so that a computation can be done again with the same ones."""
+
+    def __init__(self, seed: int, member: int, time: int = 0) -> None:
+        super().__init__(seed, member, time)
+        self.drawn: list[torch.Tensor] = []  # (count,) each
+        self._again: Iterator[torch.Tensor] | None = None
+
+    def bits(self, count: int, device: torch.device) -> torch.Tensor:
+        if self._again is None:
+            self.drawn.append(super().bits(count, device))
+            return self.drawn[-1]
+        return next(self._again)
+
+    def rewind(self) -> None:
+        """Give the same bits again from now on."""
+        self._again = iter(self.drawn)
+
+
 @cache
 def quantiles() -> torch.Tensor:
     """The medians of 65,536 equally likely parts of the standard normal distribution, rescaled to variance 1."""

@@ -19,10 +19,10 @@ from torch.optim.sgd import sgd
 
 from murmuration.dynamics.base import OptState, StepTime
 from murmuration.errors import Misuse, unknown
+from murmuration.vectors import CACHE_LINE, side_by_side
 
 Decay = Literal["coupled", "decoupled"]
 FUSED = ("cpu", "cuda")  # devices with fused kernels
-CACHE_LINE = 64  # bytes: a whole number of the CPU's vectors, and the unit in which fused kernels divide a tensor
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Optimizer:
     def init(self, parameters: dict[str, Tensor]) -> OptState:
         """Zero moments for the parameters."""
         kinds = ("mean", "square") if self.name == "adam" else ("velocity",)
-        return {kind: {name: torch.zeros_like(p) for name, p in parameters.items()} for kind in kinds}
+        return {kind: side_by_side({name: torch.zeros_like(p) for name, p in parameters.items()}) for kind in kinds}
 
     def update(
         self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: StepTime

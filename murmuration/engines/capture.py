@@ -175,8 +175,8 @@ class Recorder(TorchDispatchMode):
             raise NotCapturable(f"{step.func} returns a value, not a tensor")
         if DYNAMIC & set(step.func.tags) and not step.picks_rows:
             raise NotCapturable(f"the shape of {step.func} depends on values")
-        if has_tensors(step.kwargs):
-            raise NotCapturable(f"{step.func} takes a tensor by name")
+        if any(has_tensors(value) and not isinstance(value, Tensor) for value in step.kwargs.values()):
+            raise NotCapturable(f"{step.func} takes tensors by name")
         for each in tensors_of(step.written):
             if address_of(each) in self._inputs:
                 raise NotCapturable(f"{step.func} writes to the inputs")
@@ -203,12 +203,18 @@ class RefuseEscapes(TorchFunctionMode):
 
 
 def capture(
-    function: Callable[[], Sequence[Tensor]], inputs: Sequence[Tensor], known: set[int], *, draws: bool = True
+    function: Callable[[], Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    known: set[int],
+    *,
+    draws: bool = True,
+    replay: "Replay | None" = None,
 ) -> tuple[Captured, Sequence[Tensor]]:
     """The computation of `function`, which takes nothing and reads `inputs`, and its results this time.
 
     It is replayed on other tensors of the same shapes, strides and types. `known` are the addresses of storages, such
-    as those of the weights, that are held elsewhere too. Without `draws` random numbers are refused.
+    as those of the weights, that are held elsewhere too. Without `draws` random numbers are refused. `replay` makes the
+    function that is replayed of the program and its results, by default one of all inputs.
     """
     recorder = Recorder(inputs, draws=draws)
     with RefuseEscapes(), recorder:
@@ -216,7 +222,7 @@ def capture(
     if not all(recorder.depends(each) for each in results):
         raise NotCapturable("a result does not depend on the inputs")
     program = Program(recorder.steps, recorder.numbers, inputs)
-    return Captured(program.replay_of(results), program.constant_bytes(known)), results
+    return Captured((replay or Program.replay_of)(program, results), program.constant_bytes(known)), results
 
 
 @dataclass(frozen=True)
@@ -237,10 +243,10 @@ class Program:
     def __init__(self, steps: list[Step], numbers: dict[int, int], inputs: Sequence[Tensor]) -> None:
         self.calls: list[Call] = []
         self.constants: dict[int, Any] = {}  # register -> value
-        self.inputs = self._registers = len(inputs)
+        self.inputs = self.registers = len(inputs)
         self._numbers = numbers  # id of a tensor object -> number of the tensor
         self._tensors = {numbers[id(x)]: place for place, x in enumerate(inputs)}  # number -> register
-        self._storages = {place: address_of(x) for place, x in enumerate(inputs)}  # by register; of views, their base's
+        self.storages = {place: address_of(x) for place, x in enumerate(inputs)}  # by register; of views, their base's
         self._others: dict[str, int] = {}  # text of a constant that is no tensor -> register
         made: dict[tuple, tuple[int, ...]] = {}  # call -> registers of its results
         pure = not any(step.written for step in steps)
@@ -249,12 +255,13 @@ class Program:
             if step.func is torch.ops.aten.detach.default:  # the same tensor: a replay has no gradients
                 self._tensors[numbers[id(step.outputs)]] = arguments[0]
                 continue
-            key = (step.func, lengths(step), arguments, repr(step.kwargs))
+            key = (step.func, lengths(step), arguments, repr(plain_kwargs(step)))
             if pure and key in made:
                 again = zip(step.results, made[key], strict=True)
                 self._tensors |= {numbers[id(each)]: place for each, place in again if isinstance(each, Tensor)}
                 continue
-            bases = {address_of(each): self._storages[self._place(each)] for each in tensors_of(step.args)}
+            given = tensors_of((step.args, step.kwargs))
+            bases = {address_of(each): self.storages[self.place(each)] for each in given}
             made[key] = tuple(self._result(each, bases) for each in step.results)
             self.calls.append(Call(step, arguments, made[key]))
 
@@ -267,7 +274,7 @@ class Program:
         number = self._numbers[id(value)]
         if number not in self._tensors:
             self._tensors[number] = self._constant(value)
-            self._storages[self._tensors[number]] = address_of(value)
+            self.storages[self._tensors[number]] = address_of(value)
         return self._tensors[number]
 
     def _result(self, value: Any, bases: dict[int, int]) -> int:
@@ -277,10 +284,10 @@ class Program:
         number = self._numbers[id(value)]
         if number not in self._tensors:
             self._tensors[number] = self._new()
-            self._storages[self._tensors[number]] = bases.get(address_of(value), address_of(value))
+            self.storages[self._tensors[number]] = bases.get(address_of(value), address_of(value))
         return self._tensors[number]
 
-    def _place(self, tensor: Tensor) -> int:
+    def place(self, tensor: Tensor) -> int:
         """The register of a tensor that has one."""
         return self._tensors[self._numbers[id(tensor)]]
 
@@ -290,17 +297,24 @@ class Program:
         return place
 
     def _new(self) -> int:
-        self._registers += 1
-        return self._registers - 1
+        self.registers += 1
+        return self.registers - 1
+
+    def needed(self, wanted: Sequence[int]) -> list[Call]:
+        """The calls that some registers depend on, and all that write in place."""
+        found, later = [], set(wanted)
+        for call in reversed(self.calls):
+            if later.intersection(call.results) or call.step.written:
+                found.append(call)
+                later |= set(call.arguments)
+        return found[::-1]
 
     def replay_of(self, results: Sequence[Tensor]) -> Callable[..., list[Tensor]]:
         """The function of the inputs; tensors are freed after their last use, pointwise operators overwrite some."""
-        wanted = [self._place(each) for each in results]
+        wanted = [self.place(each) for each in results]
         later = {*range(self.inputs), *wanted, *self.constants}  # registers that are still needed
         operations: list[tuple[Callable, Callable, int | tuple[int, ...], tuple[int, ...]]] = []
-        for call in reversed(self.calls):
-            if not later.intersection(call.results) and not call.step.written:
-                continue
+        for call in reversed(self.needed(wanted)):
             overwrites = self._may_overwrite(call, later)
             function = caller(call.step, IN_PLACE[call.step.func] if overwrites else binding(call.step.func))
             several = isinstance(call.step.outputs, list | tuple)
@@ -308,7 +322,7 @@ class Program:
             operations.append((function, reader(call.arguments), call.results if several else call.results[0], freed))
             later |= set(call.arguments)
         operations.reverse()
-        blank: list[Any] = [self.constants.get(place) for place in range(self._registers)]
+        blank: list[Any] = [self.constants.get(place) for place in range(self.registers)]
         count = self.inputs
 
         def replay(*inputs: Tensor) -> list[Tensor]:
@@ -331,9 +345,9 @@ class Program:
         """Whether a pointwise operator's argument is needed by no later one and has the result's memory layout."""
         if call.step.func not in IN_PLACE:
             return False
-        busy = {self._storages[place] for place in later if place in self._storages}
+        busy = {self.storages[place] for place in later if place in self.storages}
         argument: Tensor = call.step.args[0]
-        return self._storages[call.arguments[0]] not in busy and argument.stride() == call.step.outputs.stride()
+        return self.storages[call.arguments[0]] not in busy and argument.stride() == call.step.outputs.stride()
 
     def constant_bytes(self, known: set[int]) -> int:
         """The bytes of constants in storages that are not known."""
@@ -343,15 +357,24 @@ class Program:
         return sum(size for address, size in found.items() if address not in known)
 
 
+Replay = Callable[[Program, Sequence[Tensor]], Callable[..., list[Tensor]]]
+
+
 def lengths(step: Step) -> tuple[int | None, ...]:
     """For each argument of an operator, the number of its tensors if it is a list of them."""
     return tuple(len(each) if isinstance(each, list | tuple) and has_tensors(each) else None for each in step.args)
 
 
 def flat_arguments(step: Step) -> list[Any]:
-    """The arguments with lists of tensors unpacked."""
+    """The arguments with lists of tensors unpacked, and then tensors that are given by name, such as `out`."""
     pairs = zip(step.args, lengths(step), strict=True)
-    return [each for value, length in pairs for each in ([value] if length is None else value)]
+    flat = [each for value, length in pairs for each in ([value] if length is None else value)]
+    return [*flat, *tensors_of(step.kwargs)]
+
+
+def plain_kwargs(step: Step) -> dict[str, Any]:
+    """The arguments by name that are no tensors."""
+    return {name: value for name, value in step.kwargs.items() if not isinstance(value, Tensor)}
 
 
 def binding(func: Any) -> Callable:
@@ -363,14 +386,17 @@ def binding(func: Any) -> Callable:
 
 def caller(step: Step, plain: Callable) -> Callable:
     """An operator as a function of its unpacked arguments."""
-    function = partial(plain, **step.kwargs) if step.kwargs else plain
+    others = plain_kwargs(step)
+    names = [name for name in step.kwargs if name not in others]
+    function = partial(plain, **others) if others else plain
     counts = lengths(step)
-    if not any(counts):
+    if not any(counts) and not names:
         return function
 
     def packed(*flat: Any) -> Any:
         rest = iter(flat)
-        return function(*(next(rest) if count is None else list(islice(rest, count)) for count in counts))
+        args = [next(rest) if count is None else list(islice(rest, count)) for count in counts]
+        return function(*args, **dict(zip(names, rest, strict=True)))
 
     return packed
 

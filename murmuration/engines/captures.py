@@ -3,7 +3,8 @@
 A step of small networks is mostly Python, vmap and automatic differentiation around a few products. Its operators are
 the same at every step, so the third step on batches of one shape records them (`capture.py`), and the steps after the
 fourth replay them on the members' current weights. A replay has the bits of the step itself: this is checked on the
-recorded batch and on the next one, and if they differ nothing is captured.
+recorded batch and on the next one, and if they differ nothing is captured. Random bits of the members' noise, of which
+dropout masks are made, are inputs: a replay draws those of its own step.
 
 Steps can be captured whose operators do not change: networks whose modules are all torch's or of this library, without
 hooks; what else is needed is known to the step (`can_capture` in `training/captured.py`).
@@ -11,13 +12,17 @@ hooks; what else is needed is known to the step (`can_capture` in `training/capt
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from operator import is_
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from murmuration.engines.capture import Captured, address_of, capture
+from murmuration.engines.fixed_memory import fixed_replay
+from murmuration.streams import RepeatableNoise
 
 SHAPES = 8  # of batches and groups that are captured
 FIRST = 2  # steps before a capture: short runs have none
@@ -26,18 +31,40 @@ PLAIN = ("torch.nn.", "murmuration.")  # packages whose modules compute the same
 Compute = Callable[[], Sequence[Tensor]]
 
 
+@dataclass(frozen=True)
+class StepInputs:
+    """What the losses and gradients of a group of members at one step depend on."""
+
+    key: tuple  # of the group
+    settings: tuple  # objects that the operators depend on: others than before begin anew
+    held: list[Tensor]  # tensors that are the same objects at every step, with other values: the weights
+    given: list[Tensor]  # tensors that are others at every step: the batch
+    noise: list[RepeatableNoise]  # of each member
+
+    def draws(self) -> list[tuple[int, int]]:
+        """Member and number of its random bits, for all draws of the step in turn."""
+        return [(member, len(bits)) for member, each in enumerate(self.noise) for bits in each.drawn]
+
+    def bits(self) -> list[Tensor]:
+        """The random bits that were drawn."""
+        return [bits for each in self.noise for bits in each.drawn]
+
+
 @dataclass
 class Entry:
     """What is known of the steps of one group on batches of one shape."""
 
-    settings: tuple  # objects that the operators depend on
+    settings: tuple
+    held: list[Tensor]
+    draws: list[tuple[int, int]] = field(default_factory=list)
     steps: int = 0
     captured: Captured | None = None
     trusted: bool = False
 
-    def has(self, settings: tuple) -> bool:
-        """Whether these are the settings, one by one."""
-        return all(a is b or a == b for a, b in zip(self.settings, settings, strict=True))
+    def fits(self, step: StepInputs) -> bool:
+        """Whether the step has these settings and tensors, one by one."""
+        same = all(map(is_, self.held, step.held)) and len(self.held) == len(step.held)
+        return same and all(a is b or a == b for a, b in zip(self.settings, step.settings, strict=True))
 
 
 class Captures:
@@ -47,49 +74,49 @@ class Captures:
         self.possible = is_plain(module)
         self._entries: dict[Any, Entry] = {}
 
-    def replay(self, key: tuple, settings: tuple, inputs: Sequence[Tensor]) -> list[Tensor] | None:
-        """The results of a captured step on these inputs; None if it is not captured.
-
-        `settings` are objects that the operators depend on: others than before begin anew.
-        """
-        entry = self._entries.get((key, *map(kind_of, inputs)))
-        if entry is None or not entry.trusted or not entry.has(settings):
+    def replay(self, step: StepInputs) -> list[Tensor] | None:
+        """The results of a captured step, which the next one overwrites; None if it is not captured."""
+        entry = self._entries.get((step.key, *map(kind_of, step.given)))
+        if entry is None or not entry.trusted or not entry.fits(step):
             return None
         assert entry.captured is not None
+        noise, device = step.noise, step.given[0].device
+        bits = [noise[member].bits(count, device) for member, count in entry.draws]
         with torch.no_grad():
-            return entry.captured.run(*inputs)
+            return entry.captured.run(*step.given, *bits)
 
-    def learn(
-        self, key: tuple, settings: tuple, inputs: Sequence[Tensor], compute: Compute, results: Sequence[Tensor]
-    ) -> None:
-        """Record `compute`, which reads `inputs` and nothing else that changes, or compare its replay with results.
+    def learn(self, step: StepInputs, compute: Compute, results: Sequence[Tensor], joined: slice) -> None:
+        """Record `compute`, which reads the step's inputs and nothing else that changes, or compare its replay.
 
-        It returns `results`, and perhaps more.
+        It returns `results`, and perhaps more. A replay puts the results `joined` side by side.
         """
-        entry = self._entry((key, *map(kind_of, inputs)), settings)
+        entry = self._entry((step.key, *map(kind_of, step.given)), step)
         if entry is None:
             return
         entry.steps += 1
         if entry.steps <= FIRST:
             return
+        draws, given = step.draws(), [*step.given, *step.bits()]
         if entry.captured is not None:
-            entry.trusted = self.possible = equal(entry.captured, inputs, results)
+            entry.trusted = self.possible = draws == entry.draws and equal(entry.captured, given, results)
             return
-        self.possible = False
+        self.possible, entry.draws = False, draws
         with suppress(Exception):  # NotCapturable, or what an operator makes of being recorded
-            entry.captured, _ = capture(compute, inputs, {address_of(each) for each in inputs}, draws=False)
-            self.possible = equal(entry.captured, inputs, results)
+            held = {address_of(each) for each in step.held}
+            fixed = partial(fixed_replay, held=step.held, joined=joined)
+            entry.captured, _ = capture(compute, [*step.held, *given], held, draws=False, replay=fixed)
+            self.possible = equal(entry.captured, given, results)
 
-    def _entry(self, key: Any, settings: tuple) -> Entry | None:
+    def _entry(self, key: Any, step: StepInputs) -> Entry | None:
         """The entry of a key, None if its steps are not captured."""
         if not self.possible:
             return None
         found = self._entries.get(key)
-        if found is not None and found.has(settings):
+        if found is not None and found.fits(step):
             return found
         if found is None and len(self._entries) >= SHAPES:
             return None
-        self._entries[key] = Entry(settings)
+        self._entries[key] = Entry(step.settings, step.held)
         return self._entries[key]
 
 

@@ -5,23 +5,24 @@ A group can be captured if it waits for no other: members that do not interact, 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from murmuration.engines import Team
+from murmuration.engines.captures import StepInputs
 from murmuration.population import Population, is_auxiliary
-from murmuration.training.gradients import FARTHEST, coupling_now, local, moving, pull_back
+from murmuration.streams import RepeatableNoise
+from murmuration.training.gradients import FARTHEST, coupling_now, local, moving, pull_back, step_noise
 from murmuration.training.state import Batch, Gradients, Local, State, StepConfig
 
 
 @dataclass(frozen=True)
 class Capturable:
-    """The losses and gradients of a group that waits for no other, as a function of tensors alone."""
+    """The losses and gradients of a group that waits for no other, as a function of tensors and random bits alone."""
 
-    key: tuple
-    settings: tuple  # objects that the operators depend on
-    inputs: list[Tensor]
+    inputs: StepInputs
     compute: Callable[[], list[Tensor]]  # losses, gradients, and the length of the features of members that interact
     batch: Batch  # with the examples fetched
     members: slice
@@ -34,16 +35,17 @@ def capturable(
     team: Team, config: StepConfig, state: State, members: slice, batch: Batch, loss_scale: float
 ) -> Capturable | None:
     """The step of a group as a function that can be captured; None if its operators may change."""
-    group, coupling = state.population.group(members), coupling_now(config, state)
-    if not can_capture(team, config, state, group):
+    population, coupling = state.population, coupling_now(config, state)
+    if not can_capture(team, config, state, population):
         return None
     (x, y), weight = batch.fetch(members), batch.weight(members)
     fetched = replace(batch, fetch=lambda _: (x, y), weight=lambda _: weight)
-    strength = 0.0 if coupling is None else coupling.strength(state.step)
-    factors = torch.tensor([loss_scale, strength], dtype=torch.float64, device=x.device)
+    factors = as_tensor(loss_scale, 0.0 if coupling is None else coupling.strength(state.step), x.device)
+    noise = step_noise(config, state, members, RepeatableNoise)
 
     def compute() -> list[Tensor]:
-        here, cotangent, lengths = local(team, config, state, members, fetched), None, []
+        rewind(noise)
+        here, cotangent, lengths = local(team, config, state, members, fetched, noise), None, []
         if coupling is not None:
             assert here.features is not None
             features = here.features.detach()
@@ -52,25 +54,36 @@ def capturable(
         own, shared = pull_back(here, cotangent, factors[0])
         return [here.losses.detach(), *own, *shared, *lengths]
 
-    population = state.population  # of which a group is views
-    inputs = [x, y, state.active, factors, *population.own.values(), *population.shared.values()]
-    return Capturable(
+    inputs = StepInputs(
         key=(members.start, members.stop, coupling is None),
         settings=(config.likelihood, coupling),
-        inputs=inputs if weight is None else [*inputs, weight],
-        compute=compute,
-        batch=fetched,
-        members=members,
-        active=state.active[members],
-        own=len(group.own),
-        interacts=coupling is not None,
+        held=[state.active, *population.own.values(), *population.shared.values()],  # of which a group is views
+        given=[x, y, factors, *([] if weight is None else [weight])],
+        noise=noise,
     )
+    active, own = state.active[members], len(population.own)
+    return Capturable(inputs, compute, fetched, members, active, own, coupling is not None)
+
+
+@lru_cache(maxsize=8)
+def as_tensor(loss_scale: float, strength: float, device: torch.device) -> Tensor:
+    """The factors of losses and repulsion as a tensor (2,), which is made once as long as they stay the same."""
+    return torch.tensor([loss_scale, strength], dtype=torch.float64, device=device)
+
+
+def rewind(noise: list[RepeatableNoise]) -> None:
+    """Give the random bits of a step once more."""
+    for each in noise:
+        each.rewind()
 
 
 def replayed(team: Team, known: Capturable) -> tuple[Local, Gradients] | None:
     """Losses and gradients by a captured step; None if there is none, or features are not finite."""
-    found = team.captures.replay(known.key, known.settings, known.inputs)
-    if found is None or (known.interacts and not float(found.pop()) < FARTHEST):
+    found = team.captures.replay(known.inputs)
+    if found is None:
+        return None
+    if known.interacts and not float(found.pop()) < FARTHEST:
+        rewind(known.inputs.noise)
         return None
     losses, *gradients = found
     here = Local(known.members, {}, {}, losses, known.active, None, {})
@@ -81,7 +94,7 @@ def learn(team: Team, known: Capturable | None, here: Local, gradients: Gradient
     """Capture the step that was just computed, before members move."""
     if known is not None:
         results = [here.losses.detach(), *gradients[0], *gradients[1]]
-        team.captures.learn(known.key, known.settings, known.inputs, known.compute, results)
+        team.captures.learn(known.inputs, known.compute, results, joined=slice(1, 1 + known.own))
 
 
 def can_capture(team: Team, config: StepConfig, state: State, group: Population) -> bool:

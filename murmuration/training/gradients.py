@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -23,19 +24,29 @@ from murmuration.streams import Noise, global_stream, normals
 from murmuration.training.state import Batch, Gradients, Local, State, StepConfig
 from murmuration.weights import Realised, Structure, run_members
 
+AnyNoise = TypeVar("AnyNoise", bound=Noise)
 FARTHEST = 1e15  # features longer than this count as not finite: squares of their distances would overflow
 
 
-def local(team: Team, config: StepConfig, state: State, members: slice, batch: Batch) -> Local:
-    """The losses and features of a group of members, with the graph that leads to them."""
+def local(
+    team: Team,
+    config: StepConfig,
+    state: State,
+    members: slice,
+    batch: Batch,
+    noise: Sequence[Noise] | None = None,
+) -> Local:
+    """The losses and features of a group of members, with the graph that leads to them.
+
+    `noise` is that of the members at this step (`step_noise`).
+    """
     group = state.population.group(members)
     finite = all(found.restored is not None for found in state.diverged.values())
     own = _leaves(group.own if finite else finite_tensors(group.own, state.active[members]))
     shared = _leaves(group.shared)
     before = {name: tensor.clone() for name, tensor in group.buffers.items()}
     first = config.first_member + config.first_row + members.start
-    drawn = [config.noise_member(members.start + i) for i in range(group.members)]
-    noise = [Noise(config.seed, member, state.step) for member in drawn]
+    noise = noise or step_noise(config, state, members, Noise)
     (x, y), weight = batch.fetch(members), batch.weight(members)
     several = config.objective.samples > 1  # draws of an example are combined before it is weighted
     number = torch.arange(first, first + group.members, device=x.device)
@@ -53,7 +64,8 @@ def local(team: Team, config: StepConfig, state: State, members: slice, batch: B
         copies = {name: tensor.clone() for name, tensor in before.items()}
         return run_members(structure, chosen.with_buffers(copies, group.fixed), inputs, noise, team.engine.direct)
 
-    with global_stream(config.seed, "noise", drawn[0], state.step, team.engine.name == "loop", x.device):
+    lone, drawn = team.engine.name == "loop", config.noise_member(members.start)
+    with global_stream(config.seed, "noise", drawn, state.step, lone, x.device):
         passed = forward(team, coupling, structure, tensors, x, noise)
         rows = [member_losses(config.likelihood, passed.outputs, y, None if several else weight, number)]
         for _ in range(1, config.objective.samples):
@@ -83,6 +95,12 @@ def local(team: Team, config: StepConfig, state: State, members: slice, batch: B
             )
             features = coupling.features(inputs)
     return replace(here, features=features)
+
+
+def step_noise(config: StepConfig, state: State, members: slice, kind: type[AnyNoise]) -> list[AnyNoise]:
+    """The noise of each of the members at this step."""
+    rows = range(*members.indices(state.population.members))
+    return [kind(config.seed, config.noise_member(row), state.step) for row in rows]
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from murmuration.training.batches import epoch_batches, learning_rate
 from murmuration.training.spec import TrainSpec, initial_members, require_input_gradients, require_varying_draws
 from murmuration.training.state import Divergence, State, StepConfig
 from murmuration.training.step import init_opt_state, param_groups, step
+from murmuration.vectors import side_by_side
 from murmuration.weights import Structure
 
 
@@ -127,15 +128,23 @@ def refuse_unused_optimizer(spec: TrainSpec, config: StepConfig, population: Pop
 
 
 def init_state(population: Population, config: StepConfig) -> State:
-    """A population with fresh optimizer state, before any step."""
+    """A population with fresh optimizer state, before any step; its own tensors are copied side by side."""
+    population = replace(population, own=side_by_side(population.own))
     active = torch.ones(population.members, dtype=torch.bool)
     own, shared = init_opt_state(config, population.own), init_opt_state(config, population.shared)
     return State(population, own, shared, active)
 
 
+def join_own(state: State) -> None:
+    """Put own tensors, and each kind of their optimizer state, side by side: those of a checkpoint are apart."""
+    state.population = replace(state.population, own=side_by_side(state.population.own))
+    state.opt_state = {kind: side_by_side(named) for kind, named in state.opt_state.items()}
+
+
 def train(spec: TrainSpec, engine: Engine, progress: Progress, watcher: Watcher) -> Population:
     """Train from where `progress` stands to the end; returns the members of the ensemble."""
     plan, config, end = spec.plan, spec.step_config(), spec.end
+    join_own(progress.state)
     with assemble(engine, spec.member(0), spec.ranks) as team:
         while progress.state.step < end.step and spec.ranks.any(bool(progress.state.active.any())):
             start = time.perf_counter()

@@ -11,6 +11,7 @@ from murmuration.dynamics.optimizer import Memory
 from murmuration.likelihoods import Likelihood
 from murmuration.population import Named, Population
 from murmuration.streams import ALL_MEMBERS
+from murmuration.vectors import Vectors
 from murmuration.weights import ELBO, NetworkWeights
 
 START = TrainTime(0, 1, 1)
@@ -42,6 +43,7 @@ class StepConfig:
     known_groups: dict[tuple[str, ...], "list[ParamGroup]"] = field(  # parameter groups by names of tensors
         default_factory=dict, init=False, repr=False, compare=False
     )
+    vectors: Vectors = field(default_factory=Vectors, init=False, repr=False, compare=False)
 
     def noise_member(self, index: int) -> int:
         """The member whose noise the member at this row draws."""

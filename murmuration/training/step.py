@@ -30,6 +30,7 @@ from murmuration.streams import ALL_MEMBERS, Noise, many_normals
 from murmuration.training.captured import capturable, learn, replayed
 from murmuration.training.gradients import coupling_gradients, coupling_now, local, pull_back
 from murmuration.training.state import Batch, Divergence, Gradients, Local, ParamGroup, State, StepConfig
+from murmuration.vectors import join
 from murmuration.weights.gaussian import STD_PARAM
 
 
@@ -51,7 +52,8 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch) -> Tensor:
         known = capturable(team, config, state, group, batch, loss_scale)
         if known is not None and (found := replayed(team, known)) is not None:
             return found
-        here = local(team, config, state, group, batch if known is None else known.batch)
+        chosen, noise = (batch, None) if known is None else (known.batch, known.inputs.noise)
+        here = local(team, config, state, group, chosen, noise)
         gradients = pull_back(here, loss_scale=loss_scale)
         learn(team, known, here, gradients)
         return here, gradients
@@ -62,8 +64,8 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch) -> Tensor:
         known = capturable(team, config, state, groups[0], batch, loss_scale) if one else None
         if known is not None and (found := replayed(team, known)) is not None:
             return [finish(*found)]
-        chosen = batch if known is None else known.batch
-        places = team.map(lambda group: local(team, config, state, group, chosen), groups)
+        chosen, noise = (batch, None) if known is None else (known.batch, known.inputs.noise)
+        places = team.map(lambda group: local(team, config, state, group, chosen, noise), groups)
         count, measured = config.count(state.population), batch.measured
         result = coupling_gradients(
             team, coupling, places, members=count, step=state.step, measured=measured, decays=decays
@@ -178,9 +180,11 @@ def update(
         config.optimizer.update_member(members[0], tensors, gradients, [lrs[name] for name in tensors], state.memory)
         return
 
-    noise = [Noise(config.seed, config.noise_member(m), state.step, "langevin") for m in members]
+    noise: list[Noise] = []
 
     def draw(likes: Sequence[Tensor]) -> list[Tensor]:  # streams go on from one group of tensors to the next
+        if not noise:
+            noise.extend(Noise(config.seed, config.noise_member(m), state.step, "langevin") for m in members)
         found = many_normals(noise, likes if stacked else [like.unsqueeze(0) for like in likes])
         return found if stacked else [each.squeeze(0) for each in found]
 
@@ -188,10 +192,27 @@ def update(
         chosen, along = [tensors[name] for name in names], [slopes[name] for name in names]
         kinds = [[kind[name] for name in names if name in kind] for kind in opt_state.values()]
         when = StepTime(multiplier * batch.lr, state.step, batch.time, draw, len(members))
-        rule.update(chosen, along, [kind for kind in kinds if kind], when)
+        kinds = [kind for kind in kinds if kind]
+        if isinstance(rule, Optimizer) and (joined := vectors(config, chosen, along, kinds)) is not None:
+            rule.update(*joined, when)
+        else:
+            rule.update(chosen, along, kinds, when)
         if config.optimizer.l1:
             kernels = [tensors[name] for name in names if name in config.weights.spec.kernels]
             shrink(kernels, multiplier * batch.lr * config.optimizer.l1)
+
+
+def vectors(
+    config: StepConfig, tensors: list[Tensor], gradients: list[Tensor], kinds: list[list[Tensor]]
+) -> tuple[list[Tensor], list[Tensor], list[list[Tensor]]] | None:
+    """Tensors, gradients and kinds of optimizer state, each as one vector; None if tensors or kinds are not in one."""
+    find = config.vectors.find
+    found = [find(place, each) for place, each in enumerate([tensors, *kinds])]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return None
+    along = find("gradients", gradients)
+    return known[:1], [join(gradients) if along is None else along], [[each] for each in known[1:]]
 
 
 def init_opt_state(config: StepConfig, tensors: Named) -> OptState:
@@ -265,6 +286,8 @@ def _report(state: State, here: Local, diverged: Tensor) -> None:
 
 
 def _gather_losses(state: State, places: list[Local]) -> Tensor:
+    if len(places) == 1 and len(places[0].losses) == len(state.active) and bool(state.active.all()):
+        return places[0].losses.detach().to("cpu", torch.get_default_dtype(), copy=True)
     losses = torch.full((state.population.members,), torch.nan)
     for here in places:
         losses[here.members] = here.losses.detach().to("cpu", losses.dtype)

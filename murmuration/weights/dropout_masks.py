@@ -64,8 +64,7 @@ def apply_dropout(func: Callable, noise: Sequence[Noise], arguments: dict[str, A
     if covered:
         shape[-covered:] = [1] * covered
     exact = at_least_float32(x)  # the reciprocal of the rate is not rounded to half precision
-    masks = [keep_mask(shape, 1 - rate, each, exact) for each in noise]
-    mask = torch.stack(masks) if stacked else masks[0]
+    mask = keep_masks(shape, 1 - rate, noise, exact) if stacked else keep_mask(shape, 1 - rate, noise[0], exact)
     if func not in ALPHA:
         return (exact * mask).to(x.dtype)
     keep = round((1 - rate) * STEPS) / STEPS
@@ -97,19 +96,28 @@ def dropout_rate(func: Callable, args: tuple, kwargs: dict[str, Any]) -> float:
 
 
 def keep_mask(shape: list[int], keep: float, noise: Noise, like: Tensor) -> Tensor:
-    """A mask of this shape: 1/rate with probability `rate`, else 0; `rate` is `keep` rounded to a multiple of 2^-16.
+    """A mask of this shape from one stream; `like` gives dtype and device."""
+    return keep_masks(shape, keep, [noise], like.unsqueeze(0)).squeeze(0)
+
+
+def keep_masks(shape: list[int], keep: float, noise: Sequence[Noise], like: Tensor) -> Tensor:
+    """Masks (m, *shape): 1/rate with probability `rate`, else 0; `rate` is `keep` rounded to a multiple of 2^-16.
 
     Images (B, C, H, W) are drawn in the order B, H, W, C, the layout convolutions run in: the order is part of the
-    definition, so that engines with different memory layouts draw the same mask. `like` gives dtype and device.
+    definition, so that engines with different memory layouts draw the same mask. `like` gives dtype and device, and
+    for other inputs of its shape the memory layout: masks of another one would slow down every product with them.
     """
     kept = round(keep * STEPS)
     if kept == 0:
-        return like.new_zeros(shape)
+        return like.new_zeros(len(noise), *shape)
     size = shape if len(shape) != 4 else [shape[0], shape[2], shape[3], shape[1]]
-    mask = like.new_empty(math.prod(size))
-    torch.le(noise.bits(len(mask), like.device), kept - STEPS // 2 - 1, out=mask)
-    mask = mask.mul_(STEPS / kept).view(size)
-    return mask.permute(0, 3, 1, 2) if len(shape) == 4 else mask
+    drawn = [each.bits(math.prod(size), like.device) for each in noise]
+    bits = (torch.stack(drawn) if len(drawn) > 1 else drawn[0]).view(len(noise), *size)
+    alike = like.shape == bits.shape and len(shape) != 4
+    mask = torch.empty_like(like) if alike else like.new_empty(bits.shape)
+    torch.le(bits, kept - STEPS // 2 - 1, out=mask)
+    mask.mul_(STEPS / kept)
+    return mask.permute(0, 1, 4, 2, 3) if len(shape) == 4 else mask
 
 
 def attention_arguments(args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -73,10 +73,18 @@ def elementwise(func: Callable, args: Sequence[Any], own: Container[int], shared
 
 
 def select_last(x: Tensor, index: Any) -> Tensor:
-    """`x[..., places]` of activations (m, B, ..., C) for a list of places on the last axis."""
+    """`x[..., places]` of activations (m, B, ..., C) for a list of places on the last axis.
+
+    Rows (m, B, C) are selected as a view of (m, C, B), several times faster, the layout in which `batched_linear` needs
+    no transposition; inputs that members have in common, once.
+    """
     if not (isinstance(index, tuple) and len(index) == 2 and index[0] is ... and isinstance(index[1], list)):
         raise UnsupportedOp("an index of other axes than the last")
-    return x[index]
+    if x.dim() != 3 or x.requires_grad:
+        return x[index]
+    places = torch.tensor(index[1], device=x.device)
+    each = x[:1] if x.stride(0) == 0 else x
+    return each.mT.contiguous().index_select(1, places).mT.expand(len(x), -1, -1)
 
 
 class VmapLinear(torch.autograd.Function):

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor, nn
 
 import murmuration as mm
+import murmuration.training.step as step
 from murmuration.engines import Team, assemble, engine
 from murmuration.engines.captures import FIRST, Captures
 from murmuration.nets.dense import with_head
 from murmuration.training.captured import can_capture
-from murmuration.training.loop import begin, run_epoch
+from murmuration.training.loop import begin, run_epoch, train
 from murmuration.training.spec import TrainSpec
+from murmuration.vectors import as_vector, join
 
 PLAN = mm.Plan(members=3, epochs=3, batch_size=16, lr=1e-2, posthoc=None)
 CAPTURED = ("deep-ensemble", "batch-ensemble", "weight-rde", "function-rde", "forde", "swag", "snapshot")
@@ -20,6 +22,10 @@ CAPTURED = ("deep-ensemble", "batch-ensemble", "weight-rde", "function-rde", "fo
 
 def dense() -> nn.Module:
     return with_head([nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh()], 8, 2)
+
+
+def dropped() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 2))
 
 
 class Silent:
@@ -69,6 +75,15 @@ def test_captured_steps_have_the_bits_of_others(moons: mm.Data, recipe: str, dir
     captured, team = trained(spec, "stacked", direct=direct)
     assert is_captured(team)
     assert_equal(captured, trained(spec, "stacked", direct=direct, capture=False)[0])
+
+
+@pytest.mark.parametrize("recipe", ["deep-ensemble", "weight-rde", "swag"])
+@pytest.mark.parametrize(("how", "direct"), [("stacked", True), ("stacked", False), ("threads", False)])
+def test_dropout_masks_are_drawn_anew_at_every_step(moons: mm.Data, recipe: str, how: str, direct: bool):
+    spec = spec_of(few(moons, 154), recipe, build=dropped, epochs=6)
+    captured, team = trained(spec, how, direct=direct)
+    assert is_captured(team) or (how, recipe) == ("threads", "weight-rde")
+    assert_equal(captured, trained(spec, how, direct=direct, capture=False)[0])
 
 
 @pytest.mark.parametrize("how", ["loop", "threads", "threads-stacked"])
@@ -146,11 +161,7 @@ def normalised() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
 
 
-def dropped() -> nn.Module:
-    return nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 2))
-
-
-@pytest.mark.parametrize("build", [Own, hooked, normalised, dropped])
+@pytest.mark.parametrize("build", [Own, hooked, normalised])
 def test_networks_that_may_compute_otherwise_are_not_captured(moons: mm.Data, build):
     spec = spec_of(few(moons), build=build)
     plain = trained(spec, "stacked", capture=False)[0]
@@ -189,6 +200,19 @@ def test_features_that_are_not_finite_are_computed_anew(moons: mm.Data):
         assert list(progress.state.diverged) == [1]
         found.append(list(progress.state.population.to_tensors().values()))
     assert_equal(*found)
+
+
+def test_gradients_of_captured_steps_and_weights_are_vectors(moons: mm.Data, monkeypatch: pytest.MonkeyPatch):
+    """So the optimizer moves all members at once, without a copy; also after a checkpoint, whose tensors are apart."""
+    joined = []
+    monkeypatch.setattr(step, "join", lambda tensors: joined.append(1) or join(tensors))
+    spec = spec_of(few(moons, 160), epochs=1)
+    progress = begin(spec)
+    own = {name: tensor.clone() for name, tensor in progress.state.population.own.items()}
+    progress.state.population = replace(progress.state.population, own=own)
+    train(spec, engine("stacked", True), progress, Silent())
+    assert len(joined) == 4  # before steps are replayed
+    assert as_vector(list(progress.state.population.own.values())) is not None
 
 
 def test_short_runs_record_nothing(moons: mm.Data):
