@@ -17,6 +17,7 @@ ORDER = [
     "files",
     "locks",
     "memory",
+    "vectors",
     "streams",
     "recipe_text",
     "workers",
