@@ -41,7 +41,9 @@ from murmuration.training.step import step
 FEW = 8  # members that are measured, at most
 WARM_UP, STEPS = 4, 7  # steps before those that are timed, for caches and captured operators; steps that are timed
 INPUTS = 512  # validation examples of a timed forward pass, at most
-FLOAT = 4  # bytes
+FLOAT, COUNTS = 4, 16  # bytes of a number, and of the two counts that are summed with shared gradients
+WEIGHTS = "(((M - m) x p + m x (P - p) + M^2) x 4 + (ranks - 1) x m) / every"
+MIXED_WEIGHTS = "(3 x (M - m) x p + 2 x m x (P - p) + 2 x M^2) x 4 + 2 x (ranks - 1) x m"
 FEWEST = 3  # members that a proposal keeps as long as it can
 SHARES, SMALL_SHARES = (0.9, 0.8, 0.7, 0.6, 0.5), (0.4, 0.3, 0.2, 0.1, 0.05)  # of the epochs, in a proposal
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -386,14 +388,18 @@ def exchanges(
     mixing: bool = False,
     every: int = 1,
 ) -> tuple[Exchange, ...]:
-    """The collectives of a step, in float32, as bytes that a rank receives.
+    """The collectives of a step, in float32, as bytes that the first rank, which has the most members, receives.
 
     Features (B, R) of all members are gathered. Weights of P numbers a member are exchanged by columns, so that no rank
-    holds all of them, and their cotangents back; products (M, M) are summed. S shared gradients are summed; the
-    payload of a sum is counted. `every` is the number of steps between two interactions.
+    holds all of them, and their cotangents back; products (M, M) are summed, and a byte a member says whether it is
+    finite. Mixed gradients (SVGD) are exchanged in the same way, with the weights once more. S shared gradients are
+    summed, with two counts of members; the payload of a sum is counted. `every` is the number of steps between two
+    interactions.
 
     >>> exchanges(10, 5, "features", (32, 10), 0, 0)[0].bytes_per_step
     10240.0
+    >>> exchanges(3, 2, "weights", (1, 7), 7, 0)[0].bytes_per_step  # (1 x 4 + 2 x 3 + 9) x 4 + 2
+    78.0
     """
     if ranks == 1:
         return ()
@@ -405,13 +411,16 @@ def exchanges(
         terms = base | {"B": features[0], "R": features[1]}
         found.append(Exchange("features of the others (all-gather)", formula, terms, count * FLOAT / every))
     if space == "weights":
-        times = 4 if mixing else 2
-        count = times * members * numbers * (ranks - 1) / ranks**2 + members**2
-        formula = f"({times} x M x P x (ranks - 1) / ranks^2 + M^2) x 4 / every"
+        p = -(-numbers // ranks)
+        there, back = (members - m) * p, m * (numbers - p)
+        count = (3 * there + 2 * back + 2 * members**2 if mixing else there + back + members**2) * FLOAT
+        count += (2 if mixing else 1) * (ranks - 1) * m
+        formula = MIXED_WEIGHTS if mixing else WEIGHTS
         what = "weights and cotangents by columns (all-to-all), products (all-reduce)"
-        found.append(Exchange(what, formula, base | {"P": numbers}, count * FLOAT / every))
+        found.append(Exchange(what, formula, base | {"P": numbers, "m": m, "p": p}, count / every))
     if shared:
-        found.append(Exchange("gradients of shared tensors (all-reduce)", "S x 4", {"S": shared}, shared * FLOAT))
+        size = shared * FLOAT + COUNTS
+        found.append(Exchange("gradients of shared tensors (all-reduce)", "S x 4 + 16", {"S": shared}, size))
     return tuple(found)
 
 

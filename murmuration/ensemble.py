@@ -19,7 +19,7 @@ from murmuration.data.dataset import open_keyed_inputs
 from murmuration.data.images import is_image_list
 from murmuration.data.preparation import SeveralPreparation, TablePreparation, TokenPreparation, wrong_shape
 from murmuration.data.raw import Keys, LoadOptions, as_array, is_series, take_keys
-from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part
+from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, rows_at_once, stream_part
 from murmuration.devices import CPU, FLOAT32, resolve_device
 from murmuration.engines import Engine, Predictor, engine
 from murmuration.engines.outputs import join
@@ -45,8 +45,6 @@ from murmuration.runs import GIVEN, MODELS, POSTHOC
 from murmuration.streams import Noise
 from murmuration.weights import KernelTrace, NetworkWeights
 from murmuration.weights.family import OUT, effective_kernel
-
-STREAM = 4096  # inputs per batch of `stream`
 
 
 @dataclass(frozen=True)
@@ -256,8 +254,11 @@ class Ensemble:
         """
         return self.keyed_inputs(x)[0]
 
-    def keyed_inputs(self, x: Any) -> tuple[Tensor, Keys]:
-        """The inputs of `prepare`, and the caller's names of them: `index` of a table, `file` of images, or none."""
+    def keyed_inputs(self, x: Any, in_memory: bool | None = None) -> tuple[Tensor, Keys]:
+        """The inputs of `prepare`, and the caller's names of them: `index` of a table, `file` of images, or none.
+
+        `in_memory` is that of `open_data`, for files and arrays.
+        """
         source: Any = x.test if isinstance(x, Data) else x
         if isinstance(source, Streamed) and self.preparation is not None:
             read: Any = source.prepared(self.preparation)
@@ -282,7 +283,7 @@ class Ensemble:
             if isinstance(self.preparation, TablePreparation) or self.preparation.shape != (1,):
                 raise Misuse("one row as a pandas Series: write frame.iloc[[0]], a table of one row")
             source = source.to_numpy()
-        return open_keyed_inputs(source, preparation=self.preparation)
+        return open_keyed_inputs(source, preparation=self.preparation, in_memory=in_memory)
 
     def _streamed(self, source: Any, ordered: bool = True) -> Tensor:
         """The inputs of a torch dataset or data loader, still to be read; refuses a loader in another order."""
@@ -462,8 +463,11 @@ class Ensemble:
 
 
 def stream_size(inputs: Any) -> int:
-    """The number of inputs that are predicted at a time: as many as a data loader reads, where they come from one."""
-    return inputs.chunk if isinstance(inputs, Streamed) else STREAM
+    """The number of inputs that are predicted at a time: as many as a data loader reads, where they come from one.
+
+    Inputs in memory and rows of files are predicted in the same pieces, and so have the same bits.
+    """
+    return inputs.chunk if isinstance(inputs, Streamed) else rows_at_once(inputs.shape)
 
 
 def draw_weights(weights: Sequence[float], networks: int, draws: int) -> Tensor | None:

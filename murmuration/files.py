@@ -50,6 +50,14 @@ def json_numbers(record: Any) -> Any:
     return None if isinstance(record, float) and not math.isfinite(record) else record
 
 
+def require_regular(path: Path) -> None:
+    """Refuse what is not a file with content of its own: a folder, a pipe, a device, or a link that leads nowhere."""
+    if path.is_file():
+        return
+    kind = "a link that leads nowhere" if path.is_symlink() and not path.exists() else "a pipe or device"
+    raise Failure(f"cannot read '{path}': it is {'a folder' if path.is_dir() else kind}, not a file")
+
+
 def write_json(path: Path, record: Any) -> None:
     write_bytes(path, json_bytes(record))
 

@@ -148,7 +148,9 @@ def fit(
     quiet = progress is False or not is_first() or (progress is None and not is_watched())
     if continues(out):
         again: dict[str, Any] = {"output": output, "checkpoint_seconds": checkpoint_seconds}
-        again |= {"net": None if isinstance(net, str) else net, "data": data if isinstance(data, Data) else None}
+        again |= {"net": None if isinstance(net, str) else net, "data": None if isinstance(data, str | Path) else data}
+        again |= {"recipe": recipe if isinstance(recipe, Recipe) else None}
+        again |= {"optimizer": filled.optimizer if callable(filled.optimizer) else None}
         again |= {"likelihood": None if isinstance(likelihood, str) else likelihood, "show": show or show_nothing}
         return resume(str(out), **again)
     if is_first():

@@ -48,26 +48,31 @@ class Predictions:
             first += part.outputs.shape[1]
 
 
-def predictions_of(ensemble: Ensemble, x: Any, *, per_member: bool = False) -> Predictions:
+def predictions_of(
+    ensemble: Ensemble, x: Any, *, per_member: bool = False, in_memory: bool | None = None
+) -> Predictions:
     """The predictions of an ensemble for inputs x as `predict` takes them, computed batch by batch when consumed."""
-    inputs, keys = ensemble.keyed_inputs(x)
+    inputs, keys = ensemble.keyed_inputs(x, in_memory)
     parts = ensemble.stream(inputs, prepared=True)
     return Predictions(parts, len(inputs), ensemble.names, ensemble.members, per_member, keys)
 
 
-def save_predictions(ensemble: Ensemble, x: Any, path: str | Path, *, per_member: bool = False) -> Predictions:
+def save_predictions(
+    ensemble: Ensemble, x: Any, path: str | Path, *, per_member: bool = False, in_memory: bool | None = None
+) -> Predictions:
     """Write the predictions of an ensemble and their uncertainty to a .csv, .parquet or .npz file.
 
     `x` are inputs as `predict` takes them: an array, a table, a path, a split. The first column is `index`, that of a
     pandas table unless it is 0 to N - 1, or `file`, the names of image files. With `per_member`, a .npz holds the
-    predictions of every member (S, N, K). A file that exists is replaced.
+    predictions of every member (S, N, K). A file that exists is replaced. Rows of large files are read and prepared
+    when they are needed, with `in_memory=False` those of any size, with the same results.
     """
     path = Path(path)
     if path.suffix.lower() not in WRITERS:
         raise Misuse(f"{path} has the suffix '{path.suffix}': write a name that ends in {' or '.join(WRITERS)}")
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"per_member=True with {path.name}: a table has one row per input; write {path.stem}.npz")
-    found = predictions_of(ensemble, x, per_member=per_member)
+    found = predictions_of(ensemble, x, per_member=per_member, in_memory=in_memory)
     write_predictions(path, found)
     return found
 

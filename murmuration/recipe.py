@@ -15,8 +15,9 @@ from murmuration.coupling import COUPLINGS, Repulsion
 from murmuration.data import AUGMENTATIONS
 from murmuration.data.samplers import INSTANCE, SAMPLERS
 from murmuration.devices import CPU, FLOAT32, PRECISIONS, is_available, resolve_device
-from murmuration.dynamics import DYNAMICS, Dynamics, Optimizer, TorchOptimizer, TrainTime, learning_rate_factor
+from murmuration.dynamics import DYNAMICS, Dynamics, Optimizer, TorchOptimizer
 from murmuration.dynamics.optimizer import Decay, make_optimizer
+from murmuration.dynamics.schedules import check_schedule
 from murmuration.dynamics.trajectory import parse_trajectory
 from murmuration.errors import Misuse, require_integer, require_number, unknown
 from murmuration.models.table import MIXED, MODELS
@@ -442,6 +443,10 @@ class Plan:
         self._check_types()
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise Misuse(f"lr={self.lr}: need a positive number such as 0.001")
+        if not 0 <= self.momentum < 1:
+            raise Misuse(f"momentum={self.momentum}: need a number from 0 to less than 1, such as 0.9")
+        if not 0 <= self.weight_decay < math.inf:
+            raise Misuse(f"weight_decay={self.weight_decay}: need a number that is not negative, such as 0.01")
         if not 0 <= self.warmup < math.inf:
             raise Misuse(f"warmup={self.warmup}: need a number of epochs that is not negative, such as 1")
         if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
@@ -480,7 +485,7 @@ class Plan:
             raise unknown("precision", self.precision, PRECISIONS)
         self.make_optimizer()
         if self.schedule is not None:
-            learning_rate_factor(self.schedule, TrainTime(0, 1, self.epochs))
+            check_schedule(self.schedule, self.epochs)
 
     def _convert(self) -> None:
         """Numbers of numpy and a torch device as plain values; names in one text, `posthoc` True or False."""

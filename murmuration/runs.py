@@ -194,8 +194,13 @@ def tidy(path: Path, killed: bool) -> None:
 
 def discard_run(path: Path) -> None:
     """Remove the files of a run without a checkpoint, by name; its directory goes with the lock if it is empty."""
-    if not (path / CHECKPOINTS / LATEST).exists():
+    if not has_checkpoint(path):
         remove_files(path)
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether a run in progress has a checkpoint to continue from."""
+    return (path / CHECKPOINTS / LATEST).exists()
 
 
 def remove_files(path: Path) -> None:

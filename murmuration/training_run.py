@@ -112,7 +112,29 @@ def run_training(
     manifest: dict[str, Any],
     callback: ProgressCallback,
 ) -> Ensemble:
-    """Train and complete a run. `spec` is what is trained: `whole`, or its heads alone on a frozen backbone."""
+    """Train and complete a run. `spec` is what is trained: `whole`, or its heads alone on a frozen backbone.
+
+    A new run that fails, on a full disk say, is removed if it has no checkpoint; else the error says how to go on.
+    """
+    try:
+        return _run_training(whole, spec, engine, progress, manifest, callback)
+    except (RuntimeError, ValueError, MemoryError) as error:
+        path = None if callback.out is None or not spec.ranks.first else Path(callback.out)
+        if path is not None and callback.new:
+            runs.discard_run(path)
+        if isinstance(error, Failure) and path is not None and runs.has_checkpoint(path):
+            raise Failure(f"{error}; continue with mm.resume('{path}')") from error
+        raise
+
+
+def _run_training(
+    whole: TrainSpec,
+    spec: TrainSpec,
+    engine: Engine,
+    progress: Progress,
+    manifest: dict[str, Any],
+    callback: ProgressCallback,
+) -> Ensemble:
     callback.total = spec.end.step
     spec, tuning = tune_coupling(spec, engine, callback)
     callback.saved = time.monotonic()
@@ -125,6 +147,8 @@ def run_training(
         population = with_backbone(train(spec, engine, progress, callback), whole.backbone)
     if population.members == 0:
         reason = next(iter(progress.state.diverged.values())).reason
+        if callback.out is not None and callback.new and spec.ranks.first:
+            runs.remove_files(Path(callback.out))  # resumed, it would diverge again
         raise Failure(f"no member could be trained ({reason}): lower the learning rate")
     diverged = {str(member): str(found) for member, found in progress.state.diverged.items()}
     complete = {**manifest, **tuning, "seconds": progress.seconds, "diverged": diverged}
@@ -142,12 +166,7 @@ def run_training(
     plain = with_earlier_members(plain)
     ensemble = with_posthoc(with_models(plain, whole, callback.show), whole.data, whole.plan)
     if callback.out is not None and spec.ranks.first:
-        try:
-            ensemble.write(Path(callback.out))
-        except Failure:  # a full disk, say: a new run without a checkpoint is not left behind
-            if callback.new:
-                runs.discard_run(Path(callback.out))
-            raise
+        ensemble.write(Path(callback.out))
     spec.ranks.wait()
     return ensemble
 

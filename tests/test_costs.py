@@ -56,11 +56,11 @@ def sent_and_received(members: int, ranks: int, width: int) -> int:
 
 def test_formulas_of_communication_are_what_is_counted():
     (weights,) = exchanges(8, 4, "weights", (1, 24), 24, 0)
-    assert weights.bytes_per_step == 4 * (sent_and_received(8, 4, 24) + 8 * 8)
+    assert weights.bytes_per_step == 4 * (sent_and_received(8, 4, 24) + 8 * 8) + 3 * 2  # and flags of members
     (features,) = exchanges(8, 4, "features", (5, 3), 24, 0, every=2)
     assert features.bytes_per_step == 4 * (8 - 2) * 5 * 3 / 2
     (shared,) = exchanges(8, 4, None, (0, 0), 24, 100)
-    assert shared.bytes_per_step == 400
+    assert shared.bytes_per_step == 400 + 2 * 8  # and two counts
     assert exchanges(8, 1, "features", (5, 3), 24, 100) == ()
 
 

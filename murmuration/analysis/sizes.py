@@ -33,7 +33,8 @@ from murmuration.analysis.subspaces import COUNT, LAST, Accepted, sample_subspac
 from murmuration.analysis.trajectory import Trajectory
 from murmuration.analysis.weight_space import Networks, Points, examples_of, inputs_of, points_of
 from murmuration.data import Data
-from murmuration.ensemble import STREAM, Ensemble, MemberGroup
+from murmuration.data.streamed import MOST_ROWS
+from murmuration.ensemble import Ensemble, MemberGroup
 from murmuration.errors import Failure, Misuse
 from murmuration.evaluation import EvalSet, ShiftSuite, eval_set_for, eval_set_of, shift_suite
 from murmuration.likelihoods import CLASSIFICATION
@@ -560,7 +561,7 @@ def scored_sizes(
             examples = max(examples, len(labels))
         divergences[name][condition] = float(np.mean([each["divergence"] for each in found]))
         if name == ORIGINAL and 2 <= known["together"] <= runs:
-            parts = probs.split(STREAM, dim=1)
+            parts = probs.split(MOST_ROWS, dim=1)
             own = [mean_divergence(each, known["together"], seed=seed, eps=known["eps"]) for each in parts]
             divergences[INDEPENDENT][condition] = torch.cat(own).mean().item()
     counted = [[counted_subsets(runs, size, known["subsets"]) for size in sizes] for runs in methods.values()]

@@ -192,8 +192,17 @@ def _message(error: Exception, arguments: list[str]) -> str:
         return in_flags(" ".join(str(error).split()), arguments)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    if out_of_memory(error):
+        needed = re.search(r"allocate (\d+) bytes", str(error))
+        more = "" if needed is None else f": {int(needed[1]) / 2**30:.3g} GiB at once"
+        return f"not enough memory{more}; write smaller sizes, or --stream for data larger than memory"
     first = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {first} (run again with {DEBUG}=1 for the traceback)"
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory could not be had: Python's, numpy's, torch's on a CPU or GPU."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error)
 
 
 def _usage(error: Any, arguments: list[str]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from murmuration.cli.console import help_text, print_json, print_table
-from murmuration.cli.options import Json, Names, grouped, image_size, listed, named_targets, option, switch
+from murmuration.cli.options import Json, Names, grouped, image_size, is_whole, listed, named_targets, option, switch
 from murmuration.errors import Misuse
 from murmuration.progress import counting_bar
 
@@ -50,7 +50,7 @@ class StreamOptions:
         targets = named_targets(self.target)
         if targets is not None and not isinstance(targets, str):
             raise Misuse(f"--target {','.join(targets)}: expected one column of classes")
-        wrong = [text for text in listed(self.order) if not text.isdigit()]
+        wrong = [text for text in listed(self.order) if not is_whole(text)]
         if wrong:
             raise Misuse(f"--order {','.join(listed(self.order))}: expected numbers of tasks, such as 1,2,1")
         given: dict[str, Any] = {"target": targets, "scenario": self.scenario, "examples": self.examples}

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from murmuration.cli.console import help_text
-from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, listed, network
+from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, is_whole, listed, network
 
 HELP = help_text(
     "Write a new run without some members of a finished one, by their numbers from 0, calibrated and evaluated anew; "
@@ -33,7 +33,7 @@ def drop_members(
     from murmuration.runs import new_run
 
     numbers = listed([members])
-    wrong = [number for number in numbers if not number.isdigit()]
+    wrong = [number for number in numbers if not is_whole(number)]
     if wrong:
         raise Misuse(f"LIST {members}: '{wrong[0]}' is no number of a member; write numbers from 0, such as 1,3")
     path = Path(out) if out else derived_run_path(Path(run), "dropped")

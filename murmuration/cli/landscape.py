@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from murmuration.cli.console import CONTINUES, Interrupted, print_json
-from murmuration.cli.options import Names, listed, option
+from murmuration.cli.options import Names, is_whole, listed, option
 from murmuration.errors import Misuse
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def members_named(text: str, members: int) -> tuple[int, ...]:
     (0, 2)
     """
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() for part in parts) or len(set(parts)) < len(parts):
+    if not all(is_whole(part) for part in parts) or len(set(parts)) < len(parts):
         raise Misuse(f"--anchors {text}: expected numbers of different members, such as 0,1")
     found = tuple(int(part) for part in parts)
     if max(found) >= members:

@@ -41,7 +41,18 @@ _FORMATS = format_usage("name", "path")
 DATA_HELP = f"{_FORMATS[0].upper()}{_FORMATS[1:]}. Tables need --target; see `murmur list data`."
 DataSource = Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")]
 WHOLE = "need a whole number, at least 1"
+LARGEST_SIDE = 10_000  # pixels of an image
 Names = list[str] | None  # of an option that may be repeated, and whose values may hold commas
+InMemory = Annotated[
+    bool | None,
+    typer.Option(
+        "--in-memory/--stream",
+        help="All inputs in memory, or rows of .npz, .npy, .parquet and image files read when they are needed; "
+        "by default those of files above 1 GiB (4 bytes a value). Results are the same.",
+        rich_help_panel="Data",
+        show_default=False,
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -58,16 +69,7 @@ class DataOptions:
         option("Scaling of inputs: standardise, robust, quantile, unit (images 0 to 1) or none.", "Data", "WAY"),
     ] = "standardise"
     size: Annotated[str | None, option("Resize and crop image files to N or HxW pixels.", "Data", "N")] = None
-    in_memory: Annotated[
-        bool | None,
-        typer.Option(
-            "--in-memory/--stream",
-            help="All inputs in memory, or rows of .npz, .npy, .parquet and image files read when they are needed; "
-            "by default those of files above 1 GiB (4 bytes a value). Results are the same.",
-            rich_help_panel="Data",
-            show_default=False,
-        ),
-    ] = None
+    in_memory: InMemory = None
     features: Annotated[
         str | None,
         option(
@@ -117,13 +119,22 @@ class DataOptions:
         )
 
 
+def is_whole(text: str) -> bool:
+    """Whether a text is a whole number of at most nine digits, 0 to 9 and no other script's.
+
+    >>> [is_whole(text) for text in ("12", "-1", "1.5", "\u00b2", "")]
+    [True, False, False, False, False]
+    """
+    return re.fullmatch("[0-9]{1,9}", text) is not None
+
+
 def image_size(text: str | None) -> tuple[int, int] | None:
     """The size (H, W) that `--size` states: one number for both, or HxW."""
     if text is None:
         return None
     sides = text.lower().split("x")
-    if not 1 <= len(sides) <= 2 or not all(side.isdigit() and int(side) for side in sides):
-        raise Misuse(f"--size {text}: expected a number of pixels such as 64, or 48x64")
+    if not 1 <= len(sides) <= 2 or not all(is_whole(side) and 1 <= int(side) <= LARGEST_SIDE for side in sides):
+        raise Misuse(f"--size {text}: expected a number of pixels such as 64, or 48x64, up to {LARGEST_SIDE:,} each")
     return int(sides[0]), int(sides[-1])
 
 

@@ -6,7 +6,18 @@ from typing import Annotated
 import typer
 
 from murmuration.cli.console import help_text, print_json
-from murmuration.cli.options import DATA_HELP, Force, Json, OwnNet, RunDevice, RunPath, network, output_path, switch
+from murmuration.cli.options import (
+    DATA_HELP,
+    Force,
+    InMemory,
+    Json,
+    OwnNet,
+    RunDevice,
+    RunPath,
+    network,
+    output_path,
+    switch,
+)
 from murmuration.errors import Misuse
 
 HELP = help_text(
@@ -20,6 +31,7 @@ HELP = help_text(
     "murmur predict runs/prices new.csv --out predictions.csv",
     "murmur predict runs/photos new-photos --out predictions.parquet",
     "murmur predict runs/digits digits --out predictions.npz --per-member",
+    "murmur predict runs/sensors new.parquet --stream --out predictions.parquet",
 )
 
 
@@ -31,6 +43,7 @@ def predict(
     uncalibrated: Annotated[
         bool, switch("--uncalibrated", "Without calibration, conformal sets and abstention.")
     ] = False,
+    in_memory: InMemory = None,
     net: OwnNet = None,
     device: RunDevice = None,
     force: Force = False,
@@ -45,7 +58,7 @@ def predict(
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"--per-member with {path.name}: a table has one row per input; write --out {path.stem}.npz")
     ensemble = load_run(Path(run), posthoc=not uncalibrated, net=network(net), device=device)
-    found = save_predictions(ensemble, data, path, per_member=per_member)
+    found = save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory)
     if as_json:
         return print_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})
     print(f"{found.rows:,} predictions of {plural(found.members, 'member')}: {path}")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from murmuration.cli.console import print_json, print_table
+from murmuration.errors import Failure
 
 if TYPE_CHECKING:
     from murmuration.data import Data
@@ -23,7 +24,13 @@ def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_j
         if not len(data.held_out):
             return print(f"not evaluated, for {data.name} has neither test nor validation examples: {path}")
         data = eval_set_of(data, validation=True) if not len(data.test) else data
-    leave_results(path, evaluate_ensemble(ensemble, data), as_json=as_json)
+    evaluation = evaluate_ensemble(ensemble, data)
+    try:
+        leave_results(path, evaluation, as_json=as_json)
+    except Failure as error:  # a full disk, say
+        raise Failure(
+            f"{error}; the run is complete, and murmur evaluate {path} writes its scores and report"
+        ) from error
 
 
 def leave_results(

@@ -61,10 +61,11 @@ def npz_part(archive: Archive, suffix: str, labelled: bool, streamed: bool) -> R
 
 def stored_inputs(archive: Archive, name: str, streamed: bool) -> Any:
     """One array of inputs: in memory, or rows that stay in the file, where it is not compressed."""
-    if streamed and not archive.is_compressed(name):
+    several = bool(archive.header(name).shape)  # one number has no rows, and is refused later
+    if streamed and several and not archive.is_compressed(name):
         return archive.stored(name).rows()
     found = archive.array(name)
-    return rows_of(found) if streamed else found
+    return rows_of(found) if streamed and several else found
 
 
 def load_npy(path: Path, options: LoadOptions) -> RawData:

@@ -80,7 +80,7 @@ def parsed_numbers(values: Any) -> np.ndarray:
             if not is_number(str(value)):
                 row = row_number(present, place)
                 raise Misuse(f"column '{values.name}' holds '{value}' in row {row}: expected a number")
-        found = np.array([float(value) for value in present], dtype=np.float64)
+        found = np.array([float(str(value)) for value in present], dtype=np.float64)  # inf: int of 400 digits
     out[values.notna().to_numpy()] = found
     return out
 

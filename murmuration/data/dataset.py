@@ -381,13 +381,14 @@ def open_inputs(source: Any, *, preparation: Preparation, seed: int = 0, adapt: 
 
 
 def open_keyed_inputs(
-    source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False
+    source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False, in_memory: bool | None = None
 ) -> tuple[Tensor, Keys]:
     """Prepared inputs (N, ...) of the test part of a source, or of all its rows if it has none, and their keys.
 
     Targets are not needed. Besides all formats of `open_data`: a table without its target, an npz without y, a flat
     folder of images (in the order of their paths), a list of images, a tensor or array alone. With `adapt`, images of
-    other sizes and colours are resized and recoloured to those of the preparation, see `adapt_images`.
+    other sizes and colours are resized and recoloured to those of the preparation, see `adapt_images`. `in_memory` is
+    that of `open_data`: False reads and prepares rows when they are needed, None those of large files.
     """
     first = before_features(preparation)
     fit_to = first if adapt and isinstance(first, ImagePreparation) else None
@@ -406,10 +407,11 @@ def open_keyed_inputs(
         source = source.test.x
     if isinstance(source, FileRows):
         return prepared_when_read(source, None, preparation), {}
-    if is_array(source) and not fit_to:  # the short way: one input should not wait for the table of formats
+    short = is_array(source) and not fit_to and in_memory is not False
+    if short:  # one input should not wait for the table of formats
         return prepare_inputs(checked_part(source, None, "x").inputs, None, preparation), {}
     size = {"size": fit_to.shape[1:]} if fit_to else resized_for(preparation)
-    _, raw = load_source(source, LoadOptions(None, seed, labelled=False, **size))
+    _, raw = load_source(source, LoadOptions(None, seed, labelled=False, in_memory=in_memory, **size))
     names = test_parts(raw)
     keys = join_keys([raw.parts[name].keys for name in names])
     if fit_to and isinstance(raw.parts[names[0]].inputs, FileRows):

@@ -30,6 +30,7 @@ from murmuration.data.preparation import ImagePreparation, image_shape, known_pe
 from murmuration.data.raw import LoadOptions, RawData, RawPart, is_table, take
 from murmuration.data.targets import sort_names
 from murmuration.errors import Failure, Misuse, first_line, listed
+from murmuration.files import require_regular
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 UNREADABLE = (  # errors of Pillow about damaged files, whose decoders each raise their own
@@ -50,6 +51,7 @@ GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16L", "I;16B")
 PART_FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 KEPT_BYTES = 2**30  # of streamed images that are decoded once and kept as bytes; more are decoded when needed
+LONGEST_SIDE = 16  # times the length that is left after cropping: more of an image is not scaled
 USUAL_SIDE = 64  # pixels, of images that have different sizes
 EXIF_ORIENTATION = 0x0112
 
@@ -221,12 +223,28 @@ def upright_size(image: Any) -> tuple[int, int]:
 
 
 def resize_and_crop(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Images (N, C, *size) from (N, C, H, W): scaled until they cover the size, then cropped around the centre."""
+    """Images (N, C, *size) from (N, C, H, W): scaled until they cover the size, then cropped around the centre.
+
+    Of an image that is much longer than the size, such as one of 1 x 3000 pixels, only the middle is scaled.
+    """
+    planes = middle(planes, size)
     height, width = planes.shape[2:]
     factor = max(size[0] / height, size[1] / width)
     scaled = resize(planes, (max(size[0], round(height * factor)), max(size[1], round(width * factor))))
     top, left = ((have - want) // 2 for have, want in zip(scaled.shape[2:], size, strict=True))
     return scaled[:, :, top : top + size[0], left : left + size[1]]
+
+
+def middle(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """The middle (N, C, h, w) of images (N, C, H, W): at most `LONGEST_SIDE` times as long as the crop to `size` needs.
+
+    >>> middle(np.zeros((1, 3, 1, 3000)), (8, 8)).shape, middle(np.zeros((1, 3, 40, 100)), (8, 8)).shape
+    ((1, 3, 1, 16), (1, 3, 40, 100))
+    """
+    factor = max(size[0] / planes.shape[2], size[1] / planes.shape[3])
+    most = [max(1, math.ceil(want / factor)) * LONGEST_SIDE for want in size]
+    first = [max(0, (have - want) // 2) for have, want in zip(planes.shape[2:], most, strict=True)]
+    return planes[:, :, first[0] : first[0] + most[0], first[1] : first[1] + most[1]]
 
 
 def resize(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -297,6 +315,7 @@ def idx_part(files: dict[tuple[str, str], Path], part: str, labelled: bool) -> R
 def read_idx(path: Path, rank: int) -> np.ndarray:
     """The bytes of one idx file as an array of the given rank: 0 0 type rank, sizes (big-endian), data."""
     head = 4 + 4 * rank
+    require_regular(path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             begin = file.read(head)
@@ -346,6 +365,7 @@ def cifar_part(paths: list[Path], labels: int) -> RawPart:
     """Images and their last (fine) labels from CIFAR files of records: `labels` bytes, then 3072 pixels."""
     record = labels + int(np.prod(CIFAR_PIXELS))
     for path in paths:
+        require_regular(path)
         size = path.stat().st_size
         if size == 0 or size % record:
             expected = (size // record + 1) * record

@@ -139,7 +139,7 @@ def refuse_nonfinite(values: Any, name: str, first: int = 0) -> None:
         for rows, some in zip(blocks(values), pieces(values), strict=True):
             refuse_nonfinite(some, name, rows.start)
         return
-    low, high = values.min(), values.max()  # NaN if there is one
+    low, high = float(values.min()), float(values.max())  # NaN if there is one; half precision cannot hold LARGEST
     if low >= -LARGEST and high <= LARGEST:
         return
     bad = ~np.isfinite(values)

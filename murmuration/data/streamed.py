@@ -11,7 +11,7 @@ import math
 import random
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,7 +33,7 @@ from murmuration.streams import ALL_MEMBERS, stream_seed
 
 PROBED = 8  # examples that are read twice before training, to find out whether reading draws random numbers
 CHUNK = 64  # examples read at once where no loader says otherwise
-CHUNK_VALUES, MOST_ROWS = 2**24, 4096  # of prepared rows of files that are predicted at once
+CHUNK_VALUES, MOST_ROWS = 2**24, 4096  # of prepared rows that are predicted at once
 
 READING = threading.Lock()  # global generators belong to the process, so one thread reads at a time
 Request = tuple[int, int]  # the index of an example and the seed it is read with
@@ -113,6 +113,16 @@ class RowSource:
     def read_here(self, places: np.ndarray) -> Any:
         """The inputs at places, read by this process."""
         return self.inputs.read(self.inputs.places[places])
+
+
+def rows_at_once(shape: Sequence[int]) -> int:
+    """The number of prepared inputs (N, ...) that are read and predicted at once: a power of 2, at most 64 MB.
+
+    >>> rows_at_once((10**6, 20)), rows_at_once((10**6, 3, 64, 64))
+    (4096, 1024)
+    """
+    fitting = CHUNK_VALUES // max(1, math.prod(shape[1:]))
+    return max(1, min(MOST_ROWS, 1 << max(0, fitting.bit_length() - 1)))
 
 
 class Seeded(Dataset):
@@ -260,11 +270,10 @@ class Streamed:
 
     @property
     def chunk(self) -> int:
-        """The number of examples to read at once: that of a loader, or as many rows of files as fit into 64 MB."""
+        """The number of examples to read at once: that of a loader, or `rows_at_once` of files."""
         if not isinstance(self.source, RowSource):
             return self.source.batch_size or CHUNK
-        fitting = CHUNK_VALUES // max(1, math.prod(self.shape[1:]))
-        return max(1, min(MOST_ROWS, 1 << max(0, fitting.bit_length() - 1)))
+        return rows_at_once(self.shape)
 
     @property
     def of_files(self) -> bool:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from murmuration.errors import Misuse, unknown
 from murmuration.recipe_text import Answer
 
+CHECKED = 50  # parts of a run at whose ends a schedule is checked before it begins
+
 
 class TrainTime(NamedTuple):
     """A time in training: `step` of all steps, counted from 0."""
@@ -32,6 +34,13 @@ class TrainTime(NamedTuple):
         return self._replace(step=step)
 
 
+def at_least_one(text: str) -> int:
+    """A whole number above 0; ValueError if the text is none."""
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
 def constant(time: TrainTime, text: str) -> float:
     return 1.0
 
@@ -41,16 +50,13 @@ def cosine(time: TrainTime, text: str) -> float:
 
 
 def halve(time: TrainTime, text: str) -> float:
-    return 0.5 ** (time.epoch // int(text or 10))
+    return 0.5 ** (time.epoch // at_least_one(text or "10"))
 
 
 def steps(time: TrainTime, text: str) -> float:
-    factor = 1.0
-    for pair in text.split(","):
-        epoch, _, value = pair.partition("=")
-        if time.epoch >= int(epoch):
-            factor = float(value)
-    return factor
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    factors = [(int(epoch), float(value)) for epoch, _, value in pairs]  # all are read at once: a wrong one is told of
+    return next((value for epoch, value in reversed(factors) if time.epoch >= epoch), 1.0)
 
 
 def hold_linear(time: TrainTime, text: str) -> float:
@@ -71,7 +77,7 @@ def swa(time: TrainTime, text: str) -> float:
 
 
 def cyclic(time: TrainTime, text: str) -> float:
-    cycle = time.steps_per_epoch * time.epochs / int(text or 4)
+    cycle = time.steps_per_epoch * time.epochs / at_least_one(text or "4")
     return 0.5 * (1 + math.cos(math.pi * (time.step % cycle) / cycle))
 
 
@@ -111,6 +117,16 @@ def learning_rate_factor(schedule: str, time: TrainTime) -> float:
     if name not in SCHEDULES:
         raise unknown("schedule", schedule, [*SCHEDULES, *PUBLISHED])
     try:
-        return SCHEDULES[name].value(time, numbers)
-    except (ValueError, ZeroDivisionError) as error:
+        factor = SCHEDULES[name].value(time, numbers)
+    except (ValueError, ArithmeticError) as error:
         raise Misuse(f"schedule '{schedule}': numbers not understood; write e.g. halve:10 or steps:80=0.1") from error
+    if not 0 <= factor < math.inf:
+        found = f"the factor of epoch {time.epoch} is {factor:g}"
+        raise Misuse(f"schedule '{schedule}': {found}; expected numbers that are not negative, e.g. halve:10")
+    return factor
+
+
+def check_schedule(schedule: str, epochs: int) -> None:
+    """Refuse a schedule that cannot be followed to the end of a run, from epochs all over it."""
+    for place in range(CHECKED + 1):
+        learning_rate_factor(schedule, TrainTime(place * (epochs - 1) // CHECKED, 1, epochs))

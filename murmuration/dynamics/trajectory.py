@@ -32,9 +32,12 @@ class CheckpointTimes:
         [2, 4, 6, 8, 10, 12]
         >>> parse_trajectory("last:2").steps(TrainTime(12, 4, 3))
         [8, 12]
+        >>> len(parse_trajectory("every:1e-300").steps(TrainTime(12, 4, 3)))
+        12
         """
-        count = math.floor(total.epochs / self.every)
-        found = {round(self.every * (i + 1) * total.steps_per_epoch) for i in range(count)} - {0}
+        every = max(self.every, 1 / total.steps_per_epoch)  # not more often than after every step
+        count = math.floor(total.epochs / every)
+        found = {round(every * (i + 1) * total.steps_per_epoch) for i in range(count)} - {0}
         first = 0 if self.last is None else total.steps_per_epoch * (total.epochs - self.last)
         return sorted(step for step in found | {total.step} if step > first)
 

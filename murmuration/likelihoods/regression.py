@@ -16,6 +16,7 @@ from murmuration.likelihoods.base import REGRESSION, Likelihood, weighted
 from murmuration.mixtures import HALF_LOG_TWO_PI, QuantileCurves
 
 SMALLEST_STD = 1e-3  # in standard deviations of the target: the density of a memorised example stays finite
+LARGEST_RATIO = 1e18  # of a known noise and the standard deviation of the target: its square is a float32
 
 Units = tuple[float, ...]  # (K,), one number for each target
 
@@ -118,7 +119,10 @@ class Gaussian(GaussianOutputs):
     def __post_init__(self) -> None:
         if not 0 < self.noise_std < math.inf:
             raise Misuse(f"noise_std={self.noise_std:g}: expected a positive number such as 0.1, in the target's units")
-
+        odd = [scale for scale in self.units[1] if not 1 / LARGEST_RATIO < self.noise_std / scale < LARGEST_RATIO]
+        if odd:
+            far = f"targets have the standard deviation {odd[0]:g}, and the ratio is beyond single precision"
+            raise Misuse(f"noise_std={self.noise_std:g}: {far}; write the noise in the target's units")
         if self.targets is not None:
             for name, value in zip(("shift", "scale"), self.units, strict=True):
                 object.__setattr__(self, name, value)

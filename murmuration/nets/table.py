@@ -23,6 +23,7 @@ small_cnn = partial(plain_cnn, channels=(16, 32, 32))
 medium_cnn = partial(plain_cnn, channels=(64, 128, 256, 256))
 subpixel_plain = partial(subpixel, residual=False)
 real_mlp = partial(mlp, hidden=(256, 256, 256), activation="mish", dropout=0.15, scale=True)
+MOST_LAYERS = 1000  # of one width, in the option `hidden`
 DENSE = ("hidden", "activation", "dropout", "embed", "bins", "frequencies", "sigma", "size")  # options
 alexnet_half = partial(alexnet, widths=(32, 96, 192, 128, 64))
 
@@ -125,6 +126,8 @@ def read_option(text: str, name: str, value: str) -> Any:
         raise unknown(f"option of the net '{text}' (name=value)", name, NETS[text.partition(":")[0]].options)
     try:
         return kinds.get(name, int)(value)
+    except Misuse:
+        raise
     except ValueError:
         raise Misuse(
             f"net '{text}': {name}={value} is not understood; write for example hidden=256x3 (or 256-128), dropout=0.1,"
@@ -141,6 +144,8 @@ def widths(text: str) -> tuple[int, ...]:
     found: list[int] = []
     for part in text.split("-"):
         width, _, count = part.partition("x")
+        if int(count or 1) > MOST_LAYERS:
+            raise Misuse(f"hidden={text}: expected at most {MOST_LAYERS} layers of a width")
         found += [int(width)] * int(count or 1)
     return tuple(found)
 

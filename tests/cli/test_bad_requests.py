@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import struct
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,12 @@ BAD = [  # what the data is, further words, the code, words of the message
     (moons, ("--epochs", "0"), 2, ("--epochs 0", "at least 1")),
     (moons, ("--seed", "-1"), 2, ("--seed -1",)),
     (moons, ("--lr", "nan"), 2, ("--lr nan", "positive")),
+    (moons, ("--momentum", "2"), 2, ("--momentum 2", "less than 1")),
+    (moons, ("--weight-decay", "inf", "--decay", "coupled"), 2, ("--weight-decay inf", "not negative")),
+    (moons, ("--schedule", "steps:0=1,9=x"), 2, ("steps:0=1,9=x", "numbers not understood")),
+    (moons, ("--net", "mlp:hidden=1x99999999999"), 2, ("hidden=1x99999999999", "at most 1000 layers")),
+    (moons, ("--size", "\u00b2"), 2, ("--size \u00b2", "expected a number of pixels such as 64")),
+    (moons, ("--size", "9" * 30), 2, ("expected a number of pixels such as 64", "up to 10,000")),
     (moons, ("--recipe", "deep-ensmble"), 2, ("unknown recipe 'deep-ensmble'", "did you mean 'deep-ensemble'")),
     (moons, ("--net", "mpl"), 2, ("unknown net 'mpl'", "did you mean 'mlp'")),
     (moons, ("--net", "small-cnn"), 2, ("small-cnn takes images", "use mlp")),
@@ -262,6 +269,42 @@ def test_full_disk_while_predicting(murmur, moons_run, tmp_path, full_disk, name
     ended = murmur("predict", moons_run, "two-moons", "--out", tmp_path / name)
     assert_refused(ended, 1, (name, "the disk is full"))
     assert tree(tmp_path) == {}
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of a megabyte; skipped where it cannot be mounted."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    call = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(call, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_real_disk_that_is_full(murmur, small_disk):
+    """Members take 0.7 MB, a checkpoint four times as much, a report several MB."""
+    wide = ("--net", "mlp:hidden=128x2", "--members", "10", "--epochs", "1", "--engine", "loop")
+    call = ("train", "two-moons", *wide, "--out", small_disk / "run")
+    assert_refused(murmur(*call, "--checkpoint-seconds", "0", "--json"), 1, ("checkpoints/", "the disk is full"))
+    assert list(small_disk.iterdir()) == []
+    ended = murmur(*call, "--json")
+    assert_refused(ended, 1, ("report.html: the disk is full", "the run is complete", "murmur evaluate"))
+    assert mm.load(small_disk / "run").members == 10
+
+
+def test_memory_that_is_not_there(murmur, monkeypatch, tmp_path):
+    def fail(*given, **named):
+        raise RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
+            " allocate 4294967296 bytes. Error code 12 (Cannot allocate memory)"
+        )
+
+    monkeypatch.setattr("murmuration.fitting.fit", fail)
+    ended = murmur("train", "two-moons", *SMALL, "--out", tmp_path / "run")
+    assert_refused(ended, 1, ("not enough memory: 4 GiB at once", "--stream"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_net_of_the_wrong_width(tmp_path):

@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 import murmuration as mm
-from murmuration.data import file_rows, images, open_data
+from murmuration.cli import main
+from murmuration.data import file_rows, images, open_data, streamed
 from murmuration.data.file_rows import FileRows, joined_rows, rows_of
 from murmuration.data.parquet import FileTable, open_file_table
 from murmuration.data.raw import LoadOptions
@@ -115,6 +116,38 @@ def test_large_files_are_streamed_by_themselves_and_the_caller_is_told(make: Mak
         warnings.simplefilter("ignore")
         mm.save_predictions(ensemble, source, tmp_path / "p.csv")
     assert len(pd.read_csv(tmp_path / "p.csv")) == expected.mean.shape[0]
+
+
+@pytest.mark.parametrize("make", SOURCES, ids=lambda make: make.__name__)
+def test_predictions_of_rows_in_files_have_the_bits_of_those_in_memory(make: Make, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(streamed, "MOST_ROWS", 32)  # several pieces
+    source, options = make(tmp_path)
+    ensemble = mm.fit("mlp:hidden=8", source, **options, **PLAN)
+    assert isinstance(ensemble.keyed_inputs(source, False)[0], Streamed)
+    for suffix in ("npz", "csv"):
+        one, other = (tmp_path / f"{name}.{suffix}" for name in ("whole", "rows"))
+        for path, in_memory in ((one, True), (other, False)):
+            mm.save_predictions(ensemble, source, path, in_memory=in_memory, per_member=suffix == "npz")
+        if suffix == "csv":
+            assert one.read_bytes() == other.read_bytes()
+            continue
+        with np.load(one) as whole, np.load(other) as rows:
+            assert set(whole) == set(rows)
+            assert all(whole[name].tobytes() == rows[name].tobytes() for name in whole)
+
+
+def test_the_predict_command_streams_files_and_refuses_tables_that_are_read_whole(tmp_path: Path, capsys):
+    source, options = parquet(tmp_path)
+    mm.fit("mlp:hidden=8", source, out=tmp_path / "run", **options, **PLAN)
+    call = ["predict", str(tmp_path / "run"), str(source)]
+    for name, flag in (("whole", "--in-memory"), ("rows", "--stream")):
+        assert main([*call, flag, "--out", str(tmp_path / f"{name}.csv")]) == 0
+    assert (tmp_path / "whole.csv").read_bytes() == (tmp_path / "rows.csv").read_bytes()
+    pd.read_parquet(source).to_csv(tmp_path / "t.csv", index=False)
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "t.csv"), "--stream", "--out", "p.csv"]) == 2
+    assert "read whole: give a .parquet file" in capsys.readouterr().err
+    assert not Path("p.csv").exists()
 
 
 @pytest.mark.parametrize("prepare", ["standardise", "robust", "quantile", "none"])

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from murmuration.data import open_data, open_inputs, open_split
+from murmuration.data.images import middle, resize_and_crop
 from murmuration.errors import Failure, Misuse
 
 
@@ -218,3 +219,14 @@ def test_damaged_cifar_file(tmp_path: Path) -> None:
     (tmp_path / "train.bin").write_bytes(b"")
     with pytest.raises(Misuse, match="mixes CIFAR-10 and CIFAR-100 files"):
         open_data(tmp_path)
+
+
+def test_very_long_images_are_cropped_before_they_are_scaled(tmp_path: Path) -> None:
+    """Scaled whole, one of 1 x 30,000 pixels would take 64 x 1,920,000 of them."""
+    stripes = np.arange(30_000) % 2 * 255
+    planes = np.broadcast_to(stripes.astype(np.uint8), (1, 3, 1, 30_000))
+    found = resize_and_crop(planes, (64, 64))
+    assert found.shape == (1, 3, 64, 64)
+    assert {0, 255} >= set(np.unique(found[0, 0, :, 32])) or found[0, 0, :, 32].std() == 0
+    usual = np.random.default_rng(0).integers(0, 256, (1, 3, 40, 90), dtype=np.uint8)
+    assert np.array_equal(middle(usual, (8, 8)), usual)

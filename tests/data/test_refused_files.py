@@ -1,7 +1,9 @@
 """Files and numbers that readers refuse in one short line: what was got, where, and what to write."""
 
 import io
+import os
 import struct
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -105,6 +107,49 @@ def test_idx_files_of_impossible_shapes_are_refused(tmp_path: Path):
     idx(tmp_path, (2**32 - 1, 2**32 - 1, 2**32 - 1), "t10k")
     with pytest.raises(Failure, match=r"t10k-images-idx3-ubyte' is damaged: expected \d+ bytes"):
         mm.open_data(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "loop", "link to nothing", "folder"])
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path, kind: str):
+    """A pipe would be waited for."""
+    idx(tmp_path, (20, 4, 4))
+    path = tmp_path / "train-images-idx3-ubyte"
+    cifar = tmp_path / "cifar" / "data_batch_1.bin"
+    cifar.parent.mkdir()
+    for each in (path, cifar):
+        each.unlink(missing_ok=True)
+        if kind == "pipe":
+            os.mkfifo(each)
+        elif kind == "folder":
+            each.mkdir()
+        else:
+            each.symlink_to(each if kind == "loop" else "nowhere")
+        with pytest.raises(Failure, match=rf"cannot read '.*{each.name}': it is a .*, not a file"):
+            mm.open_data(each.parent)
+
+
+def test_whole_numbers_of_hundreds_of_digits_are_infinite(tmp_path: Path):
+    path = table(tmp_path / "t.csv", "a,y", [f"{'9' * 400 if i == 7 else i},{i % 2}" for i in range(40)])
+    with pytest.raises(Misuse, match="column 'a' is infinite in row 8: expected finite numbers"):
+        mm.open_data(path, target="y")
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_one_number_is_no_data(tmp_path: Path, in_memory: bool):
+    np.save(tmp_path / "x.npy", np.array(3.0))
+    np.save(tmp_path / "y.npy", np.arange(3))
+    with pytest.raises(Misuse, match="x"):
+        mm.open_data(tmp_path / "x.npy", target="y.npy", in_memory=in_memory)
+
+
+def test_half_precision_is_compared_without_a_warning(tmp_path: Path):
+    """Single precision's largest number is not one of half precision; numpy warns of that."""
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(mm.open_data((x, np.arange(40) % 2)).train) == 28
+    with pytest.raises(Misuse, match=r"x\[0, 0\] is inf"):
+        mm.open_data((np.where(np.arange(120).reshape(40, 3) == 0, np.inf, x).astype(np.float16), np.arange(40) % 2))
 
 
 def test_damaged_files_are_named(tmp_path: Path):

@@ -146,7 +146,7 @@ def work(rank: int, size: int, folder: Path) -> None:
     (folder / f"rank-{rank}.json").write_text(json.dumps(found))
 
 
-def main(size: int, folder: Path) -> int:
+def main(size: int, folder: Path, work: Callable[[int, int, Path], None] = work) -> int:
     """Run the processes; the number of those that failed."""
     torch.set_num_threads(1)
     input_gradients.ALPHAS, tuning.SEVERITIES = (0.0, 0.4), (3,)

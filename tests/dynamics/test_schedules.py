@@ -48,6 +48,9 @@ def test_cosine_ends_at_zero():
         ("cosin", "unknown schedule 'cosin': did you mean 'cosine'"),
         ("halve:x", "schedule 'halve:x': numbers not understood"),
         ("steps:8", "schedule 'steps:8': numbers not understood"),
+        ("steps:0=1,99=x", "numbers not understood"),  # although epoch 99 is never reached
+        ("halve:-1", "numbers not understood"),
+        ("swa:0.5,nan", "the factor of epoch 9 is nan; expected numbers that are not negative"),
     ],
 )
 def test_bad_schedules_say_what_to_write(schedule, message):

@@ -60,7 +60,7 @@ def test_examples_are_the_least_certain(digits_evaluated):
 
 
 def test_streaming_changes_no_score(digits_evaluated, monkeypatch):
-    monkeypatch.setattr("murmuration.ensemble.STREAM", 50)
+    monkeypatch.setattr("murmuration.data.streamed.MOST_ROWS", 50)
     again = evaluate_ensemble(digits_evaluated.ensemble, digits_evaluated.eval_set)
     assert again.scores["nll"] == pytest.approx(digits_evaluated.scores["nll"], rel=1e-6)  # float32 outputs
     np.testing.assert_array_equal(again.examples.columns["label"], digits_evaluated.examples.columns["label"])

@@ -144,6 +144,14 @@ def test_a_run_in_which_nobody_learns_is_a_failure(digits: Data):
         mm.fit("mlp", digits, members=2, epochs=1, plan=Plan(optimizer="sgd", lr=1e12, engine="loop"), posthoc=None)
 
 
+def test_a_new_run_in_which_nobody_learns_leaves_nothing_behind(digits: Data, tmp_path):
+    """Resumed, it would diverge again."""
+    plan = Plan(optimizer="sgd", lr=1e12, engine="loop", trajectory="every-epoch")
+    with pytest.raises(mm.Failure, match="no member could be trained"):
+        mm.fit("mlp", digits, members=2, epochs=1, plan=plan, posthoc=None, out=tmp_path / "run", checkpoint_seconds=0)
+    assert not (tmp_path / "run").exists()
+
+
 def test_early_stopping_keeps_each_member_s_best_epoch(digits: Data):
     plan = Plan(engine="loop", lr=0.05, schedule="constant", patience=2, batch_size=32)
     ensemble = mm.fit("mlp", digits, members=2, epochs=25, plan=plan, posthoc=None)

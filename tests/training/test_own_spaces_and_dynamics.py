@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import murmuration as mm
+from murmuration import fitting
 from murmuration.data import Data
 from murmuration.population import Population
 
@@ -110,3 +111,23 @@ def test_points_without_counts_are_stored_and_resumed(moons: Data, tmp_path: Pat
 def test_a_dynamics_that_breaks_the_interface_is_refused(way: str, message: str, moons: Data):
     with pytest.raises(mm.Misuse, match=message):
         mm.fit("mlp", moons, recipe=mm.Recipe("half", dynamics=LastHalf(way)), plan=PLAN, posthoc=None)
+
+
+def test_processes_that_are_started_again_pass_their_own_objects_on(moons: Data, tmp_path: Path, monkeypatch):
+    """`torchrun` calls the same program again: the recipe, the optimizer and the arrays are those of the call."""
+    data = (moons.train.x, moons.train.y)
+    settings = {"recipe": space(), "optimizer": torch.optim.RMSprop, "plan": PLAN, "epochs": 2, "posthoc": None}
+    whole = mm.fit("mlp:hidden=8", data, **settings)
+
+    def stop(text: str, done: int, total: int, record: object) -> None:
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mm.fit("mlp:hidden=8", data, **settings, out=tmp_path / "run", show=stop)
+    monkeypatch.setattr(fitting, "continues", lambda path: path is not None)
+    again = mm.fit("mlp:hidden=8", data, **settings, out=tmp_path / "run")
+    expected = whole.to_tensors()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in again.to_tensors().items())
+    other = mm.fit("mlp:hidden=8", data, **settings, out=tmp_path / "run")  # complete by now: read
+    assert other.members == 2
