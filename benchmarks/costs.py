@@ -2,12 +2,14 @@
 
     python benchmarks/costs.py
 
-Each case is predicted by `mm.estimate_costs` in one process and trained in another. Times are CPU seconds of all
-threads, which other processes on the machine disturb less than the clock. The projection is arithmetic: sizes of the
-network's tensors in the formulas of `murmuration/costs.py`; nothing ran on 128 GPUs.
+Each case is predicted by `murmur plan` and trained by `murmur train`, processes of their own on one core with one
+thread. Times are CPU seconds, which other processes on the machine disturb less than the clock, but still by a third or
+so where they share a core. The projection is arithmetic: sizes of the network's tensors in the formulas of
+`murmuration/costs.py`; nothing ran on 128 GPUs.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,45 +26,47 @@ from murmuration.runs import versions
 RESULT = Path(__file__).parent / "results" / "costs.json"
 CASES: dict[str, dict[str, Any]] = {
     "mlp, deep-ensemble": {"net": "mlp", "recipe": "deep-ensemble", "members": 10, "epochs": 10},
-    "small-cnn, deep-ensemble": {"net": "small-cnn", "recipe": "deep-ensemble", "members": 2, "epochs": 4},
-    "mlp, forde": {"net": "mlp", "recipe": "forde", "members": 10, "epochs": 5},
+    "mlp, deep-ensemble, longer": {"net": "mlp", "recipe": "deep-ensemble", "members": 10, "epochs": 60},
+    "small-cnn, deep-ensemble": {"net": "small-cnn", "recipe": "deep-ensemble", "members": 4, "epochs": 20},
+    "mlp, forde": {"net": "mlp", "recipe": "forde", "members": 10, "epochs": 40},
+    "small-cnn, batch-ensemble": {"net": "small-cnn", "recipe": "batch-ensemble", "members": 4, "epochs": 15},
 }
-PREDICT = """
-import json, sys
-import murmuration as mm
-found = mm.estimate_costs(data="digits", **json.loads(sys.argv[1]))
-print(json.dumps(found.to_json()))
-"""
-TRAIN = """
-import json, resource, sys, time
-import murmuration as mm
-settings, out = json.loads(sys.argv[1]), sys.argv[2]
-data, net = mm.open_data("digits"), settings.pop("net")
-wall, cpu = time.perf_counter(), time.process_time()
-ensemble = mm.fit(net, data, out=out, progress=False, **settings)
-cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps({"cpu": cpu, "wall": wall, "peak_bytes": peak}))
-"""
 MEMBERS, RANKS, BATCH = 1000, 128, 128
 SHAPE, CLASSES = (3, 32, 32), 10
 
 
-def run(program: str, *arguments: str) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def run(command: str, settings: dict[str, Any], *more: str) -> tuple[dict[str, Any], Any]:
+    """The JSON that a command prints, and the resources that its process has used."""
+    options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    call = [sys.executable, "-m", "murmuration", command, "digits", *options, *more, "--json"]
+    core = {sorted(os.sched_getaffinity(0))[-1]}
+    with tempfile.TemporaryFile("w+") as out:
+        child = subprocess.Popen(
+            call,
+            stdout=out,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            preexec_fn=lambda: os.sched_setaffinity(0, core),
+        )
+        _, status, used = os.wait4(child.pid, 0)
+        if status:
+            sys.exit(f"{' '.join(call)} ended with status {status}")
+        out.seek(0)
+        return json.load(out), used
 
 
 def compared(settings: dict[str, Any]) -> dict[str, Any]:
     """The prediction of a case and the costs of its run."""
-    predicted = run(PREDICT, json.dumps(settings))
+    predicted, planned = run("plan", settings)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        real = run(TRAIN, json.dumps(settings), str(out))
+        _, used = run("train", settings, "--out", str(out))
+        real = {"cpu": used.ru_utime + used.ru_stime, "peak_bytes": used.ru_maxrss * 1024}
         real["members_bytes"] = (out / "members.safetensors").stat().st_size
-    kept = ("engine", "step", "training", "evaluation", "memory", "memory_bytes", "disk")
-    return {"settings": settings, "predicted": {key: predicted[key] for key in kept}, "real": real}
+        real["training_wall"] = json.loads((out / "run.json").read_text())["seconds"]
+    times = ("start", "first", "step", "training", "evaluation", "report", "total")
+    kept = ("engine", *times, "memory", "memory_bytes", "disk")
+    cost = planned.ru_utime + planned.ru_stime
+    return {"settings": settings, "predicted": {key: predicted[key] for key in kept}, "plan_cpu": cost, "real": real}
 
 
 def projection() -> dict[str, Any]:

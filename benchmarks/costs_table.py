@@ -7,18 +7,19 @@ from table_text import head
 
 def costs_table(record: dict[str, Any]) -> str:
     """CPU seconds, peak memory and disk of every case, predicted and real."""
-    names = ["run on digits", "engine", "members", "epochs", "CPU seconds", "predicted", "peak memory, MB", "predicted"]
-    lines = head([*names, "members on the disk, MB", "predicted"])
+    names = ["run on digits", "engine", "members", "epochs", "CPU seconds", "predicted"]
+    names += ["of these: start", "first steps", "training", "evaluation", "report"]
+    lines = head([*names, "peak memory, MB", "predicted", "members on the disk, MB", "predicted"])
     for name, case in record["cases"].items():
         settings, found, real = case["settings"], case["predicted"], case["real"]
-        cpu = found["training"]["cpu"] + found["evaluation"]["cpu"]
         cells = [
             name,
             f"`{found['engine']}`",
             str(settings["members"]),
             str(settings["epochs"]),
             f"{real['cpu']:.1f}",
-            f"{cpu:.1f}",
+            f"{found['total']['cpu']:.1f}",
+            *(f"{found[part]['cpu']:.1f}" for part in ("start", "first", "training", "evaluation", "report")),
             f"{real['peak_bytes'] / 1e6:.0f}",
             f"{found['memory_bytes'] / 1e6:.0f}",
             f"{real['members_bytes'] / 1e6:.2f}",

@@ -1,8 +1,9 @@
 """`estimate_costs`: time, memory, disk and communication of a training run before it is paid for.
 
 A few steps of a few members are made on the real network and batch, and scaled: seconds of a step are linear in the
-members of a process, epochs and steps multiply them. Memory and disk are sums of tensors whose sizes are known;
-communication is arithmetic on the sizes of what members exchange. Costs of scores and reports are not part of it.
+members of a process, epochs and steps multiply them. What comes before the first step is timed as it is done here;
+scores and the report of a command are a stated constant. Memory and disk are sums of tensors whose sizes are known;
+communication is arithmetic on the sizes of what members exchange.
 """
 
 import math
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -46,6 +47,7 @@ WEIGHTS = "(((M - m) x p + m x (P - p) + M^2) x 4 + (ranks - 1) x m) / every"
 MIXED_WEIGHTS = "(3 x (M - m) x p + 2 x m x (P - p) + 2 x M^2) x 4 + 2 x (ranks - 1) x m"
 FEWEST = 3  # members that a proposal keeps as long as it can
 SHARES, SMALL_SHARES = (0.9, 0.8, 0.7, 0.6, 0.5), (0.4, 0.3, 0.2, 0.1, 0.05)  # of the epochs, in a proposal
+Result = TypeVar("Result")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -61,6 +63,10 @@ class Seconds:
 
     def __mul__(self, times: float) -> "Seconds":
         return Seconds(self.wall * times, self.cpu * times)
+
+
+NOTHING = Seconds(0.0, 0.0)
+REPORT = Seconds(0.5, 0.5)  # scores with their intervals, metrics.json and report.html of a few hundred test examples
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,7 @@ class Probe:
     opt_state: int  # bytes of the optimizer's state for a member
     activations: int  # bytes that a member's graph holds
     features: tuple[int, int] | None  # (B, R) of the coupling's space; None: no coupling
+    first: Seconds = NOTHING  # first weights, choice of the engine, and what the first steps take more than others
 
     def step(self, members: int) -> Seconds:
         """A step of so many members, on the line through the measured ones."""
@@ -113,11 +120,14 @@ class CostEstimate:
     memory: dict[str, int]  # bytes of a rank, by what they hold
     disk: dict[str, int]  # bytes, by what they hold
     exchanges: tuple[Exchange, ...]
+    start: Seconds = NOTHING  # opening of the data, and imports of a command
+    first: Seconds = NOTHING  # first weights, choice of the engine, and what the first steps take more than others
+    report: Seconds = NOTHING  # scores and report of a command
     proposal: "Proposal | None" = None
 
     @property
     def total(self) -> Seconds:
-        return self.training + self.evaluation
+        return self.start + self.first + self.training + self.evaluation + self.report
 
     @property
     def bytes_per_step(self) -> float:
@@ -154,6 +164,7 @@ def estimate_costs(
     plan: Plan | None = None,
     ranks: int = 1,
     budget: str | float | None = None,
+    of_command: Seconds | None = None,
     **settings: Any,
 ) -> CostEstimate:
     """The time, memory, disk and communication that `fit` with the same arguments would take, from a few steps.
@@ -161,7 +172,8 @@ def estimate_costs(
     With `ranks`, members are divided among so many processes, each with a machine or GPU like this one to itself; the
     time of the exchange itself is not in the prediction. `budget` is a time such as "30m" or a number of seconds: the
     estimate then has a `proposal` of members, epochs and recipe that fit, and of what it gave up. Times are those of
-    the machine as it is now, with whatever else runs on it.
+    the machine as it is now, with whatever else runs on it. The estimate is that of `fit`, with the opening of the
+    data if it is opened here; with `of_command`, the time that a command has taken so far, it is that of the command.
 
     >>> estimate = estimate_costs("mlp", "two-moons", members=2, epochs=3)
     >>> estimate.members, estimate.epochs, estimate.bytes_per_step
@@ -173,7 +185,8 @@ def estimate_costs(
     given = {name: settings[name] for name in OF_THE_SPEC if settings.get(name) is not None}
     others = {name: value for name, value in settings.items() if name not in (*OF_THE_SPEC, *NOT_NEEDED)}
     planned, reading = sort_settings(others)
-    opened = open_training_data(data, **reading)
+    opening, opened = timed_result(lambda: open_training_data(data, **reading))
+    start = opening if of_command is None else of_command
     asked = replace(plan or Plan(), **planned)
     random_start = "init_from" not in given and not given.get("pretrained")
     defaults = defaults_for(opened, chosen, net) if plan is None and random_start else None
@@ -188,8 +201,10 @@ def estimate_costs(
     if ranks > spec.plan.members:
         raise Misuse(f"ranks={ranks} for {spec.plan.members} members: give at most {spec.plan.members}")
     probe = measure(spec, ranks)
-    found = estimate(spec, probe, ranks)
-    return found if seconds is None else replace(found, proposal=propose(make, spec, probe, ranks, seconds))
+    beside = {"start": start, "report": NOTHING if of_command is None else REPORT}
+    found = replace(estimate(spec, probe, ranks), **beside)
+    left = 0.0 if seconds is None else seconds - (found.start + found.report).wall
+    return found if seconds is None else replace(found, proposal=propose(make, spec, probe, ranks, left, seconds))
 
 
 OF_THE_SPEC = ("noise_std", "link", "likelihood", "init_from", "reset", "pretrained", "output")  # keywords of `fit`
@@ -233,26 +248,33 @@ def measure(spec: TrainSpec, ranks: int = 1) -> Probe:
     sizes = sorted({max(fewest, -(-few // 2)), few})
     parts = {size: replace(spec, plan=replace(spec.plan, members=size)) for size in sizes}
     largest = parts[sizes[-1]]
-    progress = begin(largest)
-    chosen = choose_engine(largest, progress).engine
-    steps = {}
-    with assemble(chosen, spec.member(0)) as team:
-        for size, part in parts.items():
-            steps[size] = timed_steps(team, part, progress if size == sizes[-1] else begin(part))
+    weights, progress = timed_result(lambda: begin(largest))
+    choice, engine = timed_result(lambda: choose_engine(largest, progress).engine)
+    first, steps = weights + choice, {}
+    with assemble(engine, spec.member(0)) as team:
+        for size in reversed(sizes):  # the largest first: what first steps take is that of the run
+            more, steps[size] = timed_steps(team, parts[size], progress if size == sizes[-1] else begin(parts[size]))
+            first = first + more if size == sizes[-1] else first
         passed = timed_pass(team, largest, progress)
         activations, features = graph_of_one(team, largest, progress)
     state = progress.state
     opt_state = sum(_bytes(named) for named in state.opt_state.values()) // sizes[-1]
     opt_state += sum(_bytes(each) for each in state.memory.get(0, [])) if state.memory else 0
-    return Probe(chosen, steps, passed, state.population, opt_state, activations, features)
+    steps = dict(sorted(steps.items()))
+    return Probe(engine, steps, passed, state.population, opt_state, activations, features, first)
 
 
-def timed_steps(team: Team, spec: TrainSpec, progress: Progress) -> Seconds:
-    """The median of a few steps, after some that fill caches."""
+def timed_steps(team: Team, spec: TrainSpec, progress: Progress) -> tuple[Seconds, Seconds]:
+    """The time that first steps take more than others (captured operators, caches), and the median of the others."""
     config, batches = spec.step_config(), epoch_batches(spec.train_split, spec.plan, 0, spec.schedule)
-    some = [batches(index % spec.end.steps_per_epoch) for index in range(WARM_UP + STEPS)]
-    found = [timed(partial(step, team, config, progress.state, batch)) for batch in some]
-    return median(found[WARM_UP:])
+
+    def run(index: int) -> None:
+        step(team, config, progress.state, batches(index % spec.end.steps_per_epoch))
+
+    found = [timed(partial(run, index)) for index in range(WARM_UP + STEPS)]
+    usual = median(found[WARM_UP:])
+    first = sum(found[:WARM_UP], NOTHING)
+    return Seconds(max(0.0, first.wall - WARM_UP * usual.wall), max(0.0, first.cpu - WARM_UP * usual.cpu)), usual
 
 
 def timed_pass(team: Team, spec: TrainSpec, progress: Progress) -> Seconds:
@@ -285,11 +307,17 @@ def graph_of_one(team: Team, spec: TrainSpec, progress: Progress) -> tuple[int, 
 
 
 def timed(work: Callable[[], object]) -> Seconds:
+    """The time that a piece of work takes."""
+    return timed_result(work)[0]
+
+
+def timed_result(work: Callable[[], Result]) -> tuple[Seconds, Result]:
+    """The time that a piece of work takes, and what it returns."""
     wall, cpu = time.perf_counter(), time.process_time()
-    work()
+    found = work()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return Seconds(time.perf_counter() - wall, time.process_time() - cpu)
+    return Seconds(time.perf_counter() - wall, time.process_time() - cpu), found
 
 
 def median(times: Sequence[Seconds]) -> Seconds:
@@ -323,6 +351,7 @@ def estimate(spec: TrainSpec, probe: Probe, ranks: int = 1) -> CostEstimate:
         memory_terms(spec, probe, own, members * draws * max(val, test)),
         disk_terms(spec, probe, members),
         communication(spec, probe, plan.members, ranks),
+        first=probe.first,
     )
 
 
@@ -441,10 +470,11 @@ def _bytes(named: Any) -> int:
 
 
 def propose(
-    make: Callable[[Recipe], TrainSpec], spec: TrainSpec, probe: Probe, ranks: int, budget: float
+    make: Callable[[Recipe], TrainSpec], spec: TrainSpec, probe: Probe, ranks: int, left: float, budget: float
 ) -> Proposal | None:
     """Settings that fit: all that was asked for, else fewer members, fewer epochs, no coupling, one run; or None.
 
+    `left` are the seconds of the budget that opening and report leave.
     Members are given up before epochs, down to three; then epochs, down to half of them; then repulsion; then separate
     runs, for snapshots of one; then further epochs.
     """
@@ -457,7 +487,8 @@ def propose(
         lost += [f"{spec0.plan.epochs - epochs} of {spec0.plan.epochs} epochs"] if epochs < spec0.plan.epochs else []
         lost += [f"recipe {spec0.recipe.name}"] if spec.recipe.name != spec0.recipe.name else []
         told = ", ".join(lost) or "nothing"
-        return Proposal(budget, spec.recipe.name, members, epochs, wall, told) if wall <= budget else None
+        whole = wall + budget - left
+        return Proposal(budget, spec.recipe.name, members, epochs, whole, told) if wall <= left else None
 
     spec0 = spec
     for turn, other in enumerate(fallbacks(spec.recipe)):

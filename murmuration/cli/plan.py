@@ -1,5 +1,6 @@
 """`murmur plan`: the costs of a training run before it is paid for."""
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ from murmuration.cli.train import Link, Loss, NetName, NoiseStd
 if TYPE_CHECKING:
     from murmuration.costs import CostEstimate
 
+PROGRAM = 0.2  # seconds of Python and of the options of all commands, before a command begins
 HELP = help_text(
     "Predict time, memory, disk and communication of `murmur train` with the same options, from a few steps on the "
     "real network and batch. Nothing is written. Times are those of this machine as it is now, with whatever else "
@@ -41,8 +43,9 @@ def plan(
     as_json: options.Json = False,
 ) -> None:
     """Predict the costs of a training run from a few steps."""
+    began = time.perf_counter(), time.process_time()
     from murmuration.cli.training import TrainingRequest, with_table_defaults
-    from murmuration.costs import estimate_costs, parse_budget
+    from murmuration.costs import Seconds, estimate_costs, parse_budget
 
     if budget is not None:
         parse_budget(budget)
@@ -50,6 +53,7 @@ def plan(
     opened = reading.open(data, quiet=as_json)
     request = TrainingRequest(opened, settings, options.network(net), fill=partial(training.plan, None))
     request = with_table_defaults(request, chosen)
+    taken = Seconds(PROGRAM + time.perf_counter() - began[0], PROGRAM + time.process_time() - began[1])
     found = estimate_costs(
         request.net,
         opened,
@@ -60,6 +64,7 @@ def plan(
         noise_std=noise_std,
         link=link,
         likelihood=loss,
+        of_command=taken,
     )
     if as_json:
         return print_json(found.to_json())
@@ -74,8 +79,16 @@ def show_estimate(found: "CostEstimate") -> None:
     steps = found.steps_per_epoch * found.epochs
     of = f"{plural(found.members, 'member')}, {plural(found.epochs, 'epoch')}, {steps:,} steps, engine {found.engine}"
     on = "" if found.ranks == 1 else f", {found.ranks} ranks"
-    times = {"a step": found.step, "training": found.training, "forward passes of evaluation": found.evaluation}
-    rows = [[name, duration(each.wall), duration(each.cpu)] for name, each in {**times, "total": found.total}.items()]
+    times = {
+        "imports and data": found.start,
+        "first weights, engine, first steps": found.first,
+        "training": found.training,
+        "forward passes of evaluation": found.evaluation,
+        "scores and report, about": found.report,
+        "total": found.total,
+        "a step": found.step,
+    }
+    rows = [[name, duration(each.wall), duration(each.cpu)] for name, each in times.items()]
     print_table(["time", "by the clock", "CPU time"], rows, title=f"{found.recipe}: {of}{on}")
     print_table(["memory of a process", "MB"], with_sum(found.memory, "peak, about"))
     print_table(["disk", "MB"], with_sum(found.disk, "sum"))
@@ -89,7 +102,7 @@ def show_estimate(found: "CostEstimate") -> None:
             f"communication: {found.bytes_per_step:,.0f} bytes a step, {found.bytes_in_total / 1e6:,.1f} MB in total\n"
         )
     measured = " and ".join(map(str, found.measured_members))
-    print(f"- Measured with {measured} members on this machine as it is now; scores and reports are not included.")
+    print(f"- Measured with {measured} members on this machine as it is now.")
 
 
 def with_sum(terms: dict[str, int], name: str) -> list[list[str]]:
