@@ -366,7 +366,6 @@ PAGES = tuple(
     for page in (
         "README.md",
         "docs/real-data.md",
-        "docs/data.md",
         "docs/calibration.md",
         "docs/continual.md",
         "docs/repulsion.md",

@@ -201,8 +201,7 @@ def estimate_costs(
     if ranks > spec.plan.members:
         raise Misuse(f"ranks={ranks} for {spec.plan.members} members: give at most {spec.plan.members}")
     probe = measure(spec, ranks)
-    beside = {"start": start, "report": NOTHING if of_command is None else REPORT}
-    found = replace(estimate(spec, probe, ranks), **beside)
+    found = replace(estimate(spec, probe, ranks), start=start, report=NOTHING if of_command is None else REPORT)
     left = 0.0 if seconds is None else seconds - (found.start + found.report).wall
     return found if seconds is None else replace(found, proposal=propose(make, spec, probe, ranks, left, seconds))
 
@@ -420,8 +419,8 @@ def exchanges(
     """The collectives of a step, in float32, as bytes that the first rank, which has the most members, receives.
 
     Features (B, R) of all members are gathered. Weights of P numbers a member are exchanged by columns, so that no rank
-    holds all of them, and their cotangents back; products (M, M) are summed, and a byte a member says whether it is
-    finite. Mixed gradients (SVGD) are exchanged in the same way, with the weights once more. S shared gradients are
+    holds all of them, and their cotangents back; products (M, M) are summed, and a byte a member is the flag of a
+    finite one. Mixed gradients (SVGD) are exchanged in the same way, with the weights once more. S shared gradients are
     summed, with two counts of members; the payload of a sum is counted. `every` is the number of steps between two
     interactions.
 

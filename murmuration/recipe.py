@@ -443,10 +443,6 @@ class Plan:
         self._check_types()
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise Misuse(f"lr={self.lr}: need a positive number such as 0.001")
-        if not 0 <= self.momentum < 1:
-            raise Misuse(f"momentum={self.momentum}: need a number from 0 to less than 1, such as 0.9")
-        if not 0 <= self.weight_decay < math.inf:
-            raise Misuse(f"weight_decay={self.weight_decay}: need a number that is not negative, such as 0.01")
         if not 0 <= self.warmup < math.inf:
             raise Misuse(f"warmup={self.warmup}: need a number of epochs that is not negative, such as 1")
         if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:

@@ -239,8 +239,10 @@ def parquet_file(rng: Rng, folder: Path, hostile: bool) -> Action:
     if hostile and rng.random() < 0.25:
         odd = odd_table(rng, frame)
         frame = odd if odd.columns.is_unique else frame
-    kinds = frame.select_dtypes(object).columns
-    found = pa.Table.from_pandas(frame.astype({name: str for name in kinds if name == "odd"}), preserve_index=None)
+    try:
+        found = pa.Table.from_pandas(frame)
+    except pa.ArrowException:  # cells of several types
+        found = pa.Table.from_pandas(frame.astype(str))
     if hostile and rng.random() < 0.5:
         found = found.append_column(pick(rng, ["odd", "odd", "odd", "y", "c0", ""]), odd_arrow(rng, len(frame)))
     if hostile and rng.random() < 0.1:

@@ -166,6 +166,10 @@ def make_optimizer(
         )
     if name not in OPTIMIZERS:
         raise unknown("optimizer", name, OPTIMIZERS)
+    if not 0 <= momentum < 1:
+        raise Misuse(f"momentum={momentum}: need a number from 0 to less than 1, such as 0.9")
+    if not 0 <= weight_decay < math.inf:
+        raise Misuse(f"weight_decay={weight_decay}: need a number that is not negative, such as 0.01")
     if weight_decay and decay not in ("coupled", "decoupled"):
         raise Misuse(f"weight_decay={weight_decay} without decay: write decay='coupled' (L2) or 'decoupled' (AdamW)")
     if not 0 <= l1 < math.inf:
