@@ -147,11 +147,9 @@ def fit(
     refuse_autocast(filled.device)
     quiet = progress is False or not is_first() or (progress is None and not is_watched())
     if continues(out):
-        again: dict[str, Any] = {"output": output, "checkpoint_seconds": checkpoint_seconds}
-        again |= {"net": None if isinstance(net, str) else net, "data": None if isinstance(data, str | Path) else data}
-        again |= {"recipe": recipe if isinstance(recipe, Recipe) else None}
-        again |= {"optimizer": filled.optimizer if callable(filled.optimizer) else None}
-        again |= {"likelihood": None if isinstance(likelihood, str) else likelihood, "show": show or show_nothing}
+        own = {"net": net, "data": data, "recipe": recipe, "likelihood": likelihood, "optimizer": filled.optimizer}
+        again: Any = {name: None if isinstance(value, str | Path) else value for name, value in own.items()}
+        again |= {"output": output, "checkpoint_seconds": checkpoint_seconds, "show": show or show_nothing}
         return resume(str(out), **again)
     if is_first():
         runs.check_new(out)
