@@ -147,8 +147,8 @@ def fit(
     refuse_autocast(filled.device)
     quiet = progress is False or not is_first() or (progress is None and not is_watched())
     if continues(out):
-        own = {"net": net, "data": data, "recipe": recipe, "likelihood": likelihood, "optimizer": filled.optimizer}
-        again: Any = {name: None if isinstance(value, str | Path) else value for name, value in own.items()}
+        mine = {"net": net, "data": data, "recipe": recipe, "likelihood": likelihood, "optimizer": filled.optimizer}
+        again: Any = {name: None if isinstance(value, str | Path) else value for name, value in mine.items()}
         again |= {"output": output, "checkpoint_seconds": checkpoint_seconds, "show": show or show_nothing}
         return resume(str(out), **again)
     if is_first():

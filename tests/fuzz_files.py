@@ -227,7 +227,7 @@ def odd_arrow(rng: Rng, rows: int) -> pa.Array:
         lambda: pa.array(["x"] * rows, pa.large_string()),
         lambda: pa.array([pick(rng, [np.inf, np.nan, 1e300, 0.0, None]) for _ in n], pa.float64()),
         lambda: pa.array([i * 10**9 for i in n], pa.duration("ns")),
-        lambda: pa.chunked_array([pa.array(list(n)[:5]), pa.array(list(n)[5:])]),
+        lambda: pa.chunked_array([pa.array(list(n)[:5], pa.int64()), pa.array(list(n)[5:], pa.int64())]),
     ]
     return pick(rng, ways)()
 
@@ -241,7 +241,7 @@ def parquet_file(rng: Rng, folder: Path, hostile: bool) -> Action:
         frame = odd if odd.columns.is_unique else frame
     try:
         found = pa.Table.from_pandas(frame)
-    except pa.ArrowException:  # cells of several types
+    except (pa.ArrowException, OverflowError):  # cells of several types, or too large
         found = pa.Table.from_pandas(frame.astype(str))
     if hostile and rng.random() < 0.5:
         found = found.append_column(pick(rng, ["odd", "odd", "odd", "y", "c0", ""]), odd_arrow(rng, len(frame)))
