@@ -13,7 +13,7 @@ hooks; what else is needed is known to the step (`can_capture` in `training/capt
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from operator import is_
 from typing import Any
 
@@ -39,7 +39,12 @@ class StepInputs:
     settings: tuple  # objects that the operators depend on: others than before begin anew
     held: list[Tensor]  # tensors that are the same objects at every step, with other values: the weights
     given: list[Tensor]  # tensors that are others at every step: the batch
-    noise: list[RepeatableNoise]  # of each member
+    make_noise: Callable[[], list[RepeatableNoise]]
+
+    @cached_property
+    def noise(self) -> list[RepeatableNoise]:
+        """The noise of each member, made where a step draws from it."""
+        return self.make_noise()
 
     def draws(self) -> list[tuple[int, int]]:
         """Member and number of its random bits, for all draws of the step in turn."""
@@ -80,8 +85,8 @@ class Captures:
         if entry is None or not entry.trusted or not entry.fits(step):
             return None
         assert entry.captured is not None
-        noise, device = step.noise, step.given[0].device
-        bits = [noise[member].bits(count, device) for member, count in entry.draws]
+        device = step.given[0].device
+        bits = [step.noise[member].bits(count, device) for member, count in entry.draws]
         with torch.no_grad():
             return entry.captured.run(*step.given, *bits)
 

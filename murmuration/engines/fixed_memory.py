@@ -27,6 +27,9 @@ PRODUCTS: dict[Any, tuple[Callable, str]] = {
     aten.mm.default: (torch.mm, "out"),
     aten.addmm.default: (torch.addmm, "out"),
     aten.sum.dim_IntList: (torch.sum, "out"),
+    aten.mean.dim: (torch.mean, "out"),
+    aten._log_softmax.default: (torch._log_softmax, "out"),
+    aten._log_softmax_backward_data.default: (torch._log_softmax_backward_data, "out"),
     aten.index_select.default: (torch.index_select, "out"),
     aten.stack.default: (torch.stack, "out"),
 }

@@ -41,11 +41,10 @@ def capturable(
     (x, y), weight = batch.fetch(members), batch.weight(members)
     fetched = replace(batch, fetch=lambda _: (x, y), weight=lambda _: weight)
     factors = as_tensor(loss_scale, 0.0 if coupling is None else coupling.strength(state.step), x.device)
-    noise = step_noise(config, state, members, RepeatableNoise)
 
     def compute() -> list[Tensor]:
-        rewind(noise)
-        here, cotangent, lengths = local(team, config, state, members, fetched, noise), None, []
+        rewind(inputs.noise)
+        here, cotangent, lengths = local(team, config, state, members, fetched, inputs.noise), None, []
         if coupling is not None:
             assert here.features is not None
             features = here.features.detach()
@@ -59,7 +58,7 @@ def capturable(
         settings=(config.likelihood, coupling),
         held=[state.active, *population.own.values(), *population.shared.values()],  # of which a group is views
         given=[x, y, factors, *([] if weight is None else [weight])],
-        noise=noise,
+        make_noise=lambda: step_noise(config, state, members, RepeatableNoise),
     )
     active, own = state.active[members], len(population.own)
     return Capturable(inputs, compute, fetched, members, active, own, coupling is not None)
@@ -99,9 +98,7 @@ def learn(team: Team, known: Capturable | None, here: Local, gradients: Gradient
 
 def can_capture(team: Team, config: StepConfig, state: State, group: Population) -> bool:
     """Whether the operators of a group's losses and gradients are the same at every step, as far as can be known."""
-    parts = [config.likelihood, config.weights.family, *([] if config.coupling is None else [config.coupling.space])]
-    ours = all(type(each).__module__.startswith("murmuration.") for each in parts)
+    if not team.captures.possible or not config.same_operators:
+        return False
     changing = any(not is_auxiliary(name) for name in group.buffers)
-    finite = all(found.restored is not None for found in state.diverged.values())
-    fixed = not config.weights.stochastic and config.objective.samples == 1
-    return team.captures.possible and ours and fixed and finite and not changing
+    return not changing and all(found.restored is not None for found in state.diverged.values())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch import Tensor
 
@@ -48,6 +49,13 @@ class StepConfig:
     def noise_member(self, index: int) -> int:
         """The member whose noise the member at this row draws."""
         return index if index == ALL_MEMBERS else self.first_member + (0 if self.same_noise else self.first_row + index)
+
+    @cached_property
+    def same_operators(self) -> bool:
+        """Whether losses and coupling run the same operators at every step: parts of the caller's own may not."""
+        parts = [self.likelihood, self.weights.family, *([] if self.coupling is None else [self.coupling.space])]
+        ours = all(type(each).__module__.startswith("murmuration.") for each in parts)
+        return ours and not self.weights.stochastic and self.objective.samples == 1
 
     def count(self, population: Population) -> int:
         """The number of members of all processes."""

@@ -10,6 +10,7 @@ Members interact only in `couple` and `share`. A member whose loss or features a
 repels nor is repelled, and its gradients do not reach shared tensors.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -109,14 +110,16 @@ def move(config: StepConfig, state: State, here: Local, gradients: list[Tensor],
     A gradient that is not finite shows in the next loss or in the epoch's validation, and the member returns to an
     earlier state: checking every gradient would cost a tenth of a small network's step.
     """
-    active = state.active[here.members]
-    steady = active & here.losses.detach().isfinite().to("cpu")
+    active, losses = state.active[here.members], here.losses.detach()
     by_member = isinstance(config.optimizer, TorchOptimizer)
     rows: list[slice | int] = [here.members]
-    if by_member or not bool(steady.all()):
+    # A finite sum has finite terms; it takes a third of the time of a check of each.
+    if by_member or not bool(active.all()) or not math.isfinite(float(losses.sum())):
+        steady = active & losses.isfinite().to("cpu")
         _undo_buffers(state, here, ~steady)
         _report(state, here, active & ~steady)
-        rows = [here.members.start + int(i) for i in steady.nonzero()]
+        if by_member or not bool(steady.all()):
+            rows = [here.members.start + int(i) for i in steady.nonzero()]
     if config.clip_norm is not None:
         gradients = clip(gradients, config.clip_norm)
     for row in rows:

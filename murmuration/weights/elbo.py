@@ -47,7 +47,7 @@ class ELBO:
 
     def combine(self, losses: list[Tensor]) -> Tensor:
         """The loss of each example (...), from its losses (...) in one or several passes."""
-        return reduce_losses(torch.stack(losses), self.reduction)
+        return losses[0] if len(losses) == 1 else reduce_losses(torch.stack(losses), self.reduction)
 
 
 def batch_weight(weighting: str, index: int, batches: int) -> float:
