@@ -6,6 +6,7 @@ placeholder (N, X, FILE, ...) and by the words of their help, options that contr
 command, arguments that are missing, surplus or of another kind.
 """
 
+import atexit
 import contextlib
 import io
 import json
@@ -268,8 +269,9 @@ def write_wrong_kinds() -> None:
 
 @lru_cache
 def world() -> Path:
-    """The folder of the world, made once for this process and its forks."""
+    """The folder of the world, made once for this process and its forks, and removed with this process."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-world-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     make_world(folder)
     return folder
 

@@ -112,3 +112,4 @@ def test_bad_wishes_end_in_one_line(words: list[str], told: str, photos: Path, r
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
     assert named(told).lower() in lines[0].lower()
+    assert not (tmp_path / "out").exists()

@@ -167,6 +167,7 @@ def upscale_files(
 ) -> list[dict[str, Any]]:
     """Write each image file upscaled, with a map of its standard deviations; returns a record for each."""
     scale = scale_of(ensemble)
+    ensemble.recipe.weights.resolve_draws(draws)  # refused before anything is written
     names = {Path(path): f"{Path(path).stem}-x{scale}" for path in paths}
     repeated = [name for name in names.values() if list(names.values()).count(name) > 1]
     if repeated:
