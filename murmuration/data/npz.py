@@ -9,6 +9,7 @@ import contextlib
 import math
 import shutil
 import struct
+import sys
 import tempfile
 import tokenize
 import weakref
@@ -129,6 +130,10 @@ class Archive:
             require_unpacked(f"array {name} of '{self.path}'", header.end)
         with self.opened(name) as file:
             found = np.lib.format.read_array(file, allow_pickle=False)
+        if found.dtype.kind == "U" and found.size:  # four bytes a character
+            codes = np.ascontiguousarray(found, found.dtype.newbyteorder("=")).reshape(-1).view(np.uint32)
+            if codes.size and codes.max() > sys.maxunicode:
+                raise Failure(f"array {name} of '{self.path}' is damaged: a text holds what is no character")
         return np.char.decode(found, "utf-8", "replace") if found.dtype.kind == "S" else found
 
     def is_compressed(self, name: str) -> bool:

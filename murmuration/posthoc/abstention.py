@@ -208,7 +208,7 @@ def certified_threshold(
     path = selection_path(-on_grid(uncertainty), wrong)
     each = (1 - confidence_level) / len(STARTS)
     passed = bdtr(path.loss, path.answered, max_error_rate) <= each  # (G,)
-    fewest = math.ceil(math.log(each) / math.log1p(-max_error_rate))
+    fewest = math.ceil(min(math.log(each) / math.log1p(-max_error_rate), len(uncertainty) + 1))
     found = 0
     for start in np.searchsorted(path.answered, fewest * np.array(STARTS)):
         failed = np.flatnonzero(~passed[start:])

@@ -142,6 +142,17 @@ def test_one_number_is_no_data(tmp_path: Path, in_memory: bool):
         mm.open_data(tmp_path / "x.npy", target="y.npy", in_memory=in_memory)
 
 
+def test_texts_of_damaged_characters_are_refused(tmp_path: Path):
+    """Python cannot hold them: it ends in a SystemError."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(40, 3)))
+    np.save(tmp_path / "y.npy", np.array(["a", "b"] * 20))
+    content = bytearray((tmp_path / "y.npy").read_bytes())
+    content[-5] = 0x7F  # the highest byte of a character
+    (tmp_path / "y.npy").write_bytes(content)
+    with pytest.raises(Failure, match=r"y.npy' is damaged: a text holds what is no character"):
+        mm.open_data(tmp_path / "x.npy", target="y.npy")
+
+
 def test_half_precision_is_compared_without_a_warning(tmp_path: Path):
     """Single precision's largest number is not one of half precision; numpy warns of that."""
     x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float16)

@@ -101,3 +101,8 @@ def test_the_grid_rounds_up_by_less_than_two_percent_and_keeps_order(sign: int) 
     assert (np.abs(grid - values) <= np.abs(values) / 64).all()
     assert (np.diff(grid) * sign >= 0).all()
     assert (on_grid(grid) == grid).all()
+
+
+@pytest.mark.parametrize("rate", [1e-300, 5e-324])
+def test_an_error_rate_that_no_number_of_examples_can_show_answers_nothing(rate):
+    assert certified_threshold(np.linspace(0, 1, 50), np.zeros(50), rate, 0.9) == -math.inf
