@@ -39,7 +39,7 @@ from murmuration.cli import main as murmur
 SMALL = ("--epochs", "3", "--batch-size", "256", "--checkpoint-seconds", "0")
 MOONS = ("two-moons", "--net", "mlp:hidden=8", "--engine", "loop", *SMALL)
 VOLATILE = re.compile(
-    r"seconds|cost|command|run|versions|started|report|engine|speed|time|fingerprint|of|sha256|verdict"
+    r"seconds|cost|command|run|versions|started|report|engine|speed|time|fingerprint|of|sha256|verdict|ranks"
 )
 LIMIT = 240  # seconds that any command may take
 DISTURBANCES = ("kill at a moment", "kill before a change", "SIGTERM", "SIGINT", "full disk")
