@@ -542,11 +542,14 @@ def drill(
     found = json.loads(record.read_text()) if record is not None and record.exists() else {}
     made = Drill(folder, subjects, found)
     made.prepare()
-    for turn in range(cases + launched):
-        if turn < cases:
-            made.case(made.record.get("next", 0), turn < programs)
-        else:
+    turns = sorted(
+        [(turn / cases, turn, False) for turn in range(cases)] + [(n / launched, n, True) for n in range(launched)]
+    )
+    for _, turn, together in turns:
+        if together:
             made.case(made.record.get("next launched", 0), program=False, launched=True)
+        else:
+            made.case(made.record.get("next", 0), turn < programs)
         if record is not None:
             record.write_text(json.dumps(made.record, indent=2) + "\n")
     return made.record
