@@ -15,6 +15,7 @@ IMPORTS = "<frozen importlib"  # files of frames inside an import
 PATIENCE, AGAIN = 20.0, 0.1  # seconds that a signal waits for the end of an import at most, and between two looks
 SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 
+stopped: list[int] = []  # signals that `stop` has raised; code in C may turn the exception into another
 _waiting: dict[int, float] = {}  # signals that wait for the end of an import, and until when
 
 
@@ -38,6 +39,7 @@ def stop(number: int, frame: Any) -> None:
         again.daemon = True
         return again.start()
     del _waiting[number]
+    stopped.append(number)
     raise Stopped(number=number)
 
 

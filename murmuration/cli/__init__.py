@@ -40,7 +40,7 @@ from murmuration.cli import (
 from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup, help_text
 from murmuration.cli.options import RecipeOptions
 from murmuration.errors import Failure, Misuse, shortened, unknown
-from murmuration.interrupts import Stopped, handled, stop
+from murmuration.interrupts import Stopped, handled, stop, stopped
 from murmuration.memory import keep_freed_memory
 
 HELP = help_text(
@@ -54,6 +54,7 @@ HELP = help_text(
 )
 UsageError: Any = typer.BadParameter.__mro__[1]  # wherever this version of typer keeps it
 SPINS = "20000"  # of an idle thread, before it sleeps; libgomp takes 300,000
+REPEAT = "repeat the command, or continue a run that was begun with murmur resume"
 DEBUG, COMPLETE = "MURMUR_DEBUG", "_MURMUR_COMPLETE"
 
 app = typer.Typer(help=HELP, rich_markup_mode="rich", cls=PlainGroup)
@@ -108,6 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
     warnings.showwarning = partial(_say_note, given)
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
+    stopped.clear()
     try:
         with handled(stop):
             return _run(given)
@@ -119,6 +121,8 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
+        if stopped:  # the interrupt came inside an extension module, which raised an error of its own
+            return _end(f"interrupted: {REPEAT}", 128 + stopped[-1])
         return _end(f"error: {_message(error, given)}", 2 if isinstance(error, Misuse | UsageError) else 1)
 
 

@@ -11,6 +11,8 @@ from cli_fixtures import assert_refused
 from process_fixtures import until
 
 import murmuration as mm
+from murmuration.cli import main
+from murmuration.errors import Failure
 from murmuration.interrupts import Stopped, handled, stop
 
 pytest_plugins = ["cli_fixtures"]
@@ -80,6 +82,22 @@ def test_a_signal_inside_an_import_waits_for_its_end(tmp_path: Path, monkeypatch
     with pytest.raises(Stopped), handled(stop):
         until(lambda: import_module("interrupted_module") is None)
     assert sys.modules.pop("interrupted_module").whole
+
+
+def test_an_interrupt_that_another_error_hides_is_an_interrupt(monkeypatch, capsys):
+    """As where a signal comes while an extension module reads a file, and it says that the file cannot be read."""
+
+    def read(arguments):
+        try:
+            stop(signal.SIGTERM, None)
+        except KeyboardInterrupt:
+            raise Failure("members.safetensors is not a readable safetensors file") from None
+
+    monkeypatch.setattr("murmuration.cli._run", read)
+    assert main(["list", "recipes"]) == 143
+    assert capsys.readouterr().err.startswith("interrupted: repeat the command, or ")
+    monkeypatch.undo()
+    assert main(["list", "nothing"]) == 2  # the next command knows nothing of it
 
 
 def test_a_negative_time_between_checkpoints_is_refused(murmur, tmp_path: Path):
