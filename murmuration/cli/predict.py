@@ -31,7 +31,7 @@ HELP = help_text(
     "murmur predict runs/prices new.csv --out predictions.csv",
     "murmur predict runs/photos new-photos --out predictions.parquet",
     "murmur predict runs/digits digits --out predictions.npz --per-member",
-    "murmur predict runs/sensors new.parquet --stream --out predictions.parquet",
+    "murmur predict runs/photos new-photos --stream --out predictions.csv",
 )
 
 
