@@ -161,6 +161,7 @@ class Process:
 def begin(subject: Subject, words: list[str], folder: Path, program: bool, fault: Callable[[], None]) -> Process:
     """Start a command; `fault` prepares the forked process for what shall happen to it."""
     err = folder / "err.txt"
+    err.write_bytes(b"")  # a process may be killed before it opens the file
     if program or subject.launcher:
         call = [sys.executable, *subject.launcher, "-m", "murmuration", *words]
         ours = {**os.environ, TOKEN: str(folder), "OMP_NUM_THREADS": "1"}
