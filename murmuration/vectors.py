@@ -16,10 +16,11 @@ CACHE_LINE = 64  # bytes: a whole number of the CPU's vectors, and the unit in w
 def side_by_side(named: dict[str, Tensor]) -> dict[str, Tensor]:
     """Copies of the tensors in one vector of their own, with zeros between them.
 
-    The tensors themselves, if they lie so already, or have several types or devices, or another memory format.
+    The tensors themselves, if they lie so already, have several types, another memory format or another device than
+    the CPU.
     """
     tensors = list(named.values())
-    alike = len({(each.dtype, each.device) for each in tensors}) == 1
+    alike = len({(each.dtype, each.device) for each in tensors}) == 1 and tensors[0].device.type == "cpu"
     if not alike or not all(each.is_contiguous() for each in tensors) or as_vector(tensors) is not None:
         return named
     sizes = [lines(each) for each in tensors]
@@ -33,18 +34,22 @@ def side_by_side(named: dict[str, Tensor]) -> dict[str, Tensor]:
 def as_vector(tensors: Sequence[Tensor]) -> Tensor | None:
     """The vector (P,) in which tensors lie side by side, all of it, with the zeros between; None if there is none.
 
+    The tensors must be whole: a row of a small matrix would be found with the rows behind it.
+
     >>> tensors = list(side_by_side({"a": torch.ones(2, 3), "b": torch.ones(4)}).values())
     >>> as_vector(tensors).shape, as_vector(tensors[:1]), as_vector([torch.ones(3)])
     (torch.Size([32]), None, None)
     """
     first = tensors[0]
+    if any(each.device.type != "cpu" for each in tensors):
+        return None
     start, place, size = first.data_ptr(), first.data_ptr(), first.element_size()
     for each in tensors:
         if each.data_ptr() != place or each.dtype != first.dtype or not each.is_contiguous():
             return None
         place += lines(each) * size
     storage = first.untyped_storage()  # that another one begins where it ends is no coincidence to build on
-    if storage.data_ptr() != start or storage.nbytes() != place - start or first.device.type != "cpu":
+    if storage.data_ptr() != start or storage.nbytes() != place - start:
         return None
     return first.as_strided(((place - start) // size,), (1,))
 

@@ -196,7 +196,10 @@ def update(
         kinds = [[kind[name] for name in names if name in kind] for kind in opt_state.values()]
         when = StepTime(multiplier * batch.lr, state.step, batch.time, draw, len(members))
         kinds = [kind for kind in kinds if kind]
-        if isinstance(rule, Optimizer) and (joined := vectors(config, chosen, along, kinds)) is not None:
+        # Behind some of the rows are those of other members, and one member alone has the bits of a group of one.
+        whole = stacked and 1 < len(members) == state.population.members
+        joined = vectors(config, chosen, along, kinds) if whole and isinstance(rule, Optimizer) else None
+        if joined is not None:
             rule.update(*joined, when)
         else:
             rule.update(chosen, along, kinds, when)

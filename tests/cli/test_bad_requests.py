@@ -194,7 +194,7 @@ def without(part: str):
         (cut("members.safetensors"), 1, ("members.safetensors", "damaged")),
         (cut("run.json"), 1, ("run.json", "cannot be read")),
         (lambda run: (run / "members.safetensors").unlink(), 1, ("members.safetensors", "missing")),
-        (lambda run: (run / "run.json").unlink(), 2, ("no run at", "run.json")),
+        (lambda run: (run / "run.json").unlink(), 1, ("run.json is missing", "other files of a run")),
         (without("format"), 1, ("format None",)),
         (without("plan"), 1, ("run.json has no 'plan'", "damaged")),
         (shutil.rmtree, 2, ("no run at", "does not exist")),

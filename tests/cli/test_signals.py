@@ -16,7 +16,11 @@ from murmuration.errors import Failure
 from murmuration.interrupts import Stopped, handled, stop
 
 pytest_plugins = ["cli_fixtures"]
-USUAL = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # a shell may have told its programs to ignore it
+# A shell may have told its programs to ignore hang-ups, and those in the background to ignore interrupts.
+USUAL = (
+    "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+    "signal.signal(signal.SIGINT, signal.default_int_handler)"
+)
 PLAN = {"members": 2, "epochs": 60, "batch_size": 32, "seed": 0}
 
 
