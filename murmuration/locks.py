@@ -30,7 +30,7 @@ ATTEMPTS, PAUSE = 4, 0.05  # of processes that begin at the same moment; the lon
 QUERY, DENIED, STILL_ACTIVE = 0x1000, 5, 259  # on Windows: an access right, an error, the exit code while running
 
 Tidy = Callable[[Path, bool], None]
-_held: dict[tuple[int, Path], int] = {}  # (process, directory) -> the thread that holds it
+_held: dict[tuple[int, str], int] = {}  # (process, directory) -> the thread that holds it
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def locked(path: Path, tidy: Tidy = lambda path, empty: None) -> Iterator[None]:
     says whether it was empty when a killed process began to write into it, so that all files are of killed processes.
     Directories that were made for the lock are removed again if they are empty in the end.
     """
-    key, thread = (os.getpid(), path.resolve()), threading.get_ident()
+    key, thread = (os.getpid(), os.path.realpath(path)), threading.get_ident()
     if _held.get(key) == thread:
         yield
         return

@@ -173,3 +173,9 @@ def test_an_open_file_is_replaced_when_its_reader_is_done_with_it(tmp_path: Path
     monkeypatch.setattr(files, "ON_WINDOWS", True)
     files.write_bytes(tmp_path / "file", b"content")
     assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_a_link_to_itself_is_refused_in_one_line(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(Failure, match=r"cannot write .*loop"), locks.locked(tmp_path / "loop"):
+        pass
