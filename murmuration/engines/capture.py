@@ -234,6 +234,10 @@ class Call:
     results: tuple[int, ...]
 
 
+# An operator, what reads its arguments from the registers (None: it has them), where results go, what is freed.
+Operation = tuple[Callable, Callable[[list], Any] | None, int | tuple[int, ...], tuple[int, ...]]
+
+
 class Program:
     """Recorded operators on numbered registers, without branches: the inputs first, then constants and results.
 
@@ -313,7 +317,7 @@ class Program:
         """The function of the inputs; tensors are freed after their last use, pointwise operators overwrite some."""
         wanted = [self.place(each) for each in results]
         later = {*range(self.inputs), *wanted, *self.constants}  # registers that are still needed
-        operations: list[tuple[Callable, Callable, int | tuple[int, ...], tuple[int, ...]]] = []
+        operations: list[Operation] = []
         for call in reversed(self.needed(wanted)):
             overwrites = self._may_overwrite(call, later)
             function = caller(call.step, IN_PLACE[call.step.func] if overwrites else binding(call.step.func))
@@ -323,23 +327,7 @@ class Program:
             later |= set(call.arguments)
         operations.reverse()
         blank: list[Any] = [self.constants.get(place) for place in range(self.registers)]
-        count = self.inputs
-
-        def replay(*inputs: Tensor) -> list[Tensor]:
-            registers = blank.copy()
-            registers[:count] = inputs
-            for function, read, places, freed in operations:
-                made = function(*read(registers))
-                if isinstance(places, int):
-                    registers[places] = made
-                else:
-                    for place, each in zip(places, made, strict=True):
-                        registers[place] = each
-                for place in freed:
-                    registers[place] = None
-            return [registers[place] for place in wanted]
-
-        return replay
+        return replay_operations(operations, blank, slice(self.inputs), wanted)
 
     def _may_overwrite(self, call: Call, later: set[int]) -> bool:
         """Whether a pointwise operator's argument is needed by no later one and has the result's memory layout."""
@@ -358,6 +346,34 @@ class Program:
 
 
 Replay = Callable[[Program, Sequence[Tensor]], Callable[..., list[Tensor]]]
+
+
+def replay_operations(
+    operations: list[Operation], blank: list[Any], given: slice, wanted: list[int]
+) -> Callable[..., list[Tensor]]:
+    """The function of the inputs, which are put into the registers `given`, that returns the registers `wanted`.
+
+    `blank` are the registers before it.
+    """
+
+    def replay(*inputs: Tensor) -> list[Tensor]:
+        registers = blank.copy()
+        registers[given] = inputs
+        for function, read, places, freed in operations:
+            if read is None:
+                function()
+                continue
+            made = function(*read(registers))
+            if isinstance(places, int):
+                registers[places] = made
+            else:
+                for place, each in zip(places, made, strict=True):
+                    registers[place] = each
+            for place in freed:
+                registers[place] = None
+        return [registers[place] for place in wanted]
+
+    return replay
 
 
 def lengths(step: Step) -> tuple[int | None, ...]:

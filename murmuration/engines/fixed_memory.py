@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from murmuration.engines.capture import Call, Program, binding, caller, reader
+from murmuration.engines.capture import Call, Operation, Program, binding, caller, reader, replay_operations
 from murmuration.vectors import lines
 
 aten = torch.ops.aten
@@ -47,8 +47,6 @@ OUT = PRODUCTS | POINTWISE
 IN_PLACE: dict[Any, Callable] = {aten.relu.default: torch.relu_}  # without such a variant, but for one in place
 BLANK = {aten.empty_like, aten.new_empty}  # memory without values
 FIXED_BYTES = 1 << 26  # of a program's buffers, at most
-
-Operation = tuple[Callable, Callable[[list], Any] | None, int | tuple[int, ...], tuple[int, ...]]
 
 
 class Buffers:
@@ -183,26 +181,7 @@ class Planner:
         count, total = self.program.inputs, self.program.registers
         blank: list[Any] = [self.fixed.get(place) for place in range(total)]
         held = next((place for place in range(count) if place not in self.fixed), count)
-        operations, wanted = self.operations, self.wanted
-
-        def replay(*inputs: Tensor) -> list[Tensor]:
-            registers = blank.copy()
-            registers[held:count] = inputs
-            for function, read, places, freed in operations:
-                if read is None:
-                    function()
-                    continue
-                made = function(*read(registers))
-                if isinstance(places, int):
-                    registers[places] = made
-                else:
-                    for place, each in zip(places, made, strict=True):
-                        registers[place] = each
-                for place in freed:
-                    registers[place] = None
-            return [registers[place] for place in wanted]
-
-        return replay
+        return replay_operations(self.operations, blank, slice(held, count), self.wanted)
 
 
 def is_view(call: Call, program: Program) -> bool:
