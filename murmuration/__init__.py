@@ -11,9 +11,11 @@ Names are imported when they are first used: torch takes seconds to load, and `m
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # `typing` is not imported: Ctrl-C would end `murmur` with a traceback in that time
 if TYPE_CHECKING:
+    from typing import Any
+
     from murmuration import analysis, plots
     from murmuration.costs import CostEstimate, estimate_costs
     from murmuration.coupling import Repulsion, Space, SpaceInputs
@@ -160,7 +162,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """The public name, imported from its home and kept."""
     if name in ("analysis", "columns", "plots"):  # modules
         return import_module(f"murmuration.{name}")

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from murmuration.engines import Ranks, find_ranks
 from murmuration.engines.ranks import exchange_texts, in_process_group
 from murmuration.errors import Failure, Misuse, first_line
-from murmuration.interrupts import STARTED, Stopped
+from murmuration.interrupts import STARTED, Stopped, was_stopped
 from murmuration.runs import MANIFEST
 from murmuration.training import TrainSpec
 from murmuration.training.loop import digest
@@ -190,7 +190,7 @@ def refusing_together(function: Callable[..., Result]) -> Callable[..., Result]:
         try:
             return function(*args, **settings)
         except Exception as error:
-            if Meetings.held == before:
+            if Meetings.held == before and not was_stopped():  # others are stopped too, and may be anywhere
                 agree({}, error)
             raise
 

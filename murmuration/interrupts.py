@@ -35,12 +35,34 @@ def stop(number: int, frame: Any) -> None:
     """
     until = _waiting.setdefault(number, time.monotonic() + PATIENCE)
     if is_importing(frame) and time.monotonic() < until:
-        again = threading.Timer(AGAIN, signal.raise_signal, [number])
+        again = threading.Timer(AGAIN, _send_again, [number])
         again.daemon = True
         return again.start()
     del _waiting[number]
     stopped.append(number)
     raise Stopped(number=number)
+
+
+def _send_again(number: int) -> None:
+    if number in _waiting:
+        signal.raise_signal(number)
+
+
+def was_stopped() -> bool:
+    """Whether a signal came since `take_stopped`."""
+    return bool(stopped or _waiting)
+
+
+def take_stopped() -> list[int]:
+    """Signals since the last call, also those that wait for the end of an import, which are not sent again."""
+    taken = [*stopped, *_waiting]
+    stopped.clear()
+    _waiting.clear()
+    return taken
+
+
+def unheard(number: int, frame: Any) -> None:
+    """The handler of a signal that is late: the command has ended, and only says how."""
 
 
 def is_importing(frame: Any) -> bool:

@@ -49,6 +49,7 @@ SIGNAL = dict.fromkeys(("kill at a moment", *TO_LAUNCHED), signal.SIGKILL)
 SIGNAL |= {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
 CODES = {"SIGTERM": 143, "SIGINT": 130}
 TOKEN, GRACE = "FAULT_DRILL", 60  # in the environment of all processes of a case; seconds in which they must end
+OWN_FRAMES = r'File "[^"]*murmuration/'  # lines of a traceback
 CHANGES = ("replace", "unlink", "mkdir", "rmdir")  # functions of `os` before which a process is killed
 
 
@@ -468,8 +469,9 @@ def wrong_end(fault: str, ended: Ended) -> str:
         return ""
     if fault in CODES and ended.code in (-SIGNAL[fault], CODES[fault]):
         told = len(ended.lines) == 1 and ended.lines[0].startswith("interrupted: ")
-        early = "KeyboardInterrupt" in ended.err and "murmuration" not in ended.err  # in the start of Python itself
-        return "" if not ended.err or told or early else f"{fault} said: {ended.err[-400:]}"
+        return "" if not ended.err or told or before_program(ended) else f"{fault} said: {ended.err[-400:]}"
+    if fault == "SIGINT" and ended.code == 1 and before_program(ended):
+        return ""
     if fault == "full disk" and ended.code == 1 and len(ended.lines) == 1 and "the disk is full" in ended.err:
         return ""
     if ended.code == 2 and "no run at" in ended.err:  # nothing had begun before
@@ -477,11 +479,16 @@ def wrong_end(fault: str, ended: Ended) -> str:
     return f"{fault} ended with {ended.code}: {ended.err.strip()[-400:]}"
 
 
+def before_program(ended: Ended) -> bool:
+    """Whether Python itself was interrupted in its start, before it had come to this package."""
+    return ended.err.strip().endswith("KeyboardInterrupt") and not re.search(OWN_FRAMES, ended.err)
+
+
 def wrong_launch(fault: str, ended: Ended) -> str:
     """What is wrong with the way that processes of torchrun, which prints lines of its own, ended under a fault."""
     own = [line for line in ended.err.splitlines() if line.startswith(("error: ", "interrupted: "))]
     lost = [line for line in own if line.startswith("error: ") and "another process has stopped" not in line]
-    frames = re.search(r'File "[^"]*murmuration/', ended.err)
+    frames = re.search(OWN_FRAMES, ended.err)
     if len(own) > 1 or lost or frames or (fault == "kill of the launcher" and ended.code not in (0, -signal.SIGKILL)):
         return f"{fault} ended with {ended.code}: {ended.err.strip()[-800:]}"
     return ""

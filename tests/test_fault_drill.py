@@ -44,6 +44,9 @@ def test_a_short_drill_finds_no_defect(tmp_path: Path):
         ("full disk", Ended(70, ""), True),
         ("kill at a moment", Ended(0, ""), False),
         ("SIGINT", Ended(-signal.SIGINT, "Traceback:\n  File site.py\nKeyboardInterrupt\n"), False),
+        ("SIGINT", Ended(1, "Fatal Python error: init_import_site\nTraceback:\nKeyboardInterrupt\n"), False),
+        ("SIGTERM", Ended(1, "Fatal Python error: init_import_site\nTraceback:\nKeyboardInterrupt\n"), True),
+        ("SIGINT", Ended(1, 'Traceback:\n  File "murmuration/__main__.py"\nKeyboardInterrupt\n'), True),
         ("SIGINT", Ended(-signal.SIGINT, 'Traceback:\n  File "murmuration/cli/a.py"\nKeyboardInterrupt\n'), True),
     ],
 )

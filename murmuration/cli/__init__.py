@@ -40,7 +40,7 @@ from murmuration.cli import (
 from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup, help_text
 from murmuration.cli.options import RecipeOptions
 from murmuration.errors import Failure, Misuse, shortened, unknown
-from murmuration.interrupts import Stopped, handled, stop, stopped
+from murmuration.interrupts import Stopped, handled, stop, take_stopped, unheard
 from murmuration.memory import keep_freed_memory
 
 HELP = help_text(
@@ -109,21 +109,27 @@ def main(arguments: list[str] | None = None) -> int:
     warnings.showwarning = partial(_say_note, given)
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
-    stopped.clear()
-    try:
-        with handled(stop):
+    take_stopped()
+    with handled(stop):
+        try:
             return _run(given)
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        except BaseException as error:
+            with handled(unheard):
+                return _ended_by(error, take_stopped(), given)
+
+
+def _ended_by(error: BaseException, signals: list[int], arguments: list[str]) -> int:
+    """The exit code of a command that an error has ended, which is told in one line; `signals` came before it."""
+    if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (KeyboardInterrupt, Interrupted) as error:
-        return _end(f"interrupted: {in_flags(str(error), given) or NOTHING_WRITTEN}", 128 + _signal_of(error))
-    except Exception as error:
-        if os.environ.get(DEBUG):
-            raise
-        if stopped:  # the interrupt came inside an extension module, which raised an error of its own
-            return _end(f"interrupted: {REPEAT}", 128 + stopped[-1])
-        return _end(f"error: {_message(error, given)}", 2 if isinstance(error, Misuse | UsageError) else 1)
+    if isinstance(error, KeyboardInterrupt | Interrupted):
+        return _end(f"interrupted: {in_flags(str(error), arguments) or NOTHING_WRITTEN}", 128 + _signal_of(error))
+    if not isinstance(error, Exception) or os.environ.get(DEBUG):
+        raise error
+    if signals:  # one came inside an extension module, which raised an error of its own, or waits for an import
+        return _end(f"interrupted: {REPEAT}", 128 + signals[-1])
+    return _end(f"error: {_message(error, arguments)}", 2 if isinstance(error, Misuse | UsageError) else 1)
 
 
 def _signal_of(error: BaseException | None) -> int:

@@ -3,17 +3,21 @@
 import signal
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from cli_fixtures import assert_refused
 from process_fixtures import until
 
 import murmuration as mm
+from murmuration import distributed
 from murmuration.cli import main
 from murmuration.errors import Failure
-from murmuration.interrupts import Stopped, handled, stop
+from murmuration.interrupts import IMPORTS, Stopped, handled, stop, take_stopped
 
 pytest_plugins = ["cli_fixtures"]
 # A shell may have told its programs to ignore hang-ups, and those in the background to ignore interrupts.
@@ -102,6 +106,73 @@ def test_an_interrupt_that_another_error_hides_is_an_interrupt(monkeypatch, caps
     assert capsys.readouterr().err.startswith("interrupted: repeat the command, or ")
     monkeypatch.undo()
     assert main(["list", "nothing"]) == 2  # the next command knows nothing of it
+
+
+def test_a_signal_that_waits_for_an_import_is_an_interrupt_of_the_command_that_fails(monkeypatch, capsys):
+    """As where one of several processes, which were all told to stop, is gone, and this one imports a package."""
+
+    def read(arguments):
+        stop(signal.SIGINT, SimpleNamespace(f_code=SimpleNamespace(co_filename=IMPORTS)))
+        raise Failure("another process has stopped")
+
+    monkeypatch.setattr("murmuration.interrupts.threading.Timer", Held)
+    monkeypatch.setattr("murmuration.cli._run", read)
+    assert main(["list", "recipes"]) == 130
+    assert capsys.readouterr().err.startswith("interrupted: repeat the command, or ")
+    Held.made[-1]()  # the signal would be sent again now, to whoever called the command
+
+
+class Held:
+    """A timer whose function is called by the test."""
+
+    made: ClassVar[list] = []
+
+    def __init__(self, seconds, function, arguments):
+        self.made.append(partial(function, *arguments))
+
+    def start(self):
+        pass
+
+
+def test_a_signal_while_an_error_is_told_is_not_heard(monkeypatch, capsys):
+    def read(arguments):
+        raise Failure("the error")
+
+    def message(error, arguments):
+        signal.raise_signal(signal.SIGINT)
+        return str(error)
+
+    monkeypatch.setattr("murmuration.interrupts.USUAL", (signal.getsignal(signal.SIGINT), stop))
+    monkeypatch.setattr("murmuration.cli._run", read)
+    monkeypatch.setattr("murmuration.cli._message", message)
+    assert main(["list", "recipes"]) == 1
+    assert capsys.readouterr().err == "error: the error\n"
+
+
+def test_processes_that_were_told_to_stop_do_not_meet_over_an_error(monkeypatch):
+    """The others are stopped too, anywhere: the collective operations of two processes would not match."""
+
+    def fails():
+        raise Failure("the error")
+
+    met = []
+    monkeypatch.setattr(distributed, "agree", lambda facts, error: met.append(error))
+    take_stopped()
+    with pytest.raises(Failure):
+        distributed.refusing_together(fails)()
+    with pytest.raises(Stopped):
+        stop(signal.SIGINT, None)
+    with pytest.raises(Failure):
+        distributed.refusing_together(fails)()
+    assert len(met) == 1
+    assert take_stopped() == [signal.SIGINT]
+
+
+def test_the_package_imports_nothing_before_the_program_handles_ctrl_c():
+    code = "import sys; sys.path[:0] = sys.argv[1:]; import murmuration; print('typing' in sys.modules)"
+    root = str(Path(mm.__file__).parents[1])
+    done = subprocess.run([sys.executable, "-S", "-c", code, root], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_a_negative_time_between_checkpoints_is_refused(murmur, tmp_path: Path):
