@@ -66,7 +66,7 @@ class Seconds:
 
 
 NOTHING = Seconds(0.0, 0.0)
-REPORT = Seconds(0.5, 0.5)  # scores with their intervals, metrics.json and report.html of a few hundred test examples
+REPORT = Seconds(1.1, 1.1)  # scores with intervals, metrics.json and report.html of a few hundred test examples
 
 
 @dataclass(frozen=True)
