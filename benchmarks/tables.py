@@ -66,7 +66,8 @@ def pack(pred: mm.Predictive) -> dict[str, np.ndarray]:
     found = {"weights": pred.member_weights.numpy()}
     if pred.task == "classification":
         return {**found, "probs": pred.probs.numpy().astype(np.float32)}
-    return {**found, "mean": pred.member_mean.numpy(), "std": pred.member_var.sqrt().numpy().astype(np.float32)}
+    noise = {"std": pred.member_var.sqrt().numpy().astype(np.float32), "outliers": np.float64(pred.outliers)}
+    return {**found, "mean": pred.member_mean.numpy(), **noise}
 
 
 def unpack(arrays: dict[str, np.ndarray]) -> mm.Predictive:
@@ -74,7 +75,8 @@ def unpack(arrays: dict[str, np.ndarray]) -> mm.Predictive:
     weights = arrays["weights"] / arrays["weights"].sum()
     if "probs" in arrays:
         return mm.Predictive.from_probs(np.stack([clipped(each) for each in arrays["probs"]]), weights)
-    return mm.Predictive.from_moments(arrays["mean"], arrays["std"], weights)
+    outliers = float(arrays.get("outliers", 0.0))
+    return mm.Predictive.from_moments(arrays["mean"], arrays["std"], weights, outliers)
 
 
 def kept_at(out: Path, cell: Cell) -> Path:

@@ -192,6 +192,7 @@ def estimate_costs(
     defaults = defaults_for(opened, chosen, net) if plan is None and random_start else None
     if defaults is not None:
         net, asked = defaults.net, filled_plan(defaults, planned)
+        given = {"likelihood": defaults.loss, **given} if "noise_std" not in given else given
     asked = replace(asked, trajectory=None)
 
     def make(other: Recipe) -> TrainSpec:

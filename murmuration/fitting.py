@@ -169,6 +169,7 @@ def fit(
     defaults = defaults_for(opened, chosen, net) if plan is None and random_start else None
     if defaults is not None:
         net, filled = defaults.net, filled_plan(defaults, planned).for_recipe(chosen)
+        likelihood = likelihood or (defaults.loss if noise_std is None else None)
     filled = plan_for_steps(plan_for_loader(filled, opened.train, planned), opened.train)
     if out is not None and (chosen.models or (is_model(net) and kind_of(net).package == "sklearn")):
         require_skops()

@@ -5,17 +5,19 @@ Members come first in every argument, (S, ...), and are weighted by `weights` (S
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from statistics import NormalDist
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.errors import Misuse
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 FEW_CLASSES = 32
+OUTLIER_WIDTH = 3.0  # standard deviation of outliers, as a multiple of that of other values
 HALVINGS = 40  # of the quantile's bracket: its width shrinks by 1e-12
 
 
@@ -119,23 +121,70 @@ class Components(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Normals:
-    """Gaussians with means and variances (S, N, K)."""
+    """Gaussians with means and variances (S, N, K), or with a share of outliers contaminated ones of these moments.
+
+    The contaminated normal (Tukey 1960) is N(m, s^2), and for the share of outliers N(m, (3 s)^2): more of its values
+    are near the mean and more are far from it.
+    """
 
     mean: Tensor
     var: Tensor
+    outliers: float = 0.0
 
     @cached_property
     def std(self) -> Tensor:
         return self.var.sqrt()
 
+    @property
+    def parts(self) -> list[tuple[float, float]]:
+        """Shares, and variances as multiples of `var`, of the Gaussians that each distribution is made of."""
+        return contaminated_parts(self.outliers)
+
     def log_prob(self, y: Tensor) -> Tensor:
-        return -(0.5 * ((y - self.mean).square() / self.var) + 0.5 * self.var.log() + HALF_LOG_TWO_PI)
+        squares = (y - self.mean).square() / self.var
+        if self.outliers:
+            return contaminated_log_prob(squares, self.outliers) - 0.5 * self.var.log()
+        return -(0.5 * squares + 0.5 * self.var.log() + HALF_LOG_TWO_PI)
 
     def cdf(self, y: Tensor) -> Tensor:
-        return normal_cdf((y - self.mean) / self.std)
+        z = (y - self.mean) / self.std
+        found = [share * normal_cdf(z / math.sqrt(factor)) for share, factor in self.parts]
+        return found[0] if len(found) == 1 else found[0] + found[1]
 
     def quantile(self, level: float) -> Tensor:
-        return self.mean + NormalDist().inv_cdf(level) * self.std
+        return self.mean + contaminated_quantile(level, self.outliers) * self.std
+
+
+def contaminated_parts(outliers: float) -> list[tuple[float, float]]:
+    """Shares and variances of the two Gaussians of a contaminated normal of variance 1; one Gaussian for no outliers.
+
+    >>> contaminated_parts(0.0), [round(factor, 4) for _, factor in contaminated_parts(0.05)]
+    ([(1.0, 1.0)], [0.7143, 6.4286])
+    """
+    if not outliers:
+        return [(1.0, 1.0)]
+    narrow = 1 / (1 + (OUTLIER_WIDTH**2 - 1) * outliers)
+    return [(1 - outliers, narrow), (outliers, OUTLIER_WIDTH**2 * narrow)]
+
+
+def contaminated_log_prob(squares: Tensor, outliers: float) -> Tensor:
+    """The log density of a contaminated normal of variance 1, from squared distances (...) to its mean."""
+    (share, narrow), (rest, wide) = contaminated_parts(outliers)
+    odds = math.log(rest / share) + 0.5 * math.log(narrow / wide) + 0.5 * squares * (1 / narrow - 1 / wide)
+    return math.log(share) - 0.5 * squares / narrow + F.softplus(odds) - 0.5 * math.log(narrow) - HALF_LOG_TWO_PI
+
+
+@cache
+def contaminated_quantile(level: float, outliers: float) -> float:
+    """The quantile of a contaminated normal of mean 0 and variance 1, by bisection between those of its parts."""
+    normal, parts = NormalDist(), contaminated_parts(outliers)
+    ends = [normal.inv_cdf(level) * math.sqrt(factor) for _, factor in parts]
+    low, high = min(ends), max(ends)
+    for _ in range(HALVINGS if len(parts) > 1 else 0):
+        middle = (low + high) / 2
+        below = sum(share * normal.cdf(middle / math.sqrt(factor)) for share, factor in parts) < level
+        low, high = (middle, high) if below else (low, middle)
+    return (low + high) / 2
 
 
 @dataclass(frozen=True, eq=False)

@@ -252,7 +252,13 @@ class Predictive:
         """
         if not self.likelihood.moment_matched:
             return self.distribution, self.member_weights
-        return mixtures.Normals(self.mean[None], self.total_var[None]), self.member_weights.new_ones(1)
+        one = mixtures.Normals(self.mean[None], self.total_var[None], self.outliers)
+        return one, self.member_weights.new_ones(1)
+
+    @property
+    def outliers(self) -> float:
+        """The share of outliers in the noise of a regression, 0 for Gaussian noise."""
+        return float(getattr(self.likelihood, "outliers", 0.0))
 
     @property
     def is_gaussian(self) -> bool:
@@ -482,17 +488,18 @@ class Predictive:
         return Predictive(logits, Categorical(logits.shape[-1]), as_weights(weights))
 
     @staticmethod
-    def from_moments(mean: Any, std: Any, weights: Any = None) -> "Predictive":
+    def from_moments(mean: Any, std: Any, weights: Any = None, outliers: float = 0.0) -> "Predictive":
         """The predictive of Gaussian means and standard deviations (S, N, K), in the target's units.
 
-        `std` is the noise of each member around its mean, and may be one number for all.
+        `std` is the noise of each member around its mean, and may be one number for all. With a share of `outliers` it
+        has heavy tails, and the same standard deviation (`HeteroscedasticGaussian`).
 
         >>> two = Predictive.from_moments([[[0.0]], [[2.0]]], 0.5)
         >>> two.epistemic_var.item(), two.aleatoric_var.item()
         (1.0, 0.25)
         """
         outputs = checked_moments(mean, std)
-        return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2), as_weights(weights))
+        return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2, outliers), as_weights(weights))
 
 
 @cache

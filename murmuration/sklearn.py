@@ -42,6 +42,7 @@ from murmuration.recipe import Recipe
 
 PATIENCE = 10  # epochs, for early_stopping=True: as many as `n_iter_no_change` of scikit-learn
 # settings that `fit` has by the same names
+ROWS_AT_ONCE = 8  # of a table, at least; from four on products have the bits of larger ones
 PASSED_ON = ("recipe", "epochs", "steps", "batch_size", "lr", "weight_decay", "patience", "folds", "device")
 READING = set(inspect.signature(open_data).parameters)
 
@@ -192,9 +193,16 @@ class EnsembleEstimator(BaseEstimator):
         return X.set_axis(self._columns, axis=1) if is_table(X) else pd.DataFrame(X, columns=self._columns)
 
     def predictive(self, X: Any) -> Predictive:  # noqa: N803
-        """The predictive distribution of every row: all that `murmuration.Predictive` has."""
+        """The predictive distribution of every row: all that `murmuration.Predictive` has.
+
+        A few rows are computed with copies of them: products of fewer rows are rounded otherwise than those of many,
+        and a row has the same prediction alone.
+        """
         check_is_fitted(self, "ensemble_")
-        return self.ensemble_.predict(self._table(X))
+        table = self._table(X)
+        if len(table) >= ROWS_AT_ONCE:
+            return self.ensemble_.predict(table)
+        return self.ensemble_.predict(table.iloc[np.arange(ROWS_AT_ONCE) % len(table)]).at(slice(len(table)))
 
     def _rule(self, coverage: float, method: str | None) -> Rule:
         """The conformal rule of a nominal coverage, fitted on the validation rows."""

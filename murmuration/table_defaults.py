@@ -17,6 +17,7 @@ from murmuration.data.builtin import is_toy
 from murmuration.data.preparation import ArrayPreparation, TablePreparation
 from murmuration.data.streamed import Streamed
 from murmuration.dynamics import Dynamics
+from murmuration.likelihoods import REGRESSION
 from murmuration.recipe import POINT, Plan, Recipe
 
 SMALL = 1000  # training rows below which batches are smaller
@@ -24,15 +25,17 @@ CHANNELS = 2048  # behind the embedding of numbers, at most
 BINS, FEWEST_BINS = 6, 3
 WAIT = 100  # steps without a better validation NLL before training stops, and at least 16 epochs
 NETWORKS = ("mlp", "real-mlp", "residual-mlp")  # whose training settings these are
+NOISE = "gaussian:outliers=0.02"  # of regressions: heavy tails
 STEPS = 10_000  # at most; early stopping ends training long before
 
 
 @dataclass(frozen=True)
 class TableDefaults:
-    """A network by name, and fields of `Plan`."""
+    """A network by name, fields of `Plan`, and the loss of a regression by name."""
 
     net: str
     plan: dict[str, Any]
+    loss: str | None = None
 
 
 def table_defaults(rows: int, columns: int) -> TableDefaults:
@@ -81,7 +84,7 @@ def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults |
     if not plain or recipe.sharing.gamma != 1 or recipe.sharing.frozen or recipe.loss is not None:
         return None
     found = table_defaults(len(x), x.shape[1])
-    return found if net is None else replace(found, net=net)
+    return replace(found, net=net or found.net, loss=NOISE if data.task == REGRESSION else None)
 
 
 def filled_plan(found: TableDefaults, given: dict[str, Any]) -> Plan:

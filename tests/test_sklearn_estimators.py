@@ -327,3 +327,10 @@ def test_inputs_that_are_refused() -> None:
         classifier().fit(more, kinds).predict_set(more, 1.2)
     with pytest.raises(mm.Misuse, match="unknown conformal method 'quantile': Known: aps, lac, mondrian, raps"):
         classifier().fit(more, kinds).predict_set(more, method="quantile")
+
+
+def test_a_row_has_the_same_prediction_alone():
+    model = EnsembleRegressor(**FAST).fit(X := np.random.default_rng(0).normal(size=(60, 3)), X[:, 0] ** 2)  # noqa: N806
+    alone = np.concatenate([model.predict(X[[row]]) for row in range(20)])
+    np.testing.assert_allclose(alone, model.predict(X)[:20], rtol=1e-7, atol=1e-7)  # as scikit-learn asks
+    assert len(model.predictive(X[:3]).to_pandas()) == 3

@@ -1,6 +1,7 @@
 """Defaults for tables: filled in where nothing is given, never over a caller's value, the same at the command line."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import torch
 import murmuration as mm
 from murmuration.cli import main
 from murmuration.recipe import Plan, make_recipe
-from murmuration.table_defaults import defaults_for, filled_plan, table_defaults
+from murmuration.table_defaults import NOISE, defaults_for, filled_plan, table_defaults
 
 QUICK = {"members": 2, "steps": 6, "posthoc": None}
 
@@ -89,9 +90,9 @@ def test_images_toys_and_features_are_no_tables(digits):
     deep = make_recipe("deep-ensemble")
     assert defaults_for(digits, deep) is None
     assert defaults_for(mm.open_data("two-moons"), deep) is None
-    assert defaults_for(mm.open_data("diabetes"), deep) == table_defaults(310, 10)
+    assert defaults_for(mm.open_data("diabetes"), deep) == replace(table_defaults(310, 10), loss=NOISE)
     rows = mm.open_data((np.random.default_rng(0).normal(size=(50, 3)), np.arange(50.0)))
-    assert defaults_for(rows, deep) == table_defaults(len(rows.train), 3)
+    assert defaults_for(rows, deep) == replace(table_defaults(len(rows.train), 3), loss=NOISE)
     assert defaults_for(rows, make_recipe("tabm")) is not None
     for name in ("forde", "bayes", "swag", "batch-ensemble-independent", "ivon"):
         assert defaults_for(rows, make_recipe(name)) is None

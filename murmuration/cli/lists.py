@@ -153,7 +153,7 @@ LISTS: dict[str, Callable[[], Entries]] = {
     "optimizers": table("dynamics", "OPTIMIZERS"),
     "schedules": table("dynamics", "SCHEDULES"),
     "samplers": table("data.samplers", "SAMPLERS"),
-    "losses": table("likelihoods", "LOSSES"),
+    "losses": table("likelihoods", "ALL_LOSSES"),
     "nets": nets,
     "models": models,
     "data": data,

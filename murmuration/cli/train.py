@@ -72,7 +72,11 @@ Link = Annotated[
 ]
 Loss = Annotated[
     str | None,
-    options.option("Loss for classes, cross-entropy if left out; see `murmur list losses`.", "Training", "NAME"),
+    options.option(
+        "Loss by name, such as focal, or gaussian:outliers=0.02 for numbers; see `murmur list losses`.",
+        "Training",
+        "NAME",
+    ),
 ]
 
 

@@ -52,7 +52,8 @@ def with_table_defaults(request: TrainingRequest, recipe: "Recipe") -> TrainingR
     plan = request.plan
     if found is not None and request.fill is not None:
         plan = replace(request.fill(found), members=plan.members)
-        request = replace(request, net=found.net)
+        loss = request.loss or (found.loss if request.noise_std is None else None)
+        request = replace(request, net=found.net, loss=loss)
     return replace(request, plan=plan_for_steps(plan, request.data.train))
 
 

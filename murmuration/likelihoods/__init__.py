@@ -7,7 +7,7 @@
 | `LogitAdjusted`, `LDAM`, `Experts` | classification | the same, for imbalanced classes | label indices (N,) |
 | `MultiLabel` | multi-label | logits of K labels | zeros and ones (N, K) |
 | `Gaussian` | regression | K means, noise known | values (N, K) |
-| `HeteroscedasticGaussian` | regression | K means, then K noise levels | values (N, K) |
+| `HeteroscedasticGaussian` | regression | K means, then K noise levels; heavy tails by `outliers` | values (N, K) |
 | `Quantiles` | regression | L quantiles of each of K targets | values (N, K) |
 
 One of your own derives from `Likelihood` (`examples/own_likelihood.py`). Regression targets are standardised once, in
@@ -129,7 +129,6 @@ BUILT_IN: tuple[type[Likelihood], ...] = (
     HeteroscedasticGaussian,
     MeanAndStd,
     MomentMatched,
-    MomentMatched,
     Quantiles,
 )
 
@@ -150,16 +149,29 @@ LOSSES: dict[str, Answer[ClassOutputs]] = {  # likelihoods of classes by name; t
 }
 
 
+NUMBER_LOSSES: dict[str, Answer[HeteroscedasticGaussian]] = {  # likelihoods of regressions by name
+    "gaussian": Answer(
+        HeteroscedasticGaussian(), "regression: -log density, with noise by the input; outliers=0.02: with heavy tails"
+    ),
+}
+ALL_LOSSES: dict[str, Answer[Any]] = {**LOSSES, **NUMBER_LOSSES}
+
+
 def likelihood_by_name(text: str, task: str, classes: int, link: str | None = None) -> Likelihood:
-    """The likelihood that a name of `LOSSES` and its settings stand for.
+    """The likelihood that a name of `ALL_LOSSES` and its settings stand for.
 
     >>> likelihood_by_name("logit-adjusted:tau=1.5", "classification", 10).tau
     1.5
     """
-    if task != CLASSIFICATION:
-        raise Misuse(f"loss {text} is for classification, and this data is a {task}: leave it out")
+    found: Any = parse(text, "loss", ALL_LOSSES)
+    if task != found.task:
+        raise Misuse(f"loss {text} is for {found.task}, and this data is a {task}: leave it out")
+    if task == REGRESSION and link is not None:
+        raise Misuse(f"link={link} is for classification, and this data is a regression: leave it out")
+    if task == REGRESSION:
+        return found
     fitted: Any = {"classes": classes, **({} if link is None else {"link": link})}
-    return replace(parse(text, "loss", LOSSES), **fitted)
+    return replace(found, **fitted)
 
 
 def width_of(record: dict[str, Any]) -> int:

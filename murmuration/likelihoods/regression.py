@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from murmuration.errors import Misuse
 from murmuration.likelihoods.base import REGRESSION, Likelihood, weighted
-from murmuration.mixtures import HALF_LOG_TWO_PI, QuantileCurves
+from murmuration.mixtures import HALF_LOG_TWO_PI, Normals, QuantileCurves, contaminated_log_prob
+from murmuration.recipe_text import FIXED
 
 SMALLEST_STD = 1e-3  # in standard deviations of the target: the density of a memorised example stays finite
 LARGEST_RATIO = 1e18  # of a known noise and the standard deviation of the target: its square is a float32
@@ -82,9 +83,23 @@ class Standardised(Likelihood):
         return standardise(y, *self.units)
 
 
+def check_outliers(share: float) -> None:
+    if not 0 <= share < 0.5:
+        raise Misuse(f"outliers={share:g}: expected a share of the targets from 0 to below 0.5, such as 0.02")
+
+
 @dataclass(frozen=True)
 class GaussianOutputs(Standardised):
-    """Regression with independent Gaussians for each target: what the three likelihoods below share."""
+    """Regression with independent Gaussians for each target: what the three likelihoods below share.
+
+    `outliers` is the share of targets whose noise is three times as wide as that of others (the contaminated normal of
+    Tukey 1960); means and variances are those of all.
+    """
+
+    if TYPE_CHECKING:
+
+        @property
+        def outliers(self) -> float: ...
 
     @abstractmethod
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,10 +111,16 @@ class GaussianOutputs(Standardised):
         shift, scale = (outputs.new_tensor(each) for each in self.units)
         return mean * scale + shift, var * scale.square()
 
+    def distribution(self, outputs: Tensor) -> Normals:
+        return Normals(*self.mean_var(outputs), self.outliers)
+
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
         """Negative log density (..., N) of standardised targets y (..., N, K) in their own units, summed over K."""
         mean, var = self.standardised(outputs)
-        losses = 0.5 * (y - mean).square() / var + 0.5 * var.log() + HALF_LOG_TWO_PI
+        if self.outliers:
+            losses = 0.5 * var.log() - contaminated_log_prob((y - mean).square() / var, self.outliers)
+        else:
+            losses = 0.5 * (y - mean).square() / var + 0.5 * var.log() + HALF_LOG_TWO_PI
         return weighted((losses + outputs.new_tensor(self.units[1]).log()).sum(-1), weight)
 
 
@@ -115,6 +136,7 @@ class Gaussian(GaussianOutputs):
     scale: Units | None = None
     targets: int | None = None  # target dimensions K, if one shift and scale, or 0 and 1, holds for all
     kind: ClassVar[str] = "gaussian"
+    outliers: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.noise_std < math.inf:
@@ -144,12 +166,17 @@ class Gaussian(GaussianOutputs):
 class HeteroscedasticGaussian(GaussianOutputs):
     """Regression with Gaussian noise that depends on the input: K outputs f for means, then K outputs r for noise.
 
-    In the target's units, mean = shift + scale * f and std = scale * (softplus(r) + 1e-3).
+    In the target's units, mean = shift + scale * f and std = scale * (softplus(r) + 1e-3). With `outliers`, a share of
+    the targets such as 0.02, noise has heavy tails: it is three times as wide for them.
     """
 
-    shift: Units | None = None
-    scale: Units | None = None
+    shift: Units | None = field(default=None, metadata=FIXED)
+    scale: Units | None = field(default=None, metadata=FIXED)
+    outliers: float = 0.0
     kind: ClassVar[str] = "heteroscedastic"
+
+    def __post_init__(self) -> None:
+        check_outliers(self.outliers)
 
     @property
     def width(self) -> int:
@@ -165,6 +192,7 @@ class MeanAndStd(GaussianOutputs):
     """Regression predictions made elsewhere: K means, then K standard deviations, in the target's units."""
 
     targets: int
+    outliers: float = 0.0
     kind: ClassVar[str] = "mean-and-std"
     shift: ClassVar[Units | None] = None
     scale: ClassVar[Units | None] = None
@@ -172,6 +200,9 @@ class MeanAndStd(GaussianOutputs):
     @property
     def width(self) -> int:
         return 2 * self.targets
+
+    def __post_init__(self) -> None:
+        check_outliers(self.outliers)
 
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         mean, std = outputs.chunk(2, dim=-1)

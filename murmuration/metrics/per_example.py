@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from murmuration.errors import Failure
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, Quantiles
-from murmuration.mixtures import Normals, folded_mean, weighted_mean
+from murmuration.mixtures import Normals, contaminated_parts, folded_mean, weighted_mean
 from murmuration.predictive import Predictive
 
 Columns = dict[str, np.ndarray]
@@ -186,12 +187,17 @@ def crps_terms(pred: Predictive, targets: Tensor) -> tuple[Tensor, Tensor, Tenso
     """
     components, weights = pred.density
     mean, var = components.mean, components.var
-    distance = weighted_mean(folded_mean(mean - targets, var), weights)
-    within = torch.tensordot(weights.square(), 2 * (var / math.pi).sqrt(), dims=1)
-    apart = torch.zeros_like(distance)
-    for i in range(len(weights) - 1):
-        pairs = folded_mean(mean[i + 1 :] - mean[i], var[i + 1 :] + var[i])  # (S - i - 1, N, K)
-        apart += 2 * weights[i] * torch.tensordot(weights[i + 1 :], pairs, dims=1)  # in both orders
+    parts = contaminated_parts(pred.outliers)  # a member is one Gaussian, or two with the same mean
+    distance, apart, within = (torch.zeros_like(mean[0]) for _ in range(3))
+    for share, factor in parts:
+        distance += share * weighted_mean(folded_mean(mean - targets, var * factor), weights)
+    for (share, factor), (other_share, other) in product(parts, parts):
+        stds = (2 / math.pi * (factor + other) * var).sqrt()
+        within += share * other_share * torch.tensordot(weights.square(), stds, dims=1)
+        for i in range(len(weights) - 1):
+            pairs = folded_mean(mean[i + 1 :] - mean[i], var[i + 1 :] * factor + var[i] * other)  # (S - i - 1, N, K)
+            both = 2 * share * other_share * weights[i]  # in both orders
+            apart += both * torch.tensordot(weights[i + 1 :], pairs, dims=1)
     return distance, apart, within
 
 

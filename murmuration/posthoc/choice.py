@@ -220,7 +220,7 @@ FACTOR_KINDS: dict[str, Callable[[tuple[float, ...]], Calibrator]] = {
 
 def factor_path(form: str, pred: Predictive, y: Tensor) -> Path:
     """Standard deviations multiplied by exp(t), of Gaussians of one target."""
-    plain = Predictive.from_moments(pred.member_mean, pred.member_var.sqrt(), pred.weights)
+    plain = Predictive.from_moments(pred.member_mean, pred.member_var.sqrt(), pred.weights, pred.outliers)
     make = lambda t: FACTOR_KINDS[form]((math.exp(t),))  # noqa: E731
 
     def losses_at(t: float) -> Tensor:

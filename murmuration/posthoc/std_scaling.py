@@ -15,6 +15,7 @@ from torch import Tensor
 
 import murmuration.posthoc.losses as losses
 from murmuration.likelihoods import MomentMatched, Quantiles
+from murmuration.mixtures import contaminated_parts
 from murmuration.posthoc.calibrator import Calibrator, check_predictive, span
 from murmuration.posthoc.serialization import damaged
 from murmuration.predictive import Predictive
@@ -46,7 +47,7 @@ class StdScaling(Calibrator):
         if isinstance(pred.likelihood, Quantiles):
             return replace(pred, outputs=pred.likelihood.stretch(pred.outputs.double(), pred.mean, factors))
         means = pred.mean + factors * (pred.member_mean - pred.mean)
-        return Predictive.from_moments(means, factors * pred.member_var.sqrt(), pred.weights)
+        return Predictive.from_moments(means, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class NoiseScaling(Calibrator):
         if set(self.factors) == {1.0}:
             return pred
         factors = pred.mean.new_tensor(self.factors)
-        return Predictive.from_moments(pred.member_mean, factors * pred.member_var.sqrt(), pred.weights)
+        return Predictive.from_moments(pred.member_mean, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class MomentMatching(Calibrator):
         check_predictive(self, pred, targets=len(self.factors))
         factors = pred.mean.new_tensor(self.factors)
         means = pred.mean + factors * (pred.member_mean - pred.mean)
-        scaled = Predictive.from_moments(means, factors * pred.member_var.sqrt(), pred.weights)
-        return replace(scaled, likelihood=MomentMatched(len(self.factors)))
+        scaled = Predictive.from_moments(means, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
+        return replace(scaled, likelihood=MomentMatched(len(self.factors), pred.outliers))
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class MemberStdScaling(Calibrator):
         if {factor for row in self.factors for factor in row} == {1.0}:
             return pred
         factors = pred.mean.new_tensor(self.factors)[:, None, :]
-        return Predictive.from_moments(pred.member_mean, factors * pred.member_var.sqrt(), pred.weights)
+        return Predictive.from_moments(pred.member_mean, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
 
 
 # The prior
@@ -176,7 +177,7 @@ Loss = Callable[[Predictive, Tensor, Tensor], tuple[float, Tensor]]  # of log fa
 
 def minimise_factors(pred: Predictive, y: Tensor, loss: Loss, prior_std: float) -> tuple[float, ...]:
     """The factors (K,) of the smallest mean loss plus penalty, by L-BFGS."""
-    more = pseudo_examples(prior_std)
+    more, pred = pseudo_examples(prior_std), only_gaussians(pred)
 
     def penalised(point: Tensor) -> tuple[float, Tensor]:
         value, gradient = loss(pred, y, point)
@@ -185,6 +186,16 @@ def minimise_factors(pred: Predictive, y: Tensor, loss: Loss, prior_std: float) 
 
     start = moment_factors(pred, y, prior_std).log()
     return tuple(losses.minimise(penalised, start, low=LOG_FACTORS[0], high=LOG_FACTORS[1]).exp().tolist())
+
+
+def only_gaussians(pred: Predictive) -> Predictive:
+    """The same distribution as a mixture of Gaussians alone: a member with outliers is two of them."""
+    if not pred.outliers:
+        return pred
+    parts, std = contaminated_parts(pred.outliers), pred.member_var.sqrt()
+    stds = torch.cat([std * math.sqrt(factor) for _, factor in parts])
+    weights = torch.cat([pred.member_weights * share for share, _ in parts])
+    return Predictive.from_moments(pred.member_mean.repeat(len(parts), 1, 1), stds, weights)
 
 
 def fit_quantile_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> StdScaling:

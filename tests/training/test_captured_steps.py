@@ -103,10 +103,11 @@ def test_last_batches_of_another_size_and_sample_weights(moons: mm.Data):
     assert_equal(captured, trained(spec, "stacked", direct=True, capture=False)[0])
 
 
-def test_regressions_and_repulsion_that_grows():
+@pytest.mark.parametrize("outliers", [0.0, 0.02])
+def test_regressions_and_repulsion_that_grows(outliers):
     x = torch.randn(120, 3, generator=torch.Generator().manual_seed(0))
     data = mm.open_data((x.numpy(), (x[:, 0] * x[:, 1]).numpy()), task="regression")
-    likelihood = mm.HeteroscedasticGaussian().for_targets(data.train.y)
+    likelihood = mm.HeteroscedasticGaussian(outliers=outliers).for_targets(data.train.y)
     spec = spec_of(data, build=lambda: with_head([nn.Linear(3, 8), nn.ReLU()], 8, 2), likelihood=likelihood)
     recipe = mm.make_recipe("function-rde", coupling="outputs:schedule=cosine")
     for chosen in (spec, replace(spec, recipe=recipe)):
