@@ -163,15 +163,17 @@ def ranks_table(record: dict[str, Any], *, everywhere: bool = True) -> str:
 
 
 def lost_table(record: dict[str, Any], own: str = OWN) -> str:
-    """The tables that our default loses by a wide margin."""
+    """The tables that our default loses by a wide margin, among contenders that share at least two splits with it."""
     lines = head(["table", "rank", "our NLL", "best", "its NLL", "difference", "normalised NLL"])
-    for table, by in results(record).items():
+    for table, every in results(record).items():
+        mine = every.get(own)
+        by = {name: each for name, each in every.items() if mine and len(difference(mine, each, "nll")) > 1}
         if own not in by or PRIOR not in by or len(by) < 3:
             continue
         rank, score = ranks(by, "nll"), normalised(by, "nll")
         best = max(score, key=lambda name: score[name])
         apart = difference(by[own], by[best], "nll")
-        error = stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else 0.0
+        error = stdev(apart) / math.sqrt(len(apart))
         last = rank[own] == max(rank.values())
         if best != own and (last or score[own] < 1 - LOST) and fmean(apart) > ERRORS * error:
             margin = f"{fmean(apart):+.3f} ± {error:.3f}"
