@@ -32,7 +32,7 @@ from murmuration.nets.source import Net
 from murmuration.population import Population
 from murmuration.recipe import Plan, Recipe, make_recipe
 from murmuration.streams import Noise
-from murmuration.table_defaults import defaults_for, filled_plan
+from murmuration.table_defaults import defaults_for, filled_loss, filled_plan
 from murmuration.training import Progress, TrainSpec, begin, choose_engine
 from murmuration.training.batches import epoch_batches, plan_for_steps
 from murmuration.training.gradients import local
@@ -192,7 +192,7 @@ def estimate_costs(
     defaults = defaults_for(opened, chosen, net) if plan is None and random_start else None
     if defaults is not None:
         net, asked = defaults.net, filled_plan(defaults, planned)
-        given = {"likelihood": defaults.loss, **given} if "noise_std" not in given else given
+        given["likelihood"] = filled_loss(defaults, given.get("likelihood"), given.get("noise_std"))
     asked = replace(asked, trajectory=None)
 
     def make(other: Recipe) -> TrainSpec:

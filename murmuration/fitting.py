@@ -59,7 +59,7 @@ from murmuration.posthoc.fit import check_config
 from murmuration.progress import Show, counting_bar, is_watched, training_bar
 from murmuration.recipe import Plan, Recipe, make_recipe, plan_from_json, recipe_from_json
 from murmuration.runs import versions as versions
-from murmuration.table_defaults import defaults_for, filled_plan
+from murmuration.table_defaults import defaults_for, filled_loss, filled_plan
 from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.batches import plan_for_loader, plan_for_steps
 from murmuration.training.head_only import head_only_spec, with_backbone
@@ -169,7 +169,7 @@ def fit(
     defaults = defaults_for(opened, chosen, net) if plan is None and random_start else None
     if defaults is not None:
         net, filled = defaults.net, filled_plan(defaults, planned).for_recipe(chosen)
-        likelihood = likelihood or (defaults.loss if noise_std is None else None)
+        likelihood = filled_loss(defaults, likelihood, noise_std)
     filled = plan_for_steps(plan_for_loader(filled, opened.train, planned), opened.train)
     if out is not None and (chosen.models or (is_model(net) and kind_of(net).package == "sklearn")):
         require_skops()

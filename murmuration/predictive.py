@@ -258,7 +258,8 @@ class Predictive:
     @property
     def outliers(self) -> float:
         """The share of outliers in the noise of a regression, 0 for Gaussian noise."""
-        return float(getattr(self.likelihood, "outliers", 0.0))
+        components = self._first.distribution if self.task == REGRESSION else None
+        return components.outliers if isinstance(components, mixtures.Normals) else 0.0
 
     @property
     def is_gaussian(self) -> bool:

@@ -87,6 +87,11 @@ def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults |
     return replace(found, net=net or found.net, loss=NOISE if data.task == REGRESSION else None)
 
 
+def filled_loss(found: TableDefaults, given: Any, noise_std: float | None) -> Any:
+    """The loss or likelihood that is given; that of the defaults where there is none, nor a known noise."""
+    return found.loss if given is None and noise_std is None else given
+
+
 def filled_plan(found: TableDefaults, given: dict[str, Any]) -> Plan:
     """The plan of given settings, with the defaults where nothing is given.
 

@@ -116,6 +116,8 @@ def main(arguments: list[str] | None = None) -> int:
         except BaseException as error:
             with handled(unheard):
                 return _ended_by(error, take_stopped(), given)
+        finally:
+            take_stopped()  # one that waits for an import would come to whoever called the command
 
 
 def _ended_by(error: BaseException, signals: list[int], arguments: list[str]) -> int:

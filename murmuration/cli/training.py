@@ -44,7 +44,7 @@ def with_table_defaults(request: TrainingRequest, recipe: "Recipe") -> TrainingR
     """The request with the plan of a table, and with its network if none is named."""
     from dataclasses import replace
 
-    from murmuration.table_defaults import defaults_for
+    from murmuration.table_defaults import defaults_for, filled_loss
     from murmuration.training.batches import plan_for_steps
 
     random_start = request.init_from is None and not request.pretrained
@@ -52,8 +52,7 @@ def with_table_defaults(request: TrainingRequest, recipe: "Recipe") -> TrainingR
     plan = request.plan
     if found is not None and request.fill is not None:
         plan = replace(request.fill(found), members=plan.members)
-        loss = request.loss or (found.loss if request.noise_std is None else None)
-        request = replace(request, net=found.net, loss=loss)
+        request = replace(request, net=found.net, loss=filled_loss(found, request.loss, request.noise_std))
     return replace(request, plan=plan_for_steps(plan, request.data.train))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from murmuration.errors import Failure
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, Quantiles
-from murmuration.mixtures import Normals, contaminated_parts, folded_mean, weighted_mean
+from murmuration.mixtures import Normals, folded_mean, weighted_mean
 from murmuration.predictive import Predictive
 
 Columns = dict[str, np.ndarray]
@@ -186,8 +186,9 @@ def crps_terms(pred: Predictive, targets: Tensor) -> tuple[Tensor, Tensor, Tenso
     no part of the second kind: their score is estimated from pairs of distinct ones alone (Ferro 2014).
     """
     components, weights = pred.density
+    assert isinstance(components, Normals)
     mean, var = components.mean, components.var
-    parts = contaminated_parts(pred.outliers)  # a member is one Gaussian, or two with the same mean
+    parts = components.parts  # a member is one Gaussian, or two with the same mean
     distance, apart, within = (torch.zeros_like(mean[0]) for _ in range(3))
     for share, factor in parts:
         distance += share * weighted_mean(folded_mean(mean - targets, var * factor), weights)

@@ -122,6 +122,17 @@ def test_a_signal_that_waits_for_an_import_is_an_interrupt_of_the_command_that_f
     Held.made[-1]()  # the signal would be sent again now, to whoever called the command
 
 
+def test_a_signal_that_waits_for_an_import_ends_with_a_finished_command(monkeypatch):
+    def read(arguments):
+        stop(signal.SIGINT, SimpleNamespace(f_code=SimpleNamespace(co_filename=IMPORTS)))
+        return 0
+
+    monkeypatch.setattr("murmuration.interrupts.threading.Timer", Held)
+    monkeypatch.setattr("murmuration.cli._run", read)
+    assert main(["list", "recipes"]) == 0
+    Held.made[-1]()  # nothing: it is forgotten
+
+
 class Held:
     """A timer whose function is called by the test."""
 
