@@ -20,9 +20,10 @@ from murmuration.dynamics import Dynamics
 from murmuration.likelihoods import REGRESSION
 from murmuration.recipe import POINT, Plan, Recipe
 
-SMALL = 1000  # training rows below which batches are smaller
-CHANNELS = 2048  # behind the embedding of numbers, at most
-BINS, FEWEST_BINS = 6, 3
+SMALL = 1000  # training rows below which batches are smaller and nothing of the embedding of numbers is trained
+CHANNELS = 2048  # of bins, at most
+BINS, FEWEST_BINS = 6, 3  # of small tables
+TRAINED_BINS, FEWEST_TRAINED_BINS = 48, 8
 WAIT = 100  # steps without a better validation NLL before training stops, and at least 16 epochs
 NETWORKS = ("mlp", "real-mlp", "residual-mlp")  # whose training settings these are
 NOISE = "gaussian:outliers=0.02"  # of regressions: heavy tails
@@ -41,27 +42,32 @@ class TableDefaults:
 def table_defaults(rows: int, columns: int) -> TableDefaults:
     """The defaults for a table of so many training rows and prepared columns.
 
-    >>> table_defaults(400, 10).plan["batch_size"], table_defaults(4000, 10).plan["batch_size"]
-    (32, 128)
-    >>> table_defaults(4000, 10).net, table_defaults(4000, 500).net
-    ('mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=6', 'mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=4')
+    >>> table_defaults(400, 10).net, table_defaults(4000, 10).net
+    ('mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=6', 'mlp:hidden=128x2,embed=piecewise-relu,bins=48')
+    >>> table_defaults(4000, 100).net, table_defaults(4000, 500).net
+    ('mlp:hidden=128x2,embed=piecewise-relu,bins=20', 'mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=4')
     """
+    bins = CHANNELS // max(columns, 1)
+    trained = rows >= SMALL and bins >= FEWEST_TRAINED_BINS
     batch = 32 if rows < SMALL else 128
     steps_per_epoch = max(1, rows // batch)
-    bins = min(BINS, CHANNELS // max(columns, 1))
-    embed = f",embed=piecewise,bins={bins}" if bins >= FEWEST_BINS else ""
+    if trained:
+        net = f"mlp:hidden=128x2,embed=piecewise-relu,bins={min(TRAINED_BINS, bins)}"
+    else:
+        embed = f",embed=piecewise,bins={min(BINS, bins)}" if bins >= FEWEST_BINS else ""
+        net = f"mlp:hidden=256x2,dropout=0.1{embed}"
     plan = {
         "steps": STEPS,
         "batch_size": batch,
-        "lr": 1e-3,
+        "lr": 2e-3 if trained else 1e-3,
         "schedule": "constant",
         "optimizer": "adam",
-        "weight_decay": 0.01,
+        "weight_decay": 0.3 if trained else 0.01,
         "decay": "decoupled",
         "patience": max(16, math.ceil(WAIT / steps_per_epoch)),
         "stop_by": "ensemble",
     }
-    return TableDefaults(f"mlp:hidden=256x2,dropout=0.1{embed}", plan)
+    return TableDefaults(net, plan)
 
 
 def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.errors import Misuse, unknown
-from murmuration.nets.embeddings import Edges, Periodic, PiecewiseLinear, embedding
+from murmuration.nets.embeddings import Edges, Embedding, embedding
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -36,7 +36,7 @@ def with_head(body: Sequence[nn.Module], features: int, outputs: int) -> nn.Modu
     An embedding in the body is called so; the other layers have their numbers.
     """
     network, numbered = nn.Sequential(), iter(range(len(body)))
-    names = ["embedding" if isinstance(layer, PiecewiseLinear | Periodic) else str(next(numbered)) for layer in body]
+    names = ["embedding" if isinstance(layer, Embedding) else str(next(numbered)) for layer in body]
     network.add_module("body", nn.Sequential(OrderedDict(zip(names, body, strict=True))))
     network.add_module("head", nn.Linear(features, outputs))
     return network

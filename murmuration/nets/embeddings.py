@@ -7,10 +7,11 @@ the training rows, which `fit` computes (`column_edges`) and the run stores with
 
 - `piecewise` (Gorishniy et al. 2022): the number itself, and for each bin its position between the edges, 0 before and
   1 behind it; a dense layer makes any piecewise linear function of a number from these. Nothing is trained.
+- `piecewise-relu` (Q-LR in Gorishniy et al. 2022): ReLU of a trained linear map of that encoding, one for each column.
 - `periodic` (PLR-lite, Gorishniy et al. 2024): ReLU of a dense layer, the same for all columns, of sines and cosines of
   trained frequencies.
 
-Both equal those of `rtdl_num_embeddings`, apart from the number itself in front of its bins. They are made of operators
+They equal those of `rtdl_num_embeddings`, apart from the number itself in front of its bins, and are made of operators
 that run on many members at once.
 """
 
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from murmuration.errors import Misuse, unknown
 
 Edges = Sequence[Sequence[float]]  # (D, bins + 1) of each prepared column, ascending; none: not a number
-EMBEDDINGS = ("none", "piecewise", "periodic")
+EMBEDDINGS = ("none", "piecewise", "piecewise-relu", "periodic")
 MOST_ROWS = 100_000  # from which edges are computed: the first
 
 
@@ -76,6 +77,50 @@ def channels_of(column: int, edges: Sequence[float], number: bool) -> list[tuple
     return found
 
 
+class PiecewiseReLU(nn.Module):
+    """Rows (N, D) -> (N, C): `size` channels for every column of numbers, then the other columns as they are.
+
+    relu(W e + b) with a W and a b for each column and e = (x, its piecewise linear encoding). At first only x counts.
+    Rows are the last axis inside, so that products of small matrices are long and nothing is copied to transpose it.
+    """
+
+    is_embedding = True  # W is no kernel: it has no rank-one factors, masks or Gaussian weights
+    slope: nn.Parameter  # (D, B, 1) each, not trained; zeros where a column has fewer bins
+    offset: nn.Parameter
+    low: nn.Parameter
+    high: nn.Parameter
+
+    def __init__(self, edges: Edges, size: int) -> None:
+        super().__init__()
+        self.numbers = [column for column, each in enumerate(edges) if each]
+        self.rest = [column for column, each in enumerate(edges) if not each]
+        self.chunks = [size] * len(self.numbers) + [1] * len(self.rest)
+        found = [channels_of(column, edges[column], True) for column in self.numbers]
+        most = max(map(len, found))
+        padded = [[row[1:] for row in rows] + [(0.0,) * 4] * (most - len(rows)) for rows in found]
+        values = torch.tensor(padded, dtype=torch.float64).float()  # (D, B, 4)
+        for name, each in zip(("slope", "offset", "low", "high"), values.split(1, dim=-1), strict=True):
+            self.register_parameter(name, nn.Parameter(each.clone(), requires_grad=False))
+        self.weight = nn.Parameter(torch.empty(len(found), size, most))
+        self.bias = nn.Parameter(torch.empty(len(found), size, 1))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights of the numbers and the biases, twice as wide as published; those of the bins are zero."""
+        bound = 2 * self.weight.shape[1] ** -0.5
+        nn.init.zeros_(self.weight)
+        nn.init.uniform_(self.weight[..., 0], -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        numbers = (x[..., self.numbers] if self.rest else x).transpose(-1, -2).contiguous().unsqueeze(-2)  # (D, 1, N)
+        encoded = torch.minimum(torch.maximum(numbers * self.slope + self.offset, self.low), self.high)  # (D, B, N)
+        embedded = torch.relu(self.weight @ encoded + self.bias).flatten(-3, -2)  # (D size, N)
+        if self.rest:
+            embedded = torch.cat([embedded, x[..., self.rest].transpose(-1, -2)], -2)
+        return embedded.transpose(-1, -2)
+
+
 class Periodic(nn.Module):
     """Rows (N, D) -> (N, C): `size` channels for every column of numbers, then the other columns as they are.
 
@@ -103,6 +148,9 @@ class Periodic(nn.Module):
         return torch.cat([embedded.flatten(-2), x[..., self.rest]], -1)
 
 
+Embedding = PiecewiseLinear | PiecewiseReLU | Periodic
+
+
 def embedding(
     width: int,
     edges: Edges | None,
@@ -115,8 +163,8 @@ def embedding(
 ) -> tuple[list[nn.Module], int]:
     """The embedding as layers, none or one, of rows (N, width), and the number of channels behind it.
 
-    `bins` of piecewise linear encodings; `frequencies` of periodic ones for each column, of standard deviation `sigma`
-    at first, and the `size` of the embedding of a column.
+    `bins` of piecewise linear encodings; `frequencies` of periodic embeddings for each column, of standard deviation
+    `sigma` at first; the `size` of the embedding of a column, of `piecewise-relu` and `periodic`.
     """
     if embed not in EMBEDDINGS:
         raise unknown("embedding of numbers (embed=)", embed, EMBEDDINGS)
@@ -127,5 +175,11 @@ def embedding(
     if edges is None or len(edges) != width:
         got = "without edges" if edges is None else f"with the edges of {len(edges)} columns"
         raise Misuse(f"embed={embed} {got} for {width} columns: write edges=column_edges(x, {bins}) for rows x (N, D)")
-    layer = PiecewiseLinear(edges) if embed == "piecewise" else Periodic(edges, frequencies, sigma, size)
+    layer: Embedding
+    if embed == "piecewise":
+        layer = PiecewiseLinear(edges)
+    elif embed == "piecewise-relu":
+        layer = PiecewiseReLU(edges, size)
+    else:
+        layer = Periodic(edges, frequencies, sigma, size)
     return [layer], sum(layer.chunks)

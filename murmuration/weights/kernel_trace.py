@@ -7,7 +7,8 @@ layers that neither reached, such as experts that no example of the batch was ro
 
 The trace follows every tensor to the parameters, buffers and inputs that it was computed from. A parameter of two axes
 or more that meets activations in an operator that is neither linear, an embedding, a norm nor a sum is `unsupported`,
-and so is one that no operator of the passes has seen: nothing is left out in silence.
+and so is one that no operator of the passes has seen: nothing is left out in silence. Products inside a module with an
+attribute `is_embedding` are embeddings: of numbers, tables with interpolation between their rows.
 """
 
 import copy
@@ -382,6 +383,8 @@ class KernelTracer(TorchFunctionMode):
         product = word in PRODUCTS
         matrix = tensor.dim() > 1 if product else sum(size > 1 for size in tensor.shape) > 1
         kinds = {**dict.fromkeys(JOINS, ADDED), **dict.fromkeys(LOOKUPS, EMBEDDING), **dict.fromkeys(NORMS, NORM)}
+        if self.running and getattr(self.module.get_submodule(self.running[-1]), "is_embedding", False):
+            kinds |= dict.fromkeys(PRODUCTS, EMBEDDING)
         if matrix and word not in kinds:
             return {name for name in sorted(origin.parameters) if self.note_unsupported(name, func, tensor)}
         for name in origin.parameters:

@@ -62,6 +62,7 @@ POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh
 ELEMENTWISE = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, torch.mul, Tensor.mul, Tensor.__mul__}
 ELEMENTWISE |= {Tensor.__rmul__, torch.sub, Tensor.sub, Tensor.__sub__, torch.clamp, Tensor.clamp}
 ELEMENTWISE |= {torch.minimum, torch.maximum}
+MATMUL = {torch.matmul, Tensor.matmul, Tensor.__matmul__}
 NORMS = {F.batch_norm, F.instance_norm, F.layer_norm, F.group_norm, F.rms_norm}
 DROPOUT: dict[int, Callable] = {0: F.dropout, 1: F.dropout1d, 2: F.dropout2d, 3: F.dropout3d}  # by spatial axes
 Operator = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input, kernel, bias -> output
@@ -446,10 +447,25 @@ class InterceptDirect(Intercept):
             return stacked.flatten_members(*args, **kwargs)
         if func in ELEMENTWISE and not kwargs:
             return stacked.elementwise(func, args, self.own, self.shared)
+        if func in MATMUL and not kwargs:
+            return stacked.matmul(args[0], args[1], self.own, self.shared)
+        axis = args[1] if len(args) > 1 else kwargs.get("dim")
+        if func is torch.cat and axis in (-1, -2) and min(each.dim() for each in args[0]) > 2:
+            return func(*args, **kwargs)
+        if isinstance(args[0], Tensor) and id(args[0]) not in self.own and id(args[0]) not in self.shared:
+            return self.layout(func, args, kwargs)
+        raise stacked.UnsupportedOp(resolve_name(func) or str(func))
+
+    def layout(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
+        """A view, copy or selection of activations (m, ...) along axes that are counted from the end."""
         if func is Tensor.__getitem__ and args[0].dim() > 2:
             return stacked.select_last(*args)
-        last = args[1:2] == (-1,) or kwargs.get("dim") == -1
-        if last and ((func is torch.cat and min(each.dim() for each in args[0]) > 2) or func is Tensor.unflatten):
+        if func in (torch.transpose, Tensor.transpose) and not kwargs:
+            return stacked.exchange(*args)
+        from_end = not kwargs and len(args) > 1 and isinstance(args[1], int) and -args[0].dim() <= args[1] < 0
+        if func is Tensor.contiguous or (func in (torch.unsqueeze, Tensor.unsqueeze) and from_end):
+            return func(*args, **kwargs)
+        if func is Tensor.unflatten and (args[1:2] == (-1,) or kwargs.get("dim") == -1):
             return func(*args, **kwargs)
         raise stacked.UnsupportedOp(resolve_name(func) or str(func))
 

@@ -46,7 +46,7 @@ def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
 
 def flatten_members(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """`torch.flatten` of one member's tensor, whose axis 1 is axis 2 of x (m, B, ...)."""
-    if not (start_dim >= 1 or 2 <= start_dim + x.dim() < x.dim()):
+    if not (start_dim >= 1 or 1 <= start_dim + x.dim() < x.dim()):
         raise UnsupportedOp(f"flatten from axis {start_dim}")
     return torch.flatten(x, start_dim + (start_dim > 0), end_dim if end_dim < 0 else end_dim + 1)
 
@@ -70,6 +70,25 @@ def elementwise(func: Callable, args: Sequence[Any], own: Container[int], shared
         return each.reshape(len(each), *(1,) * (rank - each.dim()), *each.shape[1:])
 
     return func(*map(placed, args))
+
+
+def matmul(a: Tensor, b: Tensor, own: Container[int], shared: Container[int]) -> Tensor:
+    """`a @ b` of activations (m, ...) and a parameter, own (m, ...) of as many axes or shared of fewer."""
+    parameters = [each for each in (a, b) if id(each) in own or id(each) in shared]
+    if len(parameters) != 1 or min(a.dim(), b.dim()) < 2:
+        raise UnsupportedOp("a product of two parameters or of two activations")
+    (parameter,) = parameters
+    rank = (b if parameter is a else a).dim()
+    if rank < 3 or (parameter.dim() != rank if id(parameter) in own else parameter.dim() >= rank):
+        raise UnsupportedOp("a product whose batch axes are not those of the activations")
+    return torch.matmul(a, b)
+
+
+def exchange(x: Tensor, first: int, second: int) -> Tensor:
+    """`torch.transpose` of axes that are counted from the end; axis 0 is the members'."""
+    if not (first < 0 and second < 0 and min(first, second) + x.dim() > 0):
+        raise UnsupportedOp(f"a transposition of the axes {first} and {second}")
+    return x.transpose(first, second)
 
 
 def select_last(x: Tensor, index: Any) -> Tensor:

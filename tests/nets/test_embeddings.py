@@ -11,11 +11,11 @@ import torch
 
 import murmuration as mm
 from murmuration.nets import build_net, column_edges
-from murmuration.nets.embeddings import Periodic, PiecewiseLinear
+from murmuration.nets.embeddings import Periodic, PiecewiseLinear, PiecewiseReLU
 from murmuration.recipe import Plan
 
 NETS = ("mlp:hidden=8,embed=piecewise,bins=4,dropout=0.1", "real-mlp:hidden=8,embed=periodic,frequencies=3,size=2")
-NETS += ("residual-mlp:hidden=8x2,embed=piecewise,bins=3",)
+NETS += ("residual-mlp:hidden=8x2,embed=piecewise,bins=3", "mlp:hidden=8,embed=piecewise-relu,bins=4,size=3")
 
 
 def rows(count: int = 60, columns: int = 3) -> torch.Tensor:
@@ -62,6 +62,34 @@ def test_categories_pass_as_they_are():
     expected = torch.tensor([[1, 0.5, 0.5, 0, 0], [0, 1.5, 1, 0.5, 1]])
     torch.testing.assert_close(PiecewiseLinear(edges)(x), expected)
     assert torch.equal(Periodic(edges, 2, 0.1, 4)(x)[:, 4:], x[:, [0, 2]])
+    assert torch.equal(PiecewiseReLU(edges, 4)(x)[:, 4:], x[:, [0, 2]])
+
+
+def test_trained_piecewise_linear_embedding_equals_the_published_one():
+    """Without the number itself; the published padding of columns with fewer bins is in front of the last bin."""
+    edges = column_edges(rows(), 8)
+    bins = [len(each) - 1 for each in edges]
+    assert len(set(bins)) > 1
+    theirs = published.PiecewiseLinearEmbeddings(
+        [torch.tensor(each) for each in edges], 5, activation=True, version="A"
+    )
+    ours = PiecewiseReLU(edges, 5)
+    with torch.no_grad():
+        ours.weight.zero_()
+        for column, count in enumerate(bins):
+            used = [*range(count - 1), max(bins) - 1]
+            ours.weight[column, :, 1 : count + 1] = theirs.linear.weight[column, used].T
+        ours.bias.copy_(theirs.linear.bias.unsqueeze(-1))
+    new = 2 * rows(30)  # also outside the edges
+    torch.testing.assert_close(ours(new), theirs(new).flatten(1), rtol=1e-5, atol=1e-6)
+
+
+def test_trained_piecewise_linear_embedding_begins_as_a_linear_one():
+    ours = PiecewiseReLU(column_edges(rows(), 8), 4)
+    assert 0.5 < ours.weight[..., 0].abs().max() <= 1
+    assert not ours.weight[..., 1:].any()
+    expected = torch.relu(rows().unsqueeze(-1) * ours.weight[..., 0] + ours.bias[..., 0]).flatten(1)
+    torch.testing.assert_close(ours(rows()), expected)
 
 
 def test_periodic_embedding_equals_the_published_one():
@@ -88,7 +116,7 @@ def test_every_engine_gives_the_loop_s_answer(net, recipe):
 
 def test_dense_nets_with_embeddings_are_stacked():
     data = mm.open_data(table(), target="y")
-    for net in NETS[:2]:
+    for net in (*NETS[:2], NETS[-1]):
         ensemble = mm.fit(net, data, members=2, epochs=1, posthoc=None)
         assert ensemble.manifest["engine"]["reason"] == "all operators take a member axis"
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from murmuration.errors import Misuse
+from murmuration.nets import build_net
 from murmuration.weights import Kernel, KernelTrace, trace_kernels
 
 LAYERS = [
@@ -52,6 +53,16 @@ def test_kernels_are_in_the_order_of_their_first_use():
     assert found.has_dropout
     assert net.training
     assert found.unsupported == ()
+
+
+def test_products_inside_an_embedding_are_no_kernels():
+    net = build_net("mlp:hidden=5,embed=piecewise-relu,size=2", (3,), 1, edges=((0.0, 1.0, 2.0), (), (0.0, 1.0)))
+    found = trace_kernels(net, torch.zeros(4, 3))
+    assert found.names == ("body.1.weight", "head.weight")
+    assert found.unsupported == ()
+    assert dict(found.kinds)["body.embedding.weight"] == "embedding"
+    net.body.embedding.is_embedding = False
+    assert [name for name, _ in trace_kernels(net, torch.zeros(4, 3)).unsupported] == ["body.embedding.weight"]
 
 
 def test_a_network_is_left_as_it_was():

@@ -6,7 +6,7 @@ from murmuration.population import populate
 from murmuration.streams import Noise
 from murmuration.weights import ForwardSpec, Realised, Structure, UnsupportedOp
 from murmuration.weights import run_members as run_realised
-from murmuration.weights.stacked import batched_linear, flatten_members
+from murmuration.weights.stacked import batched_linear, exchange, flatten_members, matmul
 
 MLP = lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, 3))  # noqa: E731
 
@@ -89,6 +89,50 @@ def test_flatten_leaves_members_and_examples_apart():
     assert torch.equal(flatten_members(x, 1), x.view(2, 3, 20))
     with pytest.raises(UnsupportedOp, match="flatten from axis 0"):
         flatten_members(x)
+
+
+class ByColumn(nn.Module):
+    """A product for each column of rows (N, D), with rows as the last axis; the parameters may be shared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 1))
+        self.head = nn.Linear(12, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        columns = x.transpose(-1, -2).contiguous().unsqueeze(-2)  # (D, 1, N)
+        return self.head(torch.relu(self.weight @ columns).flatten(-3, -2).transpose(-1, -2))
+
+
+@pytest.mark.parametrize("shared", [(), ("weight",)])
+def test_axes_that_are_counted_from_the_end_have_members_in_front(shared):
+    _, tensors = members(ByColumn, 4)  # as many members as columns: axes that are mistaken would not raise
+    own = {name: each for name, each in tensors.items() if name not in shared}
+    common = {name: tensors[name][0] for name in shared}
+    x, streams = torch.randn(4, 5, 4), [noise(0)] * 4
+    together = run_realised(Structure(ByColumn()), Realised(own, common, ForwardSpec()), x, streams, True)
+    for at in range(4):
+        mine = {**{name: each[at] for name, each in own.items()}, **common}
+        alone = torch.func.functional_call(ByColumn(), mine, (x[at],))
+        torch.testing.assert_close(together[at], alone, rtol=1e-5, atol=1e-6)
+
+
+def test_products_and_transpositions_that_could_mix_members_are_refused():
+    x, own, shared = torch.randn(3, 5, 4), torch.randn(3, 4, 2), torch.randn(4, 2)
+    torch.testing.assert_close(matmul(x, own, {id(own)}, ()), torch.bmm(x, own))
+    torch.testing.assert_close(matmul(x, shared, (), {id(shared)}), x @ shared)
+    for a, b, mine, ours in (
+        (x, own, (), ()),  # two activations, or functions of parameters
+        (x, own, (), {id(own)}),  # a shared parameter whose first axis would meet the members
+        (x, shared, {id(shared)}, ()),
+        (x[0], shared, (), {id(shared)}),
+    ):
+        with pytest.raises(UnsupportedOp):
+            matmul(a, b, mine, ours)
+    assert torch.equal(exchange(x, -1, -2), x.mT)
+    for axes in ((0, 1), (1, 2), (-1, -3), (-1, 0)):
+        with pytest.raises(UnsupportedOp):
+            exchange(x, *axes)
 
 
 @pytest.mark.parametrize("training", [True, False])
