@@ -148,7 +148,7 @@ def _sklearn_set(name: str, uci: Path | None) -> Frame:
     return getattr(datasets, f"load_{name}")(as_frame=True).frame
 
 
-# ---- generators: numbers of 2,000 rows by a fixed seed
+# ---- generators: numbers of 2,000 rows, or 6,250, by a fixed seed
 
 
 def generated(make: Callable[[np.random.Generator], Frame]) -> Callable[[Path | None], Frame]:
@@ -204,6 +204,19 @@ def mixed_types(rng: np.random.Generator) -> Frame:
     return frame.where((rng.random(frame.shape) > 0.08) | (frame.columns == "y"))
 
 
+def jumps(rng: np.random.Generator, classes: bool = False) -> Frame:
+    """Skewed columns of various scales, eleven of twenty count: steps, a band, products and distances, with noise."""
+    u, at = rng.random((ROWS, 20)), rng.uniform(0.2, 0.8, 5)
+    first = 6 * (u[:, 0] > at[0]) + 5 * np.sin(2 * np.pi * u[:, 1]) * (u[:, 2] > at[1]) + 8 * u[:, 3] * u[:, 4]
+    second = -4 * np.abs(u[:, 5] - u[:, 6]) + 5 * (u[:, 7] - at[2]) ** 2
+    second += 3 * (u[:, 8] + u[:, 9] > 2 * at[3]) + 4 * (np.abs(u[:, 10] - at[4]) < 0.15)
+    x = np.exp(rng.uniform(-1, 3, 20) * u) * 10.0 ** rng.integers(-2, 4, 20)
+    if not classes:
+        return named(x, first + second + (0.5 + u[:, 7]) * rng.normal(size=ROWS))
+    logits = np.stack([first - first.mean(), second - second.mean(), np.zeros(ROWS)], 1) / 1.5
+    return named(x, np.array(["first", "second", "neither"])[(logits + rng.gumbel(size=(ROWS, 3))).argmax(1)])
+
+
 # ---- the tables
 
 C: Task = "classification"
@@ -222,6 +235,7 @@ CHOOSING = (
           csv(LINEARMODELS, "datasets/meps/meps.csv.bz2"),
           drop=("drugexp", "age2", "linc", "vgh", "fph", "blhisp")),
     Table("friedman2", R, "y", GENERATED, "Friedman 1991", 2000, 4, generated(friedman2)),
+    Table("jumps", R, "y", GENERATED, "steps within columns", 6250, 20, generated(jumps)),
     Table("wine-cultivars", C, "target", SKLEARN, "UCI, 1991", 178, 13, sklearn_set("wine"), classes=3),
     Table("penguins", C, "sex", PENGUINS, "Palmer Station, 2007 to 2009", 333, 7,
           csv(PENGUINS, "data/penguins.csv"), classes=2, categories=2),
@@ -233,6 +247,8 @@ CHOOSING = (
           csv(ISLP, "data/Weekly.csv"), drop=("Today",), classes=2),
     Table("mixed-types", C, "y", GENERATED, "a softmax of numbers and categories", 2000, 9,
           generated(mixed_types), classes=3, categories=3, missing=True),
+    Table("jumps-classes", C, "y", GENERATED, "steps within columns", 6250, 20,
+          generated(partial(jumps, classes=True)), classes=3),
 )
 
 REPORTING = (

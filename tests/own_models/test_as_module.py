@@ -102,10 +102,21 @@ def test_the_module_keeps_nothing_of_the_ensemble():
     assert torch.equal(copy.deepcopy(module)(torch.from_numpy(X))["mean"], before)
 
 
-@pytest.mark.parametrize("recipe", ["deep-ensemble", "batch-ensemble"])
-def test_torch_exports_it_with_any_number_of_inputs(recipe):
-    ensemble = fitted(recipe=recipe)
+EXPORTED = {
+    "classes": lambda: fitted(),
+    "classes, shared kernels": lambda: fitted(recipe="batch-ensemble"),
+    "numbers": lambda: fitted(lambda: dense(4), (X, X[:, :2] * 3 + 1), posthoc=STRETCHED),
+    "noise": lambda: fitted(lambda: dense(2), (X, X[:, 0]), posthoc=mm.PostHocConfig(calibrate="noise")),
+    "table": lambda: fitted("mlp:embed=piecewise-relu", (X, X[:, 0].round()), posthoc=STRETCHED),
+}
+STRETCHED = mm.PostHocConfig(calibrate="temperature")
+
+
+@pytest.mark.parametrize("made", EXPORTED)
+def test_torch_exports_it_with_any_number_of_inputs(made):
+    ensemble = EXPORTED[made]()
     assert ensemble.posthoc is not None
+    assert ensemble.posthoc.calibrator is not None
     module = ensemble.as_module()
     batch = torch.export.Dim("batch", min=1, max=4096)
     exported = torch.export.export(module, (torch.from_numpy(X[:7]),), dynamic_shapes=({0: batch},)).module()
