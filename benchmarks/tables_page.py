@@ -102,18 +102,16 @@ def normalised(by: dict[str, Result], metric: str) -> dict[str, float]:
     return {name: max(-1.0, gain / best) if best > 0 else 0.0 for name, gain in gains.items()}
 
 
-def ranked(record: dict[str, Any], *, everywhere: bool) -> tuple[list[str], list[str]]:
-    """Contenders and the tables that all of them have: with `everywhere` the contenders that have every table."""
+def ranked(record: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Contenders and the tables that all of them have."""
     found = results(record)
     names = [name for name in record["contenders"] if name != PRIOR and any(name in by for by in found.values())]
-    if everywhere:
-        names = [name for name in names if all(name in by for by in found.values())]
     return names, [table for table, by in found.items() if all(name in by for name in (PRIOR, *names))]
 
 
-def summary(record: dict[str, Any], *, everywhere: bool = False) -> dict[str, dict[str, float]]:
+def summary(record: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Means over the tables that all contenders have: ranks, normalised scores, coverage, CPU seconds of a fit."""
-    found, (names, tables) = results(record), ranked(record, everywhere=everywhere)
+    found, (names, tables) = results(record), ranked(record)
     rows: dict[str, dict[str, float]] = {name: {"tables": len(tables)} for name in names}
     for metric in METRICS if tables else ():
         by_rank = [ranks({name: found[table][name] for name in names}, metric) for table in tables]
@@ -135,9 +133,9 @@ def summary(record: dict[str, Any], *, everywhere: bool = False) -> dict[str, di
     return dict(sorted(rows.items(), key=lambda row: row[1].get("rank_nll", math.inf)))
 
 
-def ranks_table(record: dict[str, Any], *, everywhere: bool = True) -> str:
+def ranks_table(record: dict[str, Any]) -> str:
     """A row a contender, the best mean rank by NLL first."""
-    rows = summary(record, everywhere=everywhere)
+    rows = summary(record)
     if not any("rank_nll" in row for row in rows.values()):
         return "No table has all contenders yet."
     columns = [f"rank by {name}" for name in METRICS.values()]
@@ -222,7 +220,6 @@ def sets_table(group: Group) -> str:
 
 MAKERS = {
     "tables-ranks": ranks_table,
-    "tables-ranks-shared": lambda record: ranks_table(record, everywhere=False),
     "tables-lost": lost_table,
     "tables-nll": lambda record: scores_table(record, "nll"),
     "tables-proper": lambda record: scores_table(record, "proper"),

@@ -11,8 +11,9 @@ the training rows, which `fit` computes (`column_edges`) and the run stores with
 - `periodic` (PLR-lite, Gorishniy et al. 2024): ReLU of a dense layer, the same for all columns, of sines and cosines of
   trained frequencies.
 
-They equal those of `rtdl_num_embeddings`, apart from the number itself in front of its bins, and are made of operators
-that run on many members at once.
+They equal those of `rtdl_num_embeddings`, apart from the number itself in front of its bins. Outside of the range of
+the training rows the outer bins go on there; here the number does, for one more range at most. All are made of
+operators that run on many members at once.
 """
 
 import math
@@ -44,8 +45,8 @@ def column_edges(x: Tensor, bins: int) -> tuple[tuple[float, ...], ...]:
 class PiecewiseLinear(nn.Module):
     """Rows (N, D) -> (N, C): every column, and behind a column of numbers its piecewise linear encoding.
 
-    The encoding of x in bins with edges e_0 < ... < e_B is min((x - e_{b-1}) / (e_b - e_{b-1}), 1) for the first bin,
-    the same cut off below 0 for the others, and not cut off above 1 for the last.
+    The encoding of x in bins with edges e_0 < ... < e_B is (x - e_{b-1}) / (e_b - e_{b-1}), cut off below 0 and above
+    1. Without `numbers` the first bin is not cut off below and the last one not above.
     """
 
     slope: nn.Parameter  # (C,) each, not trained
@@ -68,11 +69,17 @@ class PiecewiseLinear(nn.Module):
 
 
 def channels_of(column: int, edges: Sequence[float], number: bool) -> list[tuple[float, ...]]:
-    """(column, slope, offset, smallest, largest value) of the channels of one column: itself, and its bins."""
-    found: list[tuple[float, ...]] = [(column, 1.0, 0.0, -math.inf, math.inf)] if number or not edges else []
-    last = len(edges) - 2
+    """(column, slope, offset, smallest, largest value) of the channels of one column: itself, and its bins.
+
+    Beside the number its bins end at 0 and 1, and it ends itself one range of the training rows beyond them: the slopes
+    of narrow outer bins would make absurd predictions of a value that is far outside, such as one in another unit.
+    """
+    if not edges:
+        return [(column, 1.0, 0.0, -math.inf, math.inf)]
+    first, last, beyond = edges[0], edges[-1], edges[-1] - edges[0]
+    found: list[tuple[float, ...]] = [(column, 1.0, 0.0, first - beyond, last + beyond)] if number else []
     for at, (low, high) in enumerate(pairwise(edges)):
-        ends = (0.0 if at else -math.inf, math.inf if at == last else 1.0)
+        ends = (0.0 if at or number else -math.inf, 1.0 if at < len(edges) - 2 or number else math.inf)
         found.append((column, 1 / (high - low), -low / (high - low), *ends))
     return found
 

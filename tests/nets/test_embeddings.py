@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import rtdl_num_embeddings as published
 import torch
+from torch import nn
 
 import murmuration as mm
 from murmuration.nets import build_net, column_edges
@@ -80,8 +81,21 @@ def test_trained_piecewise_linear_embedding_equals_the_published_one():
             used = [*range(count - 1), max(bins) - 1]
             ours.weight[column, :, 1 : count + 1] = theirs.linear.weight[column, used].T
         ours.bias.copy_(theirs.linear.bias.unsqueeze(-1))
-    new = 2 * rows(30)  # also outside the edges
-    torch.testing.assert_close(ours(new), theirs(new).flatten(1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(ours(rows()), theirs(rows()).flatten(1), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", [PiecewiseLinear, lambda edges: PiecewiseReLU(edges, 4)])
+def test_values_far_outside_of_the_training_rows_count_as_one_range_beyond(layer):
+    """Up to there the number goes on, and its bins are at their ends: the embedding is linear in it."""
+    embed = layer(((0.0, 1.0, 4.0),))
+    if isinstance(embed, PiecewiseReLU):
+        nn.init.normal_(embed.weight)
+    made = embed(torch.tensor([[8.0], [8.1], [1e6], [-4.0], [-4.1], [-1e6], [torch.inf]]))
+    assert torch.equal(made[:3], made[:1].expand(3, -1))
+    assert torch.equal(made[3:6], made[3:4].expand(3, -1))
+    assert torch.equal(made[6], made[0])
+    inside = PiecewiseLinear(((0.0, 1.0, 4.0),))(torch.tensor([[4.0], [6.0], [8.0]]))
+    torch.testing.assert_close(inside, torch.tensor([[4.0, 1, 1], [6.0, 1, 1], [8.0, 1, 1]]))
 
 
 def test_trained_piecewise_linear_embedding_begins_as_a_linear_one():
