@@ -555,7 +555,7 @@ def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) 
     record = manifest["data"]
     known = record["source"]
     if data is None and "source" not in (known or {}):
-        raise Misuse(f"the run was trained on {record['name']} of the caller's own: give them again as data=")
+        raise Misuse(f"the run was trained on {record['name']} of the caller's own: give it again in Python, as data=")
     if known is None and not isinstance(data, Data):
         raise Misuse("the run's data was split by an object of the caller's own: give data=mm.open_data(...) as before")
     if "features" in (known or {}) and not isinstance(data, Data):

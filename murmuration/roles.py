@@ -23,7 +23,7 @@ from murmuration.weights.gaussian import STD_PARAM
 KINDS = {  # of the kernel trace -> in words
     "kernel": "multiplied with inputs",
     "bias": "added to the outputs of a kernel",
-    "embedding": "an embedding table, whose rows are looked up",
+    "embedding": "an embedding: a table whose rows are looked up, or layers of single columns of numbers",
     "norm": "the scale or shift of a norm",
     "added": "added to activations or joined with them, as positions and class tokens are",
     "input": "a learned input of a layer",

@@ -268,7 +268,7 @@ def test_a_run_on_arrays_is_resumed_with_the_same_splits(tmp_path: Path) -> None
     whole = mm.fit("mlp", (X, Y), val=0.3, **PLAN)
     with pytest.raises(KeyboardInterrupt):
         mm.fit("mlp", (X, Y), val=0.3, out=tmp_path / "run", show=stop, checkpoint_seconds=0, **PLAN)
-    with pytest.raises(Misuse, match="of the caller's own: give them again as data="):
+    with pytest.raises(Misuse, match="of the caller's own: give it again in Python, as data="):
         mm.resume(tmp_path / "run")
     resumed = mm.resume(tmp_path / "run", data=(X, Y))
     assert torch.equal(outputs(resumed, X), outputs(whole, X))

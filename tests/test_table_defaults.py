@@ -108,6 +108,8 @@ def test_the_command_line_does_the_same(frame, tmp_path, capsys):
     found = table_defaults(len(data.train), data.input_shape[0])
     assert written["net"]["name"] == found.net
     assert {name: written["plan"][name] for name in found.plan} == {**found.plan, "steps": 6, "lr": 0.01}
+    told = f"Network: {found.net}, trained by AdamW, learning rate 0.01, weight decay 0.01, batches of 32."
+    assert told in (tmp_path / "run" / "report.html").read_text()
     again = mm.fit(None, data, members=2, steps=6, lr=0.01)
     ours = mm.load(tmp_path / "run").predict(frame, calibrated=False).outputs
     assert torch.equal(ours, again.predict(frame, calibrated=False).outputs)

@@ -51,7 +51,7 @@ def copy_members(ensemble: mm.Ensemble, official: tabm.TabM) -> None:
 def test_the_forward_pass_is_the_official_one(recipe, embed, data):
     if recipe == "packed" and embed == "periodic":
         pytest.skip("packed members have embeddings of their own here, the official ones share them")
-    net = f"mlp:hidden={WIDTH}x2,dropout=0.1,embed={embed},frequencies=3,size=2,sigma=0.3"
+    net = f"mlp:hidden={WIDTH}x2,dropout=0.1" + (",embed=periodic,frequencies=3,size=2,sigma=0.3" * (embed != "none"))
     ensemble = mm.fit(net, data, recipe=recipe, members=MEMBERS, epochs=2, posthoc=None)
     numbers = rtdl_num_embeddings.PeriodicEmbeddings(COLUMNS, 2, n_frequencies=3, frequency_init_scale=0.3, lite=True)
     official = tabm.TabM.make(

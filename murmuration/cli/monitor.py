@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 HELP = help_text(
     "Compare new rows with the rows that a run was trained on: every column, missing values, the uncertainty of "
-    "predictions and the size of conformal sets, by tests that are corrected for their number. The page also names the "
-    "rows most unlike the training rows. Targets are not needed.",
+    "predictions and, of classes, the size of conformal sets, by tests that are corrected for their number. The page "
+    "also names the rows most unlike the training rows. Targets are not needed.",
     "murmur monitor runs/prices new.csv",
     "murmur monitor runs/prices new.csv --out drift.html",
     "murmur monitor runs/prices new.csv --json",

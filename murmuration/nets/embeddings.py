@@ -27,6 +27,12 @@ from murmuration.errors import Misuse, unknown
 
 Edges = Sequence[Sequence[float]]  # (D, bins + 1) of each prepared column, ascending; none: not a number
 EMBEDDINGS = ("none", "piecewise", "piecewise-relu", "periodic")
+OPTIONS = {  # of embeddings, and which of them use it
+    "bins": ("piecewise", "piecewise-relu"),
+    "size": ("piecewise-relu", "periodic"),
+    "frequencies": ("periodic",),
+    "sigma": ("periodic",),
+}
 MOST_ROWS = 100_000  # from which edges are computed: the first
 
 
@@ -175,8 +181,9 @@ def embedding(
     """
     if embed not in EMBEDDINGS:
         raise unknown("embedding of numbers (embed=)", embed, EMBEDDINGS)
-    if min(bins, frequencies, size) < 1 or not sigma > 0:
-        raise Misuse(f"bins={bins}, frequencies={frequencies}, size={size}, sigma={sigma}: expected positive numbers")
+    for name, value in (("bins", bins), ("frequencies", frequencies), ("size", size), ("sigma", sigma)):
+        if not value > 0:
+            raise Misuse(f"{name}={value} of an embedding of numbers: expected a positive number")
     if embed == "none" or (edges is not None and not any(edges)):
         return [], width
     if edges is None or len(edges) != width:

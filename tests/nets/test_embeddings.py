@@ -146,6 +146,12 @@ def test_a_run_has_its_edges(net, tmp_path):
     assert numbers == ["a", "b"]
 
 
+@pytest.mark.parametrize(("bins", "told"), [(-3, "expected a positive number"), (1000, "for 68 training rows")])
+def test_edges_of_impossible_bins_are_refused(bins, told):
+    with pytest.raises(mm.Misuse, match=told):
+        mm.fit(f"mlp:embed=piecewise,bins={bins}", table(), target="y", epochs=1)
+
+
 def test_options_as_text():
     net = build_net("mlp:hidden=20x2-5,activation=selu,dropout=0.2", (13,), 1)
     keywords = build_net("mlp", (13,), 1, hidden=(20, 20, 5), activation="selu", dropout=0.2)
@@ -163,7 +169,11 @@ def test_options_as_text():
         ("linear:hidden=3", "linear has no option 'hidden'"),
         ("mlpp:hidden=3", "unknown net 'mlpp'"),
         ("residual-mlp:hidden=8-4", "expected equal widths"),
-        ("mlp:bins=0", "expected positive numbers"),
+        ("mlp:embed=piecewise,bins=0", "bins=0 of an embedding of numbers: expected a positive number"),
+        ("mlp:embed=piecewise-relu,size=-3", "size=-3 of an embedding of numbers: expected a positive number"),
+        ("mlp:bins=16", "bins=16 is not used with embed=none: leave it out, or write embed=piecewise or"),
+        ("mlp:embed=piecewise,size=8", "size=8 is not used with embed=piecewise"),
+        ("mlp:embed=periodic,bins=9", "bins=9 is not used with embed=periodic"),
     ],
 )
 def test_misuse(net, told):

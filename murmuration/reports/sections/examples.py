@@ -12,6 +12,7 @@ from murmuration.data import ArrayPreparation, ImagePreparation, Preparation, Ta
 from murmuration.data.dataset import visible_inputs
 from murmuration.data.preparation import Column, NumericColumn
 from murmuration.evaluation import Evaluation
+from murmuration.likelihoods import REGRESSION
 from murmuration.metrics import describe
 from murmuration.predictive import Predictive
 from murmuration.reports.formatting import number, shorten
@@ -28,6 +29,7 @@ MEASURES = {
 SMALL = 64  # images up to this size are enlarged with visible pixels
 COLUMNS = 4  # of a row shown at once; the others open on demand
 VOTES = 4
+VOTED = "bars count the members that predict each class. Some are ambiguous or wrongly labelled"
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,8 @@ def examples(report: Report) -> Markup:
     ensembles = [each for each in report.evaluations if each.predictions > 1] or [report.leader]
     leader = min(ensembles, key=lambda each: float(each.scores["nll"]))  # of those whose members can disagree
     whose = f" by {leader.name}" if len(report.evaluations) > 1 else ""
-    reading = (
-        f"The {report.words.examples} ranked most uncertain{whose}; bars count the members that predict each class. "
-        "Some are ambiguous or wrongly labelled."
-    )
+    marks = "ticks are the predictions of members" if report.task == REGRESSION else VOTED
+    reading = f"The {report.words.examples} ranked most uncertain{whose}; {marks}."
     shown = uncertain_examples(leader)
     return section("examples", "Most uncertain examples", reading, cards(shown, report.task))
 

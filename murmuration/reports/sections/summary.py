@@ -42,11 +42,25 @@ def _about(report: Report) -> str:
     if eval_set.part == VALIDATION:
         data = f"{data} {NO_TEST_SCORES}"
     if compared == 1:
-        return f"{data} Brackets hold 95 % intervals."
+        return f"{data} {_training(report)}Brackets hold 95 % intervals."
     words = report.words
     chosen = f"It was chosen on these same {words.examples}, so its scores are slightly optimistic."
     cards = f"Scores of {report.leader.name}, one of {compared} {words.subject}s, with 95 % intervals."
     return f"{data} {cards} {chosen}"
+
+
+def _training(report: Report) -> str:
+    """The network by name and the settings it was trained with; nothing where there is no run or no name."""
+    ensemble = report.leader.ensemble
+    manifest = {} if ensemble is None else ensemble.manifest or {}
+    net, plan = manifest.get("net") or {}, manifest.get("plan") or {}
+    if not net.get("name") or not {"optimizer", "lr", "batch_size", "weight_decay"} <= plan.keys():
+        return ""
+    decay, coupled = plan["weight_decay"], plan["decay"] != "decoupled"
+    optimizer = "AdamW" if plan["optimizer"] == "adam" and decay and not coupled else plan["optimizer"]
+    settings = [f"learning rate {plan['lr']:g}", *([f"weight decay {decay:g}"] if decay else [])]
+    settings += [f"batches of {plan['batch_size']}"]
+    return f"Network: {net['name']}, trained by {optimizer}, {', '.join(settings)}. "
 
 
 def _rows_of_numbers(report: Report) -> str:

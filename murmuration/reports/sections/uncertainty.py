@@ -16,10 +16,11 @@ from murmuration.reports.report import Report
 BINS = 20  # of a histogram
 SHOWN = ("accuracy", "aleatoric", "epistemic", "mutual_information")  # of every class
 MOST_DRAWN = 30  # classes
+GROUPS = {"classification": "right and of wrong predictions"}
 READING = (
-    "Uncertainty of right and of wrong predictions, each group scaled to 100 %: the further apart, the better it warns "
-    "of errors. Aleatoric uncertainty is noise in the data on which members agree; epistemic uncertainty is "
-    "disagreement of members, which more training data would reduce. They add up to the total."
+    "Uncertainty of {groups}, each group scaled to 100 %: the further apart, the better it warns of errors. Aleatoric "
+    "uncertainty is noise in the data on which members agree; epistemic uncertainty is disagreement of members, which "
+    "more training data would reduce. They add up to the total."
 )
 
 
@@ -38,7 +39,7 @@ def uncertainty(report: Report) -> Markup:
     return html.section(
         "uncertainty",
         "Uncertainty",
-        READING,
+        READING.format(groups=GROUPS.get(report.task, "targets inside and outside of their 90 % interval")),
         html.join([html.grid([*plots, *dots]), _overall(ensembles, report.words), tables]),
     )
 
