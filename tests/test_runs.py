@@ -87,7 +87,7 @@ def test_changed_data_is_noticed(tmp_path: Path):
     y = (x[:, 0] > 0).long()
     with pytest.raises(Killed):
         mm.fit("mlp", (x, y), plan=PLAN, out=tmp_path / "run", show=killed_after(1), posthoc=None)
-    with pytest.raises(mm.Misuse, match="give them again as data="):
+    with pytest.raises(mm.Misuse, match="give it again in Python, as data="):
         mm.resume(tmp_path / "run")
     with pytest.raises(mm.Failure, match="has changed since the run was trained"):
         mm.resume(tmp_path / "run", data=(x + 1e-3, y))
