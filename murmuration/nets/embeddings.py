@@ -19,6 +19,7 @@ operators that run on many members at once.
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -164,6 +165,21 @@ class Periodic(nn.Module):
 Embedding = PiecewiseLinear | PiecewiseReLU | Periodic
 
 
+def check_embedding(options: dict[str, Any]) -> None:
+    """Refuse an unknown embedding, and options of one that are not positive or that it does not use."""
+    embed = options.get("embed", "none")
+    if embed not in EMBEDDINGS:
+        raise unknown("embedding of numbers (embed=)", embed, EMBEDDINGS)
+    for name, users in OPTIONS.items():
+        if name not in options:
+            continue
+        if not options[name] > 0:
+            raise Misuse(f"{name}={options[name]} of an embedding of numbers: expected a positive number")
+        if embed not in users:
+            instead = " or ".join(f"embed={each}" for each in users)
+            raise Misuse(f"{name}={options[name]} is not used with embed={embed}: leave it out, or write {instead}")
+
+
 def embedding(
     width: int,
     edges: Edges | None,
@@ -179,11 +195,6 @@ def embedding(
     `bins` of piecewise linear encodings; `frequencies` of periodic embeddings for each column, of standard deviation
     `sigma` at first; the `size` of the embedding of a column, of `piecewise-relu` and `periodic`.
     """
-    if embed not in EMBEDDINGS:
-        raise unknown("embedding of numbers (embed=)", embed, EMBEDDINGS)
-    for name, value in (("bins", bins), ("frequencies", frequencies), ("size", size), ("sigma", sigma)):
-        if not value > 0:
-            raise Misuse(f"{name}={value} of an embedding of numbers: expected a positive number")
     if embed == "none" or (edges is not None and not any(edges)):
         return [], width
     if edges is None or len(edges) != width:

@@ -13,7 +13,7 @@ from murmuration.errors import Misuse, unknown
 from murmuration.nets.convnets import alexnet, lenet5, plain_cnn, three_conv_three_fc
 from murmuration.nets.dense import mlp, residual_mlp
 from murmuration.nets.efficientnet_lite import efficientnet_lite
-from murmuration.nets.embeddings import EMBEDDINGS, MOST_ROWS, OPTIONS, Edges, column_edges, embedding
+from murmuration.nets.embeddings import MOST_ROWS, Edges, check_embedding, column_edges, embedding
 from murmuration.nets.libraries import is_library_net, library_net
 from murmuration.nets.resnets import preact_resnet18, resnet18, resnet20, resnet50
 from murmuration.nets.subpixel import subpixel
@@ -182,15 +182,7 @@ def check_options(name: str, options: dict[str, Any]) -> None:
         if option not in NETS[name].options:
             having = ", ".join(key for key, net in NETS.items() if option in net.options)
             raise Misuse(f"{name} has no option '{option}' (got {value!r}): leave it out, or use {having}")
-    embed = options.get("embed", "none")
-    if embed not in EMBEDDINGS:
-        raise unknown("embedding of numbers (embed=)", embed, EMBEDDINGS)
-    for option in OPTIONS.keys() & options.keys():
-        if not options[option] > 0:
-            raise Misuse(f"{option}={options[option]} of an embedding of numbers: expected a positive number")
-        if embed not in OPTIONS[option]:
-            instead = " or ".join(f"embed={each}" for each in OPTIONS[option])
-            raise Misuse(f"{option}={options[option]} is not used with embed={embed}: leave it out, or write {instead}")
+    check_embedding(options)
     if any(width < 1 for width in options.get("hidden", ())):
         raise Misuse(f"hidden={options['hidden']}: expected widths of at least 1")
     dropout = options.get("dropout", 0.0)
