@@ -28,7 +28,7 @@ MEMBERS = 16
 # The loss of the line is that of noise of deviation 1, as in the toy's source (Izmailov et al. 2019): the noise in the
 # data is smaller, and with its true size 400 points would leave repulsion little to say. Adam makes a full step of the
 # smallest gradient: without decay, repelled weights of units that no example reaches would walk off.
-PLAN = mm.Plan(batch_size=50, lr=5e-3, weight_decay=1e-4, decay="coupled", batch_order="same", engine="stacked")
+PLAN = mm.Plan(batch_size=50, lr=5e-3, weight_decay=1e-4, batch_order="same", engine="stacked")
 NOISE = 1.0
 
 PAPER, INK, LINE, POINT = (255, 255, 255), (40, 44, 52), (31, 78, 160), (214, 96, 36)

@@ -417,8 +417,8 @@ class Plan:
     schedule: str | None = None  # of the learning rate; None: that of the dynamics, or cosine
     warmup: float = 0.0  # epochs over which the learning rate rises linearly
     momentum: float = 0.9
-    weight_decay: float = 0.0
-    decay: Decay | None = None
+    weight_decay: float | None = None  # None: 0, of adamw 0.01
+    decay: Decay | None = None  # None: as torch, coupled but for adamw
     l1: float = 0.0  # weight of the L1 norm of kernels; proximal steps make many of their weights exactly zero
     clip_norm: float | None = None  # largest gradient norm of a member
     lr_multipliers: tuple[tuple[str, float], ...] = ()  # (pattern of parameter names, multiplier of the learning rate)
@@ -503,7 +503,7 @@ class Plan:
             if name not in ("patience", "steps") or getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), least)
         for name, usual in USUAL.items():
-            if name != "clip_norm" or self.clip_norm is not None:
+            if name not in ("clip_norm", "weight_decay") or getattr(self, name) is not None:
                 require_number(name, getattr(self, name), usual)
         for name in ("schedule", "decay", "device", "precision", "trajectory", "optimizer"):
             value = getattr(self, name)

@@ -45,7 +45,7 @@ class ParameterRole:
     gaussian: bool = False  # or a point estimate
     scaled: str = ""  # channels that factors or a mask scale: in, out, or both
     dropped: float = 0.0  # dropout rate of its inputs
-    why: str = ""  # the reason for what the recipe does not do with it
+    reason: str = ""  # for what the recipe does not do with it
 
     @property
     def acted_on(self) -> bool:
@@ -60,7 +60,7 @@ class ParameterRoles:
     >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> from murmuration.recipe import make_recipe
     >>> print(roles_before_training(net, make_recipe("bayes-last-layer"), torch.zeros(2, 4)))
-    parameter  shape  kind    sharing  weights   scaled  dropped  why not
+    parameter  shape  kind    sharing  weights   scaled  dropped  reason
     0.weight   3 x 4  kernel  own      point                      not in where=last
     0.bias     3      bias    own      point                      not in where=last
     2.weight   2 x 3  kernel  own      Gaussian
@@ -106,7 +106,7 @@ class ParameterRoles:
                         "Gaussian" if row.gaussian else "point",
                         row.scaled,
                         f"{row.dropped:g}" if row.dropped else "",
-                        row.why,
+                        row.reason,
                     ),
                     strict=True,
                 )
@@ -131,7 +131,9 @@ class ParameterRoles:
             "fixed": [row.name for row in self if row.sharing == "fixed"],
         }
         told = [f"{len(names)} {way}{_listed(names)}" for way, names in ways.items() if names]
-        return f"{len(self)} parameters: {'; '.join(told)}" if told else f"{len(self)} parameters, own and point"
+        return (
+            f"{len(self)} parameters, of which {'; '.join(told)}" if told else f"{len(self)} parameters, own and point"
+        )
 
     def to_json(self) -> list[dict[str, Any]]:
         return [asdict(row) for row in self.rows]
@@ -141,7 +143,7 @@ class ParameterRoles:
         return ParameterRoles(tuple(ParameterRole(**{**row, "shape": tuple(row["shape"])}) for row in record))
 
 
-COLUMNS = ("parameter", "shape", "kind", "sharing", "weights", "scaled", "dropped", "why not")
+COLUMNS = ("parameter", "shape", "kind", "sharing", "weights", "scaled", "dropped", "reason")
 
 
 def _listed(names: list[str]) -> str:
@@ -165,9 +167,9 @@ def roles_of(trace: KernelTrace, population: Population, weights: NetworkWeights
             ", ".join(word for word, part in (("in", INTO), ("out", OUT)) if name + part in tensors),
             weights.spec.rates.get(name, 0.0),
         )
-        return replace(found, why=why_not(found))
+        return replace(found, reason=reason_for(found))
 
-    def why_not(row: ParameterRole) -> str:
+    def reason_for(row: ParameterRole) -> str:
         if row.sharing == "fixed":
             return "requires_grad=False"
         if not recipe.needs_kernels:

@@ -61,9 +61,8 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
         "batch_size": batch,
         "lr": 2e-3 if trained else 1e-3,
         "schedule": "constant",
-        "optimizer": "adam",
+        "optimizer": "adamw",
         "weight_decay": 0.3 if trained else 0.01,
-        "decay": "decoupled",
         "patience": max(16, math.ceil(WAIT / steps_per_epoch)),
         "stop_by": "ensemble",
     }
@@ -102,12 +101,12 @@ def filled_plan(found: TableDefaults, given: dict[str, Any]) -> Plan:
     """The plan of given settings, with the defaults where nothing is given.
 
     Epochs that are given leave no budget of steps, nor does training without early stopping (patience=None), and
-    an optimizer of the caller's own has no learning rate or weight decay of these defaults.
+    another optimizer has no learning rate or weight decay of these defaults.
     """
     left = dict(found.plan)
     if "epochs" in given or given.get("patience", 1) is None:
         del left["steps"]
-    if "optimizer" in given:
-        for name in ("lr", "weight_decay", "decay"):
+    if given.get("optimizer", left["optimizer"]) != left["optimizer"]:
+        for name in ("lr", "weight_decay"):
             del left[name]
     return Plan(**{**left, **given})

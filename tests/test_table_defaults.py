@@ -46,18 +46,15 @@ def test_fit_fills_in_what_is_left_out(frame):
 
 def test_a_caller_s_values_stay(frame):
     plan = mm.fit(None, frame, target="y", members=2, epochs=1, lr=0.1, patience=3, posthoc=None).manifest["plan"]
-    assert (plan["epochs"], plan["steps"], plan["lr"], plan["patience"], plan["decay"]) == (
-        1,
-        None,
-        0.1,
-        3,
-        "decoupled",
-    )
+    found = [plan[name] for name in ("epochs", "steps", "lr", "patience", "optimizer")]
+    assert found == [1, None, 0.1, 3, "adamw"]
     plan = mm.fit(None, frame, target="y", optimizer="sgd", **QUICK).manifest["plan"]
-    assert (plan["lr"], plan["weight_decay"], plan["stop_by"]) == (Plan().lr, 0.0, "ensemble")
+    assert (plan["lr"], plan["weight_decay"], plan["stop_by"]) == (Plan().lr, None, "ensemble")
+    plan = mm.fit(None, frame, target="y", optimizer="adamw", weight_decay=0.2, **QUICK).manifest["plan"]
+    assert (plan["lr"], plan["weight_decay"]) == (table_defaults(76, 4).plan["lr"], 0.2)
     assert filled_plan(table_defaults(100, 3), {"patience": None}).steps is None
     own = filled_plan(table_defaults(100, 3), {"optimizer": torch.optim.RMSprop})
-    assert own.weight_decay == 0
+    assert own.weight_decay is None
 
 
 @pytest.mark.parametrize(
@@ -108,7 +105,7 @@ def test_the_command_line_does_the_same(frame, tmp_path, capsys):
     found = table_defaults(len(data.train), data.input_shape[0])
     assert written["net"]["name"] == found.net
     assert {name: written["plan"][name] for name in found.plan} == {**found.plan, "steps": 6, "lr": 0.01}
-    told = f"Network: {found.net}, trained by AdamW, learning rate 0.01, weight decay 0.01, batches of 32."
+    told = f"Network: {found.net}, trained by adamw, learning rate 0.01, weight decay 0.01, batches of 32."
     assert told in (tmp_path / "run" / "report.html").read_text()
     again = mm.fit(None, data, members=2, steps=6, lr=0.01)
     ours = mm.load(tmp_path / "run").predict(frame, calibrated=False).outputs

@@ -18,8 +18,10 @@ HELP = help_text(
     "murmur monitor runs/prices new.csv",
     "murmur monitor runs/prices new.csv --out drift.html",
     "murmur monitor runs/prices new.csv --json",
+    "murmur monitor runs/prices new.csv --fail-on-drift",
 )
 SHOWN = 12  # changes on the screen; the page has all
+DRIFTED = 3  # exit code
 
 
 @grouped
@@ -27,18 +29,23 @@ def monitor(
     *,
     run: RunPath,
     data: Annotated[str, typer.Argument(help="New rows: FILE.csv or FILE.parquet.", metavar="DATA")],
-    out: Annotated[str | None, typer.Option(help="Page; RUN/monitor.html if left out.", metavar="FILE.html")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Page; RUN/monitor-DATA.html if left out.", metavar="FILE.html")
+    ] = None,
     force: Force = False,
+    fail_on_drift: Annotated[
+        bool, typer.Option("--fail-on-drift", help=f"End with exit code {DRIFTED} where there is drift, for scripts.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compare new rows of a table with those of training."""
-    from murmuration.cli.training import load_run, reopen_data
+    from murmuration.cli.training import file_name, load_run, reopen_data
     from murmuration.columns import drift, unusual_rows
     from murmuration.columns.drift import read_table
     from murmuration.files import write_bytes
     from murmuration.reports.monitor_page import monitor_page
 
-    path = output_path(out, (".html",), force) if out else Path(run) / "monitor.html"
+    path = output_path(out, (".html",), force) if out else Path(run) / f"monitor-{file_name(Path(data).stem)}.html"
     ensemble, known = load_run(Path(run)), reopen_data(Path(run))
     table = read_table(data)
     found = drift(ensemble, known, table)
@@ -46,9 +53,12 @@ def monitor(
     write_bytes(path, monitor_page(run, Path(data).name, found, unusual).encode())
     if as_json:
         rows = [{"row": each.row, "distance": each.distance, "columns": each.columns} for each in unusual]
-        return print_json({"run": run, "data": data, **found.to_json(), "unusual": rows, "page": str(path)})
-    show(found)
-    print(f"written: {path}")
+        print_json({"run": run, "data": data, **found.to_json(), "unusual": rows, "page": str(path)})
+    else:
+        show(found)
+        print(f"written: {path}")
+    if fail_on_drift and found.drifted:
+        raise typer.Exit(DRIFTED)
 
 
 def show(found: "Drift") -> None:

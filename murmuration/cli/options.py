@@ -303,10 +303,18 @@ class TrainingOptions:
     batch_size: Annotated[
         int | None, option("Examples per step; 32 if left out (tables: 32 or 128, by size).", "Training", "N")
     ] = None
-    lr: Annotated[float | None, option("Learning rate; 0.005 if left out (tables: less).", "Training", "X")] = None
+    lr: Annotated[
+        float | None, option("Learning rate; 0.005 if left out (tables: 0.001 or 0.002).", "Training", "X")
+    ] = None
     optimizer: Annotated[
         str | None,
-        option("adam (the default), sgd or nesterov.", "Training", "NAME", "--optimizer", "--optimiser"),
+        option(
+            "adam (the default), adamw (that of tables), sgd or nesterov.",
+            "Training",
+            "NAME",
+            "--optimizer",
+            "--optimiser",
+        ),
     ] = None
     schedule: Annotated[
         str | None,
@@ -329,10 +337,10 @@ class TrainingOptions:
     ] = None
     momentum: Annotated[float, option("Momentum of sgd and nesterov.", "Training", "X")] = 0.9
     weight_decay: Annotated[
-        float | None, option("Weight decay, --decay says which kind; 0 if left out (tables: AdamW).", "Training", "X")
+        float | None, option("Weight decay; if left out 0, of adamw 0.01, of tables by their size.", "Training", "X")
     ] = None
     decay: Annotated[
-        str | None, option("Kind of weight decay: coupled (L2) or decoupled (AdamW).", "Training", "WAY")
+        str | None, option("coupled (L2) or decoupled weight decay; if left out as in torch.", "Training", "WAY")
     ] = None
     l1: Annotated[float, option("L1 penalty on kernels; sets weights exactly to 0.", "Training", "X")] = 0.0
     batch_order: Annotated[

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from murmuration.vectors import CACHE_LINE, side_by_side
 
 Decay = Literal["coupled", "decoupled"]
 FUSED = ("cpu", "cuda")  # devices with fused kernels
+ADAMW_DECAY = 0.01  # as in torch
 
 
 @dataclass(frozen=True)
@@ -144,37 +145,38 @@ def laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
 
 
 OPTIMIZERS = {
-    "adam": "Adam (Kingma and Ba 2015); decoupled decay makes it AdamW",
+    "adam": "Adam (Kingma and Ba 2015)",
+    "adamw": "Adam with decoupled weight decay (Loshchilov and Hutter 2019), 0.01 if left out",
     "sgd": "gradient descent with heavy-ball momentum",
     "nesterov": "gradient descent with Nesterov momentum",
 }
 
 
 def make_optimizer(
-    name: str, *, momentum: float = 0.9, weight_decay: float = 0.0, decay: Decay | None = None, l1: float = 0.0
+    name: str, *, momentum: float = 0.9, weight_decay: float | None = None, decay: Decay | None = None, l1: float = 0.0
 ) -> Optimizer:
-    """The named optimizer; weight decay must say how it acts, since the two forms differ for Adam.
+    """The named optimizer; weight decay is that of torch's optimizer of this name, unless `decay` says otherwise.
 
-    >>> make_optimizer("adam", weight_decay=1e-4)
-    Traceback (most recent call last):
-    murmuration.errors.Misuse: weight_decay=0.0001 without decay: write decay='coupled' (L2) or 'decoupled' (AdamW)
+    >>> adam, adamw = make_optimizer("adam"), make_optimizer("adamw")
+    >>> (adam.weight_decay, adam.decay), (adamw.weight_decay, adamw.decay)
+    ((0.0, 'coupled'), (0.01, 'decoupled'))
     """
-    if name.lower() == "adamw":
-        raise Misuse(
-            f"optimizer={name!r} is adam with decoupled decay: write optimizer='adam', decay='decoupled',"
-            " weight_decay=0.01"
-        )
     if name not in OPTIMIZERS:
         raise unknown("optimizer", name, OPTIMIZERS)
     if not 0 <= momentum < 1:
         raise Misuse(f"momentum={momentum}: need a number from 0 to less than 1, such as 0.9")
-    if not 0 <= weight_decay < math.inf:
+    if weight_decay is not None and not 0 <= weight_decay < math.inf:
         raise Misuse(f"weight_decay={weight_decay}: need a number that is not negative, such as 0.01")
-    if weight_decay and decay not in ("coupled", "decoupled"):
-        raise Misuse(f"weight_decay={weight_decay} without decay: write decay='coupled' (L2) or 'decoupled' (AdamW)")
+    if decay is not None and decay not in get_args(Decay):
+        raise unknown("decay", decay, get_args(Decay))
     if not 0 <= l1 < math.inf:
         raise Misuse(f"l1={l1}: need a number that is not negative, such as 0.0001")
-    return Optimizer(name, momentum=momentum, weight_decay=weight_decay, decay=decay or "coupled", l1=l1)
+    if name != "adamw":
+        return Optimizer(name, momentum, weight_decay=weight_decay or 0.0, decay=decay or "coupled", l1=l1)
+    if decay == "coupled":
+        raise Misuse("optimizer='adamw' with decay='coupled': the decay of adamw is decoupled; write optimizer='adam'")
+    amount = ADAMW_DECAY if weight_decay is None else weight_decay
+    return Optimizer("adam", momentum, weight_decay=amount, decay="decoupled", l1=l1)
 
 
 Factory = Callable[..., torch.optim.Optimizer]  # called as factory(parameters, lr=...)

@@ -225,7 +225,7 @@ CLASS_MEASURES = (
     fair(
         "brier_fair",
         "brier_fair",
-        "Brier, fair",
+        "Fair Brier",
         "Brier score that infinitely many such members would be expected to have.",
         bounds=BRIER,
     ),
@@ -390,14 +390,14 @@ REGRESSION_MEASURES = (
     fair(
         "rmse_fair",
         "squared_error_fair",
-        "RMSE, fair",
+        "Fair RMSE",
         "RMSE that infinitely many such members would be expected to have.",
         finish=signed_root,
     ),
     fair(
         "crps_fair",
         "crps_fair",
-        "CRPS, fair",
+        "Fair CRPS",
         "CRPS that infinitely many such members would be expected to have.",
     ),
     interval_coverage(50, "table"),

@@ -3,8 +3,8 @@
 | method | classification | regression |
 |---|---|---|
 | `temperature` | logits divided by one temperature, or one per label (Guo et al. 2017) | the distribution scaled |
-| `noise` | | the noise of members scaled |
-| `moments` | | one Gaussian of the mixture's moments, its std scaled |
+| `noise_scaling` | | the noise of members scaled |
+| `moment_matching` | | one Gaussian of the mixture's moments, its std scaled |
 | `member_temperature` | a temperature for each member | a noise factor for each member |
 | `pool_temperature` | a temperature for the mean probabilities | |
 | `vector` | a factor and a shift for each class's logit (Guo et al. 2017) | |
@@ -432,11 +432,11 @@ CALIBRATORS: dict[str, CalibrationMethod] = {
             "regression": (StdScaling, fit_std),
         },
     ),
-    "noise": CalibrationMethod(
+    "noise_scaling": CalibrationMethod(
         "one number for the noise of all members of a regression; their means stay",
         {"regression": (NoiseScaling, fit_noise)},
     ),
-    "moments": CalibrationMethod(
+    "moment_matching": CalibrationMethod(
         "one Gaussian with the mean of a regression's mixture, and its standard deviation times one number",
         {"regression": (MomentMatching, fit_moments)},
     ),
@@ -500,7 +500,7 @@ def calibrator_names(task: str) -> list[str]:
     """The methods that serve a task.
 
     >>> calibrator_names("regression")
-    ['temperature', 'noise', 'moments', 'member_temperature']
+    ['temperature', 'noise_scaling', 'moment_matching', 'member_temperature']
     """
     if task not in TASKS:
         raise unknown("task", task, TASKS)

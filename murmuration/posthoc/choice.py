@@ -137,7 +137,7 @@ def candidates(name: str, pred: Predictive, y: Tensor) -> Iterator[Candidate]:
     """Every candidate of a method: its calibrators under priors of several strengths."""
     kind = name if name in PRIOR_STDS else pred.task
     if pred.task == REGRESSION:
-        forms = [name] if name != "temperature" or not pred.is_gaussian else ["temperature", "noise", "moments"]
+        forms = list(FACTOR_KINDS) if name == "temperature" and pred.is_gaussian else [name]
         one = y.shape[1] == 1 and pred.is_gaussian and name != "member_temperature"
         for form in forms:
             yield from on_path(factor_path(form, pred, y), PRIOR_STDS[kind]) if one else by_folds(form, pred, y, kind)
@@ -213,8 +213,8 @@ def temperature_path(pred: Predictive, y: Tensor, kind: Callable[[float], Calibr
 
 FACTOR_KINDS: dict[str, Callable[[tuple[float, ...]], Calibrator]] = {
     "temperature": std_scaling.StdScaling,
-    "noise": std_scaling.NoiseScaling,
-    "moments": std_scaling.MomentMatching,
+    "noise_scaling": std_scaling.NoiseScaling,
+    "moment_matching": std_scaling.MomentMatching,
 }
 
 
@@ -226,7 +226,7 @@ def factor_path(form: str, pred: Predictive, y: Tensor) -> Path:
     def losses_at(t: float) -> Tensor:
         return torch.cat([-make(t)(part).log_prob(target) for part, target in losses.chunks(plain, y)])
 
-    return Path(make, losses_at, std_scaling.factor_penalty, std_scaling.LOG_FACTORS, form != "moments")
+    return Path(make, losses_at, std_scaling.factor_penalty, std_scaling.LOG_FACTORS, form != "moment_matching")
 
 
 # The test

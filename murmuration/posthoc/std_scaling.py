@@ -55,7 +55,7 @@ class NoiseScaling(Calibrator):
     """The noise of all members multiplied by one factor per target; their means, and the epistemic variance, stay."""
 
     factors: tuple[float, ...]  # (K,)
-    name: ClassVar[str] = "noise"
+    name: ClassVar[str] = "noise_scaling"
     task: ClassVar[str] = "regression"
 
     @property
@@ -78,7 +78,7 @@ class MomentMatching(Calibrator):
     """
 
     factors: tuple[float, ...]  # (K,)
-    name: ClassVar[str] = "moments"
+    name: ClassVar[str] = "moment_matching"
     task: ClassVar[str] = "regression"
 
     @property

@@ -284,7 +284,7 @@ def about_intervals(evaluation: Evaluation, who: str) -> str:
     whose = "its 90 % predictive intervals" if who == "it" else f"the 90 % predictive intervals of {who}"
     told = f"{whose} cover {percent(float(covered))} of the targets"
     if covered.low <= NOMINAL <= covered.high:
-        return f"{told}, as nominal within noise."
+        return f"{told}, which is 90 % within noise."
     return f"{told}: they are too {'narrow' if covered < NOMINAL else 'wide'}."
 
 
@@ -344,8 +344,8 @@ def about_calibrator(evaluation: Evaluation, who: str) -> str:
     old, new, on = number(before.scores()["nll"]), number(after.scores()["nll"]), held_out(evaluation, "on")
     subject, applied = f"calibration of {who} by {posthoc.calibrator.name.replace('_', ' ')}", evaluation.calibrated
     if test.p_value >= SIGNIFICANT:
-        told = "is applied, though it changes" if applied else "would change"
-        return f"{subject} {told} the NLL{on} by no more than noise."
+        told = "is applied, though it does" if applied else "would"
+        return f"{subject} {told} not change the NLL{on} measurably."
     if test.difference > 0:
         told = "is applied, but raises" if applied else "would raise"
         return f"{subject} {told} the NLL{on} from {old} to {new}: it does not help here."

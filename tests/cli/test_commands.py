@@ -255,7 +255,7 @@ def test_help_of_train_has_the_words_of_the_field(murmur):
     [
         ("which? Write target=..., one of a, b", ["train", "t.csv"], "which? Write --target NAME, one of a, b"),
         ("device='gpu' is no device: write device='cpu'", ["train"], "--device gpu is no device: write --device cpu"),
-        ("weight_decay=0.1 without decay", ["train"], "--weight-decay 0.1 without decay"),
+        ("weight_decay=-0.1: too small", ["train"], "--weight-decay -0.1: too small"),
         ("schedule=halve:x: expected halve:10", ["train"], "--schedule halve:x: expected halve:10"),
         ("momentum=2.0: too large", ["train", "--dynamics", "ivon:momentum=2"], "momentum=2.0: too large"),
         ("give the net= it was made of", ["train"], "give the --net it was made of"),

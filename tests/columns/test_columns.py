@@ -247,7 +247,10 @@ def test_the_command(prices, tmp_path, capsys, monkeypatch):
     assert main(["monitor", "runs/prices", "new.csv"]) == 0
     told = capsys.readouterr().out
     assert "Drift in" in told
-    assert "written: runs/prices/monitor.html" in told
+    assert "written: runs/prices/monitor-new.html" in told
+    assert main(["monitor", "runs/prices", "new.csv", "--fail-on-drift"]) == 3
+    assert main(["monitor", "runs/prices", "prices.csv", "--fail-on-drift", "--json"]) == 0
+    capsys.readouterr()
     assert main(["monitor", "runs/prices", "new.csv", "--json", "--out", "again.html"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["verdict"]

@@ -10,17 +10,22 @@ from murmuration.errors import Misuse
 
 PARITY = {
     "adam": ({"name": "adam"}, lambda p: torch.optim.Adam(p, lr=0.05)),
-    "adam, coupled decay": (
-        {"name": "adam", "weight_decay": 0.1, "decay": "coupled"},
+    "adam, weight decay": (
+        {"name": "adam", "weight_decay": 0.1},
         lambda p: torch.optim.Adam(p, lr=0.05, weight_decay=0.1),
     ),
     "adam, decoupled decay": (
         {"name": "adam", "weight_decay": 0.1, "decay": "decoupled"},
         lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.1),
     ),
+    "adamw": ({"name": "adamw"}, lambda p: torch.optim.AdamW(p, lr=0.05)),
+    "adamw, weight decay": (
+        {"name": "adamw", "weight_decay": 0.3},
+        lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.3),
+    ),
     "sgd": ({"name": "sgd", "momentum": 0.9}, lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9)),
-    "sgd, coupled decay": (
-        {"name": "sgd", "momentum": 0.5, "weight_decay": 0.1, "decay": "coupled"},
+    "sgd, weight decay": (
+        {"name": "sgd", "momentum": 0.5, "weight_decay": 0.1},
         lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.5, weight_decay=0.1),
     ),
     "nesterov": (
@@ -159,7 +164,8 @@ def test_an_optimizer_of_one_s_own_is_refused_where_members_are_stacked(moons):
     ("options", "message"),
     [
         ({"name": "adma"}, "unknown optimizer 'adma': did you mean 'adam'"),
-        ({"name": "sgd", "weight_decay": 0.1}, "weight_decay=0.1 without decay"),
+        ({"name": "sgd", "weight_decay": 0.1, "decay": "l2"}, "unknown decay 'l2'"),
+        ({"name": "adamw", "decay": "coupled"}, "decay of adamw is decoupled; write optimizer='adam'"),
     ],
 )
 def test_bad_requests_say_what_to_write(options, message):

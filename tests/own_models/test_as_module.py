@@ -106,7 +106,7 @@ EXPORTED = {
     "classes": lambda: fitted(),
     "classes, shared kernels": lambda: fitted(recipe="batch-ensemble"),
     "numbers": lambda: fitted(lambda: dense(4), (X, X[:, :2] * 3 + 1), posthoc=STRETCHED),
-    "noise": lambda: fitted(lambda: dense(2), (X, X[:, 0]), posthoc=mm.PostHocConfig(calibrate="noise")),
+    "noise": lambda: fitted(lambda: dense(2), (X, X[:, 0]), posthoc=mm.PostHocConfig(calibrate="noise_scaling")),
     "table": lambda: fitted("mlp:embed=piecewise-relu", (X, X[:, 0].round()), posthoc=STRETCHED),
 }
 STRETCHED = mm.PostHocConfig(calibrate="temperature")

@@ -1,4 +1,4 @@
-"""The table of parameters: what each is, what the recipe makes of it, and why not."""
+"""The table of parameters: what each is, what the recipe makes of it, and the reason where it leaves it out."""
 
 import json
 
@@ -38,7 +38,7 @@ def test_kinds_of_a_vision_transformer():
         "kernels.bias": "bias",
     }
     assert {row.name for row in found if row.gaussian} == {n for n, kind in kinds.items() if kind in ("kernel", "bias")}
-    assert found["position"].why.startswith("added to activations")
+    assert found["position"].reason.startswith("added to activations")
     assert all(row.sharing == "own" for row in found)
 
 
@@ -57,18 +57,18 @@ def test_batch_ensemble_shares_and_scales():
 def test_dropout_names_the_kernels_whose_inputs_are_dropped():
     found = roles("plain", "mc-dropout")
     assert {row.name: row.dropped for row in found if row.kind == "kernel"} == {"0.weight": 0.0, "2.weight": 0.1}
-    assert found["0.weight"].why == "its inputs are those of the network"
+    assert found["0.weight"].reason == "its inputs are those of the network"
     own = roles("mha-dropout", "mc-dropout")
-    assert own["head.weight"].why == "dropout of the net itself is active"
+    assert own["head.weight"].reason == "dropout of the net itself is active"
 
 
 def test_the_last_layer_and_fixed_parameters():
     found = roles("gated", "bayes-last-layer")
     assert [row.name for row in found if row.gaussian] == ["head.weight", "head.bias"]
-    assert found["gate.weight"].why == "not in where=last"
+    assert found["gate.weight"].reason == "not in where=last"
     frozen = roles("frozen", "bayes")
     assert frozen["body.0.weight"].sharing == "fixed"
-    assert frozen["body.0.weight"].why == "requires_grad=False"
+    assert frozen["body.0.weight"].reason == "requires_grad=False"
     assert frozen["head.weight"].gaussian
 
 
@@ -79,13 +79,13 @@ def test_a_refusal_is_the_last_line():
     drawn = roles("lstm", "bayes", weights="gaussian:estimator=draw")
     assert not drawn.refusal
     assert all(row.gaussian for row in drawn)
-    assert drawn["recurrent.weight_hh_l0"].why == "drawn once a pass, whatever the estimator"
+    assert drawn["recurrent.weight_hh_l0"].reason == "drawn once a pass, whatever the estimator"
 
 
 def test_the_table_as_text_frame_and_json():
     found = roles("plain", "bayes")
     lines = str(found).splitlines()
-    assert lines[0].split() == ["parameter", "shape", "kind", "sharing", "weights", "scaled", "dropped", "why", "not"]
+    assert lines[0].split() == ["parameter", "shape", "kind", "sharing", "weights", "scaled", "dropped", "reason"]
     assert lines[1].split() == ["0.weight", "8", "x", "6", "kernel", "own", "Gaussian"]
     assert len(lines) == 5
     assert found.to_frame()["gaussian"].tolist() == [True] * 4
@@ -112,7 +112,7 @@ def test_a_run_says_stores_and_reports_its_parameters(tmp_path):
         out=tmp_path / "run",
         show=lambda text, *_: said.append(text),
     )
-    assert "6 parameters: 2 Gaussian (head.weight, head.bias)" in said
+    assert "6 parameters, of which 2 Gaussian (head.weight, head.bias)" in said
     again = mm.load(tmp_path / "run", net=net.build)
     assert again.parameter_roles == ensemble.parameter_roles
     assert again.parameter_roles == roles("gated", "bayes-last-layer")

@@ -113,8 +113,10 @@ def test_each_says_what_it_does(calibrator: Any, words: str) -> None:
 
 
 def test_the_table_names_what_serves_a_task() -> None:
-    assert calibrator_names("classification") == [name for name in CALIBRATORS if name not in ("noise", "moments")]
-    assert calibrator_names("regression") == ["temperature", "noise", "moments", "member_temperature"]
+    assert calibrator_names("classification") == [
+        name for name in CALIBRATORS if name not in ("noise_scaling", "moment_matching")
+    ]
+    assert calibrator_names("regression") == ["temperature", "noise_scaling", "moment_matching", "member_temperature"]
     with pytest.raises(Misuse, match="unknown task 'regresion': did you mean 'regression'"):
         calibrator_names("regresion")
 

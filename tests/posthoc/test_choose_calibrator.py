@@ -162,13 +162,13 @@ def test_quantiles_crps_and_coverage_follow_from_one_gaussian() -> None:
     torch.testing.assert_close(matched.aleatoric_var, 2.25 * pred.aleatoric_var, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize(("form", "kind"), [("noise", NoiseScaling), ("moments", MomentMatching)])
+@pytest.mark.parametrize(("form", "kind"), [("noise_scaling", NoiseScaling), ("moment_matching", MomentMatching)])
 def test_known_factors_of_the_other_forms_are_recovered(form: str, kind: type) -> None:
     """Noise twice as large, or a Gaussian twice as wide; the standard error of a factor is near f / sqrt(2 N)."""
     rng = np.random.default_rng(3)
     means, noise, inputs = 0.5 * rng.normal(size=(3, 4000, 1)), 0.7, 4000
     pred = Predictive.from_moments(means, noise)
-    if form == "noise":
+    if form == "noise_scaling":
         y = means[rng.integers(3, size=inputs), np.arange(inputs)] + 2 * noise * rng.normal(size=(inputs, 1))
     else:
         y = means.mean(0) + 2 * pred.total_var.sqrt().numpy() * rng.normal(size=(inputs, 1))
@@ -182,7 +182,7 @@ def test_the_prior_of_a_factor_counts_as_examples() -> None:
     pred, y = numbers(40, 2.0, 5)
     z = ((y - pred.mean).square() / pred.total_var).sum().item()
     assert fit_moments(pred, y, 0.25).factors[0] == pytest.approx(math.sqrt((z + 8) / 48), rel=1e-12)
-    for form in ("temperature", "noise", "moments"):
+    for form in ("temperature", "noise_scaling", "moment_matching"):
         wide, near = (fit_calibrator(f"{form}:prior_std={s}", pred, y) for s in (10, 0.02))
         assert near.factors[0] == pytest.approx(1.0, abs=0.06)  # type: ignore[attr-defined]
         assert wide.factors[0] > near.factors[0]  # type: ignore[attr-defined]

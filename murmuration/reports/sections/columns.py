@@ -117,7 +117,7 @@ def unusual(evaluation: Evaluation) -> Markup:
     found = unusual_rows(evaluation.ensemble, train.x, evaluation.eval_set.split.x)
     rows = [(f"row {each.row}", [number(each.distance), described(each.columns, each.values)]) for each in found]
     caption = "Rows most unlike the training rows"
-    heads = ["Row, counted from 0", "Distance to training rows, in usual ones", "Columns that differ most"]
+    heads = ["Row, counted from 0", "Distance to training rows (1 is typical of them)", "Columns that differ most"]
     return details(caption, table(caption, heads, rows))
 
 

@@ -7,7 +7,7 @@ from murmuration.reports.formatting import count
 from murmuration.reports.html import NOTHING, Markup
 from murmuration.reports.report import Report
 
-VERDICTS = {"under": "✗ under-coverage", "valid": "✓ as nominal", "over": "✓ over-coverage"}
+VERDICTS = {"under": "✗ under-coverage", "valid": "✓ within noise of the target", "over": "✓ over-coverage"}
 
 
 def conformal(report: Report) -> Markup:

@@ -4,8 +4,10 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
+from murmuration.dynamics import OPTIMIZERS, make_optimizer
 from murmuration.evaluation.eval_set import VALIDATION
 from murmuration.metrics import MEASURES, Score, shown_in
+from murmuration.recipe_text import OBJECT
 from murmuration.reports.formatting import count, interval, number, percent, percent_interval
 from murmuration.reports.html import NOTHING, Markup, details, join, section, tag, text
 from murmuration.reports.report import Report
@@ -56,11 +58,13 @@ def _training(report: Report) -> str:
     net, plan = manifest.get("net") or {}, manifest.get("plan") or {}
     if not net.get("name") or not {"optimizer", "lr", "batch_size", "weight_decay"} <= plan.keys():
         return ""
-    decay, coupled = plan["weight_decay"], plan["decay"] != "decoupled"
-    optimizer = "AdamW" if plan["optimizer"] == "adam" and decay and not coupled else plan["optimizer"]
+    dynamics = manifest["recipe"]["dynamics"].partition(":")[0]
+    optimizer = plan["optimizer"] or ("adam" if dynamics == "optimizer" else dynamics)
+    known = optimizer in OPTIMIZERS
+    decay = make_optimizer(optimizer, weight_decay=plan["weight_decay"]).weight_decay if known else plan["weight_decay"]
     settings = [f"learning rate {plan['lr']:g}", *([f"weight decay {decay:g}"] if decay else [])]
     settings += [f"batches of {plan['batch_size']}"]
-    return f"Network: {net['name']}, trained by {optimizer}, {', '.join(settings)}. "
+    return f"Network: {net['name']}, trained by {optimizer.removeprefix(OBJECT)}, {', '.join(settings)}. "
 
 
 def _rows_of_numbers(report: Report) -> str:
