@@ -85,9 +85,9 @@ def handled(handler: Callable[[int, Any], None], wanted: bool = True) -> Iterato
     main = threading.current_thread() is threading.main_thread()
     before = {each: signal.getsignal(each) for each in SIGNALS if wanted and main}
     taken = {each: usual for each, usual in before.items() if usual in USUAL}
-    for each in taken:
-        signal.signal(each, handler)
     try:
+        for each in taken:
+            signal.signal(each, handler)
         yield
     finally:
         for each, usual in taken.items():

@@ -110,14 +110,17 @@ def main(arguments: list[str] | None = None) -> int:
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
     take_stopped()
-    with handled(stop):
-        try:
-            return _run(given)
-        except BaseException as error:
-            with handled(unheard):
-                return _ended_by(error, take_stopped(), given)
-        finally:
-            take_stopped()  # one that waits for an import would come to whoever called the command
+    try:
+        with handled(stop):
+            try:
+                return _run(given)
+            except BaseException as error:
+                with handled(unheard):
+                    return _ended_by(error, take_stopped(), given)
+            finally:
+                take_stopped()  # one that waits for an import would come to whoever called the command
+    except Stopped as error:  # it came before the command had begun or after its end
+        return 128 + error.number
 
 
 def _ended_by(error: BaseException, signals: list[int], arguments: list[str]) -> int:

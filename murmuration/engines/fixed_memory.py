@@ -30,6 +30,7 @@ PRODUCTS: dict[Any, tuple[Callable, str]] = {
     aten.mean.dim: (torch.mean, "out"),
     aten._log_softmax.default: (torch._log_softmax, "out"),
     aten._log_softmax_backward_data.default: (torch._log_softmax_backward_data, "out"),
+    aten.nll_loss2d_backward.default: (aten.nll_loss2d_backward.grad_input, "grad_input"),
     aten.index_select.default: (torch.index_select, "out"),
     aten.stack.default: (torch.stack, "out"),
 }

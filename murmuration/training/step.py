@@ -79,7 +79,7 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch) -> Tensor:
         return done
 
     # Without coupling members need not wait for each other: a group's graph is freed before the next is built.
-    active = [group for group in groups if state.active[group].any()]
+    active = groups if state.active.all() else [group for group in groups if state.active[group].any()]
     if coupling:
         done = together()
     elif team.ranks.parts > 1:

@@ -160,6 +160,31 @@ def test_a_signal_while_an_error_is_told_is_not_heard(monkeypatch, capsys):
     assert capsys.readouterr().err == "error: the error\n"
 
 
+@pytest.mark.parametrize("call", [2, 3], ids=["before the line on the error", "after the command"])
+def test_a_signal_at_the_end_of_a_command_has_its_code(call, monkeypatch, capsys):
+    calls = []
+
+    def take():
+        calls.append(1)
+        if len(calls) == call:
+            signal.raise_signal(signal.SIGTERM)
+        return []
+
+    def fails(arguments):
+        raise Failure("the error")
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("murmuration.interrupts.USUAL", (before, stop))
+    monkeypatch.setattr("murmuration.cli._run", fails)
+    monkeypatch.setattr("murmuration.cli.take_stopped", take)
+    try:
+        assert main(["list", "recipes"]) == (1 if call == 2 else 143)
+    finally:
+        take_stopped()
+    assert capsys.readouterr().err == "error: the error\n"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_processes_that_were_told_to_stop_do_not_meet_over_an_error(monkeypatch):
     """The others are stopped too, anywhere: the collective operations of two processes would not match."""
 
