@@ -72,10 +72,17 @@ def nets() -> Entries:
     from murmuration.nets.libraries import LIBRARIES
 
     own = {
-        name: {"inputs": "any" if row.tables else "images", "description": row.description}
+        name: {
+            "inputs": "any" if row.tables else "images",
+            "options": ", ".join(row.options),
+            "description": row.description,
+        }
         for name, row in NETS.items()
     }
-    return own | {name: {"inputs": inputs, "description": about} for name, (inputs, about) in LIBRARIES.items()}
+    others = {
+        name: {"inputs": inputs, "options": "", "description": about} for name, (inputs, about) in LIBRARIES.items()
+    }
+    return own | others
 
 
 def models() -> Entries:

@@ -31,6 +31,7 @@ DECIDING = "nll"  # chooses the leading recipe: it scores the whole predictive d
 POWER = 0.8  # probability that so many examples would show a difference
 LISTED = 3  # groups or classes that a sentence names
 NOMINAL = 0.9
+WORTH_SAYING = 0.03  # distance of a coverage from its target that is explained even if it is noise
 
 
 @dataclass(frozen=True)
@@ -241,11 +242,14 @@ def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()
 
 
 def about(evaluation: Evaluation, named: bool) -> list[str]:
-    """Sentences on one recipe: calibration, gain of averaging, post-hoc steps, shift, OOD, failed members."""
+    """Sentences on one recipe: calibration, gain of averaging, post-hoc steps, shift, OOD, failed members.
+
+    Of one recipe alone the verdict has said whether it is calibrated.
+    """
     several = evaluation.predictions > 1 and not evaluation.eval_set.audited
     who = evaluation.name if named else "the ensemble" if several else "the model"
     texts = [
-        trust(evaluation, who),
+        trust(evaluation, who) if named else "",
         about_members(evaluation, who),
         *advice(evaluation, who),
         about_weights(evaluation, named),
@@ -378,6 +382,9 @@ def about_coverage(evaluation: Evaluation, who: str) -> str:
         return f"{told}: under-coverage by more than noise."
     if whole.verdict == "over" and evaluation.classes and float(whole.size) < 1.05:
         return f"{told}: the classifier is more accurate than the target, so sets cannot shrink further."
+    if whole.verdict == "valid" and abs(whole.coverage - whole.nominal) >= WORTH_SAYING:
+        rows, kind = words_of(evaluation).fitted, "sets" if evaluation.classes else "intervals"
+        return f"{told}, within noise for {kind} fitted on {whole.calibration_examples} {rows}."
     return f"{told}{': more than the target asks for' if whole.verdict == 'over' else ''}."
 
 

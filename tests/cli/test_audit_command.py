@@ -293,7 +293,7 @@ def test_files_that_are_no_predictions(murmur, tmp_path, monkeypatch, make, code
         (
             "numbers",
             ("--calibrate", "vector"),
-            ("regression 'vector'", "Known: member_temperature, moments, noise, none, temperature"),
+            ("regression 'vector'", "Known: member_temperature, moment_matching, noise_scaling, none, temperature"),
         ),
         ("numbers", ("--conformal", "lac"), ("'lac'", "Known: absolute, normalised, quantile")),
         ("wine-forest", ("--out", "found.txt"), ("--out found.txt", ".html or .json")),

@@ -115,11 +115,12 @@ def test_findings_on_confidence():
             return torch.eye(5)[0] * self.scale * torch.ones(len(x), 1)
 
     report = report_of([evaluate_ensemble(mm.Ensemble.from_models([Sure(), Sure()]), eval_set_of(data), "sure")])
-    assert report.notes[0] == (
-        "The ensemble is overconfident by 80.0 percentage points: mean confidence 100.0 %, accuracy 20.0 %."
+    assert report.verdict[1] == (
+        "It is overconfident by 80.0 percentage points: mean confidence 100.0 %, accuracy 20.0 %."
     )
+    assert not any("overconfident" in each for each in report.notes)  # it is said once
     assert (
-        report.notes[1] == "Averaging 2 members leaves the NLL of the ensemble at 22.1: they add little to one alone."
+        report.notes[0] == "Averaging 2 members leaves the NLL of the ensemble at 22.1: they add little to one alone."
     )
 
 
