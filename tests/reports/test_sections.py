@@ -113,7 +113,7 @@ def test_calibration_says_why_there_is_none() -> None:
     assert found.posthoc.choice is not None
     assert not found.posthoc.choice.kept
     page = calibration(made.report(found))
-    assert f"one: not calibrated, by 100 validation examples; {found.posthoc.choice.about}." in page
+    assert f"one: no calibrator is applied, as 100 validation examples say; {found.posthoc.choice.about};" in page
     kept = made.classification(distortion=3.0)
     assert "temperature is kept: the NLL of held-out examples falls by" in calibration(made.report(kept))
 

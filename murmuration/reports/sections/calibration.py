@@ -117,8 +117,9 @@ def _what_was_done(report: Report, evaluation: Evaluation) -> Markup:
         return NOTHING
     chosen = f"; {posthoc.choice.about}" if posthoc.choice is not None else ""
     if evaluation.after is None:
-        tried = f"not calibrated, by {count(posthoc.calibrator_examples)} {report.words.fitted}{chosen}"
-        return html.tag("p", f"{evaluation.name}: {tried}.", "aside")
+        told = f"no calibrator is applied, as {count(posthoc.calibrator_examples)} {report.words.fitted} say{chosen}"
+        rest = f"{count(posthoc.rule_examples)} others fit conformal sets and abstention rules"
+        return html.tag("p", f"{evaluation.name}: {told}; {rest}.", "aside")
     applied = "after it" if evaluation.calibrated else "before it: it is not applied"
     how = f"{posthoc.calibrator.name.replace('_', ' ')} ({posthoc.calibrator.about})"
     fitted = f"fitted on {count(posthoc.calibrator_examples)} {report.words.fitted}"
