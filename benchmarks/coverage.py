@@ -32,7 +32,7 @@ from murmuration.files import read_json, write_json
 from murmuration.fitting import versions
 from murmuration.metrics import MEASURES, score_examples
 from murmuration.posthoc.conformal import covered, region_sizes
-from murmuration.table_defaults import NOISE, table_defaults
+from murmuration.table_defaults import table_defaults, table_noise
 
 RECORD = Path(__file__).parent / "results" / "coverage.json"
 TABLES = ("iris", "wine", "breast-cancer", "diabetes", "digits")
@@ -49,7 +49,9 @@ def defaults() -> dict[str, Any]:
     recipe = mm.make_recipe(inspect.signature(mm.fit).parameters["recipe"].default)
     plan = mm.Plan().for_recipe(recipe).to_json()
     found = {"recipe": recipe.to_json(), "plan": {name: value for name, value in plan.items() if name != "seed"}}
-    tables = {f"{rows} x 10": {**asdict(table_defaults(rows, 10)), "loss": NOISE} for rows in (500, TRAIN_ROWS)}
+    tables = {
+        f"{rows} x 10": {**asdict(table_defaults(rows, 10)), "loss": table_noise(rows)} for rows in (500, TRAIN_ROWS)
+    }
     return json.loads(json.dumps({**found, "tables": tables}))
 
 

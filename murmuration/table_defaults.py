@@ -26,7 +26,8 @@ BINS, FEWEST_BINS = 6, 3  # of small tables
 TRAINED_BINS, FEWEST_TRAINED_BINS = 48, 8
 WAIT = 100  # steps without a better validation NLL before training stops, and at least 16 epochs
 NETWORKS = ("mlp", "real-mlp", "residual-mlp")  # whose training settings these are
-NOISE = "gaussian:outliers=0.02"  # of regressions: heavy tails
+OUTLIERS = 0.02  # of regressions: heavy tails
+INFLATION, FEW_ROWS, MOST_INFLATION = 1.05, 30, 1.3  # of the noise of regressions: 1.05 + 30 / rows, at most 1.3
 STEPS = 10_000  # at most; early stopping ends training long before
 
 
@@ -69,6 +70,16 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
     return TableDefaults(net, plan)
 
 
+def table_noise(rows: int) -> str:
+    """The loss of a regression on so many training rows: Gaussian noise with heavy tails, inflated in predictions.
+
+    >>> [table_noise(rows).removeprefix("gaussian:outliers=0.02,") for rows in (100, 300, 4000)]
+    ['inflation=1.3', 'inflation=1.15', 'inflation=1.06']
+    """
+    inflation = min(MOST_INFLATION, INFLATION + FEW_ROWS / max(rows, 1))
+    return f"gaussian:outliers={OUTLIERS:g},inflation={round(inflation, 2):g}"
+
+
 def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults | None:
     """The defaults for data, a recipe and the network by name if one is given; None where the usual ones apply.
 
@@ -89,7 +100,7 @@ def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults |
     if not plain or recipe.sharing.gamma != 1 or recipe.sharing.frozen or recipe.loss is not None:
         return None
     found = table_defaults(len(x), x.shape[1])
-    return replace(found, net=net or found.net, loss=NOISE if data.task == REGRESSION else None)
+    return replace(found, net=net or found.net, loss=table_noise(len(x)) if data.task == REGRESSION else None)
 
 
 def filled_loss(found: TableDefaults, given: Any, noise_std: float | None) -> Any:

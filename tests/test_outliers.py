@@ -135,7 +135,7 @@ def table() -> pd.DataFrame:
 def test_regressions_of_tables_have_them_by_default(table, tmp_path):
     quick = {"target": "y", "members": 2, "steps": 12, "posthoc": None}
     ensemble = mm.fit(None, table, out=tmp_path / "run", **quick)
-    assert ensemble.likelihood.outliers == 0.02
+    assert (ensemble.likelihood.outliers, ensemble.likelihood.inflation) == (0.02, 1.3)
     again = mm.load(tmp_path / "run")
     assert again.likelihood == ensemble.likelihood
     assert torch.equal(again.predict(table).cdf(table[["y"]]), ensemble.predict(table).cdf(table[["y"]]))
@@ -144,7 +144,26 @@ def test_regressions_of_tables_have_them_by_default(table, tmp_path):
     assert mm.fit("linear", table, target="y", members=2, epochs=1, posthoc=None).likelihood.outliers == 0
 
 
+def test_noise_is_inflated_in_predictions_and_validation_not_in_the_loss():
+    """With inflation c the predicted std is c times the trained one: densities are those of N(f, (c s)^2)."""
+    outputs, y = torch.randn(3, 50, 2, generator=torch.Generator().manual_seed(0)), torch.linspace(-2, 2, 50)[:, None]
+    plain, wide = (HeteroscedasticGaussian((1.0,), (2.0,), inflation=c) for c in (1.0, 1.5))
+    assert torch.equal(plain.loss(outputs, y), wide.loss(outputs, y))
+    (mean, var), (same, inflated) = plain.mean_var(outputs), wide.mean_var(outputs)
+    assert torch.equal(mean, same)
+    torch.testing.assert_close(inflated, 2.25 * var)
+    normal = torch.distributions.Normal(mean, 1.5 * var.sqrt())
+    expected = -normal.log_prob(y).squeeze(-1).mean(-1)  # (M,)
+    torch.testing.assert_close(torch.tensor(wide.validate(outputs, y)["val_nll"]), expected, rtol=1e-5, atol=1e-6)
+    pred = Predictive(outputs, wide)
+    torch.testing.assert_close(pred.aleatoric_var, inflated.double().mean(0), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(pred.epistemic_var, Predictive(outputs, plain).epistemic_var)
+
+
 def test_names_and_refusals(table):
+    assert likelihood_by_name("gaussian:inflation=1.2", "regression", 0) == HeteroscedasticGaussian(inflation=1.2)
+    with pytest.raises(mm.Misuse, match=r"inflation=0: expected a positive factor such as 1\.2"):
+        mm.fit(None, table, target="y", likelihood="gaussian:inflation=0")
     assert likelihood_by_name("gaussian:outliers=0.1", "regression", 0) == HeteroscedasticGaussian(outliers=0.1)
     with pytest.raises(mm.Misuse, match=r"outliers=0\.6: expected a share of the targets from 0 to below 0\.5"):
         mm.fit(None, table, target="y", likelihood="gaussian:outliers=0.6")

@@ -11,7 +11,7 @@ import torch
 import murmuration as mm
 from murmuration.cli import main
 from murmuration.recipe import Plan, make_recipe
-from murmuration.table_defaults import NOISE, defaults_for, filled_plan, table_defaults
+from murmuration.table_defaults import defaults_for, filled_plan, table_defaults, table_noise
 
 QUICK = {"members": 2, "steps": 6, "posthoc": None}
 
@@ -87,9 +87,9 @@ def test_images_toys_and_features_are_no_tables(digits):
     deep = make_recipe("deep-ensemble")
     assert defaults_for(digits, deep) is None
     assert defaults_for(mm.open_data("two-moons"), deep) is None
-    assert defaults_for(mm.open_data("diabetes"), deep) == replace(table_defaults(310, 10), loss=NOISE)
+    assert defaults_for(mm.open_data("diabetes"), deep) == replace(table_defaults(310, 10), loss=table_noise(310))
     rows = mm.open_data((np.random.default_rng(0).normal(size=(50, 3)), np.arange(50.0)))
-    assert defaults_for(rows, deep) == replace(table_defaults(len(rows.train), 3), loss=NOISE)
+    assert defaults_for(rows, deep) == replace(table_defaults(len(rows.train), 3), loss=table_noise(len(rows.train)))
     assert defaults_for(rows, make_recipe("tabm")) is not None
     for name in ("forde", "bayes", "swag", "batch-ensemble-independent", "ivon"):
         assert defaults_for(rows, make_recipe(name)) is None

@@ -7,7 +7,7 @@
 | `LogitAdjusted`, `LDAM`, `Experts` | classification | the same, for imbalanced classes | label indices (N,) |
 | `MultiLabel` | multi-label | logits of K labels | zeros and ones (N, K) |
 | `Gaussian` | regression | K means, noise known | values (N, K) |
-| `HeteroscedasticGaussian` | regression | K means, then K noise levels; heavy tails by `outliers` | values (N, K) |
+| `HeteroscedasticGaussian` | regression | K means, then K noise levels; `outliers`, `inflation` | values (N, K) |
 | `Quantiles` | regression | L quantiles of each of K targets | values (N, K) |
 
 One of your own derives from `Likelihood` (`examples/own_likelihood.py`). Regression targets are standardised once, in
@@ -151,7 +151,8 @@ LOSSES: dict[str, Answer[ClassOutputs]] = {  # likelihoods of classes by name; t
 
 NUMBER_LOSSES: dict[str, Answer[HeteroscedasticGaussian]] = {  # likelihoods of regressions by name
     "gaussian": Answer(
-        HeteroscedasticGaussian(), "regression: -log density, with noise by the input; outliers=0.02: with heavy tails"
+        HeteroscedasticGaussian(),
+        "regression: -log density, with noise by the input; outliers=0.02: heavy tails; inflation=1.2",
     ),
 }
 ALL_LOSSES: dict[str, Answer[Any]] = {**LOSSES, **NUMBER_LOSSES}

@@ -167,16 +167,21 @@ class HeteroscedasticGaussian(GaussianOutputs):
     """Regression with Gaussian noise that depends on the input: K outputs f for means, then K outputs r for noise.
 
     In the target's units, mean = shift + scale * f and std = scale * (softplus(r) + 1e-3). With `outliers`, a share of
-    the targets such as 0.02, noise has heavy tails: it is three times as wide for them.
+    the targets such as 0.02, noise has heavy tails: it is three times as wide for them. Predictions, and so validation
+    and early stopping, have the noise that training finds times `inflation`: of few examples members memorise a part of
+    the noise, and that of new examples is wider.
     """
 
     shift: Units | None = field(default=None, metadata=FIXED)
     scale: Units | None = field(default=None, metadata=FIXED)
     outliers: float = 0.0
+    inflation: float = 1.0
     kind: ClassVar[str] = "heteroscedastic"
 
     def __post_init__(self) -> None:
         check_outliers(self.outliers)
+        if not 0 < self.inflation < math.inf:
+            raise Misuse(f"inflation={self.inflation:g}: expected a positive factor such as 1.2")
 
     @property
     def width(self) -> int:
@@ -185,6 +190,10 @@ class HeteroscedasticGaussian(GaussianOutputs):
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         mean, raw = outputs.chunk(2, dim=-1)
         return mean, (F.softplus(raw) + SMALLEST_STD).square()
+
+    def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, var = super().mean_var(outputs)
+        return mean, var if self.inflation == 1 else self.inflation**2 * var
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,8 @@ def regression_outputs(likelihood: Likelihood, mean: np.ndarray, std: np.ndarray
         return (means[..., None] + stds[..., None] * places).flatten(-2).float()
     if isinstance(likelihood, Gaussian):
         return means.float()
-    raw = (stds - SMALLEST_STD).clamp_min(1e-6)  # softplus(r) = raw
+    assert isinstance(likelihood, HeteroscedasticGaussian)
+    raw = (stds / likelihood.inflation - SMALLEST_STD).clamp_min(1e-6)  # softplus(r) = raw
     return torch.cat([means, raw + torch.log(-torch.expm1(-raw))], -1).float()
 
 

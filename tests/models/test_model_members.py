@@ -136,10 +136,11 @@ def test_a_class_without_training_examples_has_no_probability(classification: Da
 def test_outputs_of_moments_mean_these_moments():
     mean, std = np.array([[-1.0], [0.5]]), np.array([[0.2], [3.0]])
     shift, scale = (5.0,), (2.0,)
-    likelihood = HeteroscedasticGaussian(shift, scale)
-    found = likelihood.distribution(regression_outputs(likelihood, mean, std).double())
-    np.testing.assert_allclose(found.mean, 5 + 2 * mean, rtol=1e-6)
-    np.testing.assert_allclose(found.std, 2 * std, rtol=1e-5)
+    for inflation in (1.0, 1.3):  # is of networks, whose noise is that of training
+        likelihood = HeteroscedasticGaussian(shift, scale, inflation=inflation)
+        found = likelihood.distribution(regression_outputs(likelihood, mean, std).double())
+        np.testing.assert_allclose(found.mean, 5 + 2 * mean, rtol=1e-6)
+        np.testing.assert_allclose(found.std, 2 * std, rtol=1e-5)
     levels = mm.Quantiles((0.1, 0.5, 0.9), shift, scale)
     curves = levels.distribution(regression_outputs(levels, mean, std).double())
     np.testing.assert_allclose(curves.quantile(0.9), 5 + 2 * (mean + 1.2815516 * std), rtol=1e-6)
