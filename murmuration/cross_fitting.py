@@ -6,6 +6,7 @@ mixture, calibrators and conformal rules are fitted on the out-of-fold predictio
 """
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,12 +20,13 @@ from murmuration.data import Data, Split
 from murmuration.data.streamed import Streamed
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Failure, Misuse, require_integer
+from murmuration.evaluation.eval_set import OUT_OF_FOLD, EvalSet, eval_set_of
 from murmuration.likelihoods import REGRESSION, Likelihood
 from murmuration.models.member import Model, fit_members
 from murmuration.models.selection import Selection, select
 from murmuration.models.table import models_for, name_of
 from murmuration.posthoc.cross_conformal import cross_intervals
-from murmuration.posthoc.fit import fit_posthoc
+from murmuration.posthoc.fit import FEWEST, PostHocConfig, fit_posthoc
 from murmuration.predictive import Predictive
 from murmuration.progress import Show
 from murmuration.recipe import Plan, Recipe
@@ -160,6 +162,10 @@ def cross_fit(
     joint = with_residuals(with_members(timed, parts, found), apart, y, numbers[rows])
     if plan.posthoc is None:
         return joint
+    if len(y) < FEWEST:
+        few = f"{len(y)} examples, and it takes {FEWEST}"
+        warnings.warn(f"not calibrated: {few}; give more examples", stacklevel=2)
+        return joint
     counts = joint.manifest["data"]["class_counts"]
     return replace(joint, posthoc=fit_posthoc(apart, y, plan.posthoc, counts))
 
@@ -246,13 +252,37 @@ def fold_of_members(ensemble: Ensemble, pred: Predictive) -> Tensor:
     return torch.cat([places[:networks].repeat_interleave(draws), places[networks:]])
 
 
-def out_of_fold(ensemble: Ensemble, data: Data) -> tuple[Predictive, Tensor]:
+def out_of_fold(ensemble: Ensemble, data: Data) -> tuple[Predictive, Split]:
     """Uncalibrated predictions of a cross-fitted ensemble for the examples it was fitted to, by the members of each
-    one's own fold, and the targets; fold after fold."""
+    one's own fold, and the examples; fold after fold."""
     pool, count = pooled(data), ensemble.manifest[FOLDS]["count"]
     numbers, parts = fold_numbers(pool, count, ensemble.manifest["plan"]["seed"]), []
     rows = [np.flatnonzero(numbers == fold) for fold in range(count)]
     for fold, inside in enumerate(rows):
         pred = ensemble.predict(pool.train.prepared[inside], calibrated=False, prepared=True)
         parts.append(pred.select((fold_of_members(ensemble, pred) == fold).nonzero()[:, 0]))
-    return joined_rows(parts), pool.train.y[np.concatenate(rows)]
+    return joined_rows(parts), pool.train[np.concatenate(rows)]
+
+
+def held_out_set(ensemble: Ensemble, data: Data) -> EvalSet:
+    """What a run is evaluated on: its test split; without one its validation examples, out of fold if it has folds.
+
+    All but one of a cross-fitted ensemble's folds have trained on any validation example.
+    """
+    if FOLDS not in ensemble.manifest:
+        return eval_set_of(data, validation=True)
+    if len(data.test):
+        return replace(eval_set_of(data), val=None)
+    predicted, examples = out_of_fold(ensemble, data)
+    whole = eval_set_of(replace(data, test=examples))
+    sizes = {**whole.sizes, "test": 0}
+    return replace(whole, sizes=sizes, val=None, part=OUT_OF_FOLD, predicted=predicted)
+
+
+def fit_posthoc_again(ensemble: Ensemble, data: Data, config: PostHocConfig | None) -> Ensemble:
+    """The ensemble with post-hoc steps fitted on the validation examples of its run, out of fold if it has folds."""
+    if FOLDS not in ensemble.manifest:
+        return ensemble.fit_posthoc(data.val, config=config)
+    predicted, examples = out_of_fold(ensemble, data)
+    counts = ensemble.manifest["data"]["class_counts"]
+    return replace(ensemble, posthoc=fit_posthoc(predicted, examples.y, config, counts))

@@ -157,7 +157,8 @@ class EnsembleEstimator(BaseEstimator):
         self.ensemble_ = fit(self.net, data, progress=bool(self.verbose), **settings)
         self.n_iter_ = len(self.ensemble_.history)
         if FOLDS in self.ensemble_.manifest:
-            self._validation = out_of_fold(self.ensemble_, data)
+            predicted, examples = out_of_fold(self.ensemble_, data)
+            self._validation = predicted, examples.y
         else:
             held_out = self.ensemble_.predict(data.val, calibrated=False)
             self._validation = replace(held_out, keys={}), data.val.y

@@ -24,7 +24,8 @@ def calibrate(
     """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import load_run, reopen_data
-    from murmuration.evaluation import eval_set_of, evaluate_ensemble
+    from murmuration.cross_fitting import FOLDS, fit_posthoc_again, held_out_set
+    from murmuration.evaluation import evaluate_ensemble
     from murmuration.files import json_bytes
     from murmuration.posthoc import FEWEST
     from murmuration.posthoc.serialization import to_json
@@ -34,11 +35,11 @@ def calibrate(
     read_run(path)  # refuse what is no run before it is locked
     with locked(path):
         ensemble, data = load_run(path, posthoc=False, net=network(net), device=device), reopen_data(path)
-        if len(data.val) < FEWEST:
+        if len(data.val) < FEWEST and FOLDS not in ensemble.manifest:
             found = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
             raise Misuse(f"{found}; train it again on more examples")
-        ensemble = ensemble.fit_posthoc(data.val, config=config)
-        evaluation = evaluate_ensemble(ensemble, data if len(data.test) else eval_set_of(data, validation=True))
+        ensemble = fit_posthoc_again(ensemble, data, config)
+        evaluation = evaluate_ensemble(ensemble, held_out_set(ensemble, data))
         steps = json_bytes(to_json(ensemble.posthoc))
         leave_results(path, evaluation, as_json=as_json, files={POSTHOC: steps})  # interrupted before, all is as it was
     if not as_json:

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_json: bool) -> None:
     """Evaluate a finished run on its test split, write metrics.json and report.html, and print the scores.
 
-    A run without test examples is evaluated on its validation examples, and one without either is not.
+    A run without test examples is evaluated on its validation examples, one with folds out of fold, and one without
+    either is not.
     """
-    from murmuration.evaluation import EvalSet, eval_set_of, evaluate_ensemble
+    from murmuration.cross_fitting import held_out_set
+    from murmuration.evaluation import EvalSet, evaluate_ensemble
 
     if not isinstance(data, EvalSet):
         if not len(data.held_out):
             return print(f"not evaluated, for {data.name} has neither test nor validation examples: {path}")
-        data = eval_set_of(data, validation=True) if not len(data.test) else data
+        data = held_out_set(ensemble, data)
     evaluation = evaluate_ensemble(ensemble, data)
     try:
         leave_results(path, evaluation, as_json=as_json)
@@ -59,9 +61,13 @@ def with_pruning(record: dict[str, Any], evaluation: "Evaluation") -> dict[str, 
 
 def show_results(evaluations: Sequence["Evaluation"], record: dict[str, Any], *, as_json: bool) -> None:
     """Print the record, or tables and sentences that hold the same."""
+    from murmuration.reports.findings import words_of
+
     if as_json:
         return print_json(record)
     show_scores(evaluations)
+    if caution := words_of(evaluations[0]).caution:
+        print(caution)
     for each in evaluations:
         show_shift(each)
     for each in evaluations:

@@ -37,10 +37,11 @@ class EvalSet:
     train: Split | None = None  # the training examples, where they are at hand
     val: Split | None = None  # examples to fit post-hoc steps on, where they are at hand
     audited: bool = False  # rows of a file of predictions: one half fits post-hoc steps, the other evaluates them
-    part: str = "test"  # of the data; "validation" where no rows test, and then scores are those before calibration
+    part: str = "test"  # of the data; where no rows test validation or out-of-fold, and scores are before calibration
+    predicted: Predictive | None = None  # of the examples in order, before any calibrator; None: by the ensemble
 
 
-VALIDATION = "validation"
+VALIDATION, OUT_OF_FOLD = "validation", "out-of-fold"
 
 
 def eval_set_of(data: Data, *, validation: bool = False) -> EvalSet:
@@ -123,6 +124,13 @@ def score_predictions(chunks: Iterable[tuple[Predictive, Any]], posthoc: PostHoc
         if changed is not pred:
             after.add(changed, y, columns)
     return EvalResult(before.result(), after.result() if after.inputs else None)
+
+
+def predict_examples(ensemble: Ensemble, eval_set: EvalSet) -> Iterable[tuple[Predictive, Tensor]]:
+    """Pairs (predictive, y) of an evaluation set, in order, before any calibrator."""
+    if eval_set.predicted is not None:
+        return [(eval_set.predicted, eval_set.split.y)]
+    return predict_split(ensemble, eval_set.split)
 
 
 def predict_split(ensemble: Ensemble, split: Split) -> Iterator[tuple[Predictive, Tensor]]:

@@ -24,11 +24,12 @@ from murmuration.evaluation.coverage import (
     set_coverage,
 )
 from murmuration.evaluation.eval_set import (
+    OUT_OF_FOLD,
     VALIDATION,
     EvalSet,
     cost_of,
     eval_set_for,
-    predict_split,
+    predict_examples,
     score_predictions,
 )
 from murmuration.evaluation.imbalance import ClassImbalance, MeanProbabilities, class_imbalance, training_counts
@@ -244,12 +245,12 @@ def evaluate_on(
     progress: Progress,
 ) -> Evaluation:
     """The evaluation on an evaluation set, under a suite of corruptions and on prepared out-of-distribution inputs."""
-    if eval_set.part == VALIDATION:
+    if eval_set.part in (VALIDATION, OUT_OF_FOLD):  # post-hoc steps were fitted on them
         ensemble = replace(ensemble, posthoc=None)
     posthoc = ensemble.posthoc or posthoc_for(ensemble, eval_set)
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
     counts, means = training_counts(ensemble), MeanProbabilities(posthoc if calibrated else None)
-    chunks = predict_split(ensemble, eval_set.split)
+    chunks = predict_examples(ensemble, eval_set)
     found = score_predictions(means.kept(chunks) if counts else chunks, posthoc)
     examples, scores = found.view(calibrated), found.view(calibrated).scores()
     shifted = None

@@ -8,13 +8,14 @@ from statistics import NormalDist
 from typing import Any
 
 from murmuration.evaluation import Evaluation
-from murmuration.evaluation.eval_set import VALIDATION
+from murmuration.evaluation.eval_set import OUT_OF_FOLD, VALIDATION
 from murmuration.evaluation.shift import paired_shift
 from murmuration.metrics import Comparison, describe, paired_test, shown_in
 from murmuration.metrics.intervals import LEVEL
 from murmuration.metrics.scores import measure_of
 from murmuration.reports.formatting import (
     AUDITED,
+    CROSS_FITTED,
     TRAINED,
     VALIDATED,
     Words,
@@ -213,7 +214,7 @@ def words_of(evaluation: Evaluation) -> Words:
     """What a page calls the examples of an evaluation: rows of a file, test examples or validation examples."""
     if evaluation.eval_set.audited:
         return AUDITED
-    return VALIDATED if evaluation.eval_set.part == VALIDATION else TRAINED
+    return {VALIDATION: VALIDATED, OUT_OF_FOLD: CROSS_FITTED}.get(evaluation.eval_set.part, TRAINED)
 
 
 def held_out(evaluation: Evaluation, word: str) -> str:

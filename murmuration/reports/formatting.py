@@ -105,10 +105,26 @@ class Words:
     examples: str  # of the scores
     held_out: str  # of calibrator, conformal sets and abstention rules
     fitted: str  # that these were fitted on
+    caution: str = ""  # a sentence on the scores
 
 
 TRAINED = Words("recipe", "test examples", "test examples", "validation examples")
-VALIDATED = Words("recipe", "validation examples", "validation examples", "validation examples")
+VALIDATED = Words(
+    "recipe",
+    "validation examples",
+    "validation examples",
+    "validation examples",
+    "No rows test: all scores are of the validation examples, before calibration. Training may have stopped on them, "
+    "so they are optimistic, and they are no test scores.",
+)
+CROSS_FITTED = Words(
+    "recipe",
+    "examples out of fold",
+    "examples out of fold",
+    "examples out of fold",
+    "No rows test: all scores are of predictions by the members that did not train on a row, before calibration. "
+    "Training may have stopped on these rows, so they are a little optimistic.",
+)
 AUDITED = Words("model", "rows", "held-out rows", "rows set aside")
 
 

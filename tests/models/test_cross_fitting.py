@@ -1,5 +1,6 @@
 """Cross-fitting: folds, out-of-fold predictions, CV+ and jackknife+ against MAPIE, files."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold, LeaveOneOut
 
 import murmuration as mm
-from murmuration.cross_fitting import fold_numbers, one_fold, pooled
+from murmuration.cli import main
+from murmuration.cross_fitting import fold_numbers, one_fold, out_of_fold, pooled
 from murmuration.data import Data
 from murmuration.errors import Misuse
 from murmuration.posthoc.cross_conformal import cross_intervals
@@ -155,3 +157,26 @@ def test_what_cannot_be_folded_is_refused(data: Data, table: pd.DataFrame):
     grouped = mm.open_data(table.assign(g=np.arange(200) // 10), target="y", groups="g")
     with pytest.raises(Misuse, match="folds= with rows split by groups"):
         mm.fit("ridge", grouped, folds=3)
+
+
+@pytest.mark.parametrize("net", ["random-forest", "mlp"])
+def test_without_test_rows_folds_are_evaluated_out_of_fold(net: str, tmp_path: Path, capsys):
+    """The target is noise: on rows that it has trained on a forest has half of their standard deviation as RMSE."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(120, 4)), columns=list("abcd")).assign(y=rng.normal(size=120))
+    table.to_csv(tmp_path / "noise.csv", index=False)
+    run, words = tmp_path / "run", ["--folds", "3", "--members", "1", "--epochs", "3", "--test", "none", "--json"]
+    assert main(["train", str(tmp_path / "noise.csv"), "--target", "y", "--net", net, *words, "--out", str(run)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    ensemble, data = mm.load(run), mm.open_data(tmp_path / "noise.csv", target="y", test=0)
+    predicted, examples = out_of_fold(ensemble, data)
+    expected = float((predicted.mean - examples.y).square().mean().sqrt())
+    assert found["metrics"]["rmse"]["value"] == pytest.approx(expected, rel=1e-6)
+    assert found["data"]["part"] == "out-of-fold"
+    assert len(examples) == 120
+    if net == "random-forest":
+        assert expected > 0.9 * table.y.std()
+        assert float(np.sqrt(((ensemble.predict(table).mean[:, 0] - table.y.to_numpy()) ** 2).mean())) < 0.7 * expected
+    before = ensemble.posthoc
+    assert main(["calibrate", str(run), "--json"]) == 0  # on the same predictions
+    assert mm.load(run).posthoc == before

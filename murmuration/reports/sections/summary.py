@@ -5,7 +5,6 @@ from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
 from murmuration.dynamics import OPTIMIZERS, make_optimizer
-from murmuration.evaluation.eval_set import VALIDATION
 from murmuration.metrics import MEASURES, Score, shown_in
 from murmuration.recipe_text import OBJECT
 from murmuration.reports.formatting import count, interval, number, percent, percent_interval
@@ -16,10 +15,6 @@ Key = TypeVar("Key", bound=Hashable)
 
 CARDS = 5  # headline scores
 OPEN = 4  # findings that are shown at once
-NO_TEST_SCORES = (
-    "No rows test: all scores are of the validation examples, before calibration. Training may have stopped on them, "
-    "so they are optimistic, and they are no test scores."
-)
 
 
 def summary(report: Report) -> Markup:
@@ -41,8 +36,8 @@ def _about(report: Report) -> str:
     data = f"Data: {eval_set.name} ({kind}{f'; {sizes}' if sizes else ''})."
     if eval_set.audited:
         data = f"Data: {sizes} ({kind}). {_rows_of_numbers(report)}"
-    if eval_set.part == VALIDATION:
-        data = f"{data} {NO_TEST_SCORES}"
+    if report.words.caution:
+        data = f"{data} {report.words.caution}"
     if compared == 1:
         return f"{data} {_training(report)}Brackets hold 95 % intervals."
     words = report.words
