@@ -20,7 +20,6 @@ from murmuration.data import Data, Split
 from murmuration.data.streamed import Streamed
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Failure, Misuse, require_integer
-from murmuration.evaluation.eval_set import OUT_OF_FOLD, EvalSet, eval_set_of
 from murmuration.likelihoods import REGRESSION, Likelihood
 from murmuration.models.member import Model, fit_members
 from murmuration.models.selection import Selection, select
@@ -262,21 +261,6 @@ def out_of_fold(ensemble: Ensemble, data: Data) -> tuple[Predictive, Split]:
         pred = ensemble.predict(pool.train.prepared[inside], calibrated=False, prepared=True)
         parts.append(pred.select((fold_of_members(ensemble, pred) == fold).nonzero()[:, 0]))
     return joined_rows(parts), pool.train[np.concatenate(rows)]
-
-
-def held_out_set(ensemble: Ensemble, data: Data) -> EvalSet:
-    """What a run is evaluated on: its test split; without one its validation examples, out of fold if it has folds.
-
-    All but one of a cross-fitted ensemble's folds have trained on any validation example.
-    """
-    if FOLDS not in ensemble.manifest:
-        return eval_set_of(data, validation=True)
-    if len(data.test):
-        return replace(eval_set_of(data), val=None)
-    predicted, examples = out_of_fold(ensemble, data)
-    whole = eval_set_of(replace(data, test=examples))
-    sizes = {**whole.sizes, "test": 0}
-    return replace(whole, sizes=sizes, val=None, part=OUT_OF_FOLD, predicted=predicted)
 
 
 def fit_posthoc_again(ensemble: Ensemble, data: Data, config: PostHocConfig | None) -> Ensemble:

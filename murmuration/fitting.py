@@ -45,7 +45,7 @@ from murmuration.manifests import describe, engine_again, engine_from
 from murmuration.memory import suggest_keeping_freed_memory
 from murmuration.models.member import check_fit
 from murmuration.models.storage import load_models, require_skops
-from murmuration.models.table import is_model, kind_of, models_for, name_of
+from murmuration.models.table import is_model, kind_of, models_for, name_of, refuse_unused
 from murmuration.nets import edges_for
 from murmuration.nets.adapt import Output, plain_module
 from murmuration.nets.given_weights import State, Weights, describe_start, given_weights, with_weights
@@ -140,7 +140,7 @@ def fit(
     if net is not None and not is_model(net):
         check_net(net)
     chosen = make_recipe(recipe)
-    planned, reading = sort_settings(settings)
+    planned, reading = sort_settings(settings, net)
     if "members" in planned:
         require_integer("members", planned["members"], 1)
     filled = replace(plan or Plan(), **planned).for_recipe(chosen)
@@ -209,8 +209,11 @@ FOREIGN = {  # keywords of other libraries -> what to write
 }
 
 
-def sort_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keywords of `fit` that are fields of `Plan`, and those that are keywords of `open_data`."""
+def sort_settings(settings: dict[str, Any], net: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keywords of `fit` that are fields of `Plan`, and those that are keywords of `open_data`.
+
+    Refuses keywords that nobody knows, and fields that do nothing for this network or model.
+    """
     planned = {field.name for field in fields(Plan)}
     reading = set(inspect.signature(open_data).parameters) - {"source", "seed"}
     for name in settings:
@@ -220,6 +223,7 @@ def sort_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, A
             own = set(inspect.signature(fit).parameters) - {"settings"}
             raise unknown("keyword of fit", name, planned | reading | own)
     chosen = {name: value for name, value in settings.items() if name in planned}
+    refuse_unused(net, chosen)
     return chosen, {name: value for name, value in settings.items() if name in reading}
 
 

@@ -389,6 +389,8 @@ def make_recipe(
     known = {**PRESETS, **MIXTURES}
     if isinstance(name, str) and name not in known:
         raise unknown("recipe", name, known)
+    if not isinstance(name, str | Recipe):
+        raise Misuse(f"recipe={name!r}: expected a name such as 'deep-ensemble', or mm.make_recipe(...)")
     base = known[name].value if isinstance(name, str) else name
     if models is not None:
         base = replace(base, models=tuple(models.split("+")) if isinstance(models, str) else tuple(models))

@@ -7,7 +7,9 @@ training stops and predictions are calibrated.
 
 import inspect
 import io
+import warnings
 import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
@@ -90,7 +92,7 @@ class EnsembleEstimator(BaseEstimator):
         patience: int | None = None,
         validation_fraction: float | None = None,
         folds: int | None = None,
-        calibrate: str | None = None,
+        calibrate: str | bool | None = None,
         device: str | None = None,
         random_state: Any = None,
         verbose: int | bool = False,
@@ -117,7 +119,7 @@ class EnsembleEstimator(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
         return tags
 
     def fit_settings(self) -> dict[str, Any]:
@@ -138,8 +140,15 @@ class EnsembleEstimator(BaseEstimator):
             if not 0 < self.validation_fraction < 1:
                 raise Misuse(f"validation_fraction={self.validation_fraction}: need a number between 0 and 1")
             found["val"] = self.validation_fraction
-        if self.calibrate is not None:
-            found["posthoc"] = PostHocConfig(calibrate=self.calibrate)
+            if self.folds is not None:
+                raise Misuse(
+                    f"folds={self.folds} and validation_fraction={self.validation_fraction}: every row validates in one"
+                    " fold; leave one of them out"
+                )
+        if self.calibrate is not None and self.calibrate is not True:
+            found["posthoc"] = PostHocConfig(calibrate=self.calibrate or "none")
+        if not isinstance(self.settings, Mapping | None):
+            raise Misuse(f"settings={self.settings!r}: expected a dict such as {{'prepare': 'robust'}}, or None")
         twice = {*(self.settings or {})} & {*found, *self.get_params(deep=False), "seed", "target", "task", "weight"}
         if twice:
             raise Misuse(f"settings={{'{min(twice)}': ...}}: expected keywords that are no parameters of the estimator")
@@ -209,10 +218,9 @@ class EnsembleEstimator(BaseEstimator):
         """The conformal rule of a nominal coverage, fitted on the validation rows."""
         posthoc, rows = self.ensemble_.posthoc, len(self._validation[1])
         if rows < FEWEST:
-            raise Misuse(
-                f"{rows} validation rows: intervals and sets need {FEWEST}; give more rows, folds=5, or a larger"
-                " validation_fraction such as 0.3"
-            )
+            count = sum(self.ensemble_.manifest["data"]["examples"].values())
+            more = "folds=5, by which all rows validate, or " if self.folds is None and count >= FEWEST else ""
+            raise Misuse(f"{rows} validation rows: intervals and sets need {FEWEST}; give {more}more rows")
         if posthoc is None or coverage != posthoc.conformal[0].coverage:
             plan, data = (self.ensemble_.manifest.get(name, {}) for name in ("plan", "data"))
             config = PostHocConfig(**(plan.get("posthoc") or {"calibrate": "none"}))
@@ -269,7 +277,8 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
     Settings that are None are left to `murmuration.fit`, of which `settings` holds further keywords. `n_estimators` is
     another name of `members`. `random_state` is its `seed`; an object of numpy, or None for numpy's global one, draws
     it. `early_stopping` is its `patience`: True for 10 epochs, False for none; `validation_fraction` its `val`, and
-    `calibrate` the name of a calibrator. `class_weight` ("balanced", or a dict by label) multiplies sample weights.
+    `calibrate` the name of a calibrator, or False for none. `class_weight` ("balanced", or a dict by label) multiplies
+    sample weights.
 
     Attributes: `ensemble_`, the trained `murmuration.Ensemble`; `classes_`, `n_features_in_`, `feature_names_in_`,
     and `n_iter_`, the number of epochs (0 with folds).
@@ -299,7 +308,7 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         patience: int | None = None,
         validation_fraction: float | None = None,
         folds: int | None = None,
-        calibrate: str | None = None,
+        calibrate: str | bool | None = None,
         class_weight: str | dict[Any, float] | None = None,
         device: str | None = None,
         random_state: Any = None,
@@ -335,6 +344,11 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """The mean probabilities (N, K) of the classes, in the order of `classes_`."""
         return self.predictive(X).mean.numpy()[:, self._order]
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The logarithms (N, K) of the mean probabilities."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The most probable class (N,)."""
@@ -411,6 +425,11 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         """
         pred = self.predictive(X)
         found = Interval(*map(self._shaped, self._rule(coverage, method).regions(pred)))
+        if not np.isfinite(found.low).all():
+            told = (
+                f"intervals of coverage {coverage:g} are infinite: there are too few validation rows to know their ends"
+            )
+            warnings.warn(f"{told}; ask for less, or give more rows or folds=5", stacklevel=2)
         return self._output(X, found, self._by_target(found._asdict()))
 
     def predict_uncertainty(self, X: Any) -> Any:  # noqa: N803

@@ -55,7 +55,8 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
     if trained:
         net = f"mlp:hidden=128x2,embed=piecewise-relu,bins={min(TRAINED_BINS, bins)}"
     else:
-        embed = f",embed=piecewise,bins={min(BINS, bins)}" if bins >= FEWEST_BINS else ""
+        bins = min(BINS, bins, rows)
+        embed = f",embed=piecewise,bins={bins}" if bins >= FEWEST_BINS else ""
         net = f"mlp:hidden=256x2,dropout=0.1{embed}"
     plan = {
         "steps": STEPS,

@@ -82,7 +82,7 @@ def test_tables_by_name(tmp_path: Path) -> None:
     assert torch.equal(outputs(pair, table[["colour", "size"]]), expected)
     with pytest.raises(Misuse, match="no column 'colour' in the table: expected it; found size"):
         ensemble.predict(table[["size"]])
-    with pytest.raises(Misuse, match="the table has the columns id that training did not have: remove them, or train"):
+    with pytest.raises(Misuse, match="the table has the columns id that training did not have: remove them from it"):
         ensemble.predict(table.assign(id=range(120)))
     with pytest.raises(Misuse, match=r"inputs of shape \(3, 2\) for a run trained on a table"):
         ensemble.predict(np.zeros((3, 2)))

@@ -16,7 +16,7 @@ import torch
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import make_blobs, make_regression
+from sklearn.datasets import load_diabetes, load_iris, make_blobs, make_regression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -318,7 +318,7 @@ def test_inputs_that_are_refused() -> None:
         model.predict(table[:0])
     with pytest.raises(ValueError, match="same order as they were in fit"):
         model.predict(table[["c", "b", "a"]])
-    with pytest.raises(mm.Misuse, match="6 validation rows: intervals and sets need 20; give more rows"):
+    with pytest.raises(mm.Misuse, match="6 validation rows: intervals and sets need 20; give folds=5"):
         model.predict_set(table)
     with pytest.raises(mm.Misuse, match="unknown output 'polars': did you mean 'pandas'"):
         model.set_output(transform="polars")
@@ -334,3 +334,39 @@ def test_a_row_has_the_same_prediction_alone():
     alone = np.concatenate([model.predict(X[[row]]) for row in range(20)])
     np.testing.assert_allclose(alone, model.predict(X)[:20], rtol=1e-7, atol=1e-7)  # as scikit-learn asks
     assert len(model.predictive(X[:3]).to_pandas()) == 3
+
+
+def test_settings_that_would_do_nothing_are_refused() -> None:
+    X, y = load_diabetes(return_X_y=True)  # noqa: N806
+    for settings, message in (
+        ({"epochs": 2, "steps": 20}, "epochs=2 and steps=20: a run has one length"),
+        ({"net": "ridge", "lr": 0.1}, "lr=0.1 with ridge, which is not a network: leave lr out"),
+        ({"folds": 3, "validation_fraction": 0.3}, "folds=3 and validation_fraction=0.3: every row validates"),
+        ({"settings": "x"}, "settings='x': expected a dict"),
+        ({"recipe": 3}, "recipe=3: expected a name"),
+    ):
+        with pytest.raises(mm.Misuse, match=message):
+            EnsembleRegressor(**settings).fit(X, y)
+    assert EnsembleRegressor(net="ridge", calibrate=False).fit(X, y).ensemble_.posthoc.calibrator is None
+
+
+def test_intervals_without_ends_are_warned_of() -> None:
+    X, y = load_diabetes(return_X_y=True)  # noqa: N806
+    model = EnsembleRegressor(net="ridge", random_state=0).fit(X, y)
+    with pytest.warns(UserWarning, match="intervals of coverage 0.99 are infinite: there are too few validation rows"):
+        assert np.isneginf(model.predict_interval(X[:5], coverage=0.99).low).all()
+
+
+def test_log_probabilities_and_tags() -> None:
+    X, y = load_iris(return_X_y=True)  # noqa: N806
+    model = EnsembleClassifier(net="logistic", random_state=0).fit(X, y)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
+    assert model.__sklearn_tags__().input_tags.categorical
+
+
+def test_three_rows_are_enough() -> None:
+    X, y = load_diabetes(return_X_y=True)  # noqa: N806
+    with pytest.warns(UserWarning, match="not calibrated"):
+        assert EnsembleRegressor(members=1, epochs=1).fit(X[:3], y[:3]).predict(X[:3]).shape == (3,)
+    with pytest.warns(UserWarning, match="not calibrated: 15 examples, and it takes 20"):
+        EnsembleRegressor(members=1, epochs=1, folds=3).fit(X[:15], y[:15])

@@ -24,8 +24,8 @@ def calibrate(
     """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import load_run, reopen_data
-    from murmuration.cross_fitting import FOLDS, fit_posthoc_again, held_out_set
-    from murmuration.evaluation import evaluate_ensemble
+    from murmuration.cross_fitting import FOLDS, fit_posthoc_again
+    from murmuration.evaluation import evaluate_ensemble, held_out_set
     from murmuration.files import json_bytes
     from murmuration.posthoc import FEWEST
     from murmuration.posthoc.serialization import to_json

@@ -84,6 +84,8 @@ def compare(
     eval_set = eval_set_of(opened, validation=True)
     shift_settings = shift_request(shift, eval_set)
     models = chosen_baselines(baselines, opened)
+    if len(chosen) + len(models) < 2:
+        raise Misuse(f"--recipes {chosen[0].name} alone: need two names, such as single,deep-ensemble, or --baselines")
     with comparison_directory(path, comparison_settings(request, chosen, models)):
         ensembles = {
             each.name: train_or_resume(request, each, path / file_name(each.name), quiet=as_json) for each in chosen
@@ -105,8 +107,6 @@ def chosen_recipes(given: options.Names) -> list["Recipe"]:
     repeated = [name for name, file in zip(names, files, strict=True) if files.count(file) > 1]
     if repeated:
         raise Misuse(f"--recipes names '{repeated[0]}' twice: write each once")
-    if len(names) < 2:
-        raise Misuse(f"--recipes {','.join(names)}: need at least two names, such as single,deep-ensemble")
     return [options.parse_recipe(name) for name in names]
 
 

@@ -61,7 +61,14 @@ def evaluate(
     from murmuration.cli.superres import close_superres
     from murmuration.cli.training import load_run
     from murmuration.evaluation import eval_set_for, evaluate_on
-    from murmuration.reports.report import REPORT, report_of, results_bytes, results_json, write_results
+    from murmuration.reports.report import (
+        REPORT,
+        report_of,
+        results_bytes,
+        results_json,
+        this_command,
+        write_results,
+    )
     from murmuration.runs import locked, read_run, replace_files
 
     path = Path(run)
@@ -81,7 +88,7 @@ def evaluate(
         suite, foreign = shift_request(shift, eval_set)
         with counting_bar(f"{path.name} under shift", as_json or suite is None) as progress:
             evaluation = evaluate_on(ensemble, eval_set, None, suite, foreign, progress)
-        report = report_of([evaluation])
+        report = report_of([evaluation], command="" if on is None else this_command())
         record = with_pruning(results_json(report, run=path), evaluation)
         if on is None:
             replace_files(path, results_bytes(record, report))

@@ -386,13 +386,20 @@ class TrainingOptions:
     device: Device = "cpu"
     precision: Precision = "float32"
 
+    def chosen(self) -> dict[str, Any]:
+        """The settings that differ from those of a command line without any."""
+        usual = TrainingOptions()
+        return {name: value for name, value in asdict(self).items() if value != getattr(usual, name)}
+
     def plan(self, posthoc: "PostHocConfig | None" = None, defaults: "TableDefaults | None" = None) -> "Plan":
         """The plan, checked as far as it can be without data; with the defaults of a table where nothing is given."""
+        from murmuration.models.table import refuse_unused
         from murmuration.recipe import Plan
         from murmuration.table_defaults import filled_plan
 
         if self.members is not None and self.members < 1:
             raise Misuse(f"members={self.members}: {WHOLE}")
+        refuse_unused(None, asdict(self))
         given: dict[str, Any] = {
             **{name: value for name, value in asdict(self).items() if value is not None},
             "members": self.members or 0,

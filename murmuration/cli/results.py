@@ -19,8 +19,7 @@ def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_j
     A run without test examples is evaluated on its validation examples, one with folds out of fold, and one without
     either is not.
     """
-    from murmuration.cross_fitting import held_out_set
-    from murmuration.evaluation import EvalSet, evaluate_ensemble
+    from murmuration.evaluation import EvalSet, evaluate_ensemble, held_out_set
 
     if not isinstance(data, EvalSet):
         if not len(data.held_out):

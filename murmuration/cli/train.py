@@ -107,6 +107,7 @@ def train(
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import TrainingRequest, new_run_path, train_run, with_resume_hint
     from murmuration.distributed import continues, from_first, is_first
+    from murmuration.models.table import refuse_unused
     from murmuration.runs import locked, new_run
 
     chosen, settings = answers.recipe(recipe), plan.plan(trust.config())
@@ -119,6 +120,7 @@ def train(
         parts = tuple(options.listed(reset))
         weights = True if pretrained == "yes" else pretrained or False
         own = options.network(net)
+        refuse_unused(own, plan.chosen())
         fill = partial(plan.plan, trust.config())
         start = (init_from, parts, weights, loss, folds, checkpoint_seconds, fill)
         request = TrainingRequest(opened, settings, own, noise_std, link, *start)

@@ -24,6 +24,7 @@ from murmuration.data.raw import LoadOptions, is_table
 from murmuration.data.streamed import Streamed
 from murmuration.ensemble import Ensemble
 from murmuration.errors import Misuse
+from murmuration.metrics import holm
 from murmuration.posthoc.conformal import SetRule
 
 if TYPE_CHECKING:
@@ -134,19 +135,6 @@ def read_table(source: Any) -> Any:
     found = join_inputs([raw.parts[name].inputs for name in raw.parts])
     if not is_table(found):
         raise Misuse(f"{source} holds no table: expected a .csv or .parquet file with the columns of training")
-    return found
-
-
-def holm(p_values: list[float]) -> NDArray[np.float64]:
-    """P-values corrected for their number by the method of Holm (1979).
-
-    >>> holm([0.01, 0.04, 0.03]).round(2).tolist()
-    [0.03, 0.06, 0.06]
-    """
-    order = np.argsort(p_values)
-    steps = np.array(p_values)[order] * (len(order) - np.arange(len(order)))
-    found = np.empty(len(order))
-    found[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return found
 
 

@@ -195,7 +195,7 @@ def open_data(
     name, raw = load_source(source, options)
     held: dict[str, Any] = {"val": val, "test": test}
     for part in [part for part, value in held.items() if is_other_data(value)]:
-        raw = with_part(raw, part, load_source(held.pop(part), replace(options, roles={}))[1], weight)
+        raw = with_part(raw, part, load_other(part, held.pop(part), source, replace(options, roles={})), weight)
     chosen, classes, targets = encode_targets(raw, task)
     strata = {part: y.numpy() if chosen == "classification" else np.zeros(len(y)) for part, y in targets.items()}
     extra = raw.parts["all" if "all" in raw.parts else "train"].extra if set(raw.parts) & {"all", "train"} else {}
@@ -284,6 +284,14 @@ def open_training_data(source: Any, *, val: Any = None, test: Any = None, **opti
 def is_other_data(value: Any) -> bool:
     """Whether `val` or `test` is a source of its own: a path or name, a pair (x, y), a table, a dataset."""
     return isinstance(value, str | Path) or is_pair(value) or is_table(value) or is_streamable(value)
+
+
+def load_other(part: str, value: Any, source: Any, options: LoadOptions) -> RawData:
+    """The data of `val` or `test`; refuses the file, folder or built-in data set that trains."""
+    paths = isinstance(value, str | Path) and isinstance(source, str | Path)
+    if paths and Path(value).resolve() == Path(source).resolve():
+        raise Misuse(f"{part}={str(value)!r} is the training data: give other rows, or a share such as {part}=0.2")
+    return load_source(value, options)[1]
 
 
 def check_imbalance(imbalance: float, task: Task) -> None:

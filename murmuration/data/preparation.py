@@ -248,6 +248,10 @@ class NumericColumn:
         return np.concatenate([scaled, missing[:, None]], axis=1) if self.flags_missing else scaled
 
 
+BOOLEANS = {"1": "True", "1.0": "True", "0": "False", "0.0": "False"}  # other ways to write them
+MANY_UNSEEN = 10  # values
+
+
 @dataclass(frozen=True)
 class CategoricalColumn:
     """A column of texts, booleans or categories: one-hot over the categories of training, plus one for all others.
@@ -270,11 +274,25 @@ class CategoricalColumn:
         """One-hot columns (N, categories + 1) or (N, categories + 2) of one pandas column."""
         width = len(self.prepared_names)
         index: dict[str | None, int] = {category: i for i, category in enumerate(self.categories)}
+        if set(self.categories) <= set(BOOLEANS.values()):
+            index |= {text: index[same] for text, same in BOOLEANS.items() if same in index}
         if self.has_missing:
             index[None] = len(self.categories)
+        texts = to_texts(values).tolist()
+        places = [index.get(text, width - 1) for text in texts]
+        self._warn_of_unseen(texts, set(places) == {width - 1})
         hot = np.zeros((len(values), width))
-        hot[np.arange(len(values)), [index.get(text, width - 1) for text in to_texts(values).tolist()]] = 1.0
+        hot[np.arange(len(values)), places] = 1.0
         return hot
+
+    def _warn_of_unseen(self, texts: list[str | None], every: bool) -> None:
+        """Warn if none of many values is known: they are probably written in another way."""
+        found = [text for text in texts if text is not None]
+        if every and self.categories and len(found) >= MANY_UNSEEN:
+            told = (
+                f"none of {len(found):,} values of column '{self.name}' was in the training rows: it has '{found[0]}'"
+            )
+            warnings.warn(f"{told}, and training had {listed(self.categories)}", stacklevel=2)
 
 
 Column = NumericColumn | CategoricalColumn
@@ -303,10 +321,7 @@ class TablePreparation:
         known = {*(column.name for column in self.columns), *self.targets, *self.ignored}
         surplus = [str(name) for name in raw.columns if str(name) not in known]
         if surplus:
-            raise Misuse(
-                f"the table has the columns {listed(surplus)} that training did not have: remove them, or train with"
-                f" drop={surplus[0]!r} to allow it"
-            )
+            raise Misuse(f"the table has the columns {listed(surplus)} that training did not have: remove them from it")
         parts = [column.apply(find_column(raw, column.name)).astype(np.float32) for column in self.columns]
         return torch.from_numpy(np.ascontiguousarray(np.concatenate(parts, axis=1)))
 

@@ -2,7 +2,7 @@
 
 A `Scaling` holds the statistics of D columns, or of the channels of arrays (N, C, ...), as plain numbers:
 
-    z = (x - centre) / scale                      standardise: mean and standard deviation
+    z = (x - centre) / scale                      standardise: mean and standard deviation; 0 if constant in training
     z = f((x - centre) / scale)                   robust: median and interquartile range, f(z) = z / sqrt(1 + (z / 3)^2)
     z = Phi^-1(F(x))                              quantile: F interpolates the quantiles of the training rows
 
@@ -26,6 +26,7 @@ CLIP = 3.0  # the bound of smooth clipping, in interquartile ranges
 MOST_QUANTILES, FEWEST_QUANTILES, ROWS_PER_QUANTILE = 1000, 10, 30
 FARTHEST = 1e100  # scaled values whose squares are finite
 EDGE = 1e-7  # probabilities closer to 0 or 1 than this become this
+NO_SCALE = 1e100  # of a column that is constant in training: whatever it is later, it becomes 0
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def fit_scaling(values: Any, way: Way, name: str) -> Scaling:
     Quantiles of rows in files are exact: columns are read and sorted some at a time.
     """
     if way == "standardise":
-        mean, std = mean_std(values, name)
+        mean, std = mean_std(values, name, NO_SCALE if values.ndim == 2 else 1.0)
         return Scaling(tuple(mean.tolist()), tuple(std.tolist()))
     if values.ndim != 2:
         raise Misuse(f"prepare='{way}' for examples of shape {values.shape[1:]}: expected rows of numbers, (N, D)")
@@ -159,11 +160,11 @@ def along(values: np.ndarray, rank: int) -> np.ndarray:
     return values.reshape(1, -1, *[1] * (rank - 2))
 
 
-def mean_std(values: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+def mean_std(values: Any, name: str, constant_std: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation (C,) float64 over all axes but the second of values (N, C, ...).
 
     `values` is an array, or rows in files, which are read block by block. Two passes (mean, then squared deviations)
-    avoid cancellation. A constant channel gets the standard deviation 1.
+    avoid cancellation. A constant channel gets `constant_std`.
     """
     axes = (0, *range(2, values.ndim))
     if not values.size:
@@ -181,4 +182,4 @@ def mean_std(values: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     if not np.isfinite(std).all():
         raise Misuse(f"{name} holds values too large to standardise: expected less than about 1e150")
     constant = (np.min(lows, axis=0) == np.max(highs, axis=0)) | (std == 0)
-    return mean, np.where(constant, 1.0, std)
+    return mean, np.where(constant, constant_std, std)

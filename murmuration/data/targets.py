@@ -174,4 +174,6 @@ def as_numbers(y: Any, otherwise: str) -> Tensor:
     values = y if isinstance(y, Tensor) else np.asarray(y)
     if isinstance(values, np.ndarray) and values.dtype.kind not in "iufb":
         raise Misuse(otherwise)
+    if isinstance(values, np.ndarray) and not values.flags.writeable:  # a view of a pandas column
+        values = values.copy()
     return torch.as_tensor(values)

@@ -1,7 +1,15 @@
 """An ensemble on data: as it is, under shift, and against out-of-distribution inputs; see README.md."""
 
 from murmuration.evaluation.coverage import AbstentionResult, SetCoverage
-from murmuration.evaluation.eval_set import EvalResult, EvalSet, cost_of, eval_set_for, eval_set_of, score_predictions
+from murmuration.evaluation.eval_set import (
+    EvalResult,
+    EvalSet,
+    cost_of,
+    eval_set_for,
+    eval_set_of,
+    held_out_set,
+    score_predictions,
+)
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
 from murmuration.evaluation.record import Evaluation, evaluate_ensemble, evaluate_on, ood_inputs
 from murmuration.evaluation.shift import ShiftResult, ShiftSuite, evaluate_shift, shift_suite
@@ -22,6 +30,7 @@ __all__ = [
     "evaluate_on",
     "evaluate_ood",
     "evaluate_shift",
+    "held_out_set",
     "in_distribution",
     "ood_inputs",
     "score_predictions",

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from murmuration.cross_fitting import FOLDS, out_of_fold
 from murmuration.data import Data, Preparation, Split, Task
 from murmuration.data.preparation import unchanged
 from murmuration.data.streamed import Streamed
@@ -67,6 +68,21 @@ def eval_set_of(data: Data, *, validation: bool = False) -> EvalSet:
         None if isinstance(data.train.prepared, Streamed) else data.train,
         data.val,
     )
+
+
+def held_out_set(ensemble: Ensemble, data: Data) -> EvalSet:
+    """What a run is evaluated on: its test split; without one its validation examples, out of fold if it has folds.
+
+    All but one of a cross-fitted ensemble's folds have trained on any validation example.
+    """
+    if FOLDS not in ensemble.manifest:
+        return eval_set_of(data, validation=True)
+    if len(data.test):
+        return replace(eval_set_of(data), val=None)
+    predicted, examples = out_of_fold(ensemble, data)
+    whole = eval_set_of(replace(data, test=examples))
+    sizes = {**whole.sizes, "test": 0}
+    return replace(whole, sizes=sizes, val=None, part=OUT_OF_FOLD, predicted=predicted)
 
 
 def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | None = None) -> EvalSet:

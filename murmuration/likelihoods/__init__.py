@@ -198,4 +198,9 @@ def likelihood_from_json(record: dict[str, Any], given: Likelihood | None = None
     known = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     if record["kind"] == OWN:
         return replace(given, **known) if known else given  # type: ignore
-    return kinds[record["kind"]](**known)
+    try:
+        return kinds[record["kind"]](**known)
+    except TypeError as error:
+        raise Misuse(
+            f"the settings of {name}, {', '.join(known)}, are those of another version of murmuration"
+        ) from error

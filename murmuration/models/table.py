@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -232,6 +232,28 @@ def is_estimator(given: Any) -> bool:
 def is_model(given: Any) -> bool:
     """Whether the first argument of `fit` is a model that is not a network: a name of `MODELS`, or an estimator."""
     return given in MODELS if isinstance(given, str) else is_estimator(given)
+
+
+OF_NETWORKS = (  # settings of `fit` that mean nothing to other models
+    *("epochs", "steps", "batch_size", "lr", "optimizer", "schedule", "warmup", "momentum", "weight_decay", "decay"),
+    *("l1", "clip_norm", "lr_multipliers", "patience", "stop_by", "trajectory", "precision"),
+)
+
+
+def refuse_unused(net: Any, given: Mapping[str, Any]) -> None:
+    """Refuse settings of training that would do nothing.
+
+    >>> refuse_unused("mlp", {"epochs": 3, "steps": 100})
+    Traceback (most recent call last):
+    murmuration.errors.Misuse: epochs=3 and steps=100: a run has one length; leave one of them out
+    """
+    if given.get("epochs") is not None and given.get("steps") is not None:
+        both = f"epochs={given['epochs']} and steps={given['steps']}"
+        raise Misuse(f"{both}: a run has one length; leave one of them out")
+    unused = [name for name in OF_NETWORKS if given.get(name) is not None] if is_model(net) else []
+    if unused:
+        what = f"{unused[0]}={given[unused[0]]}"
+        raise Misuse(f"{what} with {name_of(net)}, which is not a network: leave {unused[0]} out")
 
 
 def kind_of(given: Any) -> ModelKind:

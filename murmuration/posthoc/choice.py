@@ -27,6 +27,7 @@ ERRORS = 1.0  # standard errors that a held-out gain must exceed
 LEVEL = 0.02  # largest probability of such a gain where the uncalibrated predictions are right
 DRAWS, FEW_DRAWS = 499, 16  # of every target from the predictions, for few examples and for more than MANY
 TAILS = 5  # degrees of freedom of the noise of such draws: Gaussians are not thought right in their tails
+TINY = 1e-6  # gain of the log-loss that is none
 MANY = 1000  # examples whose total log-loss is normal enough
 POINTS = 33  # of one number between, and beyond, the identity and its best value
 FOLDS = 5  # of calibrators of several numbers
@@ -56,12 +57,15 @@ class Choice:
     @property
     def about(self) -> str:
         """The decision in one sentence, without its full stop."""
+        if abs(self.gain) < TINY:
+            return f"{self.method} is left out: the NLL of held-out examples does not change"
         held_out = f"the NLL of held-out examples {'falls' if self.gain > 0 else 'rises'} by {abs(self.gain):.3g}"
         measured = f"{held_out} ± {self.error:.2g}"
         if self.kept:
             return f"{self.method} is kept: {measured}, prior std {self.prior_std:g}"
         if self.gain > ERRORS * self.error:
-            return f"{self.method} is left out: {measured}, which may be luck (p = {self.p_value:.2g})"
+            chance = f"where predictions are right it falls as much with p = {self.p_value:.2g}"
+            return f"{self.method} is left out: {measured}, which may be luck: {chance}"
         return f"{self.method} is left out: {measured}, no gain beyond noise"
 
 

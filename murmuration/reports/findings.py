@@ -10,7 +10,7 @@ from typing import Any
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.eval_set import OUT_OF_FOLD, VALIDATION
 from murmuration.evaluation.shift import paired_shift
-from murmuration.metrics import Comparison, describe, paired_test, shown_in
+from murmuration.metrics import Comparison, describe, holm, paired_test, shown_in
 from murmuration.metrics.intervals import LEVEL
 from murmuration.metrics.scores import measure_of
 from murmuration.reports.formatting import (
@@ -31,6 +31,7 @@ SIGNIFICANT = 0.05  # a difference with a p-value from here on is within noise
 DECIDING = "nll"  # chooses the leading recipe: it scores the whole predictive distribution
 POWER = 0.8  # probability that so many examples would show a difference
 LISTED = 3  # groups or classes that a sentence names
+MOST_MORE = 100  # times as many examples are not worth a sentence
 NOMINAL = 0.9
 WORTH_SAYING = 0.03  # distance of a coverage from its target that is explained even if it is noise
 
@@ -87,14 +88,24 @@ class Difference:
 
 
 def differences(evaluations: Sequence[Evaluation]) -> list[Difference]:
-    """The paired tests of every two recipes on the same examples, and under the same corruptions."""
+    """The paired tests of every two recipes on the same examples, and under the same corruptions.
+
+    The p-values of one score are corrected together by the method of Holm: the best of many recipes leads by luck too.
+    """
     task = evaluations[0].task
-    return [
+    found = [
         Difference(a.name, b.name, measure_of(score, task).better, test, a.examples.inputs)
         for a, b in combinations(evaluations, 2)
         for score in shown_in("compared", task)
         for test in tests_of(a, b, score)
     ]
+    places: dict[str, list[int]] = {}
+    for place, each in enumerate(found):
+        places.setdefault(each.test.name, []).append(place)
+    for some in places.values():
+        for place, p in zip(some, holm([found[at].test.p_value for at in some]).tolist(), strict=True):
+            found[place] = replace(found[place], test=replace(found[place].test, p_value=p))
+    return found
 
 
 def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[Comparison]:
@@ -181,7 +192,7 @@ def lead_under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Dif
 def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequence[Evaluation]) -> list[str]:
     """How many more examples would show the lead over a recipe, and which recipe costs least."""
     sentences = []
-    if test.more_examples is not None:
+    if test.more_examples is not None and test.more_examples <= MOST_MORE * test.examples:
         size = number(abs(float(test.test.difference)))
         count = number(float(f"{test.more_examples:.2g}"))
         sentences.append(
@@ -355,7 +366,8 @@ def about_calibrator(evaluation: Evaluation, who: str) -> str:
         told = "is applied, but raises" if applied else "would raise"
         return f"{subject} {told} the NLL{on} from {old} to {new}: it does not help here."
     told = "is applied and lowers" if applied else "would lower"
-    return f"{subject} ({posthoc.calibrator.about}) {told} the NLL{on} from {old} to {new}."
+    amount = f"from {old} to {new}" if old != new else f"by {number(-float(test.difference))} to {new}"
+    return f"{subject} ({posthoc.calibrator.about}) {told} the NLL{on} {amount}."
 
 
 def about_coverage(evaluation: Evaluation, who: str) -> str:
@@ -396,7 +408,7 @@ def about_abstention(evaluation: Evaluation, who: str) -> str:
         return ""
     scores = evaluation.after or evaluation.before or evaluation.examples
     everything, abstained = 1 - float(scores.columns["correct"].mean()), 1 - float(found.answered)
-    if abstained == 0 or not math.isfinite(found.risk) or percent(everything) == percent(found.risk):
+    if abstained == 0 or not float(found.risk) < everything or percent(everything) == percent(found.risk):
         return ""
     inputs = held_out(evaluation, "of") or " inputs"
     return (

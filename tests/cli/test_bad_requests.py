@@ -149,7 +149,7 @@ def test_train_refuses(murmur, tmp_path, monkeypatch, make, more, code, words):
     ("more", "words"),
     [
         (("--recipes", "single,deep"), ("unknown recipe 'deep'",)),
-        (("--recipes", "single"), ("at least two",)),
+        (("--recipes", "single"), ("--recipes single alone", "need two names")),
         (("--recipes", "single,single"), ("'single' twice",)),
         (("--recipes", "single,forde:lr=3"), ("unknown setting", "'lr'", "coupling", "members")),
         (("--recipes", "single,forde:coupling=output"), ("--coupling", "'output'", "did you mean 'outputs'")),

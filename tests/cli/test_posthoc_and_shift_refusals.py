@@ -70,7 +70,7 @@ WISHES = [
     (
         "x-sin-x",
         ("--calibrate", "vector"),
-        ("regression 'vector'", "Known: member_temperature, moments, noise, none, temperature"),
+        ("regression 'vector'", "Known: member_temperature, moment_matching, noise_scaling, none, temperature"),
     ),
     ("x-sin-x", ("--conformal", "lac"), ("'lac'", "Known: absolute, normalised, quantile")),
 ]

@@ -1,6 +1,7 @@
 """Tables: three rows by hand, parity with scikit-learn, and the same numbers from a later file."""
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +64,27 @@ def test_constant_missing_and_never_missing_columns() -> None:
     assert preparation.names == ("same", "full")
     assert preparation.apply(table)[:, 0].abs().max() == 0
     gap = pd.DataFrame({"same": [8.0], "none": [3.0], "full": [None]})
-    assert preparation.apply(gap)[0].tolist() == [1.0, 0.0]  # the median of 1..4 is their mean
+    assert preparation.apply(gap)[0].tolist() == [0.0, 0.0]  # no influence; the median of 1..4 is their mean
     with pytest.raises(Misuse, match="the columns none are missing in every row: expected at least one with values"):
         fit_table(table[["none"]])
+
+
+@pytest.mark.parametrize(
+    "again", [[1, 0, 1], [1.0, 0.0, 1.0], ["1", "0", "1"], [True, False, True], ["True", "False", "True"]]
+)
+def test_booleans_are_known_as_numbers(again) -> None:
+    column = CategoricalColumn("b", ("False", "True"), has_missing=False)
+    assert column.apply(pd.Series(again, name="b")).tolist() == [[0, 1, 0], [1, 0, 0], [0, 1, 0]]
+
+
+def test_a_column_of_unseen_values_alone_is_warned_of() -> None:
+    column = CategoricalColumn("b", ("x", "y"), has_missing=False)
+    with pytest.warns(UserWarning, match="none of 12 values of column 'b' was in the training rows: it has ' x'"):
+        column.apply(pd.Series([" x"] * 12, name="b"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        column.apply(pd.Series([" x"] * 12 + ["x"], name="b"))
+        column.apply(pd.Series([" x"], name="b"))
 
 
 def test_missing_category_that_training_never_saw_is_unseen() -> None:
@@ -187,3 +206,9 @@ def test_tables_are_not_modified() -> None:
     before = table.copy(deep=True)
     open_data(table, target="kind")
     pd.testing.assert_frame_equal(table, before)
+
+
+def test_the_training_file_is_no_test_file(tmp_path: Path) -> None:
+    pd.DataFrame({"a": range(40), "y": np.arange(40.0)}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(Misuse, match=r"is the training data: give other rows, or a share such as test=0\.2"):
+        open_data(tmp_path / "t.csv", target="y", test=str(tmp_path / "t.csv"))

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from prediction_factories import classification_sample, regression_sample
 
 from murmuration.data import ArrayPreparation, Split
 from murmuration.evaluation import EvalSet, Evaluation, OodResult, ShiftResult, ShiftSuite, score_predictions
-from murmuration.metrics import Comparison, Detection, Score, by_group, score_detection
+from murmuration.metrics import Comparison, Detection, Score, by_group, holm, score_detection
 from murmuration.posthoc.abstention import Abstention
 from murmuration.posthoc.calibration import Temperature
 from murmuration.posthoc.conformal import SetRule
@@ -407,3 +408,17 @@ def test_sentences_come_in_the_order_of_the_report():
     told = advice(found, "mine")
     assert [text.split()[0] for text in told] == ["calibration", "prediction", "abstaining", "mine"]
     assert all("\n" not in text and text.endswith(".") for text in told)
+
+
+def test_p_values_of_many_recipes_are_corrected():
+    pred, y = classification_sample(200)
+    worse = [Predictive.from_probs(pred.mean.numpy() * (1 - k / 40) + k / 160) for k in range(4)]
+    found = [replace(assessed(each, y), name=name) for name, each in zip("abcd", worse, strict=True)]
+
+    def p_values(some: list[Evaluation]) -> list[float]:
+        return [each.test.p_value for each in differences(some) if each.test.name == "nll"]
+
+    alone = [p for pair in combinations(found, 2) for p in p_values(list(pair))]
+    assert len(alone) == 6
+    np.testing.assert_allclose(p_values(found), holm(alone))
+    assert p_values(found) != alone
