@@ -9,7 +9,7 @@ import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
 from murmuration.metrics import ExampleScores, PitCurve, Score, describe, pit_curve, reliability, shown_in
 from murmuration.reports.figures import DIAGONAL, Figure, axis, colour, layout, numbers, scatter, symbol, whiskers
-from murmuration.reports.formatting import count, finite_mean, interval, number, percent
+from murmuration.reports.formatting import count, finite_mean, number, percent, percent_interval
 from murmuration.reports.html import NOTHING, Markup
 from murmuration.reports.report import Report
 from murmuration.reports.sections.summary import winners
@@ -160,11 +160,12 @@ def _curve_tables(evaluation: Evaluation) -> Markup:
     tables = []
     for when, scores in views(evaluation).items():
         curve = curve_of(scores)
-        counts = curve.count if curve.count is not None else [float("nan")] * len(curve.nominal)
+        counts = [[]] * len(curve.nominal) if curve.count is None else [[count(n)] for n in curve.count]
         rows = [
-            (percent(x), [percent(y), interval(Score(y, low, high)), count(n)])
+            (percent(x), [percent(y), percent_interval(Score(y, low, high)), *n])
             for x, y, low, high, n in zip(curve.nominal, curve.observed, curve.low, curve.high, counts, strict=True)
         ]
-        columns = [word.capitalize() for word in (across, up, "95 % interval", "examples")]
+        binned = () if curve.count is None else ("examples",)
+        columns = [word.capitalize() for word in (across, up, "95 % interval", *binned)]
         tables.append(html.table(f"Reliability of {evaluation.name} {when}".strip(), columns, rows))
     return html.join(tables)
