@@ -456,6 +456,8 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
 def seed_of(random_state: Any) -> int:
     """The seed that `random_state` stands for: a whole number itself, else a draw of numpy's generator."""
     if isinstance(random_state, Integral) and not isinstance(random_state, bool):
+        if random_state < 0:
+            raise Misuse(f"random_state={random_state}: need a whole number that is not negative")
         return int(random_state)
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 

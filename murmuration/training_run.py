@@ -293,7 +293,8 @@ def with_posthoc(ensemble: Ensemble, data: Data, plan: Plan) -> Ensemble:
         return ensemble
     if len(val) < FEWEST:
         few = f"{len(val)} validation examples, and it takes {FEWEST}"
-        warnings.warn(f"not calibrated: {few}; give more examples, or a larger share as val=", stacklevel=2)
+        what = "give more examples, a larger share of them for validation, or folds"
+        warnings.warn(f"not calibrated: {few}; {what}", stacklevel=2)
         return ensemble
     try:
         return ensemble.fit_posthoc(val, config=config)

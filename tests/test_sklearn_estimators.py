@@ -344,6 +344,7 @@ def test_settings_that_would_do_nothing_are_refused() -> None:
         ({"folds": 3, "validation_fraction": 0.3}, "folds=3 and validation_fraction=0.3: every row validates"),
         ({"settings": "x"}, "settings='x': expected a dict"),
         ({"recipe": 3}, "recipe=3: expected a name"),
+        ({"random_state": -3}, "random_state=-3: need a whole number"),
     ):
         with pytest.raises(mm.Misuse, match=message):
             EnsembleRegressor(**settings).fit(X, y)

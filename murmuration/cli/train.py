@@ -3,13 +3,16 @@
 import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import murmuration.cli.options as options
 from murmuration.cli.console import help_text
 from murmuration.errors import Misuse
+
+if TYPE_CHECKING:
+    from murmuration.data import Data
 
 HELP = help_text(
     "Train an ensemble and write a run directory: members, scores and a report. On the validation split it also fits "
@@ -117,6 +120,8 @@ def train(
     hold, quiet = locked if continues(path) else new_run, as_json or not is_first()
     with with_resume_hint(path, reading.features is not None), hold(path if is_first() else None):
         opened = reading.open(data, path, quiet=quiet)
+        if not quiet:
+            print(about_data(opened))
         parts = tuple(options.listed(reset))
         weights = True if pretrained == "yes" else pretrained or False
         own = options.network(net)
@@ -127,3 +132,12 @@ def train(
         ensemble = train_run(request, chosen, path, quiet=quiet)
         if is_first():
             finish_run(path, ensemble, opened, as_json=as_json)
+
+
+def about_data(data: "Data") -> str:
+    """What is learned from which data: whole numbers may be classes or not, and --task decides."""
+    named = ", ".join(getattr(data.preparation, "targets", ()))
+    what = f"{data.task} of {named}" if named else data.task
+    classes = f" ({len(data.classes)} classes)" if data.classes else ""
+    sizes = ", ".join(f"{len(getattr(data, part)):,} {part}" for part in ("train", "val", "test"))
+    return f"{data.name}: {what}{classes}; {sizes}"
