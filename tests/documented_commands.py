@@ -13,6 +13,7 @@ import typer
 
 from murmuration.cli import app, main
 from murmuration.files import write_tensors
+from murmuration.models.table import MODELS
 from murmuration.nets import build_net
 
 ROOT = Path(__file__).parents[1]
@@ -148,6 +149,9 @@ def fast_options(name: str, words: list[str]) -> list[str]:
         faster = faster[2:]
     if "--recipe" in words and "--members" not in words and "--members" in faster:
         del faster[faster.index("--members") : faster.index("--members") + 2]  # the recipe may have its own number
+    if "--net" in words and words[words.index("--net") + 1] in MODELS:  # no network
+        pairs = zip(faster[::2], faster[1::2], strict=True)
+        faster = [word for pair in pairs if pair[0] not in ("--epochs", "--batch-size") for word in pair]
     return faster
 
 
