@@ -246,26 +246,33 @@ def leading(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> l
 
 
 def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()) -> tuple[str, ...]:
-    """Sentences on every recipe, the recommended one first, then on the differences between them."""
+    """Sentences on every recipe, the recommended one first, then on the differences between them.
+
+    Of more than two recipes, those on the others say only whether they are calibrated, and what failed.
+    """
     first = recommended(evaluations, tests)
     ordered = [first, *(each for each in evaluations if each is not first)]
-    alone = [text for each in ordered for text in about(each, named=len(evaluations) > 1)]
+    several, many = len(evaluations) > 1, len(evaluations) > 2
+    alone = [text for each in ordered for text in about(each, named=several, brief=many and each is not first)]
     return (*alone, *(difference.sentence for difference in leading(evaluations, tests)))
 
 
-def about(evaluation: Evaluation, named: bool) -> list[str]:
+def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[str]:
     """Sentences on one recipe: calibration, gain of averaging, post-hoc steps, shift, OOD, failed members.
 
     Of one recipe alone the verdict has said whether it is calibrated.
     """
     several = evaluation.predictions > 1 and not evaluation.eval_set.audited
     who = evaluation.name if named else "the ensemble" if several else "the model"
-    texts = [
-        trust(evaluation, who) if named else "",
+    more = [
         about_members(evaluation, who),
         *advice(evaluation, who),
         about_weights(evaluation, named),
         about_pruning(evaluation, who),
+    ]
+    texts = [
+        trust(evaluation, who) if named else "",
+        *([] if brief else more),
         *(f"member {member} of {evaluation.name} failed: {text}." for member, text in evaluation.failures.items()),
     ]
     return [text if named and text.startswith(who) else first_upper(text) for text in texts if text]
