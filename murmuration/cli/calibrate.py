@@ -29,6 +29,7 @@ def calibrate(
     from murmuration.files import json_bytes
     from murmuration.posthoc import FEWEST
     from murmuration.posthoc.serialization import to_json
+    from murmuration.reports.report import this_command
     from murmuration.runs import POSTHOC, locked, read_run
 
     path, config = Path(run), trust.config()
@@ -41,6 +42,8 @@ def calibrate(
         ensemble = fit_posthoc_again(ensemble, data, config)
         evaluation = evaluate_ensemble(ensemble, held_out_set(ensemble, data))
         steps = json_bytes(to_json(ensemble.posthoc))
-        leave_results(path, evaluation, as_json=as_json, files={POSTHOC: steps})  # interrupted before, all is as it was
+        leave_results(
+            path, evaluation, as_json=as_json, files={POSTHOC: steps}, command=this_command()
+        )  # interrupted before, all is as it was
     if not as_json:
         print(f"post-hoc steps: {path / 'posthoc.json'}")

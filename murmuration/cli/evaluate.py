@@ -28,6 +28,7 @@ from murmuration.progress import counting_bar
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from murmuration.ensemble import Ensemble
     from murmuration.evaluation import EvalSet, ShiftSuite
 
 HELP = help_text(
@@ -84,7 +85,7 @@ def evaluate(
                     f"{path} upscales images: it is evaluated on its own photographs; write murmur evaluate {path}"
                 )
             return close_superres(path, ensemble, as_json=as_json)
-        eval_set = own_eval_set(path) if on is None else eval_set_for(ensemble, on, named_targets(target))
+        eval_set = own_eval_set(path, ensemble) if on is None else eval_set_for(ensemble, on, named_targets(target))
         suite, foreign = shift_request(shift, eval_set)
         with counting_bar(f"{path.name} under shift", as_json or suite is None) as progress:
             evaluation = evaluate_on(ensemble, eval_set, None, suite, foreign, progress)
@@ -100,15 +101,16 @@ def evaluate(
                 print(f"written: {file}")
 
 
-def own_eval_set(path: Path) -> "EvalSet":
-    """The test split of a run; refuses a run without one."""
+def own_eval_set(path: Path, ensemble: "Ensemble") -> "EvalSet":
+    """The test split of a run, or its out-of-fold predictions; refuses a run without either."""
     from murmuration.cli.training import reopen_data
-    from murmuration.evaluation import eval_set_of
+    from murmuration.cross_fitting import FOLDS
+    from murmuration.evaluation import held_out_set
 
     data = reopen_data(path)
-    if not len(data.test):
+    if not len(data.test) and FOLDS not in ensemble.manifest:
         raise Misuse(f"{path} has no test examples: write murmur evaluate {path} --on FILE, with labelled rows")
-    return eval_set_of(data)
+    return held_out_set(ensemble, data)
 
 
 def shift_request(options: ShiftOptions, eval_set: "EvalSet") -> tuple["ShiftSuite | None", dict[str, "Tensor"]]:

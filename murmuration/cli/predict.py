@@ -1,7 +1,9 @@
 """`murmur predict`: write predictions and their uncertainty to a file."""
 
+import math
+import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +21,9 @@ from murmuration.cli.options import (
     switch,
 )
 from murmuration.errors import Misuse
+
+if TYPE_CHECKING:
+    from murmuration.ensemble import Ensemble
 
 HELP = help_text(
     "Predict the inputs of a file or folder, one row each in their order; labels are not needed. The first column "
@@ -58,7 +63,18 @@ def predict(
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"--per-member with {path.name}: a table has one row per input; write --out {path.stem}.npz")
     ensemble = load_run(Path(run), posthoc=not uncalibrated, net=network(net), device=device)
+    warn_of_infinite(ensemble)
     found = save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory)
     if as_json:
         return print_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})
     print(f"{found.rows:,} predictions of {plural(found.members, 'member')}: {path}")
+
+
+def warn_of_infinite(ensemble: "Ensemble") -> None:
+    """Warn of conformal intervals without ends: the run has too few validation examples for their coverage."""
+    from murmuration.posthoc.conformal import IntervalRule
+
+    for rule in ensemble.posthoc.conformal[:1] if ensemble.posthoc is not None else ():
+        if isinstance(rule, IntervalRule) and math.isinf(rule.threshold):
+            few = f"{rule.examples} validation examples are too few for a coverage of {100 * rule.coverage:g} %"
+            warnings.warn(f"conformal intervals are infinite: {few}; murmur calibrate fits others", stacklevel=2)

@@ -35,16 +35,17 @@ def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_j
 
 
 def leave_results(
-    path: Path, evaluation: "Evaluation", *, as_json: bool, files: dict[str, bytes] | None = None
+    path: Path, evaluation: "Evaluation", *, as_json: bool, files: dict[str, bytes] | None = None, command: str = ""
 ) -> None:
     """Write metrics.json and report.html of an evaluation into a run directory, and print the scores.
 
-    `files` are further files of the run that are replaced with them.
+    `files` are further files of the run that are replaced with them; `command` repeats the report, if it is not that
+    of the run.
     """
     from murmuration.reports.report import REPORT, report_of, results_bytes, results_json
     from murmuration.runs import replace_files
 
-    report = report_of([evaluation])
+    report = report_of([evaluation], command=command)
     record = with_pruning(results_json(report, run=path), evaluation)
     replace_files(path, {**(files or {}), **results_bytes(record, report)})
     show_results([evaluation], record, as_json=as_json)

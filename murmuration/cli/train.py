@@ -121,7 +121,7 @@ def train(
     with with_resume_hint(path, reading.features is not None), hold(path if is_first() else None):
         opened = reading.open(data, path, quiet=quiet)
         if not quiet:
-            print(about_data(opened))
+            print(about_data(opened, folds))
         parts = tuple(options.listed(reset))
         weights = True if pretrained == "yes" else pretrained or False
         own = options.network(net)
@@ -134,10 +134,12 @@ def train(
             finish_run(path, ensemble, opened, as_json=as_json)
 
 
-def about_data(data: "Data") -> str:
+def about_data(data: "Data", folds: int | None) -> str:
     """What is learned from which data: whole numbers may be classes or not, and --task decides."""
     named = ", ".join(getattr(data.preparation, "targets", ()))
     what = f"{data.task} of {named}" if named else data.task
     classes = f" ({len(data.classes)} classes)" if data.classes else ""
     sizes = ", ".join(f"{len(getattr(data, part)):,} {part}" for part in ("train", "val", "test"))
+    if folds is not None:
+        sizes = f"{len(data.train) + len(data.val):,} in {folds} folds, {len(data.test):,} test"
     return f"{data.name}: {what}{classes}; {sizes}"

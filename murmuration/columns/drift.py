@@ -75,7 +75,7 @@ class Drift:
         small = sum(each.adjusted < LEVEL and not each.drifted for each in self.changes)
         many = f"{self.rows:,} new rows against {self.train_rows:,} training rows"
         if not self.drifted:
-            told = f"No drift: no change of size {LEAST:g} or more is significant, {many}."
+            told = f"No drift: no change of size {LEAST:g} or more has a corrected p-value below {LEVEL:g}, {many}."
             return (told, f"{small} smaller changes are significant.") if small else (told,)
         names = ", ".join(f"{each.name} ({each.kind}, size {each.size:.2f})" for each in columns[:5])
         more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""

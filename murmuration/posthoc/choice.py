@@ -60,12 +60,11 @@ class Choice:
         if abs(self.gain) < TINY:
             return f"{self.method} is left out: the NLL of held-out examples does not change"
         held_out = f"the NLL of held-out examples {'falls' if self.gain > 0 else 'rises'} by {abs(self.gain):.3g}"
-        measured = f"{held_out} ± {self.error:.2g}"
+        measured = f"{held_out} (standard error {self.error:.2g})"
         if self.kept:
             return f"{self.method} is kept: {measured}, prior std {self.prior_std:g}"
         if self.gain > ERRORS * self.error:
-            chance = f"where predictions are right it falls as much with p = {self.p_value:.2g}"
-            return f"{self.method} is left out: {measured}, which may be luck: {chance}"
+            return f"{self.method} is left out: {measured}, not significant (p = {self.p_value:.2g}, level {LEVEL:g})"
         return f"{self.method} is left out: {measured}, no gain beyond noise"
 
 

@@ -19,7 +19,6 @@ from murmuration.reports.formatting import (
     TRAINED,
     VALIDATED,
     Words,
-    duration,
     interval,
     number,
     percent,
@@ -33,6 +32,8 @@ POWER = 0.8  # probability that so many examples would show a difference
 LISTED = 3  # groups or classes that a sentence names
 MOST_MORE = 100  # times as many examples are not worth a sentence
 NOMINAL = 0.9
+BASELINE = "(baseline)"  # ends the names of baselines in a comparison
+CORRECTED = "P-values are corrected for the number of pairs by Holm's method."
 WORTH_SAYING = 0.03  # distance of a coverage from its target that is explained even if it is noise
 
 
@@ -138,7 +139,7 @@ def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> t
     name, test = max(close.items(), key=lambda each: abs(float(each[1].test.difference)))
     others = " and ".join(close)
     lead = f"{leader.name} has the lowest {label}, but its lead over {others} is within noise on {examples}"
-    first = f"No measurable difference: {lead} ({test.chance})."
+    first = f"No clear winner: {lead} ({test.chance})."
     return first, *(each.sentence for each in shifted), *told_more(leader, name, test, evaluations)
 
 
@@ -190,20 +191,15 @@ def lead_under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Dif
 
 
 def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequence[Evaluation]) -> list[str]:
-    """How many more examples would show the lead over a recipe, and which recipe costs least."""
+    """How many more examples would show the lead over a recipe."""
     sentences = []
     if test.more_examples is not None and test.more_examples <= MOST_MORE * test.examples:
         size = number(abs(float(test.test.difference)))
-        count = number(float(f"{test.more_examples:.2g}"))
+        count = f"{int(float(f'{test.more_examples:.2g}')):,}"
         sentences.append(
             f"If the difference from {name} is as large as it looks ({size}), about {count} more "
             f"{words_of(leader).examples} would show it."
         )
-    costs = {each.name: each.cost.get("seconds", math.nan) for each in evaluations if each.cost}
-    known = {key: seconds for key, seconds in costs.items() if math.isfinite(seconds)}
-    if len(known) > 1:
-        cheapest = min(known, key=lambda key: known[key])
-        sentences.append(f"{cheapest} is the quickest to train ({duration(known[cheapest])}).")
     return [*sentences, quality(leader)]
 
 
@@ -240,9 +236,16 @@ def first_upper(sentence: str) -> str:
 
 
 def leading(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> list[Difference]:
-    """The tests in which the recipe with the lowest NLL takes part: enough to judge its lead."""
+    """The tests in which the recipe with the lowest NLL takes part, and clear differences between other recipes.
+
+    Differences from baselines that do not lead are not worth a sentence.
+    """
     first = min(evaluations, key=lambda each: float(each.scores[DECIDING])).name
-    return [test for test in tests if first in (test.a, test.b)]
+
+    def worth(test: Difference) -> bool:
+        return not test.by_chance and not any(name.endswith(BASELINE) for name in (test.a, test.b))
+
+    return [test for test in tests if first in (test.a, test.b) or worth(test)]
 
 
 def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()) -> tuple[str, ...]:
@@ -254,7 +257,8 @@ def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()
     ordered = [first, *(each for each in evaluations if each is not first)]
     several, many = len(evaluations) > 1, len(evaluations) > 2
     alone = [text for each in ordered for text in about(each, named=several, brief=many and each is not first)]
-    return (*alone, *(difference.sentence for difference in leading(evaluations, tests)))
+    corrected = (CORRECTED,) if many else ()
+    return (*alone, *(difference.sentence for difference in leading(evaluations, tests)), *corrected)
 
 
 def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[str]:
@@ -294,7 +298,10 @@ def about_confidence(evaluation: Evaluation, who: str) -> str:
     variance = max(float(gaps.var()), float((confidence * (1 - confidence)).mean()))
     gap, noise = float(gaps.mean()), 1.96 * math.sqrt(variance / len(gaps))
     if abs(gap) <= noise:
-        return f"{who} is calibrated within noise: mean confidence and accuracy do not differ measurably."
+        whose = (
+            "its mean confidence agrees with its" if who == "it" else f"the mean confidence of {who} agrees with its"
+        )
+        return f"{whose} accuracy within noise."
     sure, right = (percent(float(columns[name].mean())) for name in ("confidence", "correct"))
     manner = "over" if gap > 0 else "under"
     points = f"{100 * abs(gap):.1f} percentage points"
@@ -385,7 +392,8 @@ def about_coverage(evaluation: Evaluation, who: str) -> str:
     own = [found for found in evaluation.coverage if found.method == posthoc.conformal[0].method]
     whole, nominal = own[0], percent(own[0].nominal)
     if not math.isfinite(whole.size):
-        few = f"there were too few {words_of(evaluation).fitted} for {whole.method} intervals of {who}"
+        count = f"too few {words_of(evaluation).fitted} ({whole.calibration_examples})"
+        few = f"there were {count} for {whole.method} intervals of {who}"
         return f"{few} with coverage {nominal}."
     if evaluation.classes:
         size = plural(1, "class") if number(whole.size) == "1.00" else f"{number(whole.size)} classes"

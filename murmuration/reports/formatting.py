@@ -114,16 +114,16 @@ VALIDATED = Words(
     "validation examples",
     "validation examples",
     "validation examples",
-    "No rows test: all scores are of the validation examples, before calibration. Training may have stopped on them, "
-    "so they are optimistic, and they are no test scores.",
+    "There is no test split: all scores are of the validation examples, before calibration. Early stopping used them "
+    "too, so scores are optimistic.",
 )
 CROSS_FITTED = Words(
     "recipe",
     "examples out of fold",
     "examples out of fold",
     "examples out of fold",
-    "No rows test: all scores are of predictions by the members that did not train on a row, before calibration. "
-    "Training may have stopped on these rows, so they are a little optimistic.",
+    "There is no test split: every row is scored by the members that did not train on it, before calibration. Early "
+    "stopping used these rows too, so scores are a little optimistic.",
 )
 AUDITED = Words("model", "rows", "held-out rows", "rows set aside")
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -289,3 +290,19 @@ def test_json_is_alone_on_the_output(murmur, copied, tmp_path):
         ended = murmur(*words, "--json")
         assert (ended.code, ended.err) == (0, "")
         assert isinstance(json.loads(ended.out), dict)
+
+
+def test_infinite_intervals_are_told_of(murmur, tmp_path):
+    table = pd.DataFrame({"a": np.arange(120.0), "y": np.sin(np.arange(120.0))})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    run = tmp_path / "run"
+    words = ("--target", "y", "--net", "ridge", "--val", "0.2", "--coverage", "0.99", "--out", run)
+    assert murmur("train", tmp_path / "t.csv", *words).code == 0
+    few = "conformal intervals are infinite: 12 validation examples are too few for a coverage of 99 %"
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        ended = murmur("predict", run, tmp_path / "t.csv", "--out", tmp_path / "p.csv")
+    assert (ended.code, ended.err.startswith(f"note: {few}")) == (0, True)
+    repeated = murmur("calibrate", run, "--coverage", "0.8")
+    assert repeated.code == 0
+    assert "calibrate" in (run / "report.html").read_text()

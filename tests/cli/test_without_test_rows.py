@@ -53,7 +53,7 @@ def test_a_run_without_test_rows_says_what_its_scores_are(table: Path, tmp_path:
     assert "calibration" not in metrics
     assert "conformal" not in metrics
     page = (path / "report.html").read_text()
-    assert "No rows test: all scores are of the validation examples, before calibration." in page
+    assert "There is no test split: all scores are of the validation examples, before calibration." in page
     assert "test examples" not in page.split("<main>")[1].split("</main>")[0]
     assert run("evaluate", path) == 2
     told = capsys.readouterr().err
@@ -71,4 +71,4 @@ def test_recipes_are_compared_on_validation_rows(table: Path, tmp_path: Path) ->
     assert run("compare", table, *SMALL, "--recipes", "single,deep-ensemble", "--out", path, "--json") == 0
     record = json.loads((path / "results.json").read_text())
     assert {each["data"]["part"] for each in record["results"].values()} == {"validation"}
-    assert "No rows test" in (path / "report.html").read_text()
+    assert "There is no test split" in (path / "report.html").read_text()

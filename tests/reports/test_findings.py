@@ -148,7 +148,7 @@ def test_intervals_without_end_are_explained():
     found = assessed(pred, y, replace(posthoc, conformal=(endless,)))
     assert (
         about_coverage(found, "mine")
-        == "there were too few validation examples for quantile intervals of mine with coverage 99.0 %."
+        == "there were too few validation examples (15) for quantile intervals of mine with coverage 99.0 %."
     )
 
 
@@ -308,7 +308,7 @@ def test_a_lead_within_noise_says_how_many_more_examples_would_tell():
     needed = 100 * ((1.959964 + 0.841621) * error / abs(float(test.test.difference))) ** 2 - 100
     assert test.more_examples == pytest.approx(needed, abs=1)
     first, second, *_ = verdict(pair, differences(pair))
-    assert first.startswith("No measurable difference: ")
+    assert first.startswith("No clear winner: ")
     assert "within noise on 100 test examples" in first
     assert "more test examples would show it" in second
     assert number(abs(float(test.test.difference))) in second
@@ -362,7 +362,7 @@ def test_a_lead_under_corruption_is_part_of_the_verdict(order):
 def test_no_difference_at_all_asks_for_no_examples():
     pair = planted(np.full(50, -0.1), np.full(50, -0.1))
     assert all(each.more_examples is None for each in differences(pair))
-    assert verdict(pair, differences(pair))[0].startswith("No measurable difference")
+    assert verdict(pair, differences(pair))[0].startswith("No clear winner")
 
 
 def test_one_recipe_alone_is_told_its_score_and_calibration():
@@ -375,7 +375,11 @@ def test_one_recipe_alone_is_told_its_score_and_calibration():
 
 @pytest.mark.parametrize(
     ("confidence", "right", "told"),
-    [(0.99, 24, "calibrated within noise"), (0.6, 24, "underconfident by 40.0"), (0.9, 12, "overconfident by 40.0")],
+    [
+        (0.99, 24, "agrees with its accuracy within noise"),
+        (0.6, 24, "underconfident by 40.0"),
+        (0.9, 12, "overconfident by 40.0"),
+    ],
 )
 def test_no_verdict_on_confidence_without_evidence(confidence, right, told):
     """24 of 24 right at a confidence of 0.99 have no spread, and a calibrated model has that four times in five."""

@@ -39,7 +39,7 @@ def _about(report: Report) -> str:
     if report.words.caution:
         data = f"{data} {report.words.caution}"
     if compared == 1:
-        return f"{data} {_training(report)}Brackets hold 95 % intervals."
+        return f"{data} {_training(report)}Ranges are 95 % intervals."
     words = report.words
     chosen = f"It was chosen on these same {words.examples}, so its scores are slightly optimistic."
     cards = f"Scores of {report.leader.name}, one of {compared} {words.subject}s, with 95 % intervals."

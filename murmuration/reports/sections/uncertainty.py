@@ -20,8 +20,9 @@ GROUPS = {"classification": "right and of wrong predictions"}
 READING = (
     "Uncertainty of {groups}, each group scaled to 100 %: the further apart, the better it warns of errors. Aleatoric "
     "uncertainty is noise in the data on which members agree; epistemic uncertainty is disagreement of members, which "
-    "more training data would reduce. They add up to the total."
+    "more training data would reduce. {sum}"
 )
+SUMS = {"classification": "They add up to the total.", "regression": "Their variances add up to the total variance."}
 
 
 def uncertainty(report: Report) -> Markup:
@@ -39,7 +40,9 @@ def uncertainty(report: Report) -> Markup:
     return html.section(
         "uncertainty",
         "Uncertainty",
-        READING.format(groups=GROUPS.get(report.task, "targets inside and outside of their 90 % interval")),
+        READING.format(
+            groups=GROUPS.get(report.task, "targets inside and outside of their 90 % interval"), sum=SUMS[report.task]
+        ),
         html.join([html.grid([*plots, *dots]), _overall(ensembles, report.words), tables]),
     )
 
