@@ -76,6 +76,7 @@ def parsed_numbers(values: Any) -> np.ndarray:
     out = np.full(len(values), np.nan)
     found = iso_seconds(present)
     if found is None:
+        refuse_other_than_dates(present)
         for place, value in enumerate(present.tolist()):
             if not is_number(str(value)):
                 row = row_number(present, place)
@@ -83,6 +84,19 @@ def parsed_numbers(values: Any) -> np.ndarray:
         found = np.array([float(str(value)) for value in present], dtype=np.float64)  # inf: int of 400 digits
     out[values.notna().to_numpy()] = found
     return out
+
+
+def refuse_other_than_dates(present: Any) -> None:
+    """Refuse the first value that is no date, in a column some of whose values are."""
+    import pandas as pd
+
+    texts = present.astype(str)
+    dates = texts.str.fullmatch(ISO_DATE)
+    if dates.any():
+        odd = pd.to_datetime(texts.where(dates), format="ISO8601", utc=True, errors="coerce").isna().to_numpy()
+        place = int(odd.argmax())
+        row, value = row_number(present, place), present.tolist()[place]
+        raise Misuse(f"column '{present.name}' holds '{value}' in row {row}: expected a date such as 2024-01-31")
 
 
 def iso_seconds(present: Any) -> np.ndarray | None:

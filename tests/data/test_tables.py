@@ -212,3 +212,10 @@ def test_the_training_file_is_no_test_file(tmp_path: Path) -> None:
     pd.DataFrame({"a": range(40), "y": np.arange(40.0)}).to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(Misuse, match=r"is the training data: give other rows, or a share such as test=0\.2"):
         open_data(tmp_path / "t.csv", target="y", test=str(tmp_path / "t.csv"))
+
+
+@pytest.mark.parametrize("odd", ["not a date", "2023-02-31", "31/01/2023"])
+def test_the_value_that_is_no_date_is_named(odd) -> None:
+    preparation = fit_table(pd.DataFrame({"day": ["2024-01-01", "2024-01-02", "2024-01-05"]}))
+    with pytest.raises(Misuse, match=f"column 'day' holds '{odd}' in row 3: expected a date such as 2024-01-31"):
+        preparation.apply(pd.DataFrame({"day": ["2024-01-01", "2024-01-02", odd, "2024-01-05"]}))
