@@ -11,7 +11,7 @@ import torch
 import murmuration as mm
 from murmuration.evaluation import eval_set_of, evaluate_ensemble
 from murmuration.reports import report_of
-from murmuration.reports.sections.examples import row_of, uncertain_examples
+from murmuration.reports.sections.examples import given_row, row_of, uncertain_examples
 from murmuration.reports.sections.input_space import (
     LineField,
     PlaneField,
@@ -148,3 +148,13 @@ def test_fields_share_one_scale_and_a_wide_one_is_cut() -> None:
     maps = [PlaneField(*axes, np.array([[0.2, 0.4]])), PlaneField(*axes, np.array([[0.1, math.nan]]))]
     assert common_reach(maps) == (0.0, 0.4)
     assert common_reach([]) is None
+
+
+def test_rows_of_tables_are_shown_as_they_were_given() -> None:
+    days = pd.date_range("2024-01-01", periods=60).strftime("%Y-%m-%d")
+    table = pd.DataFrame({"day": days, "size": [np.nan if i % 3 == 0 else float(i) for i in range(60)]})
+    found = eval_set_of(mm.open_data(table.assign(y=np.arange(60.0)), target="y"))
+    for place in range(len(found.split)):
+        given = found.split.x.iloc[place]
+        assert given_row(found, place) == {"day": given["day"], "size": given.fillna("missing")["size"]}
+    assert given_row(eval_set_of(mm.open_data("digits")), 0) == {}

@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from murmuration.data import ArrayPreparation, ImagePreparation, Preparation, TablePreparation
+from murmuration.data.columns import find_column
 from murmuration.data.dataset import visible_inputs
 from murmuration.data.preparation import Column, NumericColumn
-from murmuration.evaluation import Evaluation
+from murmuration.data.raw import is_table
+from murmuration.evaluation import EvalSet, Evaluation
 from murmuration.likelihoods import REGRESSION
 from murmuration.metrics import describe
 from murmuration.predictive import Predictive
-from murmuration.reports.formatting import number, shorten
+from murmuration.reports.formatting import number, plural, shorten
 from murmuration.reports.html import NOTHING, Markup, definitions, details, join, png, section, tag, text
 from murmuration.reports.report import Report
 
@@ -72,7 +74,7 @@ def uncertain_examples(evaluation: Evaluation, shown: int = SHOWN) -> tuple[Exam
             label=target_text(columns["label" if eval_set.classes else "target"], place, eval_set.classes),
             prediction=target_text(columns["predicted"], place, eval_set.classes),
             image=image_of(preparation, seen[turn]),
-            row=row_of(preparation, seen[turn]),
+            row=given_row(eval_set, int(place)) or row_of(preparation, seen[turn]),
             measures={name: float(columns[name][place]) for name in names},
             votes=votes_of(predictive, turn, eval_set.classes),
             member_predictions=member_means(predictive, turn),
@@ -152,9 +154,18 @@ def _interval_bar(example: Example) -> Markup:
     )
 
 
+def given_row(eval_set: EvalSet, place: int) -> dict[str, object]:
+    """The columns of a row of a table as they were given; nothing of other inputs."""
+    table, preparation = eval_set.split.x, eval_set.preparation
+    if not is_table(table) or not isinstance(preparation, TablePreparation):
+        return {}
+    values = {column.name: find_column(table, column.name).iloc[[place]] for column in preparation.columns}
+    return {name: "missing" if value.isna().item() else value.iloc[0] for name, value in values.items()}
+
+
 def _row(example: Example) -> Markup:
     items = [(shorten(str(name), 40), _value(value)) for name, value in example.row.items()]
-    more = details(f"{len(items) - COLUMNS} more columns", definitions(items[COLUMNS:], "row"))
+    more = details(plural(len(items) - COLUMNS, "more column"), definitions(items[COLUMNS:], "row"))
     return join([definitions(items[:COLUMNS], "row"), more])
 
 
