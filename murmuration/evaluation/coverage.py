@@ -117,9 +117,15 @@ def is_unbounded(rule: Rule) -> bool:
 def set_coverage(
     posthoc: PostHoc, scores: ExampleScores, subset: str = TEST, rows: np.ndarray | None = None
 ) -> list[SetCoverage]:
-    """The coverage of every rule's sets on all examples, or on those in `rows`."""
+    """The coverage of every rule's sets on all examples, or on those in `rows`.
+
+    All classes together have the calibration examples of all: with shares n_k / n of n, and variances p (1 - p) / n_k
+    of the coverage of each, that of the whole is p (1 - p) / n. A class without a threshold is always covered.
+    """
     chosen = slice(None) if rows is None else rows
-    return [coverage_of(rule, scores, subset, chosen) for rule in posthoc.conformal]
+    counts = [posthoc.rule_examples if rule.method == "mondrian" else rule.examples for rule in posthoc.conformal]
+    pairs = zip(posthoc.conformal, counts, strict=True)
+    return [coverage_of(replace(rule, examples=count), scores, subset, chosen) for rule, count in pairs]
 
 
 def coverage_of(rule: Rule, scores: ExampleScores, subset: str, rows: Any) -> SetCoverage:

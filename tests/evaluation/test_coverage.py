@@ -168,18 +168,25 @@ def test_of_many_groups_chance_flags_none():
     assert together == pytest.approx(holm(alone))
 
 
-def test_exchangeable_examples_are_seldom_flagged():
-    """The whole way: of 200 rules on data like their own about 1 in 40 may be flagged; 13 is 3.6 sigma too many."""
+@pytest.mark.parametrize("method", ["lac", "mondrian"])
+def test_exchangeable_examples_are_seldom_flagged(method):
+    """The whole way: of 200 rules on data like their own about 1 in 40 may be flagged; 13 is 3.6 sigma too many.
+
+    Examples of which the label was exchanged after the rule was fitted are flagged, also where a class is rare.
+    """
     pred, y = classification_sample(200 * 160, members=1, seed=9)
-    flagged = 0
+    flagged = found = 0
     for trial in range(200):
         learn = torch.arange(trial * 160, trial * 160 + 40)
         test = torch.arange(trial * 160 + 40, (trial + 1) * 160)
-        rule = fit_conformal("lac", pred.at(learn), y[learn])
+        rule = fit_conformal(method, pred.at(learn), y[learn])
         posthoc = PostHoc(None, (rule,), (), 0, 40)
         scores = score_predictions([(pred.at(test), y[test])], posthoc).uncalibrated
         flagged += set_coverage(posthoc, scores)[0].verdict == "under"
+        wrong = score_predictions([(pred.at(test), np.roll(y[test], 1))], posthoc).uncalibrated
+        found += set_coverage(posthoc, wrong)[0].verdict == "under"
     assert flagged < 13
+    assert found > 100
 
 
 # Abstention
