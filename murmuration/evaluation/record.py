@@ -245,6 +245,11 @@ def evaluate_on(
     progress: Progress,
 ) -> Evaluation:
     """The evaluation on an evaluation set, under a suite of corruptions and on prepared out-of-distribution inputs."""
+    if eval_set.part == OUT_OF_FOLD and (suite is not None or foreign):
+        raise Misuse(
+            "corruptions and out-of-distribution inputs of a run with folds and no test rows: most members have trained"
+            " on its examples; evaluate it on other labelled rows"
+        )
     if eval_set.part in (VALIDATION, OUT_OF_FOLD):  # post-hoc steps were fitted on them
         ensemble = replace(ensemble, posthoc=None)
     posthoc = ensemble.posthoc or posthoc_for(ensemble, eval_set)

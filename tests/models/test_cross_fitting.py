@@ -15,7 +15,9 @@ from murmuration.cli import main
 from murmuration.cross_fitting import fold_numbers, one_fold, out_of_fold, pooled
 from murmuration.data import Data
 from murmuration.errors import Misuse
+from murmuration.evaluation import evaluate_ensemble, held_out_set
 from murmuration.posthoc.cross_conformal import cross_intervals
+from murmuration.reports.sections.examples import uncertain_examples
 
 SMALL = {"members": 2, "epochs": 2, "engine": "loop"}
 
@@ -178,6 +180,12 @@ def test_without_test_rows_folds_are_evaluated_out_of_fold(net: str, tmp_path: P
     if net == "random-forest":
         assert expected > 0.9 * table.y.std()
         assert float(np.sqrt(((ensemble.predict(table).mean[:, 0] - table.y.to_numpy()) ** 2).mean())) < 0.7 * expected
+    assert main(["evaluate", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] == found["metrics"]
+    assert main(["evaluate", str(run), "--corruptions"]) == 2  # of rows that most members have trained on
+    assert "evaluate it on other labelled rows" in capsys.readouterr().err
+    shown = uncertain_examples(evaluate_ensemble(ensemble, held_out_set(ensemble, data)))[0]
+    assert shown.member_predictions == predicted.member_mean[:, shown.index, 0].tolist()
     before = ensemble.posthoc
     assert main(["calibrate", str(run), "--json"]) == 0  # on the same predictions
     assert mm.load(run).posthoc == before

@@ -67,7 +67,8 @@ def uncertain_examples(evaluation: Evaluation, shown: int = SHOWN) -> tuple[Exam
     places = np.argsort(-columns[RANKED_BY[eval_set.task]], kind="stable")[:shown]
     preparation, seen = visible_inputs(eval_set.split, eval_set.preparation, places.copy())
     x = seen if preparation is eval_set.preparation else eval_set.split.prepared[places.copy()]
-    predictive = evaluation.ensemble.predict(x, prepared=True)
+    known = eval_set.predicted
+    predictive = evaluation.ensemble.predict(x, prepared=True) if known is None else known.at(places.copy())
     names = MEASURES[eval_set.task][: 3 if len(predictive.outputs) > 1 else 2]
     return tuple(
         Example(
