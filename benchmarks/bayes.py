@@ -20,18 +20,19 @@ from timing import seconds
 from torch import Tensor
 from torch.func import functional_call
 
+from murmuration.core.engines import assemble, engine
+from murmuration.core.recipe import Recipe, make_recipe
+from murmuration.core.state import Batch
+from murmuration.core.step import step
+from murmuration.core.weights.gaussian import distribution_names
 from murmuration.data import open_data
-from murmuration.engines import assemble, engine
-from murmuration.ensemble import Ensemble
-from murmuration.fitting import fit
 from murmuration.likelihoods import Categorical
-from murmuration.memory import keep_freed_memory
-from murmuration.nets import build_net
-from murmuration.recipe import Plan, Recipe, make_recipe
+from murmuration.models.nets import build_net
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.system.memory import keep_freed_memory
 from murmuration.training import TrainSpec, begin
-from murmuration.training.state import Batch
-from murmuration.training.step import step
-from murmuration.weights.gaussian import distribution_names
+from murmuration.training.fitting import fit
+from murmuration.training.plan import Plan
 
 NET, SHAPE, CLASSES, BATCH, DRAWS = "lenet5", (1, 32, 32), 10, 128, 30
 STEPS = 20  # steps a timing

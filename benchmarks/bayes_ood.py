@@ -23,9 +23,9 @@ from bayes_tables import bayes_ood_table
 from torch import Tensor
 
 import murmuration as mm
-from murmuration.files import read_json, write_json
-from murmuration.fitting import versions
-from murmuration.recipe import Recipe, make_recipe
+from murmuration.core.recipe import Recipe, make_recipe
+from murmuration.system.files import read_json, write_json
+from murmuration.training.fitting import versions
 
 RESULTS = Path(__file__).parent / "results" / "bayes-ood.json"
 CHOICE_SEED = 100

@@ -41,7 +41,7 @@ from murmuration.applications.continual.task_streams import (
     segment_starts,
     segments_of,
 )
-from murmuration.files import json_numbers, read_json, write_json
+from murmuration.system.files import json_numbers, read_json, write_json
 
 RECORD = Path(__file__).parent / "results" / "continual.json"
 ORDER = (1, 2, 3, 1, 4, 5, 6, 3, 7, 8, 9, 5, 10, 11, 12, 2, 13, 14, 15, 8, 16)  # 20 changes, 5 of them recurring

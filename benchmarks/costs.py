@@ -5,7 +5,7 @@
 Each case is predicted by `murmur plan` and trained by `murmur train`, processes of their own on one core with one
 thread. Times are CPU seconds, which other processes on the machine disturb less than the clock, but still by a third or
 so where they share a core. The projection is arithmetic: sizes of the network's tensors in the formulas of
-`murmuration/costs.py`; nothing ran on 128 GPUs.
+`murmuration/training/costs.py`; nothing ran on 128 GPUs.
 """
 
 import json
@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from murmuration.costs import exchanges
-from murmuration.files import write_json
-from murmuration.nets import build_net
-from murmuration.runs import versions
+from murmuration.models.nets import build_net
+from murmuration.runs.directory import versions
+from murmuration.system.files import write_json
+from murmuration.training.costs import exchanges
 
 RESULT = Path(__file__).parent / "results" / "costs.json"
 CASES: dict[str, dict[str, Any]] = {

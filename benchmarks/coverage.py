@@ -28,11 +28,11 @@ import torch
 from coverage_table import summaries
 
 import murmuration as mm
-from murmuration.files import read_json, write_json
-from murmuration.fitting import versions
-from murmuration.metrics import MEASURES, score_examples
-from murmuration.posthoc.conformal import covered, region_sizes
-from murmuration.table_defaults import table_defaults, table_noise
+from murmuration.evaluation.metrics import MEASURES, score_examples
+from murmuration.prediction.posthoc.conformal import covered, region_sizes
+from murmuration.system.files import read_json, write_json
+from murmuration.training.fitting import versions
+from murmuration.training.table_defaults import table_defaults, table_noise
 
 RECORD = Path(__file__).parent / "results" / "coverage.json"
 TABLES = ("iris", "wine", "breast-cancer", "diabetes", "digits")

@@ -27,12 +27,12 @@ import torch
 from pages import dynamics_table
 
 import murmuration as mm
+from murmuration.core.recipe import make_recipe
 from murmuration.data import Split
 from murmuration.data.shift import corruptions_for, shift_inputs
-from murmuration.files import read_json, write_json
-from murmuration.fitting import versions
-from murmuration.metrics import MEASURES, score_examples
-from murmuration.recipe import make_recipe
+from murmuration.evaluation.metrics import MEASURES, score_examples
+from murmuration.system.files import read_json, write_json
+from murmuration.training.fitting import versions
 
 RESULTS = Path(__file__).parent / "results"
 MEMBERS = 5

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from murmuration.evaluation.metrics import detection, score_examples
 from murmuration.likelihoods import Categorical
-from murmuration.metrics import detection, score_examples
-from murmuration.predictive import Predictive
+from murmuration.prediction.predictive import Predictive
 
 INPUTS, MEMBERS, CLASSES = 10_000, 3, 10
 FAMILIAR, FOREIGN, RESAMPLES = 1_000_000, 200_000, 500

@@ -29,14 +29,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from murmuration.memory import keep_freed_memory
-from murmuration.nets.dense import mlp
-from murmuration.population import Named, Population, populate
-from murmuration.recipe_text import parse
-from murmuration.sharing import SHARING
-from murmuration.streams import generator, global_stream
-from murmuration.tangent_kernels import MemberKernels, member_kernels
-from murmuration.weights import WEIGHTS, NetworkWeights, trace_kernels
+from murmuration.core.population import Named, Population, populate
+from murmuration.core.sharing import SHARING
+from murmuration.core.tangent_kernels import MemberKernels, member_kernels
+from murmuration.core.weights import WEIGHTS, NetworkWeights, trace_kernels
+from murmuration.models.nets.dense import mlp
+from murmuration.system.memory import keep_freed_memory
+from murmuration.system.option_text import parse
+from murmuration.system.streams import generator, global_stream
 
 ROUTES = ("ours", "tutorial")
 

@@ -6,8 +6,8 @@
 A 21 x 21 plane through the origin and two networks (SmallCNN), 2,000 images of CIFAR-10's size. The plain loop is what
 one writes by hand: `load_state_dict` and forward passes of contiguous tensors without gradients, at the fastest of
 three batch sizes. Both evaluate every row of the plane, row by row in turn, and both reuse freed memory
-(`murmuration.memory`); `plane_speedup` is the median over rows of plain over ours. Floating-point operations are those
-of convolutions and products, counted by torch; the GEMM peak is measured in the same run.
+(`murmuration.system.memory`); `plane_speedup` is the median over rows of plain over ours. Floating-point operations are
+those of convolutions and products, counted by torch; the GEMM peak is measured in the same run.
 """
 
 import argparse
@@ -22,9 +22,9 @@ from timing import PAUSE
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from murmuration.analysis.weight_space import PointOutputs, Points, points_of
-from murmuration.memory import keep_freed_memory
-from murmuration.nets import build_net
+from murmuration.models.nets import build_net
+from murmuration.studies.weight_space import PointOutputs, Points, points_of
+from murmuration.system.memory import keep_freed_memory
 
 NET, SHAPE, CLASSES = "small-cnn", (3, 32, 32), 10
 GRID, IMAGES = 21, 2000

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from table_text import head
 
-from murmuration.papers.landscape.claims import SVHN
-from murmuration.papers.landscape.settings import NOT_ATTEMPTED
+from murmuration.studies.papers.landscape.claims import SVHN
+from murmuration.studies.papers.landscape.settings import NOT_ATTEMPTED
 
 SIZES = ("methods", "sizes", "measures", "severities", "conditions", "scores", "divergences", "together")
 KEPT = ("experiment", "setting", "versions", "networks", "claims")

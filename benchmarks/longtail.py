@@ -41,12 +41,12 @@ from torch import nn
 import murmuration as mm
 from murmuration.applications.longtail import Transfer, expert_weights, normalise_heads, retrain_heads
 from murmuration.applications.longtail.heads import with_members
+from murmuration.core.recipe import make_recipe
 from murmuration.evaluation.imbalance import accuracy_of, shot_groups
-from murmuration.files import read_json, write_json
-from murmuration.fitting import versions
-from murmuration.nets import NETS, build_net, with_cosine_head
-from murmuration.posthoc import fit_calibrator
-from murmuration.recipe import make_recipe
+from murmuration.models.nets import NETS, build_net, with_cosine_head
+from murmuration.prediction.posthoc import fit_calibrator
+from murmuration.system.files import read_json, write_json
+from murmuration.training.fitting import versions
 
 RESULTS = Path(__file__).parent / "results"
 ENSEMBLE = 3  # members, as many as experts

@@ -6,7 +6,7 @@ from typing import Any
 
 from table_text import head
 
-from murmuration.papers.embedded.predictions import mean_interval
+from murmuration.studies.papers.embedded.predictions import mean_interval
 
 GROUPS = ("all", "many", "medium", "few")
 CHANGED = ("re-trained heads", "normalised heads", "transferred covariance")

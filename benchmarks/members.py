@@ -5,8 +5,8 @@
 
 One step = forward, backward and Adam for all ten members on the same batch of 128. The plain loop is what one writes by
 hand: contiguous tensors, one torch.optim.Adam a network, torch's default settings. It runs in a process of its own,
-and all contenders reuse freed memory (`murmuration.memory`). Repeats alternate between the contenders, medians are
-reported, and ratios are what counts: absolute times on a shared machine are noise. The GEMM peak is measured in the
+and all contenders reuse freed memory (`murmuration.system.memory`). Repeats alternate between the contenders, medians
+are reported, and ratios are what counts: absolute times on a shared machine are noise. The GEMM peak is measured in the
 same run; a workload's floating-point operations are those of its convolutions and products, counted by torch.
 
 `batch_ensemble` is a BatchEnsemble of as many members on the same batch, on its own fastest engine. It stores little
@@ -26,15 +26,16 @@ import torch.nn.functional as F
 from timing import seconds
 from torch.utils.flop_counter import FlopCounterMode
 
+from murmuration.core.engines import Engine, assemble
+from murmuration.core.recipe import make_recipe
+from murmuration.core.state import Batch
+from murmuration.core.step import step
 from murmuration.data import open_data
-from murmuration.engines import Engine, assemble
 from murmuration.likelihoods import Categorical
-from murmuration.memory import keep_freed_memory
-from murmuration.nets import build_net
-from murmuration.recipe import Plan, make_recipe
+from murmuration.models.nets import build_net
+from murmuration.system.memory import keep_freed_memory
 from murmuration.training import TrainSpec, begin, choose_engine
-from murmuration.training.state import Batch
-from murmuration.training.step import step
+from murmuration.training.plan import Plan
 
 MEMBERS, BATCH, CLASSES, SEED = 10, 128, 10, 0
 WORKLOADS = {"mlp": (1, 8, 8), "small-cnn": (3, 32, 32), "medium-cnn": (3, 32, 32)}  # net -> shape of an input

@@ -34,9 +34,9 @@ from table_text import SCORES, head, score
 from tables_page import MAKERS as TABLE_MAKERS
 from tables_page import sets_table
 
-from murmuration.papers.embedded.page import estimate_text, interval_text, mean_ratio
-from murmuration.papers.embedded.predictions import mean_interval, verdicts
-from murmuration.papers.embedded.record import Results
+from murmuration.studies.papers.embedded.page import estimate_text, interval_text, mean_ratio
+from murmuration.studies.papers.embedded.predictions import mean_interval, verdicts
+from murmuration.studies.papers.embedded.record import Results
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -28,7 +28,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 import murmuration as mm
 from murmuration.data.preparation import ArrayPreparation, ImagePreparation, Preparation
-from murmuration.nets import build_net
+from murmuration.models.nets import build_net
 
 SHAPES = {"mlp": (64,), "small-cnn": (3, 32, 32)}
 MEMBERS, ROWS, CLASSES, SEED = (5, 10, 50), (1, 1000), 10, 0

@@ -11,8 +11,8 @@ from typing import Any
 
 from table_text import head
 
-from murmuration.papers.embedded.predictions import mean_interval
-from murmuration.recipe import PRESETS, Recipe
+from murmuration.core.recipe import PRESETS, Recipe
+from murmuration.studies.papers.embedded.predictions import mean_interval
 
 RESULTS = Path(__file__).parent / "results"
 REFERENCE = "deep-ensemble"

@@ -18,15 +18,16 @@ from contextlib import ExitStack, contextmanager
 import torch
 from timing import seconds
 
+from murmuration.core.engines import Engine, assemble
+from murmuration.core.recipe import Recipe, make_recipe
+from murmuration.core.state import Batch, State
+from murmuration.core.step import step
 from murmuration.data import open_data
-from murmuration.engines import Engine, assemble
 from murmuration.likelihoods import Categorical
-from murmuration.memory import keep_freed_memory
-from murmuration.nets import build_net
-from murmuration.recipe import Plan, Recipe, make_recipe
+from murmuration.models.nets import build_net
+from murmuration.system.memory import keep_freed_memory
 from murmuration.training import TrainSpec, begin, choose_engine
-from murmuration.training.state import Batch, State
-from murmuration.training.step import step
+from murmuration.training.plan import Plan
 
 MEMBERS, BATCH, CLASSES = 10, 128, 10
 WORKLOADS = {"mlp": (1, 8, 8), "small-cnn": (3, 32, 32), "medium-cnn": (3, 32, 32)}  # net -> shape of an input

@@ -24,15 +24,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from murmuration.core.engines import ALONE, Ranks, assemble, find_ranks
+from murmuration.core.recipe import make_recipe
+from murmuration.core.step import step
 from murmuration.data import open_data
-from murmuration.engines import ALONE, Ranks, assemble, find_ranks
 from murmuration.likelihoods import Categorical
-from murmuration.memory import keep_freed_memory
-from murmuration.nets import build_net
-from murmuration.recipe import Plan, make_recipe
+from murmuration.models.nets import build_net
+from murmuration.system.memory import keep_freed_memory
 from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.batches import epoch_batches
-from murmuration.training.step import step
+from murmuration.training.plan import Plan
 
 SHAPE, CLASSES, SEED, PROCESSES = (3, 32, 32), 10, 0, 2
 RECIPES = {"independent": "deep-ensemble", "forde": "forde", "weights": "weight-rde", "shared": "batch-ensemble"}

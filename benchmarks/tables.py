@@ -28,11 +28,11 @@ import torch
 from contenders import OTHERS, clipped, contender, installed, seed_all, values
 
 import murmuration as mm
-from murmuration.files import read_json, write_bytes
-from murmuration.fitting import versions
-from murmuration.metrics import score_examples
-from murmuration.posthoc import fit_posthoc
-from murmuration.posthoc.conformal import covered, region_sizes
+from murmuration.evaluation.metrics import score_examples
+from murmuration.prediction.posthoc import fit_posthoc
+from murmuration.prediction.posthoc.conformal import covered, region_sizes
+from murmuration.system.files import read_json, write_bytes
+from murmuration.training.fitting import versions
 
 RECORD = Path(__file__).parent / "results" / "tables.json"
 OURS = ("default", "ours:tabm", "ours:mixed")

@@ -42,7 +42,7 @@ def page() -> str:
     """The whole page."""
     from typer.main import get_command
 
-    from murmuration.cli import app
+    from murmuration.cli.program import app
 
     commands = commands_of(get_command(app), [])
     sections = [f"## {' '.join(['murmur', *words])}\n\n```text\n{help_of(words)}\n```\n" for words in commands]

@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.model_selection import train_test_split
 
-from murmuration.audit import evaluate_predictions, open_predictions
+from murmuration.evaluation.audit import evaluate_predictions, open_predictions
 
 MODELS = {
     "forest": RandomForestClassifier(random_state=0),

@@ -19,8 +19,8 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.data.builtin import GAPS, gaps_features
-from murmuration.files import write_json
-from murmuration.nets import build_net
+from murmuration.models.nets import build_net
+from murmuration.system.files import write_json
 
 RECIPES = ("deep-ensemble", "weight-rde", "function-rde", "feature-rde", "svgd", "forde-identity", "forde-pca")
 QUICK = ("deep-ensemble", "function-rde", "feature-rde", "forde-identity")

@@ -22,19 +22,20 @@ from PIL import Image
 from torch import Tensor
 
 import murmuration as mm
-from murmuration import files, runs
 from murmuration.applications.gan import training as gan_training
 from murmuration.applications.gan.metrics import frechet_distance, precision_recall
 from murmuration.applications.gan.networks import discriminator, generator
 from murmuration.applications.gan.training import Gan, GanConfig
+from murmuration.core.weights import WEIGHTS as FAMILIES
 from murmuration.data import open_inputs
 from murmuration.data.dataset import Data, Split
 from murmuration.data.images import adapt_images
 from murmuration.data.preparation import ImagePreparation
-from murmuration.errors import Failure, Misuse
-from murmuration.ood import member_features
-from murmuration.recipe_text import parse
-from murmuration.weights import WEIGHTS as FAMILIES
+from murmuration.evaluation.ood_scores import member_features
+from murmuration.runs import directory as runs
+from murmuration.system import files
+from murmuration.system.errors import Failure, Misuse
+from murmuration.system.option_text import parse
 
 # A draw of weights is one function, which is what the generator should face. On 1,258 digits a beta of 0.1 leaves a
 # discriminator that finds negatives of digits as real as digits. Nothing is warmed up, so that a longer run begins as a

@@ -20,9 +20,9 @@ import torch
 from PIL import Image
 
 import murmuration as mm
-from murmuration.files import read_json, write_json, write_tensors
-from murmuration.fitting import versions
-from murmuration.nets import build_net
+from murmuration.models.nets import build_net
+from murmuration.system.files import read_json, write_json, write_tensors
+from murmuration.training.fitting import versions
 
 RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "fine-tuning.json"
 SIZE, TRAIN, VAL, TEST = 96, 40, 10, 30  # pixels, images of every class

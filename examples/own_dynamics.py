@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import murmuration as mm
-from murmuration.population import Population
+from murmuration.core.population import Population
 
 
 @dataclass(frozen=True)

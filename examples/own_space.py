@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import murmuration as mm
-from murmuration.recipe_text import FIXED
+from murmuration.system.option_text import FIXED
 
 
 @dataclass(frozen=True)

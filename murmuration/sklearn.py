@@ -25,22 +25,22 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from murmuration.cross_fitting import FOLDS, out_of_fold
+from murmuration.core.recipe import Recipe
 from murmuration.data import open_data
 from murmuration.data.dataset import open_training_data
 from murmuration.data.raw import is_table
 from murmuration.data.splits import FEWEST_ROWS
 from murmuration.data.targets import as_text
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse, require_number, unknown
-from murmuration.fitting import fit, load
 from murmuration.likelihoods import Likelihood
-from murmuration.nets.source import Net
-from murmuration.posthoc import PostHocConfig
-from murmuration.posthoc.conformal import Rule
-from murmuration.posthoc.fit import FEWEST, fit_posthoc
-from murmuration.predictive import Predictive
-from murmuration.recipe import Recipe
+from murmuration.models.nets.source import Net
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.prediction.posthoc import PostHocConfig
+from murmuration.prediction.posthoc.conformal import Rule
+from murmuration.prediction.posthoc.fit import FEWEST, fit_posthoc
+from murmuration.prediction.predictive import Predictive
+from murmuration.system.errors import Misuse, require_number, unknown
+from murmuration.training.fitting import fit, load
+from murmuration.training.folds import FOLDS, out_of_fold
 
 PATIENCE = 10  # epochs, for early_stopping=True: as many as `n_iter_no_change` of scikit-learn
 # settings that `fit` has by the same names

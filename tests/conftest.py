@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from murmuration.core.engines import choice
 from murmuration.data import Data, open_data
-from murmuration.engines import choice
 
 collect_ignore_glob = ["*conftest.py"]  # no doctests there, and only one module can be called conftest
 

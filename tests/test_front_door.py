@@ -13,7 +13,7 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.cli import main
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(3, 40, (200, 4))

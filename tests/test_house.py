@@ -10,66 +10,10 @@ import pytest
 import murmuration
 
 ROOT = Path(murmuration.__file__).parent
-ORDER = [
-    "errors",
-    "interrupts",
-    "devices",
-    "files",
-    "locks",
-    "memory",
-    "vectors",
-    "streams",
-    "recipe_text",
-    "workers",
-    "progress",
-    "data",
-    "nets",
-    "features",
-    "mixtures",
-    "likelihoods",
-    "predictive_checks",
-    "predictive",
-    "models",
-    "posthoc",
-    "population",
-    "weights",
-    "sharing",
-    "tangent_kernels",
-    "dynamics",
-    "coupling",
-    "recipe",
-    "table_defaults",
-    "roles",
-    "engines",
-    "training",
-    "runs",
-    "checkpoints",
-    "distributed",
-    "manifests",
-    "export",
-    "ensemble",
-    "given_models",
-    "prediction_files",
-    "membership",
-    "training_run",
-    "cross_fitting",
-    "fitting",
-    "member_runs",
-    "costs",
-    "sklearn",
-    "inspecting",
-    "metrics",
-    "ood",
-    "evaluation",
-    "audit",
-    "columns",
-    "analysis",
-    "reports",
-    "plots",
-    "applications",
-    "resuming",
-    "papers",
-    "cli",
+ORDER = [  # rooms; imports point backwards
+    *("system", "likelihoods", "core"),  # ground floor
+    *("data", "models", "runs", "prediction", "training", "evaluation", "reports", "sklearn", "cli"),  # first floor
+    *("applications", "studies"),  # second floor
     "__main__",
 ]
 FILES = sorted(ROOT.rglob("*.py"))
@@ -203,9 +147,9 @@ def test_the_map_resolves_every_place_that_it_names():
 def test_what_the_map_says_of_forde_swag_and_ece_is_what_happens(monkeypatch, tmp_path: Path):
     """The named functions run in a FoRDE step and at the end of SWAG, and the report's label of ECE is the row's."""
     import murmuration as mm
-    from murmuration.coupling import estimators
-    from murmuration.dynamics import swag
-    from murmuration.metrics.scores import MEASURES
+    from murmuration.core.coupling import estimators
+    from murmuration.core.dynamics import swag
+    from murmuration.evaluation.metrics.scores import MEASURES
 
     calls: list[str] = []
     for module, name in ((estimators, "kernel_and_slopes"), (swag, "draw_member")):

@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 import murmuration as mm
-from murmuration.posthoc.fit import fit_posthoc
+from murmuration.prediction.posthoc.fit import fit_posthoc
 from murmuration.sklearn import EnsembleClassifier, EnsembleRegressor, Interval, Uncertainty
 
 FAST: dict[str, Any] = {"net": "mlp", "recipe": "deep-ensemble", "members": 2, "epochs": 10, "lr": 0.02}

@@ -121,10 +121,10 @@ PHRASES = {  # in strings, comments and pages: pattern -> what to write instead
 FLAGS = ("--level", "--risk", "--sets", "--batches", "--raw", "--decline-cost", "--labels", "--label")
 ALLOWED: dict[str, tuple[str, ...]] = {  # name or phrase -> places where it has an ordinary meaning
     r"spreads?": (  # of values or estimates, in statistics
-        "murmuration/coupling/README.md",
+        "murmuration/core/coupling/README.md",
         "murmuration/evaluation/shift.py",
-        "murmuration/metrics/",
-        "murmuration/posthoc/calibration.py",
+        "murmuration/evaluation/metrics/",
+        "murmuration/prediction/posthoc/calibration.py",
     ),
 }
 

@@ -7,7 +7,7 @@ import typer
 
 from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, network
-from murmuration.progress import training_bar
+from murmuration.system.progress import training_bar
 
 HELP = help_text(
     "Train more members for a finished run and write all of them as a new run, calibrated and evaluated anew; the old "
@@ -30,9 +30,9 @@ def add_members(
     """Train more members for a finished run."""
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import derived_run_path, read_manifest, reopen_data, with_resume_hint
-    from murmuration.errors import Misuse
-    from murmuration.member_runs import add_members as add
-    from murmuration.runs import new_run
+    from murmuration.runs.directory import new_run
+    from murmuration.system.errors import Misuse
+    from murmuration.training.member_runs import add_members as add
 
     if count < 1:
         raise Misuse(f"N {count}: expected a number of members to add, at least 1")

@@ -9,14 +9,14 @@ import typer
 
 from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import Force, Json, Names, PostHocOptions, grouped, listed, output_path
-from murmuration.errors import Misuse
-from murmuration.progress import counting_bar
+from murmuration.system.errors import Misuse
+from murmuration.system.progress import counting_bar
 
 if TYPE_CHECKING:
-    from murmuration.audit import Predictions
     from murmuration.evaluation import Evaluation
-    from murmuration.metrics.groups import GroupScores
-    from murmuration.posthoc import PostHocConfig
+    from murmuration.evaluation.audit import Predictions
+    from murmuration.evaluation.metrics.groups import GroupScores
+    from murmuration.prediction.posthoc import PostHocConfig
 
 HELP = help_text(
     "Evaluate the uncertainty of predictions made by any model: scores with intervals, calibration, conformal "
@@ -62,7 +62,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Evaluate the predictions of any model."""
-    from murmuration.audit import open_predictions
+    from murmuration.evaluation.audit import open_predictions
 
     for file in files:
         if not file.strip():
@@ -108,15 +108,15 @@ def names_of(files: list[str]) -> list[str]:
 
 def check_alike(opened: list["Predictions"]) -> None:
     """Refuse files that predict different rows."""
-    from murmuration.audit import check_same_targets
+    from murmuration.evaluation.audit import check_same_targets
 
     for each in opened[1:]:
         check_same_targets(opened[0], each)
 
 
 def evaluate_with(predictions: "Predictions", config: "PostHocConfig") -> "Evaluation":
-    from murmuration.audit import evaluate_predictions
-    from murmuration.posthoc import check_config
+    from murmuration.evaluation.audit import evaluate_predictions
+    from murmuration.prediction.posthoc import check_config
 
     check_config(config, predictions.task)
     return evaluate_predictions(predictions, config)
@@ -125,9 +125,9 @@ def evaluate_with(predictions: "Predictions", config: "PostHocConfig") -> "Evalu
 def conclude(path: Path, evaluations: list["Evaluation"], *, as_json: bool) -> None:
     """Write the report, and print the record as JSON or as tables and sentences."""
     from murmuration.cli.results import show_scores, show_sentences
-    from murmuration.files import json_numbers
     from murmuration.reports.findings import differences
     from murmuration.reports.report import report_of, this_command, write_results
+    from murmuration.system.files import json_numbers
 
     tests = differences(evaluations)
     report = report_of(evaluations, tests, command=this_command())
@@ -159,7 +159,7 @@ def show_groups(evaluations: list["Evaluation"]) -> None:
 def show_grouping(column: str, found: list[tuple[str, "GroupScores"]], task: Any, *, named: bool) -> None:
     """The main scores in the groups of one column, and which groups are significantly worse than the rest."""
     from murmuration.cli.results import heading
-    from murmuration.metrics import shown_in
+    from murmuration.evaluation.metrics import shown_in
     from murmuration.reports.formatting import number
 
     names, some_worse = shown_in("brief", task), any(group.worse for _, group in found)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, PostHocOptions, RunDevice, RunPath, grouped, network
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 HELP = help_text(
     "Fit a calibrator, conformal prediction sets and abstention rules on a run's validation split, keep them with the "
@@ -24,13 +24,13 @@ def calibrate(
     """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import load_run, reopen_data
-    from murmuration.cross_fitting import FOLDS, fit_posthoc_again
     from murmuration.evaluation import evaluate_ensemble, held_out_set
-    from murmuration.files import json_bytes
-    from murmuration.posthoc import FEWEST
-    from murmuration.posthoc.serialization import to_json
+    from murmuration.prediction.posthoc import FEWEST
+    from murmuration.prediction.posthoc.serialization import to_json
     from murmuration.reports.report import this_command
-    from murmuration.runs import POSTHOC, locked, read_run
+    from murmuration.runs.directory import POSTHOC, locked, read_run
+    from murmuration.system.files import json_bytes
+    from murmuration.training.folds import FOLDS, fit_posthoc_again
 
     path, config = Path(run), trust.config()
     read_run(path)  # refuse what is no run before it is locked

@@ -12,15 +12,15 @@ from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted, hel
 from murmuration.cli.evaluate import shift_request
 from murmuration.cli.results import show_results
 from murmuration.cli.train import Link, Loss, NetName, NoiseStd
-from murmuration.errors import Misuse
-from murmuration.progress import counting_bar
+from murmuration.system.errors import Misuse
+from murmuration.system.progress import counting_bar
 
 if TYPE_CHECKING:
     from murmuration.cli.training import TrainingRequest
+    from murmuration.core.recipe import Recipe
     from murmuration.data import Data
-    from murmuration.ensemble import Ensemble
     from murmuration.evaluation import EvalSet, Evaluation
-    from murmuration.recipe import Recipe
+    from murmuration.prediction.ensemble import Ensemble
 
 SETTINGS, RESULTS, REPORT = "compare.json", "results.json", "report.html"
 
@@ -115,7 +115,7 @@ def chosen_baselines(given: options.Names, data: "Data") -> list[str]:
     import importlib.util
 
     from murmuration.data.preparation import TablePreparation
-    from murmuration.models.table import BASELINES, check_model, models_for
+    from murmuration.models.estimators.table import BASELINES, check_model, models_for
 
     names = list(dict.fromkeys(options.listed(given)))
     if names == ["none"]:
@@ -130,7 +130,7 @@ def chosen_baselines(given: options.Names, data: "Data") -> list[str]:
 def fit_or_load(request: "TrainingRequest", name: str, path: Path, *, quiet: bool) -> "Ensemble":
     """The ensemble of a baseline, a run in the directory of the comparison: loaded if it is there, else fitted."""
     from murmuration.cli.training import file_name, load_run
-    from murmuration.fitting import fit
+    from murmuration.training.fitting import fit
 
     run = path / file_name(f"{name} (baseline)")
     if is_begun(run):
@@ -161,10 +161,10 @@ def comparison_settings(
 def comparison_directory(path: Path, settings: dict[str, Any]) -> Iterator[None]:
     """Hold the directory for this comparison: new, or begun by the same settings. One that never began is removed."""
     from murmuration.cli.training import file_name
-    from murmuration.errors import Failure
-    from murmuration.files import read_record, write_record
-    from murmuration.locks import holders
-    from murmuration.runs import locked, require_free
+    from murmuration.runs.directory import locked, require_free
+    from murmuration.runs.locks import holders
+    from murmuration.system.errors import Failure
+    from murmuration.system.files import read_record, write_record
 
     parts = [file_name(recipe["name"]) for recipe in settings["recipes"]]
     if not (path / SETTINGS).exists() and any((path / part / "run.json").exists() for part in parts):
@@ -191,7 +191,7 @@ def comparison_directory(path: Path, settings: dict[str, Any]) -> Iterator[None]
 
 def is_begun(path: Path) -> bool:
     """Whether the run of a recipe was begun; one that has lost its manifest since is refused by whoever reads it."""
-    from murmuration.runs import has_lost_manifest
+    from murmuration.runs.directory import has_lost_manifest
 
     return (path / "run.json").exists() or has_lost_manifest(path)
 
@@ -199,8 +199,8 @@ def is_begun(path: Path) -> bool:
 @contextmanager
 def repair_hint(path: Path) -> Iterator[None]:
     """Damage of one run of a comparison: the line says how to train that run again."""
-    from murmuration.errors import Failure
-    from murmuration.files import DAMAGED
+    from murmuration.system.errors import Failure
+    from murmuration.system.files import DAMAGED
 
     try:
         yield
@@ -257,11 +257,11 @@ def evaluated(
 def write_results(path: Path, request: "TrainingRequest", evaluations: list["Evaluation"]) -> dict[str, Any]:
     """The record of the comparison, written with the report into its directory."""
     from murmuration.cli.training import file_name
-    from murmuration.files import json_numbers, write_bytes, write_json
-    from murmuration.fitting import versions
     from murmuration.reports import render
     from murmuration.reports.findings import differences
     from murmuration.reports.report import report_of, this_command
+    from murmuration.system.files import json_numbers, write_bytes, write_json
+    from murmuration.training.fitting import versions
 
     tests = differences(evaluations)
     report = report_of(evaluations, tests, command=this_command())

@@ -56,7 +56,7 @@ def console() -> "Console":
 
 def print_json(record: Any) -> None:
     """The record, and nothing else, on the standard output."""
-    from murmuration.files import json_numbers
+    from murmuration.system.files import json_numbers
 
     print(json.dumps(json_numbers(record), indent=2))
 

@@ -28,9 +28,9 @@ def drop_members(
     """Write a run without some of its members."""
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import derived_run_path, read_manifest, reopen_data
-    from murmuration.errors import Misuse
-    from murmuration.member_runs import drop_members as drop
-    from murmuration.runs import new_run
+    from murmuration.runs.directory import new_run
+    from murmuration.system.errors import Misuse
+    from murmuration.training.member_runs import drop_members as drop
 
     numbers = listed([members])
     wrong = [number for number in numbers if not is_whole(number)]

@@ -37,8 +37,8 @@ def embed(
 ) -> None:
     """Compute features of images by a pretrained network, once."""
     from murmuration.data.raw import LoadOptions
-    from murmuration.features import feature_source, write_features
-    from murmuration.progress import counting_bar
+    from murmuration.models.features import feature_source, write_features
+    from murmuration.system.progress import counting_bar
 
     path = output_path(out, (".npz",), force)
     say = (lambda text: None) if as_json else print

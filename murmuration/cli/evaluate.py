@@ -22,14 +22,14 @@ from murmuration.cli.options import (
     network,
     output_path,
 )
-from murmuration.errors import Misuse
-from murmuration.progress import counting_bar
+from murmuration.system.errors import Misuse
+from murmuration.system.progress import counting_bar
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from murmuration.ensemble import Ensemble
     from murmuration.evaluation import EvalSet, ShiftSuite
+    from murmuration.prediction.ensemble import Ensemble
 
 HELP = help_text(
     "Evaluate a run on its test split and write metrics.json and report.html into its directory. With --on, evaluate "
@@ -57,9 +57,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate a run on its test split or on other examples."""
-    from murmuration.applications.superres import is_superres
-    from murmuration.cli.results import show_results, with_pruning
-    from murmuration.cli.superres import close_superres
+    from murmuration.cli.results import show_results
     from murmuration.cli.training import load_run
     from murmuration.evaluation import eval_set_for, evaluate_on
     from murmuration.reports.report import (
@@ -70,27 +68,28 @@ def evaluate(
         this_command,
         write_results,
     )
-    from murmuration.runs import locked, read_run, replace_files
+    from murmuration.runs.directory import locked, read_run, replace_files
+    from murmuration.runs.kinds import run_kind
 
     path = Path(run)
     if target and on is None:
         raise Misuse(f"--target {target[0]} is for --on: the run's own target is known")
     extra = [output_path(out, (".json", ".html"), force)] if out else []
-    read_run(path)  # refuse what is no run before it is locked
+    kind = run_kind(read_run(path))  # refuses what is not a run, before it is locked
     with locked(path if on is None else None):
         ensemble = load_run(path, net=network(net), device=device)
-        if is_superres(ensemble):
+        if kind is not None and kind.close is not None:
             if on or out or shift.wanted or shift.ood:
                 raise Misuse(
-                    f"{path} upscales images: it is evaluated on its own photographs; write murmur evaluate {path}"
+                    f"{path} holds {kind.contents}, evaluated on {kind.test_data}: write murmur evaluate {path}"
                 )
-            return close_superres(path, ensemble, as_json=as_json)
+            return kind.close(path, ensemble, as_json=as_json)
         eval_set = own_eval_set(path, ensemble) if on is None else eval_set_for(ensemble, on, named_targets(target))
         suite, foreign = shift_request(shift, eval_set)
         with counting_bar(f"{path.name} under shift", as_json or suite is None) as progress:
             evaluation = evaluate_on(ensemble, eval_set, None, suite, foreign, progress)
         report = report_of([evaluation], command="" if on is None else this_command())
-        record = with_pruning(results_json(report, run=path), evaluation)
+        record = results_json(report, run=path)
         if on is None:
             replace_files(path, results_bytes(record, report))
         for file in extra:
@@ -104,8 +103,8 @@ def evaluate(
 def own_eval_set(path: Path, ensemble: "Ensemble") -> "EvalSet":
     """The test split of a run, or its out-of-fold predictions; refuses a run without either."""
     from murmuration.cli.training import reopen_data
-    from murmuration.cross_fitting import FOLDS
     from murmuration.evaluation import held_out_set
+    from murmuration.training.folds import FOLDS
 
     data = reopen_data(path)
     if not len(data.test) and FOLDS not in ensemble.manifest:

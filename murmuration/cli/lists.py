@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -9,7 +10,8 @@ import typer
 
 from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import Force, Json, output_path
-from murmuration.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.plugins import plugins
 
 HELP = help_text(
     "List the names that options take, with a description of each: recipes, sharing, weights, couplings, dynamics, "
@@ -35,7 +37,7 @@ ENGINES = {
 
 
 def recipes() -> Entries:
-    from murmuration.recipe import MIXTURES, PRESETS
+    from murmuration.core.recipe import MIXTURES, PRESETS
 
     return {
         name: {**row.value.answers(), "description": row.about, "good": row.good, "bad": row.bad}
@@ -55,9 +57,9 @@ def in_short(entries: Entries) -> Entries:
 
 def couplings() -> Entries:
     """Spaces, then the estimators and bandwidths that are settings of a space."""
-    from murmuration.coupling import COUPLINGS
-    from murmuration.coupling.bandwidths import BANDWIDTHS, find_bandwidth
-    from murmuration.coupling.estimators import ESTIMATORS
+    from murmuration.core.coupling import COUPLINGS
+    from murmuration.core.coupling.bandwidths import BANDWIDTHS, find_bandwidth
+    from murmuration.core.coupling.estimators import ESTIMATORS
 
     bandwidths = {**BANDWIDTHS, "fixed:0.5": find_bandwidth("fixed:0.5")}
     return {
@@ -68,8 +70,8 @@ def couplings() -> Entries:
 
 
 def nets() -> Entries:
-    from murmuration.nets import NETS
-    from murmuration.nets.libraries import LIBRARIES
+    from murmuration.models.nets import NETS
+    from murmuration.models.nets.libraries import LIBRARIES
 
     own = {
         name: {
@@ -86,7 +88,7 @@ def nets() -> Entries:
 
 
 def models() -> Entries:
-    from murmuration.models.table import MODELS
+    from murmuration.models.estimators.table import MODELS
 
     return {name: {"for": ", ".join(row.tasks), "description": row.about} for name, row in MODELS.items()}
 
@@ -115,7 +117,7 @@ def corruptions() -> Entries:
 
 
 def measures() -> Entries:
-    from murmuration.metrics.scores import MEASURES
+    from murmuration.evaluation.metrics.scores import MEASURES
 
     found: Entries = {}
     for task, table in MEASURES.items():
@@ -126,13 +128,13 @@ def measures() -> Entries:
 
 
 def calibrators() -> Entries:
-    from murmuration.posthoc import CALIBRATORS
+    from murmuration.prediction.posthoc import CALIBRATORS
 
     return {name: {"for": ", ".join(row.fits), "description": row.about} for name, row in CALIBRATORS.items()}
 
 
 def conformal() -> Entries:
-    from murmuration.posthoc import CONFORMAL_METHODS
+    from murmuration.prediction.posthoc import CONFORMAL_METHODS
 
     return {
         name: {"for": task, "description": about}
@@ -153,12 +155,12 @@ def table(module: str, name: str) -> Callable[[], Entries]:
 
 LISTS: dict[str, Callable[[], Entries]] = {
     "recipes": recipes,
-    "sharing": table("sharing", "SHARING"),
-    "weights": table("weights", "WEIGHTS"),
+    "sharing": table("core.sharing", "SHARING"),
+    "weights": table("core.weights", "WEIGHTS"),
     "couplings": couplings,
-    "dynamics": table("dynamics", "DYNAMICS"),
-    "optimizers": table("dynamics", "OPTIMIZERS"),
-    "schedules": table("dynamics", "SCHEDULES"),
+    "dynamics": table("core.dynamics", "DYNAMICS"),
+    "optimizers": table("core.dynamics", "OPTIMIZERS"),
+    "schedules": table("core.dynamics", "SCHEDULES"),
     "samplers": table("data.samplers", "SAMPLERS"),
     "losses": table("likelihoods", "ALL_LOSSES"),
     "nets": nets,
@@ -169,7 +171,7 @@ LISTS: dict[str, Callable[[], Entries]] = {
     "calibrators": calibrators,
     "conformal": conformal,
     "measures": measures,
-    "experiments": table("papers", "EXPERIMENTS"),
+    **{name: partial(described, rows) for name, rows in plugins("murmuration.lists").items()},
 }
 
 
@@ -223,7 +225,7 @@ def draw_sheet(out: str, source: str, force: bool) -> None:
 
     from murmuration.data import ImagePreparation, open_data
     from murmuration.data.shift.sheet import sheet
-    from murmuration.files import write_bytes
+    from murmuration.system.files import write_bytes
 
     path = output_path(out, (".png",), force, option="--sheet")
     data = open_data(source)

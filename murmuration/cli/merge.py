@@ -27,9 +27,9 @@ def merge(
     """Write the members of several runs as one run."""
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import read_manifest, reopen_data
-    from murmuration.errors import Misuse
-    from murmuration.member_runs import merge_runs
-    from murmuration.runs import new_run
+    from murmuration.runs.directory import new_run
+    from murmuration.system.errors import Misuse
+    from murmuration.training.member_runs import merge_runs
 
     if len(runs) < 2:
         raise Misuse(f"RUN {runs[0]} alone: merge two or more runs")

@@ -9,7 +9,7 @@ from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import Force, Json, RunPath, grouped, output_path
 
 if TYPE_CHECKING:
-    from murmuration.columns import Drift
+    from murmuration.evaluation.columns import Drift
 
 HELP = help_text(
     "Compare new rows with the rows that a run was trained on: every column, missing values, the uncertainty of "
@@ -40,10 +40,10 @@ def monitor(
 ) -> None:
     """Compare new rows of a table with those of training."""
     from murmuration.cli.training import file_name, load_run, reopen_data
-    from murmuration.columns import drift, unusual_rows
-    from murmuration.columns.drift import read_table
-    from murmuration.files import write_bytes
+    from murmuration.evaluation.columns import drift, unusual_rows
+    from murmuration.evaluation.columns.drift import read_table
     from murmuration.reports.monitor_page import monitor_page
+    from murmuration.system.files import write_bytes
 
     path = output_path(out, (".html",), force) if out else Path(run) / f"monitor-{file_name(Path(data).stem)}.html"
     ensemble, known = load_run(Path(run)), reopen_data(Path(run))

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from murmuration.data.formats import format_usage
-from murmuration.errors import Misuse, unknown
-from murmuration.interrupts import CHECKPOINT_SECONDS as CHECKPOINT_SECONDS
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.interrupts import CHECKPOINT_SECONDS as CHECKPOINT_SECONDS
 
 if TYPE_CHECKING:
+    from murmuration.core.recipe import Recipe
     from murmuration.data import Data
-    from murmuration.posthoc import PostHocConfig
-    from murmuration.recipe import Plan, Recipe
-    from murmuration.table_defaults import TableDefaults
+    from murmuration.prediction.posthoc import PostHocConfig
+    from murmuration.training.plan import Plan
+    from murmuration.training.table_defaults import TableDefaults
 
 
 def option(help_text: str, panel: str, metavar: str, *names: str) -> Any:
@@ -99,7 +100,7 @@ class DataOptions:
     def open(self, source: str, out: Path | None = None, *, quiet: bool = False) -> "Data":
         """The data of the source, split and prepared; pieces of features are written beside `out`."""
         from murmuration.data import open_data
-        from murmuration.features import embed, say_nothing
+        from murmuration.models.features import embed, say_nothing
 
         if self.features_from and not self.features:
             raise Misuse(f"--features-from {self.features_from} without --features: name the network of these weights")
@@ -178,8 +179,8 @@ def network(text: str | None) -> Any:
     """
     if text is None:
         return None
-    from murmuration.models.table import MODELS
-    from murmuration.nets import NETS, is_net
+    from murmuration.models.estimators.table import MODELS
+    from murmuration.models.nets import NETS, is_net
 
     if is_net(text) or text in MODELS:
         return text
@@ -244,7 +245,7 @@ class RecipeOptions:
 
     def recipe(self, text: str) -> "Recipe":
         """The recipe of that text with these answers."""
-        from murmuration.recipe import make_recipe
+        from murmuration.core.recipe import make_recipe
 
         return make_recipe(parse_recipe(text), **asdict(self))
 
@@ -255,7 +256,7 @@ def parse_recipe(text: str) -> "Recipe":
     >>> parse_recipe("deep-ensemble:coupling=outputs:every=4,members=3").members
     3
     """
-    from murmuration.recipe import QUESTIONS, make_recipe
+    from murmuration.core.recipe import QUESTIONS, make_recipe
 
     name, _, rest = text.partition(":")
     base, known = make_recipe(name), (*QUESTIONS, "models", "members")
@@ -393,9 +394,9 @@ class TrainingOptions:
 
     def plan(self, posthoc: "PostHocConfig | None" = None, defaults: "TableDefaults | None" = None) -> "Plan":
         """The plan, checked as far as it can be without data; with the defaults of a table where nothing is given."""
-        from murmuration.models.table import refuse_unused
-        from murmuration.recipe import Plan
-        from murmuration.table_defaults import filled_plan
+        from murmuration.models.estimators.table import refuse_unused
+        from murmuration.training.plan import Plan
+        from murmuration.training.table_defaults import filled_plan
 
         if self.members is not None and self.members < 1:
             raise Misuse(f"members={self.members}: {WHOLE}")
@@ -448,7 +449,7 @@ class PostHocOptions:
 
     def config(self) -> "PostHocConfig":
         """The config, checked as far as it can be without data."""
-        from murmuration.posthoc import PostHocConfig
+        from murmuration.prediction.posthoc import PostHocConfig
 
         return PostHocConfig(**asdict(self))
 

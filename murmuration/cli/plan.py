@@ -9,7 +9,7 @@ from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.train import Link, Loss, NetName, NoiseStd
 
 if TYPE_CHECKING:
-    from murmuration.costs import CostEstimate
+    from murmuration.training.costs import CostEstimate
 
 PROGRAM = 0.2  # seconds of Python and of the options of all commands, before a command begins
 HELP = help_text(
@@ -45,7 +45,7 @@ def plan(
     """Predict the costs of a training run from a few steps."""
     began = time.perf_counter(), time.process_time()
     from murmuration.cli.training import TrainingRequest, with_table_defaults
-    from murmuration.costs import Seconds, estimate_costs, parse_budget
+    from murmuration.training.costs import Seconds, estimate_costs, parse_budget
 
     if budget is not None:
         parse_budget(budget)

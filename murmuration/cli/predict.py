@@ -20,10 +20,10 @@ from murmuration.cli.options import (
     output_path,
     switch,
 )
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 if TYPE_CHECKING:
-    from murmuration.ensemble import Ensemble
+    from murmuration.prediction.ensemble import Ensemble
 
 HELP = help_text(
     "Predict the inputs of a file or folder, one row each in their order; labels are not needed. The first column "
@@ -56,7 +56,7 @@ def predict(
 ) -> None:
     """Write predictions and their uncertainty to a file."""
     from murmuration.cli.training import load_run
-    from murmuration.prediction_files import WRITERS, save_predictions
+    from murmuration.prediction.prediction_files import WRITERS, save_predictions
     from murmuration.reports.formatting import plural
 
     path = output_path(out, tuple(WRITERS), force)
@@ -72,7 +72,7 @@ def predict(
 
 def warn_of_infinite(ensemble: "Ensemble") -> None:
     """Warn of conformal intervals without ends: the run has too few validation examples for their coverage."""
-    from murmuration.posthoc.conformal import IntervalRule
+    from murmuration.prediction.posthoc.conformal import IntervalRule
 
     for rule in ensemble.posthoc.conformal[:1] if ensemble.posthoc is not None else ():
         if isinstance(rule, IntervalRule) and math.isinf(rule.threshold):

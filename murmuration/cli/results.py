@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from murmuration.cli.console import print_json, print_table
-from murmuration.errors import Failure
+from murmuration.system.errors import Failure
 
 if TYPE_CHECKING:
     from murmuration.data import Data
-    from murmuration.ensemble import Ensemble
     from murmuration.evaluation import EvalSet, Evaluation
+    from murmuration.prediction.ensemble import Ensemble
 
 
 def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_json: bool) -> None:
@@ -43,20 +43,14 @@ def leave_results(
     of the run.
     """
     from murmuration.reports.report import REPORT, report_of, results_bytes, results_json
-    from murmuration.runs import replace_files
+    from murmuration.runs.directory import replace_files
 
     report = report_of([evaluation], command=command)
-    record = with_pruning(results_json(report, run=path), evaluation)
+    record = results_json(report, run=path)
     replace_files(path, {**(files or {}), **results_bytes(record, report)})
     show_results([evaluation], record, as_json=as_json)
     if not as_json:
         print(f"report: {path / REPORT}")
-
-
-def with_pruning(record: dict[str, Any], evaluation: "Evaluation") -> dict[str, Any]:
-    """The record of an evaluation with that of the pruning that made the run, if one did."""
-    manifest = {} if evaluation.ensemble is None else evaluation.ensemble.manifest
-    return {**record, "pruning": manifest["pruning"]} if "pruning" in manifest else record
 
 
 def show_results(evaluations: Sequence["Evaluation"], record: dict[str, Any], *, as_json: bool) -> None:
@@ -83,7 +77,7 @@ def show_sentences(record: dict[str, Any]) -> None:
 
 def show_scores(evaluations: Sequence["Evaluation"]) -> None:
     """All scores of one evaluation in a table, or the main scores of several beside each other."""
-    from murmuration.metrics import shown_in
+    from murmuration.evaluation.metrics import shown_in
     from murmuration.reports.formatting import members_and_draws, plural
 
     first, eval_set = evaluations[0], evaluations[0].eval_set
@@ -105,7 +99,7 @@ def show_scores(evaluations: Sequence["Evaluation"]) -> None:
 
 def heading(name: str) -> str:
     """The label of a score, with an arrow for the better direction."""
-    from murmuration.metrics import describe
+    from murmuration.evaluation.metrics import describe
     from murmuration.reports.formatting import ARROWS
 
     found = describe(name)
@@ -114,7 +108,7 @@ def heading(name: str) -> str:
 
 def score_rows(evaluation: "Evaluation") -> list[list[str]]:
     """Rows of the table of scores: value, interval, and the mean of single members where there are several."""
-    from murmuration.metrics import MEASURES
+    from murmuration.evaluation.metrics import MEASURES
     from murmuration.reports.formatting import ARROWS, interval, number
 
     rows, members = [], evaluation.predictions
@@ -144,7 +138,7 @@ def compared_rows(evaluations: Sequence["Evaluation"], names: Sequence[str]) -> 
 
 def show_shift(evaluation: "Evaluation") -> None:
     """Scores without corruption, by severity, and over all corruptions and severities."""
-    from murmuration.metrics import shown_in
+    from murmuration.evaluation.metrics import shown_in
     from murmuration.reports.formatting import number
 
     shift = evaluation.shift
@@ -160,7 +154,7 @@ def show_shift(evaluation: "Evaluation") -> None:
 
 def show_ood(evaluation: "Evaluation") -> None:
     """How well every uncertainty separates each out-of-distribution set from the evaluation set."""
-    from murmuration.metrics import describe
+    from murmuration.evaluation.metrics import describe
     from murmuration.reports.formatting import interval, number
 
     for found in evaluation.ood:

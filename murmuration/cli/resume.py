@@ -21,24 +21,22 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Continue an interrupted run, then evaluate it."""
-    from murmuration.applications.continual.runs import KIND
-    from murmuration.applications.superres import is_superres
-    from murmuration.cli.continual import resume_continual
     from murmuration.cli.results import finish_run
-    from murmuration.cli.superres import close_superres
     from murmuration.cli.training import reopen_data, resume_run, with_resume_hint
-    from murmuration.distributed import is_first
-    from murmuration.runs import locked, read_run
+    from murmuration.runs.directory import locked, read_run
+    from murmuration.runs.kinds import run_kind
+    from murmuration.runs.processes import is_first
 
     path = Path(run)
-    if KIND in read_run(path):
-        return resume_continual(path, as_json=as_json)
+    kind = run_kind(read_run(path))
+    if kind is not None and kind.continue_run is not None:
+        return kind.continue_run(path, as_json=as_json)
     with with_resume_hint(path), locked(path if is_first() else None):
         data = reopen_data(path)
         more: dict[str, Any] = {"device": device, "checkpoint_seconds": checkpoint_seconds}
         ensemble = resume_run(path, data, quiet=as_json or not is_first(), net=network(net), **more)
         if not is_first():
             return None
-        if is_superres(ensemble):
-            return close_superres(path, ensemble, as_json=as_json)
+        if kind is not None and kind.close is not None:
+            return kind.close(path, ensemble, as_json=as_json)
         finish_run(path, ensemble, data, as_json=as_json)

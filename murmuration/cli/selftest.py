@@ -20,7 +20,7 @@ HELP = help_text(
 def selftest(as_json: Json = False) -> None:
     """Check known results on this machine."""
     from murmuration.cli.selftest_checks import CHECKS
-    from murmuration.fitting import versions
+    from murmuration.training.fitting import versions
 
     found = [checked(name, check) for name, check in CHECKS.items()]
     passed = all(each["passed"] for each in found)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 import murmuration as mm
-from murmuration.checkpoints import load_checkpoint
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Failure
+from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports import report_check
+from murmuration.runs.checkpoints import load_checkpoint
+from murmuration.system.errors import Failure
 
 BOUND = 1e-4  # on the logits of two-moons after an epoch: rounding apart, stacked and looped members are the same
 KILLED_AT = 9

@@ -9,7 +9,7 @@ import typer
 
 import murmuration.cli.options as options
 from murmuration.cli.console import help_text
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 if TYPE_CHECKING:
     from murmuration.data import Data
@@ -109,9 +109,9 @@ def train(
     """Train, calibrate and evaluate an ensemble."""
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import TrainingRequest, new_run_path, train_run, with_resume_hint
-    from murmuration.distributed import continues, from_first, is_first
-    from murmuration.models.table import refuse_unused
-    from murmuration.runs import locked, new_run
+    from murmuration.models.estimators.table import refuse_unused
+    from murmuration.runs.directory import locked, new_run
+    from murmuration.runs.processes import continues, from_first, is_first
 
     chosen, settings = answers.recipe(recipe), plan.plan(trust.config())
     if not out and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")):

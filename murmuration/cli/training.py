@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted
 from murmuration.cli.options import CHECKPOINT_SECONDS
-from murmuration.errors import Failure
-from murmuration.progress import training_bar
+from murmuration.system.errors import Failure
+from murmuration.system.progress import training_bar
 
 if TYPE_CHECKING:
+    from murmuration.core.recipe import Recipe
     from murmuration.data import Data
-    from murmuration.ensemble import Ensemble
-    from murmuration.posthoc.fit import PostHoc
-    from murmuration.recipe import Plan, Recipe
-    from murmuration.table_defaults import TableDefaults
+    from murmuration.prediction.ensemble import Ensemble
+    from murmuration.prediction.posthoc.fit import PostHoc
+    from murmuration.training.plan import Plan
+    from murmuration.training.table_defaults import TableDefaults
 
 PARTS = {"status": str, "recipe": dict, "plan": dict, "net": dict, "data": dict, "likelihood": dict, "engine": dict}
 
@@ -44,8 +45,8 @@ def with_table_defaults(request: TrainingRequest, recipe: "Recipe") -> TrainingR
     """The request with the plan of a table, and with its network if none is named."""
     from dataclasses import replace
 
-    from murmuration.table_defaults import defaults_for, filled_loss
     from murmuration.training.batches import plan_for_steps
+    from murmuration.training.table_defaults import defaults_for, filled_loss
 
     random_start = request.init_from is None and not request.pretrained
     found = defaults_for(request.data, recipe, request.net) if random_start else None
@@ -58,7 +59,7 @@ def with_table_defaults(request: TrainingRequest, recipe: "Recipe") -> TrainingR
 
 def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: bool) -> "Ensemble":
     """The ensemble of a new run in `path`."""
-    from murmuration.fitting import fit
+    from murmuration.training.fitting import fit
 
     request = with_table_defaults(request, recipe)
     with training_bar(request.plan.epochs, quiet, recipe.name) as show:
@@ -90,12 +91,13 @@ def resume_run(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> "Ensemble":
     """The ensemble of an existing run, trained to its end first if it was interrupted."""
-    from murmuration.resuming import resume
-    from murmuration.runs import require_files
+    from murmuration.runs.directory import require_files
+    from murmuration.runs.kinds import run_kind
+    from murmuration.training.resuming import resume
 
     manifest = read_manifest(path)
-    tuned = manifest.get("pruning", {"finetune": 0})
-    if manifest["status"] == "complete" and (not tuned["finetune"] or "finetuned" in tuned):
+    kind = run_kind(manifest)
+    if manifest["status"] == "complete" and (kind is None or kind.is_finished(manifest)):
         require_files(path, manifest)
         return load_run(path, net=net, device=device)
     with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
@@ -106,8 +108,8 @@ def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str |
     """The ensemble of a finished run, with its post-hoc steps if it has any and they fit."""
     from dataclasses import replace
 
-    from murmuration.errors import Misuse
-    from murmuration.fitting import load
+    from murmuration.system.errors import Misuse
+    from murmuration.training.fitting import load
 
     read_manifest(path)  # a damaged one is refused by what it lacks
     ensemble = load(path, posthoc=False, net=net, device=device)
@@ -121,7 +123,7 @@ def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str |
 
 def load_networks(path: Path, *, net: Any = None) -> "Ensemble":
     """The ensemble of a finished run on the CPU, without post-hoc steps; refuses members that have no weights."""
-    from murmuration.errors import Misuse
+    from murmuration.system.errors import Misuse
 
     ensemble = load_run(path, posthoc=False, net=net, device="cpu")
     if ensemble.models:
@@ -135,9 +137,9 @@ def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
     """The post-hoc steps of a run, after a trial on one input of zeros that those of another run do not pass."""
     import torch
 
-    from murmuration.ensemble import load_posthoc
-    from murmuration.errors import Misuse
-    from murmuration.runs import POSTHOC
+    from murmuration.prediction.ensemble import load_posthoc
+    from murmuration.runs.directory import POSTHOC
+    from murmuration.system.errors import Misuse
 
     steps = load_posthoc(path)
     if steps is None:
@@ -155,14 +157,16 @@ def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a run; a missing part is a failure."""
-    from murmuration.errors import Misuse
-    from murmuration.runs import GIVEN, read_run
+    from murmuration.runs.directory import GIVEN, read_run
+    from murmuration.runs.kinds import run_kind
+    from murmuration.system.errors import Misuse
 
     manifest = read_run(path)
     if GIVEN in manifest:
         raise Misuse(f"{path} holds networks trained elsewhere: read it in Python, mm.load('{path}', net=[...])")
-    if "continual" in manifest:
-        raise Misuse(f"{path} holds a stream of tasks: read its report.html, or continue it with murmur resume {path}")
+    kind = run_kind(manifest)
+    if kind is not None and kind.continue_run is not None:
+        raise Misuse(f"{path} holds {kind.contents}: read its report.html, or continue it with murmur resume {path}")
     missing = [part for part in PARTS if not isinstance(manifest.get(part), PARTS[part])]
     if missing:
         raise Failure(f"{path / 'run.json'} has no '{missing[0]}': the run is damaged")
@@ -171,11 +175,12 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def reopen_data(path: Path) -> "Data":
     """The data that a run was trained on."""
-    from murmuration.applications import superres
-    from murmuration.fitting import reopen
+    from murmuration.runs.kinds import run_kind
+    from murmuration.training.fitting import reopen
 
     manifest = read_manifest(path)
-    return reopen(manifest, superres.reopen(manifest) if superres.is_patches(manifest) else None, path)
+    kind = run_kind(manifest)
+    return reopen(manifest, kind.reopen(manifest) if kind is not None and kind.reopen is not None else None, path)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from murmuration.data.npz import Archive, naming, open_archive, open_array
 from murmuration.data.preparation import checked_array
 from murmuration.data.raw import LoadOptions, RawData, RawPart, as_array, is_table, several_inputs
 from murmuration.data.tables import load_frame
-from murmuration.errors import Misuse, listed
+from murmuration.system.errors import Misuse, listed
 
 
 def load_npz(path: Path, options: LoadOptions) -> RawData:

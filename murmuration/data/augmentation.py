@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from murmuration.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, unknown
 
 
 def check_images(x: Tensor) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from murmuration.data.targets import LARGEST, as_text, is_number
-from murmuration.errors import Misuse, listed
+from murmuration.system.errors import Misuse, listed
 
 ISO_DATE = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
 

@@ -55,8 +55,8 @@ from murmuration.data.targets import (
     refuse_free_text,
     refuse_missing,
 )
-from murmuration.errors import Misuse, listed, require_number, unknown
-from murmuration.progress import html_table
+from murmuration.system.errors import Misuse, listed, require_number, unknown
+from murmuration.system.progress import html_table
 
 NO_TEST = "none"  # as `test`: all rows train and validate
 VAL_BYTES = 2**28  # of prepared validation examples that are kept in memory, as every epoch asks for them

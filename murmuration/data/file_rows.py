@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse
 
 STREAMED_BYTES = 2**30  # of inputs in single precision; files with more are read when their rows are needed
 UNPACKED_BYTES = 2**30  # of compressed arrays, which cannot be read row by row; larger ones are refused

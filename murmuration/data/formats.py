@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from murmuration.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, unknown
 
 if TYPE_CHECKING:
     from murmuration.data.raw import LoadOptions, RawData

@@ -7,7 +7,7 @@ import numpy as np
 from murmuration.data.images import PART_FOLDERS, stack_images
 from murmuration.data.raw import LoadOptions, RawData, RawPart
 from murmuration.data.tables import table_raw
-from murmuration.errors import Failure, Misuse, first_line, listed
+from murmuration.system.errors import Failure, Misuse, first_line, listed
 
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target")
 

@@ -29,8 +29,8 @@ from murmuration.data.file_rows import (
 from murmuration.data.preparation import ImagePreparation, image_shape, known_peak, pixel_peak, to_planes
 from murmuration.data.raw import LoadOptions, RawData, RawPart, is_table, take
 from murmuration.data.targets import sort_names
-from murmuration.errors import Failure, Misuse, first_line, listed
-from murmuration.files import require_regular
+from murmuration.system.errors import Failure, Misuse, first_line, listed
+from murmuration.system.files import require_regular
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 UNREADABLE = (  # errors of Pillow about damaged files, whose decoders each raise their own

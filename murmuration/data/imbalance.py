@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 
 def long_tail_counts(largest: int, classes: int, factor: float) -> list[int]:

@@ -24,11 +24,11 @@ from murmuration.data.preparation import (
 )
 from murmuration.data.raw import RawData, RawPart, SeveralInputs, is_table, take
 from murmuration.data.streamed import Streamed, as_given
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 
 class FeatureNetwork(Protocol):
-    """A network that is not trained, whose features stand in the place of inputs; `murmuration.features` has it."""
+    """A network that is not trained, whose features stand in the place of inputs: see `models/features.py`."""
 
     @property
     def net(self) -> str:

@@ -23,7 +23,7 @@ from typing import IO, ClassVar
 import numpy as np
 
 from murmuration.data.file_rows import FileRows, require_unpacked
-from murmuration.errors import Failure, Misuse, first_line
+from murmuration.system.errors import Failure, Misuse, first_line
 
 LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a file in a zip: signature, ..., lengths of its name and its extra field
 ROWS_AT_ONCE = 64  # of scattered rows: for each member each brings 64 kB of the file into memory

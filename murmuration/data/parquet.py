@@ -14,7 +14,7 @@ import numpy as np
 
 from murmuration.data.file_rows import FileRows
 from murmuration.data.npz import Folder, Header, Stored
-from murmuration.errors import Failure, first_line
+from murmuration.system.errors import Failure, first_line
 
 PREPARED_AT_ONCE = 8192  # rows of a table
 

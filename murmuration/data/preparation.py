@@ -22,7 +22,7 @@ from murmuration.data.file_rows import FileRows, extremes, pieces
 from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, several_inputs
 from murmuration.data.scaling import WAYS, Scaling, Way, fit_scaling, mean_std
 from murmuration.data.targets import LARGEST, sort_names
-from murmuration.errors import Misuse, listed, unknown
+from murmuration.system.errors import Misuse, listed, unknown
 
 Prepare = Literal["standardise", "robust", "quantile", "unit", "none"]
 Inputs = Literal["numbers", "images", "tokens"]

@@ -12,7 +12,7 @@ import torch
 from murmuration.data.columns import column_values
 from murmuration.data.file_rows import FileRows, blocks, pieces
 from murmuration.data.targets import LARGEST, Task
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 PARTS = ("all", "train", "val", "test")
 Keys = Mapping[str, np.ndarray]  # the caller's names (N,) of examples: `index` of a table, `file` of images; or none

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from murmuration.recipe_text import Answer
+from murmuration.system.option_text import Answer
 
 INSTANCE = "instance"
 

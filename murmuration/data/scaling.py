@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from murmuration.data.file_rows import BLOCK, blocks, column_groups, pieces
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 Way = Literal["standardise", "robust", "quantile"]
 WAYS: tuple[Way, ...] = get_args(Way)

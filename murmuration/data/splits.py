@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.errors import Misuse, first_line, listed
+from murmuration.system.errors import Misuse, first_line, listed
 
 VAL_FRACTION, TEST_FRACTION = 0.1, 0.2  # the rest trains
 FEWEST_ROWS = 3  # one for each split

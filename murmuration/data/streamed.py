@@ -28,8 +28,8 @@ from murmuration.data.file_rows import FileRows
 from murmuration.data.parquet import FileTable
 from murmuration.data.preparation import ImagePreparation, Preparation, SeveralPreparation, unchanged
 from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, as_array, hash_array, several_inputs
-from murmuration.errors import Misuse, first_line
-from murmuration.streams import ALL_MEMBERS, stream_seed
+from murmuration.system.errors import Misuse, first_line
+from murmuration.system.streams import ALL_MEMBERS, stream_seed
 
 PROBED = 8  # examples that are read twice before training, to find out whether reading draws random numbers
 CHUNK = 64  # examples read at once where no loader says otherwise

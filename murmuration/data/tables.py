@@ -14,7 +14,7 @@ from murmuration.data.file_rows import is_streamed
 from murmuration.data.parquet import open_file_table, read_frame, size_of
 from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart
 from murmuration.data.targets import is_number
-from murmuration.errors import Failure, Misuse, did_you_mean, listed
+from murmuration.system.errors import Failure, Misuse, did_you_mean, listed
 
 SEPARATORS = (",", ";", "\t")
 UNNAMED = "Unnamed: "  # the name that pandas gives to a column without one, and its place

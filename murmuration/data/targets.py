@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.errors import Misuse, listed
+from murmuration.system.errors import Misuse, listed
 
 Task = Literal["classification", "multi-label", "regression"]
 LARGEST = float(np.finfo(np.float32).max)  # of inputs and targets: networks compute in single precision

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from murmuration.evaluation.coverage import mean_score
-from murmuration.metrics import ExampleScores, Score
-from murmuration.metrics.intervals import wilson
-from murmuration.metrics.scores import measure_of
+from murmuration.evaluation.metrics import ExampleScores, Score
+from murmuration.evaluation.metrics.intervals import wilson
+from murmuration.evaluation.metrics.scores import measure_of
 
 UNCERTAINTIES = ("aleatoric", "epistemic", "entropy", "expected_entropy", "mutual_information")
 GROUPINGS = {"label": "true", "predicted": "predicted"}  # column -> what its classes are

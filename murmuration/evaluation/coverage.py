@@ -7,13 +7,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from murmuration.metrics import ExampleScores, Measure, Score, holm
-from murmuration.metrics.intervals import Feature, bootstrap_means, group_of, group_sums, percentile_interval, wilson
-from murmuration.metrics.scores import ANY, POSITIVE, UNIT, Bounds, Task, column
-from murmuration.posthoc import PostHoc
-from murmuration.posthoc.abstention import Abstention
-from murmuration.posthoc.conformal import Rule, SetRule, quantile_rank
-from murmuration.posthoc.serialization import to_json
+from murmuration.evaluation.metrics import ExampleScores, Measure, Score, holm
+from murmuration.evaluation.metrics.intervals import (
+    Feature,
+    bootstrap_means,
+    group_of,
+    group_sums,
+    percentile_interval,
+    wilson,
+)
+from murmuration.evaluation.metrics.scores import ANY, POSITIVE, UNIT, Bounds, Task, column
+from murmuration.prediction.posthoc import PostHoc
+from murmuration.prediction.posthoc.abstention import Abstention
+from murmuration.prediction.posthoc.conformal import Rule, SetRule, quantile_rank
+from murmuration.prediction.posthoc.serialization import to_json
 
 TEST = "test"
 MOST_CLASSES = 30  # whose coverage is listed one by one

@@ -9,17 +9,17 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from murmuration.cross_fitting import FOLDS, out_of_fold
 from murmuration.data import Data, Preparation, Split, Task
 from murmuration.data.preparation import unchanged
 from murmuration.data.streamed import Streamed
-from murmuration.ensemble import Ensemble, stream_size
-from murmuration.errors import Misuse
+from murmuration.evaluation.metrics import ExampleScores
+from murmuration.evaluation.metrics.example_scores import ScoreAccumulator
 from murmuration.likelihoods import CLASSIFICATION
-from murmuration.metrics import ExampleScores
-from murmuration.metrics.example_scores import ScoreAccumulator
-from murmuration.posthoc import PostHoc
-from murmuration.predictive import Predictive
+from murmuration.prediction.ensemble import Ensemble, stream_size
+from murmuration.prediction.posthoc import PostHoc
+from murmuration.prediction.predictive import Predictive
+from murmuration.system.errors import Misuse
+from murmuration.training.folds import FOLDS, out_of_fold
 
 TIMED = 1000  # inputs whose prediction is timed, at most
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.ensemble import Ensemble
 from murmuration.evaluation.by_class import fraction
 from murmuration.evaluation.coverage import mean_score
-from murmuration.metrics import ExampleScores, Score
-from murmuration.metrics.imbalance import class_accuracy, macro_auroc, macro_average_precision, macro_f1
-from murmuration.metrics.scores import measure_of
-from murmuration.posthoc import PostHoc
-from murmuration.predictive import Predictive
+from murmuration.evaluation.metrics import ExampleScores, Score
+from murmuration.evaluation.metrics.imbalance import class_accuracy, macro_auroc, macro_average_precision, macro_f1
+from murmuration.evaluation.metrics.scores import measure_of
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.prediction.posthoc import PostHoc
+from murmuration.prediction.predictive import Predictive
 
 IMBALANCED = 3.0  # largest over smallest class from which classes count as imbalanced
 MANY, FEW = 100, 20  # training examples: more than MANY, fewer than FEW, and medium between (Liu et al. 2019)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from murmuration.ensemble import Ensemble
 from murmuration.evaluation.eval_set import EvalSet
-from murmuration.metrics import Detection, score_detection
-from murmuration.ood import FeatureDistance, distance_columns, fit_feature_distance, ood_columns
+from murmuration.evaluation.metrics import Detection, score_detection
+from murmuration.evaluation.ood_scores import FeatureDistance, distance_columns, fit_feature_distance, ood_columns
+from murmuration.prediction.ensemble import Ensemble
 
 BINS = 30  # of a histogram
 SHOWN = ("entropy", "mutual_information", "total_std", "epistemic_std")  # uncertainties drawn as histograms

@@ -11,8 +11,6 @@ from torch import Tensor
 
 import murmuration.evaluation.by_class as by_class
 from murmuration.data import Data, open_inputs
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse
 from murmuration.evaluation.coverage import (
     TEST,
     AbstentionResult,
@@ -33,15 +31,17 @@ from murmuration.evaluation.eval_set import (
     score_predictions,
 )
 from murmuration.evaluation.imbalance import ClassImbalance, MeanProbabilities, class_imbalance, training_counts
+from murmuration.evaluation.metrics import ExampleScores, Score, shown_in
+from murmuration.evaluation.metrics.groups import GroupScores
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
 from murmuration.evaluation.shift import Progress, ShiftResult, ShiftSuite, evaluate_shift, no_progress, shift_suite
 from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
-from murmuration.files import json_numbers
 from murmuration.likelihoods import MULTI_LABEL
-from murmuration.metrics import ExampleScores, Score, shown_in
-from murmuration.metrics.groups import GroupScores
-from murmuration.posthoc import FEWEST, PostHoc, to_json
-from murmuration.progress import html_table
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.prediction.posthoc import FEWEST, PostHoc, to_json
+from murmuration.system.errors import Misuse
+from murmuration.system.files import json_numbers
+from murmuration.system.progress import html_table
 
 INFINITE = Score(np.inf, np.nan, np.nan)  # the size of unbounded intervals
 

@@ -19,15 +19,15 @@ from murmuration.data.shift import (
     select_severities,
     shift_split,
 )
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse, unknown
 from murmuration.evaluation.coverage import set_measures
 from murmuration.evaluation.eval_set import EvalResult, EvalSet, predict_split, score_predictions
-from murmuration.metrics import Comparison, ExampleScores, Measure, Score, shown_in
-from murmuration.metrics.comparison import paired_sums
-from murmuration.metrics.intervals import bootstrap_means, group_of, group_sums, percentile_interval, wilson
-from murmuration.metrics.scores import measure_of
-from murmuration.posthoc import PostHoc
+from murmuration.evaluation.metrics import Comparison, ExampleScores, Measure, Score, shown_in
+from murmuration.evaluation.metrics.comparison import paired_sums
+from murmuration.evaluation.metrics.intervals import bootstrap_means, group_of, group_sums, percentile_interval, wilson
+from murmuration.evaluation.metrics.scores import measure_of
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.prediction.posthoc import PostHoc
+from murmuration.system.errors import Misuse, unknown
 
 GROUPS = 2000  # of examples, at most: intervals are then off by 1/sqrt(2 * 2000) = 1.6 %
 RESAMPLES = 1000

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.devices import CPU
-from murmuration.ensemble import Ensemble
-from murmuration.mixtures import jensen_shannon_distance
-from murmuration.population import Named
-from murmuration.recipe import Recipe
-from murmuration.weights import Gaussian
-from murmuration.weights.gaussian import STD_PARAM, softplus_inverse
-from murmuration.weights.priors import GaussianPrior, WeightPosterior, masked_cost
+from murmuration.core.population import Named
+from murmuration.core.recipe import Recipe
+from murmuration.core.weights import Gaussian
+from murmuration.core.weights.gaussian import STD_PARAM, softplus_inverse
+from murmuration.core.weights.priors import GaussianPrior, WeightPosterior, masked_cost
+from murmuration.likelihoods.mixtures import jensen_shannon_distance
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.system.devices import CPU
 
 COLLAPSED = 0.01  # nats a weight
 HARDLY, MOST = 0.005, 0.5  # a share of collapsed weights from which there is something to say

@@ -21,7 +21,6 @@ from typing import Any
 
 from torch import Tensor
 
-from murmuration.errors import Misuse, unknown
 from murmuration.likelihoods.base import (
     CLASSIFICATION,
     MULTI_LABEL,
@@ -43,7 +42,8 @@ from murmuration.likelihoods.regression import (
     Standardised,
     standardisation,
 )
-from murmuration.recipe_text import Answer, parse
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.option_text import Answer, parse
 
 __all__ = [
     "CLASSIFICATION",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor
 
-from murmuration.errors import Misuse
-from murmuration.mixtures import Components, Normals
+from murmuration.likelihoods.mixtures import Components, Normals
+from murmuration.system.errors import Misuse
 
 CLASSIFICATION, MULTI_LABEL, REGRESSION = "classification", "multi-label", "regression"
 TASKS = (CLASSIFICATION, MULTI_LABEL, REGRESSION)

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from murmuration.errors import Misuse, unknown
 from murmuration.likelihoods.base import CLASSIFICATION, MULTI_LABEL, Likelihood, weighted
-from murmuration.recipe_text import FIXED
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.option_text import FIXED
 
 LOWEST = -37.0  # below it softplus(x) equals exp(x) in double precision
 BALANCED, EFFECTIVE = "balanced", "effective"

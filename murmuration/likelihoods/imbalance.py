@@ -21,10 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from murmuration.errors import Misuse
 from murmuration.likelihoods.base import weighted
 from murmuration.likelihoods.classes import ClassOutputs, ClassWeight, Numbers, effective_weights
-from murmuration.recipe_text import FIXED
+from murmuration.system.errors import Misuse
+from murmuration.system.option_text import FIXED
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ class LDAM(Imbalanced):
 
     The margin of class c is `margin` n_c^(-1/4) / max of n^(-1/4): largest for the rarest class. Outputs are
     cosines and are multiplied by `scale`: a network by name gets a last layer of cosines, one of the caller's own ends
-    in `murmuration.nets.CosineLinear`. With scale=1 the last layer stays as it is. From the fraction `reweight_from` of
-    the epochs on, examples are weighted by the effective number of examples of their class (deferred re-weighting);
-    None: never.
+    in `murmuration.models.nets.CosineLinear`. With scale=1 the last layer stays as it is. From the fraction
+    `reweight_from` of the epochs on, examples are weighted by the effective number of examples of their class
+    (deferred re-weighting); None: never.
 
     >>> [round(each, 6) for each in LDAM(3, counts=(90, 9, 1)).margins(torch.zeros(())).tolist()]
     [0.162334, 0.288675, 0.5]
@@ -150,7 +150,7 @@ class LDAM(Imbalanced):
         if self.takes_cosines and largest > 1 + 1e-3:
             raise Misuse(
                 f"LDAM with scale={self.scale:g} and outputs up to {largest:.3g}: expected cosines, at most 1; end the"
-                " net in murmuration.nets.CosineLinear, or write scale=1"
+                " net in murmuration.models.nets.CosineLinear, or write scale=1"
             )
         return super().validate(outputs, y, weight)
 

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from murmuration.errors import Misuse
 from murmuration.likelihoods.base import REGRESSION, Likelihood, weighted
-from murmuration.mixtures import HALF_LOG_TWO_PI, Normals, QuantileCurves, contaminated_log_prob
-from murmuration.recipe_text import FIXED
+from murmuration.likelihoods.mixtures import HALF_LOG_TWO_PI, Normals, QuantileCurves, contaminated_log_prob
+from murmuration.system.errors import Misuse
+from murmuration.system.option_text import FIXED
 
 SMALLEST_STD = 1e-3  # in standard deviations of the target: the density of a memorised example stays finite
 LARGEST_RATIO = 1e18  # of a known noise and the standard deviation of the target: its square is a float32

@@ -1,1 +1,1 @@
-"""Members that are not networks: linear models, forests and boosted trees."""
+"""What produces outputs: networks by name, adapters for any module, pretrained features, scikit-learn estimators."""

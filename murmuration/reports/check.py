@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NoReturn
 
-from murmuration.errors import Failure
 from murmuration.reports.page import script_hash
+from murmuration.system.errors import Failure
 
 ADDRESSES = {
     "src",

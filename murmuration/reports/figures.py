@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from murmuration.metrics import Score
-from murmuration.metrics.scores import Description
+from murmuration.evaluation.metrics import Score
+from murmuration.evaluation.metrics.scores import Description
 from murmuration.reports.formatting import number, shorten
 
 SERIES = 7  # colours --series-1 to --series-7 in style.css

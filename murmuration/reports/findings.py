@@ -9,10 +9,11 @@ from typing import Any
 
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.eval_set import OUT_OF_FOLD, VALIDATION
+from murmuration.evaluation.metrics import Comparison, describe, holm, paired_test, shown_in
+from murmuration.evaluation.metrics.intervals import LEVEL
+from murmuration.evaluation.metrics.scores import measure_of
 from murmuration.evaluation.shift import paired_shift
-from murmuration.metrics import Comparison, describe, holm, paired_test, shown_in
-from murmuration.metrics.intervals import LEVEL
-from murmuration.metrics.scores import measure_of
+from murmuration.reports.extension import report_sections
 from murmuration.reports.formatting import (
     AUDITED,
     CROSS_FITTED,
@@ -206,9 +207,8 @@ def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequ
 def quality(evaluation: Evaluation) -> str:
     """The headline score with its interval, in a sentence."""
     name, examples = evaluation.name, f"{evaluation.examples.inputs:,} {words_of(evaluation).examples}"
-    if "pruning" in evaluation.manifest:
-        gone = percent(evaluation.manifest["pruning"]["reached"])
-        name = f"{name}, with {gone} of its kernels' weights pruned,"
+    for section in report_sections(evaluation):
+        name = f"{name}, {section.qualifier(evaluation.manifest[section.key])},"
     if evaluation.task == "classification":
         score = evaluation.scores["accuracy"]
         ends = percent_interval(score)
@@ -272,7 +272,7 @@ def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[s
         about_members(evaluation, who),
         *advice(evaluation, who),
         about_weights(evaluation, named),
-        about_pruning(evaluation, who),
+        *(section.finding(evaluation.manifest[section.key], who) for section in report_sections(evaluation)),
     ]
     texts = [
         trust(evaluation, who) if named else "",
@@ -338,16 +338,6 @@ def about_weights(evaluation: Evaluation, named: bool) -> str:
     """The finding on Gaussian weights."""
     found = evaluation.weights.finding if evaluation.weights is not None else ""
     return f"{evaluation.name}: {found}" if found and named else found
-
-
-def about_pruning(evaluation: Evaluation, who: str) -> str:
-    """How much was pruned, and what is left."""
-    found = evaluation.manifest.get("pruning")
-    if found is None:
-        return ""
-    counts = found["counts"]
-    left = f"{counts['numbers']:,} numbers are left of {counts['numbers_before']:,}"
-    return f"{who} was pruned: {percent(found['reached'])} of the kernels' weights were removed, and {left}."
 
 
 def advice(evaluation: Evaluation, who: str) -> list[str]:

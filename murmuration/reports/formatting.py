@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from murmuration.metrics import Score
+from murmuration.evaluation.metrics import Score
 
 MISSING = "\u2013"  # a dash
 MINUS, TIMES = "\u2212", "\u00d7"

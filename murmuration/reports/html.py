@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmuration.errors import Misuse
-from murmuration.metrics import Score, describe
-from murmuration.metrics.scores import Description
+from murmuration.evaluation.metrics import Score, describe
+from murmuration.evaluation.metrics.scores import Description
 from murmuration.reports.figures import Figure, to_json
 from murmuration.reports.formatting import ARROWS, MISSING, interval, number, percent, percent_interval
+from murmuration.system.errors import Misuse
 
 
 class Markup(str):

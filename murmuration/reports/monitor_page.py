@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from murmuration.columns import Drift, UnusualRow
-from murmuration.columns.drift import LEAST, LEVEL
-from murmuration.metrics import Score
+from murmuration.evaluation.columns import Drift, UnusualRow
+from murmuration.evaluation.columns.drift import LEAST, LEVEL
+from murmuration.evaluation.metrics import Score
 from murmuration.reports.figures import Figure, Series, dot_rows, with_guide
 from murmuration.reports.formatting import MISSING, number, percent
 from murmuration.reports.html import NOTHING, Markup, figure, grid, join, section, table, tag

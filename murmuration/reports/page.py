@@ -9,8 +9,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from murmuration.errors import Failure
-from murmuration.files import write_bytes
+from murmuration.reports.extension import report_sections
 from murmuration.reports.html import Markup, join, text
 from murmuration.reports.report import Report
 from murmuration.reports.sections.abstention import abstention
@@ -24,20 +23,22 @@ from murmuration.reports.sections.input_space import input_space
 from murmuration.reports.sections.members import coupling, members, provenance, recipes
 from murmuration.reports.sections.ood import out_of_distribution
 from murmuration.reports.sections.parameters import parameters
-from murmuration.reports.sections.pruning import pruning
 from murmuration.reports.sections.regression import predictions
 from murmuration.reports.sections.scores import by_class, scores
 from murmuration.reports.sections.shift import shift
 from murmuration.reports.sections.summary import summary
 from murmuration.reports.sections.uncertainty import uncertainty
 from murmuration.reports.sections.weights import weights
+from murmuration.system.errors import Failure
+from murmuration.system.files import write_bytes
 
 SECTIONS = {  # group of the navigation -> its sections, in order
     "Results": (summary, scores, by_class, imbalance, predictions),
     "Uncertainty": (calibration, uncertainty, abstention, conformal, examples),
     "Robustness": (columns, input_space, shift, out_of_distribution, groups),
-    "Model": (recipes, members, coupling, parameters, weights, pruning, provenance),
+    "Model": (recipes, members, coupling, parameters, weights),
 }
+ENDS = {"Model": (provenance,)}  # sections that stand after those of applications
 
 LOGO = Markup(
     '<svg class="logo" viewBox="0 0 64 40" role="img" aria-label="A flock of birds">'
@@ -62,7 +63,14 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; ba
 
 def render(report: Report) -> str:
     """The whole page of a report."""
-    parts = {name: join(build(report) for build in builders) for name, builders in SECTIONS.items()}
+    more = report_sections()
+    parts = {
+        name: join(
+            build(report)
+            for build in (*builders, *(section.build for section in more if section.group == name), *ENDS.get(name, ()))
+        )
+        for name, builders in SECTIONS.items()
+    }
     data = f"{report.leader.examples.inputs:,} rows" if report.eval_set.audited else report.eval_set.name
     subtitle = " · ".join(part for part in (data, report.task, report.date) if part)
     return framed(report.title, subtitle, join(parts.values()), parts)

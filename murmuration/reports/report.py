@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from murmuration.data.preparation import TablePreparation
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse
 from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble
 from murmuration.evaluation.record import Ood, Shift
 from murmuration.evaluation.shift import Progress, no_progress
-from murmuration.files import json_bytes, write_bytes
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.reports.extension import report_sections
 from murmuration.reports.findings import Difference, differences, findings, recommended, verdict, words_of
 from murmuration.reports.formatting import Words
-from murmuration.runs import EVALUATED, replace_files
+from murmuration.runs.directory import EVALUATED, replace_files
+from murmuration.system.errors import Misuse
+from murmuration.system.files import json_bytes, write_bytes
 
 METRICS, REPORT = EVALUATED
 
@@ -61,7 +62,10 @@ class Report:
     def title(self) -> str:
         if self.eval_set.audited:
             return f"Audit of {', '.join(each.name for each in self.evaluations)}"
-        names = [f"{each.name} (pruned)" if "pruning" in each.manifest else each.name for each in self.evaluations]
+        names = [
+            " ".join([evaluation.name, *(f"({section.mark})" for section in report_sections(evaluation))])
+            for evaluation in self.evaluations
+        ]
         return f"{', '.join(names)} on {Path(self.eval_set.name).name}"
 
     @property
@@ -137,7 +141,8 @@ def results_json(made: Report, *, run: Path) -> dict[str, Any]:
     """The record that `metrics.json` holds."""
     evaluation = made.evaluations[0]
     sentences = {"verdict": list(made.verdict), "notes": list(made.notes)}
-    return {"run": str(run), "recipe": evaluation.name, **evaluation.to_json(), **sentences}
+    added = {section.key: evaluation.manifest[section.key] for section in report_sections(evaluation)}
+    return {"run": str(run), "recipe": evaluation.name, **evaluation.to_json(), **sentences, **added}
 
 
 def write_results(path: Path, record: dict[str, Any], made: Report) -> None:

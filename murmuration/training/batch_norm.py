@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from murmuration.engines import Team
-from murmuration.population import Population
-from murmuration.streams import Noise, global_stream
+from murmuration.core.engines import Team
+from murmuration.core.population import Population
+from murmuration.core.weights import NetworkWeights, Structure, run_members
+from murmuration.system.streams import Noise, global_stream
 from murmuration.training.batches import batch_slices
-from murmuration.weights import NetworkWeights, Structure, run_members
 
 CHUNK = 512  # inputs of a batch
 BatchNorm = nn.modules.batchnorm._BatchNorm

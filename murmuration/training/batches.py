@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from murmuration.core.dynamics import TrainTime, learning_rate_factor
+from murmuration.core.state import Batch
 from murmuration.data import Split, augment
 from murmuration.data.samplers import INSTANCE, draw_examples
 from murmuration.data.streamed import Streamed
-from murmuration.dynamics import TrainTime, learning_rate_factor
-from murmuration.errors import Misuse
-from murmuration.recipe import Plan
-from murmuration.streams import ALL_MEMBERS, generator, stream_seed
-from murmuration.training.state import Batch
+from murmuration.system.errors import Misuse
+from murmuration.system.streams import ALL_MEMBERS, generator, stream_seed
+from murmuration.training.plan import Plan
 
 
 def batch_slices(examples: int, size: int, *, drop_last: bool = False, parts: int = 1) -> list[slice]:

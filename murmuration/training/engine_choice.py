@@ -8,15 +8,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from murmuration.engines import Choice, Engine, assemble, choose, engine
-from murmuration.errors import Misuse
-from murmuration.population import populate
-from murmuration.streams import Noise
+from murmuration.core.engines import Choice, Engine, assemble, choose, engine
+from murmuration.core.population import populate
+from murmuration.core.step import step
+from murmuration.core.weights import POINT, Structure, run_members
+from murmuration.system.errors import Misuse
+from murmuration.system.streams import Noise
 from murmuration.training.batches import epoch_batches
 from murmuration.training.loop import Progress, init_state
 from murmuration.training.spec import TrainSpec
-from murmuration.training.step import step
-from murmuration.weights import POINT, Structure, run_members
 
 HEAVY = 0.5  # seconds: when one step of all members takes longer, a few members are enough to compare engines
 

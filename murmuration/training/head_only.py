@@ -6,15 +6,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from murmuration.coupling.space import FEATURES
+from murmuration.core.coupling.space import FEATURES
+from murmuration.core.population import Population
+from murmuration.core.sharing import SHARING
+from murmuration.core.weights import Structure
 from murmuration.data import Split
 from murmuration.data.streamed import Streamed
-from murmuration.devices import FLOAT32, at_least_float32, computing_in
-from murmuration.errors import Misuse
-from murmuration.population import Population
-from murmuration.sharing import SHARING
+from murmuration.system.devices import FLOAT32, at_least_float32, computing_in
+from murmuration.system.errors import Misuse
 from murmuration.training.spec import TrainSpec
-from murmuration.weights import Structure
 
 CHUNK = 512  # inputs that pass through the body at once
 

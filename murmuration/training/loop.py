@@ -5,44 +5,29 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from murmuration.coupling.space import FEATURES
+from murmuration.core.coupling.space import FEATURES
+from murmuration.core.dynamics import Optimizer, TorchOptimizer, WeightPath
+from murmuration.core.engines import Engine, Team, assemble, member_outputs, outputs_by_ranks
+from murmuration.core.population import Population, is_auxiliary
+from murmuration.core.state import Divergence, State, StepConfig
+from murmuration.core.step import init_opt_state, param_groups, step
+from murmuration.core.vectors import side_by_side
+from murmuration.core.weights import Structure
 from murmuration.data import Split
-from murmuration.dynamics import Optimizer, TorchOptimizer, WeightPath
-from murmuration.engines import Engine, Team, assemble, member_outputs, outputs_by_ranks
-from murmuration.errors import Misuse
-from murmuration.files import json_numbers
 from murmuration.likelihoods.imbalance import Experts
-from murmuration.population import Population, is_auxiliary
-from murmuration.streams import Noise
+from murmuration.runs.checkpoints import Progress
+from murmuration.system.errors import Misuse
+from murmuration.system.files import json_numbers
+from murmuration.system.streams import Noise
 from murmuration.training.batch_norm import refresh_batch_norm
 from murmuration.training.batches import epoch_batches, learning_rate
 from murmuration.training.spec import TrainSpec, initial_members, require_input_gradients, require_varying_draws
-from murmuration.training.state import Divergence, State, StepConfig
-from murmuration.training.step import init_opt_state, param_groups, step
-from murmuration.vectors import side_by_side
-from murmuration.weights import Structure
-
-
-@dataclass
-class Progress:
-    """The state of a run in progress: everything that a checkpoint holds."""
-
-    state: State
-    kept: Population  # the weights a member returns to: of its last finite epoch, or its best one with early stopping
-    kept_epoch: Tensor  # (M,) the epoch of these weights; 0: initial weights
-    loss_sum: Tensor  # (M,) float64, of the running epoch
-    best: Tensor  # (M,) lowest validation NLL so far
-    waited: Tensor  # (M,) epochs since then
-    history: list[dict[str, Any]] = field(default_factory=list)
-    path: WeightPath = field(default_factory=WeightPath)  # weights collected by the dynamics
-    seconds: float = 0.0
-    origins: Tensor | None = None  # (m,) at the end: the row of the population that each final member comes from
 
 
 class Watcher(Protocol):

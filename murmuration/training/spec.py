@@ -11,25 +11,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from murmuration.coupling import Coupling
-from murmuration.coupling.space import FEATURES, INPUTS, OWN_WEIGHTS, SUB_BATCH
+from murmuration.core.coupling import Coupling
+from murmuration.core.coupling.space import FEATURES, INPUTS, OWN_WEIGHTS, SUB_BATCH
+from murmuration.core.dynamics import Dynamics, TrainTime
+from murmuration.core.engines import ALONE, Ranks
+from murmuration.core.population import Named, Population, populate
+from murmuration.core.recipe import Recipe
+from murmuration.core.roles import ParameterRoles, roles_of
+from murmuration.core.sharing import SMOOTH, input_chunks
+from murmuration.core.state import StepConfig
+from murmuration.core.tangent_kernels import measured_gamma
+from murmuration.core.weights import KernelTrace, NetworkWeights, Structure, run_members, trace_kernels
 from murmuration.data import Data, Split
 from murmuration.data.streamed import Streamed
-from murmuration.devices import FLOAT32
-from murmuration.dynamics import Dynamics, TrainTime
-from murmuration.engines import ALONE, Ranks
-from murmuration.errors import Misuse
 from murmuration.likelihoods import Likelihood
-from murmuration.nets.source import is_named
-from murmuration.population import Named, Population, populate
-from murmuration.recipe import Plan, Recipe
-from murmuration.roles import ParameterRoles, roles_of
-from murmuration.sharing import SMOOTH, input_chunks
-from murmuration.streams import Noise, generator, global_stream
-from murmuration.tangent_kernels import measured_gamma
+from murmuration.models.nets.source import is_named
+from murmuration.system.devices import FLOAT32
+from murmuration.system.errors import Misuse
+from murmuration.system.streams import Noise, generator, global_stream
 from murmuration.training.batches import examples_per_epoch, plan_slices
-from murmuration.training.state import StepConfig
-from murmuration.weights import KernelTrace, NetworkWeights, Structure, run_members, trace_kernels
+from murmuration.training.plan import Plan
 
 MEASURED = 32  # training inputs on which members' tangent kernels are compared
 

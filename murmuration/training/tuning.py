@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from murmuration.coupling import Space
+from murmuration.core.coupling import Space
+from murmuration.core.engines import Engine, Team, assemble, outputs_by_ranks
+from murmuration.core.population import Population
 from murmuration.data import Data, ImagePreparation
 from murmuration.data.preparation import before_features
 from murmuration.data.shift import corruptions_for, shift_split
-from murmuration.engines import Engine, Team, assemble, outputs_by_ranks
-from murmuration.errors import Misuse
-from murmuration.population import Population
+from murmuration.system.errors import Misuse
 from murmuration.training.loop import Progress, begin, train, validation_weight
 from murmuration.training.spec import TrainSpec
 

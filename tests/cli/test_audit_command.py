@@ -12,8 +12,8 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, RandomForestRegressor
 
 import murmuration as mm
-from murmuration.audit import open_predictions
-from murmuration.metrics import compare_predictives
+from murmuration.evaluation.audit import open_predictions
+from murmuration.evaluation.metrics import compare_predictives
 from murmuration.reports import report_check
 
 pytest_plugins = ["cli_fixtures"]

@@ -14,7 +14,8 @@ from cli_fixtures import SMALL, assert_refused, tree
 from torch import nn
 
 import murmuration as mm
-from murmuration import cli, runs
+from murmuration.cli import program
+from murmuration.runs import directory as runs
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -301,7 +302,7 @@ def test_memory_that_is_not_there(murmur, monkeypatch, tmp_path):
             " allocate 4294967296 bytes. Error code 12 (Cannot allocate memory)"
         )
 
-    monkeypatch.setattr("murmuration.fitting.fit", fail)
+    monkeypatch.setattr("murmuration.training.fitting.fit", fail)
     ended = murmur("train", "two-moons", *SMALL, "--out", tmp_path / "run")
     assert_refused(ended, 1, ("not enough memory: 4 GiB at once", "--stream"))
     assert not (tmp_path / "run").exists()
@@ -325,5 +326,5 @@ def test_library_messages_are_written_in_flags(murmur, moons_run, tmp_path, monk
     words = ("train", "given.csv", "--target", "y", *SMALL, "--out", "run", "--json")
     ended = murmur(*words, "--val", "0", "--drop", "row")
     assert_refused(ended, 2, ("training needs some; give --val a share",))
-    cli._say_note(list(words), "leave it out with drop='row'")
+    program._say_note(list(words), "leave it out with drop='row'")
     assert capsys.readouterr().err == "note: leave it out with --drop row\n"

@@ -15,12 +15,11 @@ import torch
 from cli_fixtures import SMALL
 
 import murmuration as mm
-from murmuration import cli
-from murmuration.cli import compare, lists, main, options, training
+from murmuration.cli import compare, lists, main, options, program, training
 from murmuration.cli.selftest_checks import CHECKS
-from murmuration.progress import training_bar
-from murmuration.recipe import ENGINES, Plan
 from murmuration.reports import report_check
+from murmuration.system.progress import training_bar
+from murmuration.training.plan import ENGINES, Plan
 
 pytest_plugins = ["cli_fixtures"]
 ROOT = Path(__file__).parents[2]
@@ -82,7 +81,7 @@ def test_evaluate_writes_its_own_files_again(murmur, moons_run):
 
 def test_resume_goes_on_where_ctrl_c_stopped(murmur, moons_run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("murmuration.fitting.ProgressCallback.after_step", interrupt)
+        patch.setattr("murmuration.training.fitting.ProgressCallback.after_step", interrupt)
         ended = murmur("train", "two-moons", *SMALL, "--out", tmp_path / "run")
     assert ended.code == 130
     assert ended.err == f"interrupted: continue with murmur resume {tmp_path / 'run'}\n"
@@ -116,7 +115,9 @@ def test_tables_hold_the_predictions_in_order(murmur, moons_run, tmp_path):
 
 
 def test_npz_streams_members(murmur, moons_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("murmuration.ensemble.Ensemble.stream", lambda self, x, **way: map(self.predict, x.split(77)))
+    monkeypatch.setattr(
+        "murmuration.prediction.ensemble.Ensemble.stream", lambda self, x, **way: map(self.predict, x.split(77))
+    )
     ended = murmur("predict", moons_run, "two-moons", "--out", tmp_path / "p.npz", "--per-member", "--json")
     found, pred = np.load(tmp_path / "p.npz"), predicted(moons_run)
     assert json.loads(ended.out)["rows"] == 500
@@ -159,7 +160,7 @@ def test_compare_survives_being_killed(murmur, tmp_path, monkeypatch):
 
     def second_is_killed(order, recipe, path, *, quiet):
         if recipe.name == "deep-ensemble":
-            monkeypatch.setattr("murmuration.fitting.ProgressCallback.after_step", interrupt)
+            monkeypatch.setattr("murmuration.training.fitting.ProgressCallback.after_step", interrupt)
         return whole(order, recipe, path, quiet=quiet)
 
     with monkeypatch.context() as patch:
@@ -266,7 +267,7 @@ def test_help_of_train_has_the_words_of_the_field(murmur):
     ],
 )
 def test_errors_of_the_library_are_told_in_flags(message, words, told):
-    assert cli.in_flags(message, words) == told
+    assert program.in_flags(message, words) == told
 
 
 @pytest.mark.parametrize(
@@ -365,7 +366,7 @@ def test_unexpected_errors_are_one_line(murmur, monkeypatch):
     assert ended.err == "error: ZeroDivisionError: division by zero (run again with MURMUR_DEBUG=1 for the traceback)\n"
     monkeypatch.setenv("MURMUR_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
-        cli.main(["list", "nets"])
+        program.main(["list", "nets"])
 
 
 def test_the_link_is_a_setting_of_a_run(murmur, tmp_path):

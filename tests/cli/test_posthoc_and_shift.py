@@ -12,11 +12,11 @@ import torch
 from cli_fixtures import SMALL, assert_refused, tree
 
 import murmuration as mm
-from murmuration import runs
 from murmuration.evaluation import ShiftSuite, eval_set_of, evaluate_ood, evaluate_shift, in_distribution
-from murmuration.files import json_numbers
-from murmuration.posthoc import to_json
+from murmuration.prediction.posthoc import to_json
 from murmuration.reports import report_check
+from murmuration.runs import directory as runs
+from murmuration.system.files import json_numbers
 
 pytest_plugins = ["cli_fixtures"]
 SHIFT = ("--only", "feature_noise,scale_drift", "--severities", "2,5", "--shift-examples", "120")
@@ -192,7 +192,7 @@ def test_a_resumed_run_has_the_posthoc_steps_of_an_undisturbed_one(murmur, moons
 
     path = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("murmuration.fitting.ProgressCallback.after_step", interrupt)
+        patch.setattr("murmuration.training.fitting.ProgressCallback.after_step", interrupt)
         killed = murmur("train", "two-moons", *SMALL, "--out", path)
     assert (killed.code, killed.err) == (130, f"interrupted: continue with murmur resume {path}\n")
     assert not (path / "posthoc.json").exists()

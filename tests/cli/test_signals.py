@@ -14,10 +14,10 @@ from cli_fixtures import assert_refused
 from process_fixtures import until
 
 import murmuration as mm
-from murmuration import distributed
 from murmuration.cli import main
-from murmuration.errors import Failure
-from murmuration.interrupts import IMPORTS, Stopped, handled, stop, take_stopped
+from murmuration.runs import processes as distributed
+from murmuration.system.errors import Failure
+from murmuration.system.interrupts import IMPORTS, Stopped, handled, stop, take_stopped
 
 pytest_plugins = ["cli_fixtures"]
 # A shell may have told its programs to ignore hang-ups, and those in the background to ignore interrupts.
@@ -86,7 +86,7 @@ def test_a_signal_inside_an_import_waits_for_its_end(tmp_path: Path, monkeypatch
     text = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nfor _ in range(10**6):\n    pass\nwhole = True\n"
     (tmp_path / "interrupted_module.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("murmuration.interrupts.USUAL", (signal.getsignal(signal.SIGINT),))
+    monkeypatch.setattr("murmuration.system.interrupts.USUAL", (signal.getsignal(signal.SIGINT),))
     with pytest.raises(Stopped), handled(stop):
         until(lambda: import_module("interrupted_module") is None)
     assert sys.modules.pop("interrupted_module").whole
@@ -101,7 +101,7 @@ def test_an_interrupt_that_another_error_hides_is_an_interrupt(monkeypatch, caps
         except KeyboardInterrupt:
             raise Failure("members.safetensors is not a readable safetensors file") from None
 
-    monkeypatch.setattr("murmuration.cli._run", read)
+    monkeypatch.setattr("murmuration.cli.program._run", read)
     assert main(["list", "recipes"]) == 143
     assert capsys.readouterr().err.startswith("interrupted: repeat the command, or ")
     monkeypatch.undo()
@@ -115,8 +115,8 @@ def test_a_signal_that_waits_for_an_import_is_an_interrupt_of_the_command_that_f
         stop(signal.SIGINT, SimpleNamespace(f_code=SimpleNamespace(co_filename=IMPORTS)))
         raise Failure("another process has stopped")
 
-    monkeypatch.setattr("murmuration.interrupts.threading.Timer", Held)
-    monkeypatch.setattr("murmuration.cli._run", read)
+    monkeypatch.setattr("murmuration.system.interrupts.threading.Timer", Held)
+    monkeypatch.setattr("murmuration.cli.program._run", read)
     assert main(["list", "recipes"]) == 130
     assert capsys.readouterr().err.startswith("interrupted: repeat the command, or ")
     Held.made[-1]()  # the signal would be sent again now, to whoever called the command
@@ -127,8 +127,8 @@ def test_a_signal_that_waits_for_an_import_ends_with_a_finished_command(monkeypa
         stop(signal.SIGINT, SimpleNamespace(f_code=SimpleNamespace(co_filename=IMPORTS)))
         return 0
 
-    monkeypatch.setattr("murmuration.interrupts.threading.Timer", Held)
-    monkeypatch.setattr("murmuration.cli._run", read)
+    monkeypatch.setattr("murmuration.system.interrupts.threading.Timer", Held)
+    monkeypatch.setattr("murmuration.cli.program._run", read)
     assert main(["list", "recipes"]) == 0
     Held.made[-1]()  # nothing: it is forgotten
 
@@ -153,9 +153,9 @@ def test_a_signal_while_an_error_is_told_is_not_heard(monkeypatch, capsys):
         signal.raise_signal(signal.SIGINT)
         return str(error)
 
-    monkeypatch.setattr("murmuration.interrupts.USUAL", (signal.getsignal(signal.SIGINT), stop))
-    monkeypatch.setattr("murmuration.cli._run", read)
-    monkeypatch.setattr("murmuration.cli._message", message)
+    monkeypatch.setattr("murmuration.system.interrupts.USUAL", (signal.getsignal(signal.SIGINT), stop))
+    monkeypatch.setattr("murmuration.cli.program._run", read)
+    monkeypatch.setattr("murmuration.cli.program._message", message)
     assert main(["list", "recipes"]) == 1
     assert capsys.readouterr().err == "error: the error\n"
 
@@ -174,9 +174,9 @@ def test_a_signal_at_the_end_of_a_command_has_its_code(call, monkeypatch, capsys
         raise Failure("the error")
 
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("murmuration.interrupts.USUAL", (before, stop))
-    monkeypatch.setattr("murmuration.cli._run", fails)
-    monkeypatch.setattr("murmuration.cli.take_stopped", take)
+    monkeypatch.setattr("murmuration.system.interrupts.USUAL", (before, stop))
+    monkeypatch.setattr("murmuration.cli.program._run", fails)
+    monkeypatch.setattr("murmuration.cli.program.take_stopped", take)
     try:
         assert main(["list", "recipes"]) == (1 if call == 2 else 143)
     finally:

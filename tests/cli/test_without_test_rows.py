@@ -8,8 +8,8 @@ import pytest
 
 import murmuration as mm
 from murmuration.cli import main
-from murmuration.errors import Misuse
 from murmuration.evaluation import eval_set_of
+from murmuration.system.errors import Misuse
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import torch
 
 import murmuration as mm
 from murmuration.data import Data
-from murmuration.errors import Failure, Misuse
-from murmuration.posthoc import PostHocConfig
-from murmuration.recipe import Plan
+from murmuration.prediction.posthoc import PostHocConfig
+from murmuration.system.errors import Failure, Misuse
+from murmuration.training.plan import Plan
 
 PLAN = Plan(epochs=1, batch_size=64, engine="loop", posthoc=PostHocConfig("temperature:prior_std=0.5", 0.8, "aps"))
 BOTH = pytest.mark.parametrize("preset", ["single", "deep-ensemble"])  # how members were trained has no say
@@ -113,7 +113,7 @@ def test_damaged_posthoc_are_named_by_their_file(moons: Data, tmp_path: Path):
 
 
 def test_the_config_survives_the_manifest():
-    from murmuration.recipe import plan_from_json
+    from murmuration.training.plan import plan_from_json
 
     assert plan_from_json(json.loads(json.dumps(PLAN.to_json()))) == PLAN
     assert plan_from_json({**PLAN.to_json(), "posthoc": None}).posthoc is None

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import murmuration as mm
-from murmuration.coupling import InputGradientSpace
+from murmuration.core.coupling import InputGradientSpace
+from murmuration.core.recipe import PRESETS, make_recipe, recipe_from_json
 from murmuration.data import Data
-from murmuration.recipe import PRESETS, Plan, make_recipe, recipe_from_json
+from murmuration.training.plan import Plan
 
 PLAN = Plan(epochs=2, batch_size=64, engine="loop", lr=3e-3)
 MEMBERS = 3  # of recipes that have no number of their own
@@ -27,7 +28,7 @@ EVERY = pytest.mark.parametrize(
 @pytest.fixture(autouse=True)
 def _few_alphas(monkeypatch):
     """A sweep of two candidates obeys the same laws as one of six, in less than half the time."""
-    monkeypatch.setattr("murmuration.coupling.input_gradients.ALPHAS", (0.0, 0.4))
+    monkeypatch.setattr("murmuration.core.coupling.input_gradients.ALPHAS", (0.0, 0.4))
     monkeypatch.setattr("murmuration.training.tuning.SEVERITIES", (3,))
 
 

@@ -12,7 +12,7 @@ from test_images import bytes_like, cifar_folder, idx_folder, write_classes, wri
 from murmuration.data import ImagePreparation, open_data, open_inputs
 from murmuration.data.images import resize, resize_and_crop
 from murmuration.data.preparation import fit_array, fit_images, fit_table
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 COLOUR = ImagePreparation((3, 32, 32), 255.0, (125.0, 123.0, 114.0), (63.0, 62.0, 67.0))
 GREY = ImagePreparation((1, 28, 28), 255.0, (33.3,), (78.6,))

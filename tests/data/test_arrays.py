@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from murmuration.data import ImagePreparation, open_data, open_inputs, open_split
-from murmuration.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse
 
 
 def example(rows: int = 40) -> tuple[np.ndarray, np.ndarray]:

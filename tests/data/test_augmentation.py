@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from murmuration.data.augmentation import augment, flip, pad_crop
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 
 def generator(seed: int = 0) -> torch.Generator:

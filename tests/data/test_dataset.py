@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from murmuration.data import open_data, open_inputs, open_split
-from murmuration.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse
 
 
 def write(path: Path, text: str) -> Path:

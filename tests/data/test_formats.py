@@ -12,7 +12,7 @@ from murmuration.cli import main
 from murmuration.data import formats, open_data, open_inputs
 from murmuration.data.formats import FORMATS, Format, format_of, format_usage, has_suffix, load_source, resolve
 from murmuration.data.raw import LoadOptions, RawData, RawPart
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 
 def load_numbers(path: Path, options: LoadOptions) -> RawData:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image as Pillow
 
 from murmuration.data import open_data
-from murmuration.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse
 
 
 class Image:

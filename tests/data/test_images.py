@@ -11,7 +11,7 @@ from PIL import Image
 
 from murmuration.data import open_data, open_inputs, open_split
 from murmuration.data.images import middle, resize_and_crop
-from murmuration.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse
 
 
 def bytes_like(*shape: int, seed: int = 0) -> np.ndarray:

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from murmuration.data import ArrayPreparation, ImagePreparation, open_data, preparation_from_json
 from murmuration.data.preparation import fit_array, fit_images, image_shape, pixel_peak
 from murmuration.data.scaling import Scaling, mean_std
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 
 def bytes_like(*shape: int, seed: int = 0) -> np.ndarray:

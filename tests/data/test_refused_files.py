@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 import murmuration as mm
-from murmuration.audit import evaluate_predictions, open_predictions
-from murmuration.errors import LONGEST, Failure, Misuse
-from murmuration.prediction_files import plain_text, safe_text
+from murmuration.evaluation.audit import evaluate_predictions, open_predictions
+from murmuration.prediction.prediction_files import plain_text, safe_text
+from murmuration.system.errors import LONGEST, Failure, Misuse
 
 
 def table(path: Path, header: str, rows: list[str]) -> Path:

@@ -13,7 +13,7 @@ from sklearn.preprocessing import QuantileTransformer, RobustScaler
 import murmuration as mm
 from murmuration.data.preparation import fewest_rows, fit_array, fit_table, preparation_from_json
 from murmuration.data.scaling import fit_scaling, smooth_clip, smooth_unclip
-from murmuration.export import preparation_module
+from murmuration.prediction.export import preparation_module
 
 ROWS = 400
 

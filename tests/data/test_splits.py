@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from murmuration.data.splits import evenly_spaced, hold_out, split_rows, three_way_split
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 
 def rng(seed: int = 0) -> np.random.Generator:

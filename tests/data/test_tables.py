@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from murmuration.data import open_data, open_inputs, open_split, preparation_from_json
 from murmuration.data.preparation import CategoricalColumn, NumericColumn, fit_table
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 
 def mixed(rows: int = 60, seed: int = 0) -> pd.DataFrame:

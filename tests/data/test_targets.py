@@ -13,7 +13,7 @@ from murmuration.data.targets import (
     refuse_free_text,
     refuse_missing,
 )
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 
 @pytest.mark.parametrize(

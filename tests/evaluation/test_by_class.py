@@ -8,13 +8,13 @@ import sklearn.metrics
 import torch
 
 import murmuration as mm
+from murmuration.core.recipe import make_recipe
 from murmuration.data import Data, open_data
 from murmuration.evaluation import evaluate_ensemble
 from murmuration.evaluation.by_class import UNCERTAINTIES, class_scores, confusion_matrix, uncertainty_by_class
+from murmuration.evaluation.metrics import ExampleScores
 from murmuration.evaluation.record import member_scores
-from murmuration.metrics import ExampleScores
-from murmuration.predictive import Predictive
-from murmuration.recipe import make_recipe
+from murmuration.prediction.predictive import Predictive
 
 
 @pytest.fixture(scope="module")

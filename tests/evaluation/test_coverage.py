@@ -20,13 +20,13 @@ from murmuration.evaluation.coverage import (
     set_coverage,
     set_measures,
 )
-from murmuration.files import json_numbers
-from murmuration.metrics import ExampleScores, Score, holm, score_examples
-from murmuration.metrics.intervals import wilson
-from murmuration.posthoc.abstention import Abstention
-from murmuration.posthoc.conformal import IntervalRule, SetRule, fit_conformal
-from murmuration.posthoc.fit import PostHoc, fit_posthoc
-from murmuration.predictive import Predictive
+from murmuration.evaluation.metrics import ExampleScores, Score, holm, score_examples
+from murmuration.evaluation.metrics.intervals import wilson
+from murmuration.prediction.posthoc.abstention import Abstention
+from murmuration.prediction.posthoc.conformal import IntervalRule, SetRule, fit_conformal
+from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc
+from murmuration.prediction.predictive import Predictive
+from murmuration.system.files import json_numbers
 
 LAC = SetRule("lac", 0.6, 0.55, 10, 2)  # classes of probability 0.45 or more
 COST = Abstention("cost", "confidence", 0.7, 0.2, "none", 10, (3.0, 0.5))

@@ -10,14 +10,14 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.data import Split
-from murmuration.ensemble import Ensemble
 from murmuration.evaluation import EvalSet, OodResult, eval_set_of, evaluate_ensemble, evaluate_ood, in_distribution
+from murmuration.evaluation.metrics import score_detection
 from murmuration.evaluation.ood import BINS, histogram_of
-from murmuration.metrics import score_detection
-from murmuration.ood import distance_columns, fit_feature_distance, ood_columns
-from murmuration.posthoc import PostHocConfig
-from murmuration.recipe import Plan
+from murmuration.evaluation.ood_scores import distance_columns, fit_feature_distance, ood_columns
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.reports.findings import about_ood
+from murmuration.training.plan import Plan
 
 
 @pytest.fixture(scope="module")

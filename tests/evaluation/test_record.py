@@ -12,7 +12,6 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.data import Split
-from murmuration.ensemble import Ensemble
 from murmuration.evaluation import (
     Evaluation,
     ShiftSuite,
@@ -22,9 +21,10 @@ from murmuration.evaluation import (
     evaluate_ensemble,
     evaluate_shift,
 )
-from murmuration.posthoc import PostHocConfig, to_json
-from murmuration.posthoc.fit import fit_posthoc
-from murmuration.recipe import Plan
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.prediction.posthoc import PostHocConfig, to_json
+from murmuration.prediction.posthoc.fit import fit_posthoc
+from murmuration.training.plan import Plan
 
 PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop")
 APPLIED = PostHocConfig("temperature:prior_std=0.5")  # whether it helps or not

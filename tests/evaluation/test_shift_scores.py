@@ -11,15 +11,15 @@ from torch import nn
 import murmuration as mm
 from murmuration.data import Split
 from murmuration.data.shift import shift_inputs
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse
 from murmuration.evaluation import EvalSet, ShiftResult, ShiftSuite, eval_set_of, evaluate_ensemble, evaluate_shift
+from murmuration.evaluation.metrics import shown_in
+from murmuration.evaluation.metrics.intervals import wilson
+from murmuration.evaluation.metrics.scores import measure_of
 from murmuration.evaluation.shift import Grid, paired_shift
-from murmuration.metrics import shown_in
-from murmuration.metrics.intervals import wilson
-from murmuration.metrics.scores import measure_of
-from murmuration.posthoc import PostHocConfig
-from murmuration.recipe import Plan
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.prediction.posthoc import PostHocConfig
+from murmuration.system.errors import Misuse
+from murmuration.training.plan import Plan
 
 PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop", posthoc=PostHocConfig(conformal="aps"))
 THREE = ShiftSuite(("gaussian_noise", "contrast", "pixelate"), (2, 5), seed=3)

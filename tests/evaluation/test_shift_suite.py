@@ -10,9 +10,9 @@ from torch import nn
 import murmuration as mm
 from murmuration.data import Split
 from murmuration.data.preparation import fit_images
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse
 from murmuration.evaluation import EvalSet, ShiftSuite, evaluate_shift
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.system.errors import Misuse
 
 
 @pytest.mark.parametrize("each", [12, 30])

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 import murmuration as mm
+from murmuration.core.population import KEPT
+from murmuration.core.recipe import make_recipe
+from murmuration.core.weights.gaussian import STD_PARAM, softplus_inverse
 from murmuration.data import Data, open_data
-from murmuration.ensemble import Ensemble
 from murmuration.evaluation.weight_diagnosis import SNR_EDGES, Diagnosis, _weights, diagnose, from_prior
-from murmuration.mixtures import jensen_shannon_distance
-from murmuration.population import KEPT
-from murmuration.recipe import make_recipe
-from murmuration.weights.gaussian import STD_PARAM, softplus_inverse
+from murmuration.likelihoods.mixtures import jensen_shannon_distance
+from murmuration.prediction.ensemble import Ensemble
 
 PLAN = mm.Plan(members=1, epochs=1, engine="loop")
 

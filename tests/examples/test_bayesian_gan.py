@@ -11,9 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from murmuration import files, runs
 from murmuration.applications.gan import training as gan_training
-from murmuration.errors import Failure, Misuse
+from murmuration.runs import directory as runs
+from murmuration.system import files
+from murmuration.system.errors import Failure, Misuse
 
 PATH = Path(__file__).parents[2] / "examples" / "bayesian_gan.py"
 TINY = ["--size", "8", "--width", "2", "--latent", "4", "--examples", "96", "--batch", "32", "--every", "1"]

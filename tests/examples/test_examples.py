@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from murmuration.files import write_tensors
-from murmuration.nets import build_net
+from murmuration.models.nets import build_net
+from murmuration.system.files import write_tensors
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

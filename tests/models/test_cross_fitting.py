@@ -12,12 +12,12 @@ from sklearn.model_selection import KFold, LeaveOneOut
 
 import murmuration as mm
 from murmuration.cli import main
-from murmuration.cross_fitting import fold_numbers, one_fold, out_of_fold, pooled
 from murmuration.data import Data
-from murmuration.errors import Misuse
 from murmuration.evaluation import evaluate_ensemble, held_out_set
-from murmuration.posthoc.cross_conformal import cross_intervals
+from murmuration.prediction.posthoc.cross_conformal import cross_intervals
 from murmuration.reports.sections.examples import uncertain_examples
+from murmuration.system.errors import Misuse
+from murmuration.training.folds import fold_numbers, one_fold, out_of_fold, pooled
 
 SMALL = {"members": 2, "epochs": 2, "engine": "loop"}
 

@@ -11,11 +11,11 @@ import torch
 
 import murmuration as mm
 from murmuration.cli.compare import chosen_baselines
+from murmuration.core.recipe import make_recipe, recipe_from_json
 from murmuration.data import Data
-from murmuration.errors import Misuse
-from murmuration.models.selection import greedy_weights, select
-from murmuration.predictive import Predictive
-from murmuration.recipe import make_recipe, recipe_from_json
+from murmuration.models.estimators.selection import greedy_weights, select
+from murmuration.prediction.predictive import Predictive
+from murmuration.system.errors import Misuse
 
 SMALL = {"members": 2, "epochs": 3, "engine": "loop"}
 

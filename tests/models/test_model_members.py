@@ -15,14 +15,14 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
 import murmuration as mm
-from murmuration import runs
 from murmuration.data import Data
-from murmuration.errors import Failure, Misuse
-from murmuration.files import digest_of
 from murmuration.likelihoods import Gaussian, HeteroscedasticGaussian
-from murmuration.models.layout import Layout
-from murmuration.models.member import regression_outputs
-from murmuration.models.table import MODELS, Examples, Request, models_for
+from murmuration.models.estimators.layout import Layout
+from murmuration.models.estimators.member import regression_outputs
+from murmuration.models.estimators.table import MODELS, Examples, Request, models_for
+from murmuration.runs import directory as runs
+from murmuration.system.errors import Failure, Misuse
+from murmuration.system.files import digest_of
 
 ROWS = 240
 SKLEARN = [name for name, row in MODELS.items() if row.package == "sklearn"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
-from murmuration.models.natural_boosting import NaturalBoosting, complete_tree, natural_gradient
+from murmuration.models.estimators.natural_boosting import NaturalBoosting, complete_tree, natural_gradient
 
 
 def toy(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

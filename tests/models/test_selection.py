@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from murmuration.models.selection import greedy_weights
+from murmuration.models.estimators.selection import greedy_weights
 
 
 def mixture_nll(log_probs: torch.Tensor, weights: torch.Tensor) -> float:

@@ -2,13 +2,13 @@ import math
 
 import pytest
 import torch
-from oracles.embedded_ensembles import BIASED, gaussian, least_eigenvalue, made, network
-from oracles.finite_width import EmbeddedMLP, draw_network, empirical_kernels, train_network, with_parameters
-from oracles.linearised import Descent, block_matrix, predict_blocks, predict_mse, stable_step
+from embedded_ensembles import BIASED, gaussian, least_eigenvalue, made, network
+from finite_width import EmbeddedMLP, draw_network, empirical_kernels, train_network, with_parameters
+from linearised import Descent, block_matrix, predict_blocks, predict_mse, stable_step
 from torch import Tensor
 
-from murmuration.analysis.infinite_width import Architecture, limit_kernels, scales_of
-from murmuration.errors import Misuse
+from murmuration.studies.infinite_width import Architecture, limit_kernels, scales_of
+from murmuration.system.errors import Misuse
 
 X, Y = gaussian(4, 3), gaussian(4, seed=1)
 VARIANTS: dict[str, Architecture] = {

@@ -2,8 +2,8 @@ import math
 
 import pytest
 import torch
-from oracles.embedded_ensembles import CRITICAL, gaussian, least_eigenvalue, made
-from oracles.linearised import (
+from embedded_ensembles import CRITICAL, gaussian, least_eigenvalue, made
+from linearised import (
     Descent,
     block_matrix,
     ensemble_law,
@@ -17,9 +17,9 @@ from oracles.linearised import (
 )
 from torch import Tensor
 
-from murmuration.analysis.infinite_width import Architecture, Kernels, limit_kernels
-from murmuration.errors import Misuse
-from murmuration.tangent_kernels import MemberKernels, average_kernels
+from murmuration.core.tangent_kernels import MemberKernels, average_kernels
+from murmuration.studies.infinite_width import Architecture, Kernels, limit_kernels
+from murmuration.system.errors import Misuse
 
 X, Y, TEST = gaussian(5, 3), gaussian(5, seed=1), gaussian(2, 3, seed=2)
 COLLECTIVE = made("normal_1_0.5", "normal_1_0.5", 2, scales=CRITICAL)

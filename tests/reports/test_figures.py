@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from score_factories import exact
 
-from murmuration.metrics import Score, describe
+from murmuration.evaluation.metrics import Score, describe
 from murmuration.reports.figures import (
     Series,
     axis,

@@ -10,12 +10,12 @@ from prediction_factories import classification_sample, regression_sample
 
 from murmuration.data import ArrayPreparation, Split
 from murmuration.evaluation import EvalSet, Evaluation, OodResult, ShiftResult, ShiftSuite, score_predictions
-from murmuration.metrics import Comparison, Detection, Score, by_group, holm, score_detection
-from murmuration.posthoc.abstention import Abstention
-from murmuration.posthoc.calibration import Temperature
-from murmuration.posthoc.conformal import SetRule
-from murmuration.posthoc.fit import PostHoc, fit_posthoc
-from murmuration.predictive import Predictive
+from murmuration.evaluation.metrics import Comparison, Detection, Score, by_group, holm, score_detection
+from murmuration.prediction.posthoc.abstention import Abstention
+from murmuration.prediction.posthoc.calibration import Temperature
+from murmuration.prediction.posthoc.conformal import SetRule
+from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc
+from murmuration.prediction.predictive import Predictive
 from murmuration.reports.findings import (
     Difference,
     about_abstention,

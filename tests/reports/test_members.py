@@ -10,10 +10,10 @@ import report_factories as made
 from report_reading import figures, section_names, tables
 
 import murmuration as mm
+from murmuration.core.recipe import make_recipe
 from murmuration.data import Data, open_data
 from murmuration.evaluation import evaluate_ensemble
 from murmuration.evaluation.weight_diagnosis import SNR_EDGES, Diagnosis, Layer
-from murmuration.recipe import Plan, make_recipe
 from murmuration.reports import render, report_check, report_of, write_report
 from murmuration.reports.check import elements
 from murmuration.reports.formatting import members_and_draws
@@ -28,6 +28,7 @@ from murmuration.reports.sections.members import (
     training_figure,
 )
 from murmuration.reports.sections.weights import weights
+from murmuration.training.plan import Plan
 
 HISTORY = [
     {"epoch": 1, "train_loss": [1.0], "coupling": {"mean_kernel": 0.3, "cosine": 0.9, "push_to_loss": 0.001}},

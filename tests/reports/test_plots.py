@@ -18,16 +18,12 @@ import torch
 from prediction_factories import classification_sample, regression_sample
 from report_reading import figures
 from test_members import FOUND
-from test_pruning import RECORD
 
 import murmuration as mm
-from murmuration import plots
-from murmuration.analysis.kernels import kernel_diagnosis, kernels_at_infinite_width, kernels_before
+from murmuration.evaluation.metrics import shown_in
 from murmuration.likelihoods import MultiLabel
-from murmuration.metrics import shown_in
-from murmuration.reports import Report, render
+from murmuration.reports import Report, plots, render
 from murmuration.reports.check import elements
-from murmuration.reports.kernels_page import kernels_page
 from murmuration.reports.sections.members import CURVES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plots.md").read_text()
@@ -56,8 +52,7 @@ def reports() -> dict[str, Report]:
     ):
         found[task] = made.report(with_parts(kind, "sharp", distortion=2.0), with_parts(kind, "plain"))
         pair = [trained(source, "deep-ensemble"), replace(trained(source, "forde"), weights=FOUND)]
-        pruned = replace(pair[1].ensemble, manifest={**pair[1].manifest, "pruning": RECORD})  # type: ignore[type-var]
-        found[f"trained {task}"] = made.report(pair[0], replace(pair[1], ensemble=pruned))
+        found[f"trained {task}"] = made.report(*pair)
     return found
 
 
@@ -94,7 +89,6 @@ DRAWN: dict[str, Callable[..., go.Figure]] = {  # id of a figure on the page -> 
     r"training-(\d)-(\d)": lambda r, i, j, **how: plots.training_curves(r, CURVES[int(j)], name=at(r, i), **how),
     r"coupling-([a-z-]+)": lambda r, key, **how: plots.coupling(r, key.replace("-", "_"), **how),
     r"weights-0": lambda r, **how: plots.signal_to_noise(r, name="forde", **how),  # the only one that has any
-    r"pruning-(\d)-(\w+)": lambda r, i, key, **how: plots.pruning(r, key, name=at(r, i), **how),
 }
 
 
@@ -128,9 +122,7 @@ def test_every_figure_of_the_page_is_a_plotly_figure_with_the_same_data(reports:
             drawn.add(match.re.pattern)
     assert drawn == set(DRAWN)
     called = {name for draw in DRAWN.values() for name in draw.__code__.co_names if name in plots.__all__}
-    elsewhere = {"kernels", "plane", "paths", "stitched", "figure_image"}  # with the pages they belong to
-    elsewhere |= {"similarity", "embedding", "trade_off", "ensemble_sizes"}
-    elsewhere |= {"column_importance", "partial_dependence", "drift"}
+    elsewhere = {"figure_image", "column_importance", "partial_dependence", "drift"}  # with the pages they belong to
     assert called | elsewhere == set(plots.__all__)
 
 
@@ -145,19 +137,6 @@ def test_the_program_of_the_page_on_figures_runs() -> None:
     (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert program.count('"mlp", data') == 2
     exec(program.replace('"mlp", data', '"mlp", data, epochs=1'), {})
-
-
-def test_kernels_are_those_of_their_page() -> None:
-    data = mm.open_data("two-moons")
-    ensemble = mm.fit("mlp", data, recipe="batch-ensemble", **PLAN)  # type: ignore[arg-type]
-    before = kernels_before("mlp", data, recipe="batch-ensemble", members=3, inputs=8)
-    found = [before, kernel_diagnosis(ensemble, data.test.prepared, inputs=8)]
-    page = on_page(kernels_page(found, title="", subtitle=""), "light")
-    check(plots.kernels(found), page["kernel-before"])
-    check(plots.kernels(found, "after"), page["kernel-after"])
-    limit = kernels_at_infinite_width("mlp", data, recipe="batch-ensemble", members=3, inputs=4)
-    with pytest.raises(mm.Misuse, match="the limit of infinite width has none"):
-        plots.kernels(limit)
 
 
 def test_predictions_with_targets_are_drawn_as_their_evaluation_is() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from murmuration.errors import Failure
 from murmuration.reports import report_check
+from murmuration.system.errors import Failure
 
 DAMAGE = [
     (

@@ -13,8 +13,7 @@ import report_factories as made
 from PIL import Image
 from report_reading import figures, section_names, tables
 
-from murmuration.errors import Failure, Misuse
-from murmuration.metrics import MEASURES, shown_in
+from murmuration.evaluation.metrics import MEASURES, shown_in
 from murmuration.reports import render, report_check, write_report
 from murmuration.reports.check import TRACES, Element, elements
 from murmuration.reports.figures import BREAK
@@ -22,6 +21,7 @@ from murmuration.reports.formatting import number, percent
 from murmuration.reports.html import png
 from murmuration.reports.page import SECTIONS
 from murmuration.reports.sections.examples import Example, cards
+from murmuration.system.errors import Failure, Misuse
 
 HOSTILE = "</script><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>\"'&"
 NAMES = ("classification", "regression", "small")

@@ -11,12 +11,12 @@ from score_factories import exact
 
 from murmuration.data import ImagePreparation
 from murmuration.evaluation import SetCoverage, score_predictions
+from murmuration.evaluation.metrics import ExampleScores, Score, by_group, reliability
 from murmuration.evaluation.shift import Cell
-from murmuration.metrics import ExampleScores, Score, by_group, reliability
-from murmuration.posthoc import PostHocConfig
-from murmuration.posthoc.abstention import Abstention
-from murmuration.posthoc.fit import PostHoc
-from murmuration.predictive import Predictive
+from murmuration.prediction.posthoc import PostHocConfig
+from murmuration.prediction.posthoc.abstention import Abstention
+from murmuration.prediction.posthoc.fit import PostHoc
+from murmuration.prediction.predictive import Predictive
 from murmuration.reports.check import elements
 from murmuration.reports.formatting import MISSING, interval, number, percent
 from murmuration.reports.sections.abstention import abstention, risk_at, same_results
@@ -162,7 +162,7 @@ def test_rules_that_do_the_same_share_a_row() -> None:
 
 def test_the_curve_is_read_at_the_coverage_that_reaches_a_fraction(pair) -> None:
     columns = pair.evaluations[0].examples.columns
-    from murmuration.metrics import risk_coverage
+    from murmuration.evaluation.metrics import risk_coverage
 
     curve = risk_coverage(columns)
     assert risk_at(curve, 1.0) == pytest.approx(1 - columns["correct"].mean())

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
-from murmuration.engines import assemble, engine
-from murmuration.population import populate
+from murmuration.core.engines import assemble, engine
+from murmuration.core.population import populate
+from murmuration.core.weights import POINT
 from murmuration.training.batch_norm import CHUNK, refresh_batch_norm, statistics
-from murmuration.weights import POINT
 
 
 class Normalised(nn.Module):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 import murmuration as mm
-from murmuration.coupling import SpaceInputs
+from murmuration.core.coupling import SpaceInputs
+from murmuration.core.recipe import make_recipe
 from murmuration.data import Split
-from murmuration.recipe import make_recipe
 from murmuration.training.batches import epoch_batches
 
 PLAN = mm.Plan(members=3, epochs=4, batch_size=8, engine="stacked")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import murmuration as mm
-from murmuration.recipe import Plan
+from murmuration.training.plan import Plan
 
 NET = "mlp:hidden=8"
 

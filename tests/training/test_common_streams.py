@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 import murmuration as mm
+from murmuration.core.recipe import make_recipe
 from murmuration.data import Data
-from murmuration.fitting import make_spec
-from murmuration.recipe import SAME, Plan, make_recipe
 from murmuration.training.batches import epoch_batches
+from murmuration.training.fitting import make_spec
+from murmuration.training.plan import SAME, Plan
 from murmuration.training.spec import initial_members
 
 PLAN = Plan(members=3, epochs=2, batch_size=32, lr=1e-2, engine="loop", posthoc=None)

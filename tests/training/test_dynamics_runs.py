@@ -11,20 +11,20 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 import murmuration as mm
+from murmuration.core.dynamics import CyclicalSgmcmc, StepTime, Swa, TrainTime, WeightPath
+from murmuration.core.dynamics.base import keep_times
+from murmuration.core.dynamics.sgmcmc import Langevin
+from murmuration.core.engines import engine
+from murmuration.core.population import Population
+from murmuration.core.recipe import make_recipe
+from murmuration.core.state import State
+from murmuration.core.step import param_groups
 from murmuration.data import Data, open_data
-from murmuration.dynamics import CyclicalSgmcmc, StepTime, Swa, TrainTime, WeightPath
-from murmuration.dynamics.base import keep_times
-from murmuration.dynamics.sgmcmc import Langevin
-from murmuration.engines import engine
 from murmuration.likelihoods import Categorical
-from murmuration.nets import build_net
-from murmuration.population import Population
-from murmuration.recipe import make_recipe
-from murmuration.streams import Noise
+from murmuration.models.nets import build_net
+from murmuration.system.streams import Noise
 from murmuration.training import Progress, TrainSpec, begin, train
 from murmuration.training.loop import collectable
-from murmuration.training.state import State
-from murmuration.training.step import param_groups
 
 PLAN = mm.Plan(members=2, epochs=4, batch_size=32, drop_last=True, engine="loop", lr=1e-2)
 DYNAMICS = {  # of 24 steps; the last one is always collected

@@ -8,15 +8,16 @@ import torch
 from torch import Tensor, nn
 
 import murmuration as mm
+from murmuration.core.engines import assemble, engine
+from murmuration.core.recipe import make_recipe
+from murmuration.core.step import step
 from murmuration.data import Data, open_data
-from murmuration.engines import assemble, engine
 from murmuration.likelihoods import Categorical
-from murmuration.nets import build_net
-from murmuration.recipe import Plan, make_recipe
+from murmuration.models.nets import build_net
 from murmuration.training import TrainSpec, begin
 from murmuration.training.batches import epoch_batches
 from murmuration.training.head_only import head_only_spec
-from murmuration.training.step import step
+from murmuration.training.plan import Plan
 
 PLAN = Plan(members=3, epochs=2, batch_size=32, engine="loop", lr=1e-2)
 FROZEN = make_recipe("last-layer-ensemble", sharing="backbone:frozen=yes")

@@ -7,15 +7,16 @@ import torch
 from torch import nn
 
 import murmuration as mm
+from murmuration.core.engines import assemble, engine
+from murmuration.core.recipe import make_recipe
+from murmuration.core.state import Divergence
 from murmuration.data import Data
-from murmuration.engines import assemble, engine
 from murmuration.likelihoods import Categorical
-from murmuration.nets import build_net
-from murmuration.recipe import Plan, make_recipe
-from murmuration.streams import stream_seed
+from murmuration.models.nets import build_net
+from murmuration.system.streams import stream_seed
 from murmuration.training import TrainSpec, begin
 from murmuration.training.loop import finish
-from murmuration.training.state import Divergence
+from murmuration.training.plan import Plan
 
 
 def tensors(ensemble: mm.Ensemble) -> dict[str, torch.Tensor]:

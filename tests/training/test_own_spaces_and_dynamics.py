@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 import murmuration as mm
-from murmuration import fitting
+from murmuration.core.population import Population
 from murmuration.data import Data
-from murmuration.population import Population
+from murmuration.training import fitting
 
 PLAN = mm.Plan(members=2, epochs=1, batch_size=128, engine="loop")
 

@@ -9,14 +9,15 @@ import pytest
 import torch
 
 import murmuration as mm
-from murmuration import training_run
-from murmuration.coupling import input_gradients
+from murmuration.core.coupling import input_gradients
+from murmuration.core.engines import assemble, engine, member_outputs
+from murmuration.core.recipe import make_recipe
+from murmuration.core.weights import POINT
 from murmuration.data import Data
-from murmuration.engines import assemble, engine, member_outputs
-from murmuration.files import read_record
-from murmuration.recipe import Plan, make_recipe
+from murmuration.system.files import read_record
 from murmuration.training import TrainSpec, tuning
-from murmuration.weights import POINT
+from murmuration.training import run as training_run
+from murmuration.training.plan import Plan
 
 PLAN = Plan(members=2, epochs=1, batch_size=128, engine="loop", lr=3e-3)
 GRID = (0.0, 0.4, 1.0)

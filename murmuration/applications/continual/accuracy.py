@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 
 @dataclass(frozen=True, eq=False)

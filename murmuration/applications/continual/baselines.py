@@ -21,14 +21,14 @@ from torch import Tensor
 from murmuration.applications.continual.latents import ClassStatistics, LatentClasses
 from murmuration.applications.continual.learner import State, inside, size_of
 from murmuration.applications.continual.memories import BalancedReservoir, Reservoir
-from murmuration.dynamics import Optimizer, StepTime, TrainTime
-from murmuration.errors import Failure, Misuse, require_integer
+from murmuration.core.dynamics import Optimizer, StepTime, TrainTime
+from murmuration.core.population import Named, populate
+from murmuration.core.weights import Point, Structure, run_members, trace_kernels
 from murmuration.likelihoods import Categorical
-from murmuration.nets import build_net
-from murmuration.population import Named, populate
-from murmuration.predictive import Predictive
-from murmuration.streams import ALL_MEMBERS, Noise, generator, global_stream
-from murmuration.weights import Point, Structure, run_members, trace_kernels
+from murmuration.models.nets import build_net
+from murmuration.prediction.predictive import Predictive
+from murmuration.system.errors import Failure, Misuse, require_integer
+from murmuration.system.streams import ALL_MEMBERS, Noise, generator, global_stream
 
 Memory = Literal["none", "reservoir", "balanced"]
 MEMORIES: dict[str, type[Reservoir]] = {"reservoir": Reservoir, "balanced": BalancedReservoir}

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 Change = Literal["same", "recurring", "new", "unsure"]
 Rule = Literal["deviation", "dose"]

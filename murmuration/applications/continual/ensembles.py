@@ -22,9 +22,9 @@ from murmuration.applications.continual.flows import bayesian_layers
 from murmuration.applications.continual.hcl import COMPARED, HCL, Snapshot
 from murmuration.applications.continual.latents import LatentClasses
 from murmuration.applications.continual.learner import State, inside
-from murmuration.errors import Misuse, unknown
 from murmuration.likelihoods import Categorical
-from murmuration.predictive import Predictive
+from murmuration.prediction.predictive import Predictive
+from murmuration.system.errors import Misuse, unknown
 
 Identification = Literal["density", "disagreement", "typicality"]
 

@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from murmuration.errors import Misuse
-from murmuration.weights.gaussian import softplus_inverse
-from murmuration.weights.priors import gaussian_kl
+from murmuration.core.weights.gaussian import softplus_inverse
+from murmuration.core.weights.priors import gaussian_kl
+from murmuration.system.errors import Misuse
 
 SATURATED = 1e-6  # of a logit: an input from latents far away, whose sigmoid rounds to 0 or 1, has finite latents
 

@@ -21,8 +21,8 @@ from murmuration.applications.continual.hcl import HCL
 from murmuration.applications.continual.learner import Learner, State
 from murmuration.applications.continual.methods import MethodSettings, method_named
 from murmuration.applications.continual.task_streams import BatchPlan, TaskStream, batches, segment_starts
-from murmuration.errors import Failure
-from murmuration.files import digest_of, read_record, read_tensors, write_record, write_tensors
+from murmuration.system.errors import Failure
+from murmuration.system.files import digest_of, read_record, read_tensors, write_record, write_tensors
 
 EVERY = 30.0  # seconds between checkpoints
 POINTS = 200  # of the recorded losses

@@ -29,7 +29,7 @@ from murmuration.applications.continual.detection import DetectionConfig, TaskDe
 from murmuration.applications.continual.flows import Flow, bayesian_layers, dequantised
 from murmuration.applications.continual.latents import ClassStatistics, LatentClasses, no_classes, random_means
 from murmuration.applications.continual.learner import State, inside, moments, restore_moments, size_of
-from murmuration.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse
 
 Replay = Literal["functional", "generative", "none"]
 Means = Literal["data", "random"]

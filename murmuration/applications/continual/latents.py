@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 LOG_TAU = 1.8378770664093453  # log(2 pi)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from murmuration.applications.continual.learner import size_of
-from murmuration.errors import require_integer
+from murmuration.system.errors import require_integer
 
 
 @dataclass

@@ -11,8 +11,8 @@ from murmuration.applications.continual.flows import Flow, image_flow, vector_fl
 from murmuration.applications.continual.hcl import HCL, HCLConfig, Means, Replay
 from murmuration.applications.continual.learner import Learner
 from murmuration.applications.continual.task_streams import BatchPlan, TaskStream
-from murmuration.errors import Misuse, require_integer, unknown
-from murmuration.streams import global_stream, stream_seed
+from murmuration.system.errors import Misuse, require_integer, unknown
+from murmuration.system.streams import global_stream, stream_seed
 
 FlowKind = Literal["vector", "image"]
 

@@ -11,16 +11,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from murmuration import files
 from murmuration.applications.continual.harness import LATEST, Outcome, Show, run_method, silent
 from murmuration.applications.continual.methods import MethodSettings, method_named
 from murmuration.applications.continual.task_streams import SPLIT, BatchPlan, TaskStream, open_stream
 from murmuration.data.dataset import located
-from murmuration.errors import Failure, Misuse
-from murmuration.runs import OF_METHODS, create_run, locked, read_run, write_manifest
+from murmuration.runs.directory import create_run, locked, read_run, write_manifest
+from murmuration.system import files
+from murmuration.system.errors import Failure, Misuse
 
 KIND = "continual"  # the part of a manifest that says what was asked for
-RECORD, SAMPLES = OF_METHODS
+RECORD, SAMPLES = "record.json", "samples.safetensors"
 
 
 @dataclass(frozen=True)

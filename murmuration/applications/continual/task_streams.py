@@ -29,8 +29,8 @@ from murmuration.data.formats import load_source
 from murmuration.data.input_kinds import fit_preparation
 from murmuration.data.raw import LoadOptions, RawData, fingerprint, take
 from murmuration.data.splits import split_rows
-from murmuration.errors import Misuse, listed, require_integer, unknown
-from murmuration.streams import generator
+from murmuration.system.errors import Misuse, listed, require_integer, unknown
+from murmuration.system.streams import generator
 
 Scenario = Literal["class", "domain"]
 SPLIT = "split:"

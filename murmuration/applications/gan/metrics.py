@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 NEIGHBOURS = 3  # of Kynkaanniemi et al. (2019)
 ROWS = 1024  # rows of distances in memory at once

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 SMALLEST = 4  # side in pixels of the generator's first map and of the discriminator's last
 INIT_STD = 0.02

@@ -17,15 +17,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from murmuration.dynamics import Optimizer, OptState, StepTime, TrainTime
-from murmuration.engines.outputs import CHUNK
-from murmuration.errors import Failure, Misuse
+from murmuration.core.dynamics import Optimizer, OptState, StepTime, TrainTime
+from murmuration.core.engines.outputs import CHUNK
+from murmuration.core.population import Named, Population, populate
+from murmuration.core.weights import ELBO, NetworkWeights, Point, Structure, WeightFamily, run_members, trace_kernels
 from murmuration.likelihoods import Categorical
-from murmuration.population import Named, Population, populate
-from murmuration.predictive import Predictive
-from murmuration.streams import ALL_MEMBERS, Noise, global_stream
-from murmuration.streams import generator as stream
-from murmuration.weights import ELBO, NetworkWeights, Point, Structure, WeightFamily, run_members, trace_kernels
+from murmuration.prediction.predictive import Predictive
+from murmuration.system.errors import Failure, Misuse
+from murmuration.system.streams import ALL_MEMBERS, Noise, global_stream
+from murmuration.system.streams import generator as stream
 
 OPTIMIZER = Optimizer("adam", betas=(0.5, 0.999))  # Radford et al. (2016)
 WEIGHTS, LATENTS, SHEET, SCORED, PREDICTION = range(5)  # purposes of random numbers, each with its own stream

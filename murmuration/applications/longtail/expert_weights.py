@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.data import AUGMENTATIONS, augment
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse, unknown
-from murmuration.predictive import Predictive
-from murmuration.streams import ALL_MEMBERS, generator
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.prediction.predictive import Predictive
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.streams import ALL_MEMBERS, generator
 
 SMALLEST = 0.05  # weight at which the search stops: no expert is left out
 STEPS, LR = 200, 0.1

@@ -14,16 +14,16 @@ import torch
 from torch import nn
 
 from murmuration.applications.longtail.transfer import Transfer, transfer_covariance
+from murmuration.core.population import Population
+from murmuration.core.weights import Structure
 from murmuration.data import Data, Split
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse
-from murmuration.fitting import fit
 from murmuration.likelihoods import Categorical, Likelihood
-from murmuration.nets.source import freshly_initialised
-from murmuration.population import Population
-from murmuration.posthoc.losses import balanced_mean
+from murmuration.models.nets.source import freshly_initialised
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.prediction.posthoc.losses import balanced_mean
+from murmuration.system.errors import Misuse
+from murmuration.training.fitting import fit
 from murmuration.training.head_only import with_features
-from murmuration.weights import Structure
 
 TAUS = tuple(round(0.1 * step, 1) for step in range(21))  # searched powers of the lengths of rows
 HEAD = "head."

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from murmuration.errors import Misuse
-from murmuration.streams import ALL_MEMBERS, generator
+from murmuration.system.errors import Misuse
+from murmuration.system.streams import ALL_MEMBERS, generator
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from murmuration.errors import Misuse
-from murmuration.population import KEPT, KINDS, Named, Population
-from murmuration.weights import Kernel, KernelTrace
-from murmuration.weights.gaussian import CENTRE, STD_PARAM
-from murmuration.weights.kernel_trace import repeat_channels
+from murmuration.core.population import KEPT, KINDS, Named, Population
+from murmuration.core.weights import Kernel, KernelTrace
+from murmuration.core.weights.gaussian import CENTRE, STD_PARAM
+from murmuration.core.weights.kernel_trace import repeat_channels
+from murmuration.system.errors import Misuse
 
 CUT = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 QUIET = (  # layers that do not mix channels and map zero to zero

@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from murmuration.errors import Misuse, unknown
-from murmuration.population import KEPT, Named, Population, is_auxiliary
-from murmuration.weights import Kernel, KernelTrace, WeightFamily
+from murmuration.core.population import KEPT, Named, Population, is_auxiliary
+from murmuration.core.weights import Kernel, KernelTrace, WeightFamily
+from murmuration.system.errors import Misuse, unknown
 
 SCOPES = ("global", "layer")
 Pool = list[tuple[str, int | None]]  # tensor names, each with its member, or None if it is shared

@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import murmuration.applications.pruning.masks as masks
-from murmuration import fitting
 from murmuration.applications.pruning.compact import compact_population, require_same_outputs
+from murmuration.core.population import Population
+from murmuration.core.weights import KernelTrace, trace_kernels
 from murmuration.data import Data, Split
-from murmuration.devices import CPU
-from murmuration.ensemble import Ensemble, MemberGroup
-from murmuration.errors import Misuse
-from murmuration.files import json_numbers
-from murmuration.metrics import MEASURES, Score, score_examples
-from murmuration.nets.source import Net, NetSource
-from murmuration.population import Population
-from murmuration.recipe import plan_from_json
-from murmuration.runs import SWEEP, check_new, locked, read_run, write_manifest
-from murmuration.training import TrainSpec
-from murmuration.training_run import with_posthoc
-from murmuration.weights import KernelTrace, trace_kernels
+from murmuration.evaluation.metrics import MEASURES, Score, score_examples
+from murmuration.models.nets.source import Net, NetSource
+from murmuration.prediction.ensemble import Ensemble, MemberGroup
+from murmuration.runs.directory import SWEEP, check_new, locked, read_run, write_manifest
+from murmuration.system.devices import CPU
+from murmuration.system.errors import Misuse
+from murmuration.system.files import json_numbers
+from murmuration.training import TrainSpec, fitting
+from murmuration.training.plan import plan_from_json
+from murmuration.training.run import with_posthoc
 
 LEVELS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
 EXAMPLES = 2000  # at most, for the curve

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from murmuration.applications.superres.training import downscaled, luma_of, patches_of, photographs, trimmed
 from murmuration.applications.superres.upscale import scale_of, upscale
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse
 from murmuration.likelihoods import Gaussian
-from murmuration.nets.subpixel import enlarged
+from murmuration.models.nets.subpixel import enlarged
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.system.errors import Misuse
 
 WINDOW, SIGMA = 11, 1.5  # pixels: the Gaussian window of SSIM
 NORMAL = 1.959963984540054  # 95 % of a Gaussian lie within so many standard deviations

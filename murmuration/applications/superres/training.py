@@ -21,8 +21,8 @@ from murmuration.data import Data, Split
 from murmuration.data.images import PART_FOLDERS, decode, folders_in, image_files, open_image
 from murmuration.data.preparation import fit_images
 from murmuration.data.raw import RawData, RawPart, fingerprint
-from murmuration.errors import Misuse
-from murmuration.nets.subpixel import SCALES
+from murmuration.models.nets.subpixel import SCALES
+from murmuration.system.errors import Misuse
 
 LUMA = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R BT.601)
 FRACTIONS = {"test": 0.2, "val": 0.1}  # of the photographs of a folder

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from murmuration.applications.superres.training import LUMA, luma
 from murmuration.data.images import GREY_MODES, decode, open_image
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Failure, Misuse, first_line
-from murmuration.files import write_bytes
 from murmuration.likelihoods import Gaussian
-from murmuration.nets.subpixel import REACH, enlarged
-from murmuration.predictive import Predictive
+from murmuration.models.nets.subpixel import REACH, enlarged
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.prediction.predictive import Predictive
+from murmuration.system.errors import Failure, Misuse, first_line
+from murmuration.system.files import write_bytes
 
 RED, BLUE = 2 * (1 - LUMA[0]), 2 * (1 - LUMA[2])  # 1.402 and 1.772: full ranges of R - Y and B - Y
 TILE = 64  # side of the tiles that are upscaled at once, in pixels: bounds memory

@@ -18,7 +18,7 @@ from murmuration.data.shift.images import CORRUPTIONS, Corruption, corrupt, corr
 from murmuration.data.shift.official import official_names, official_split
 from murmuration.data.shift.randomness import SEVERITIES, check_arguments, select_severities
 from murmuration.data.shift.tables import TABLE_SHIFTS, TableShift, shift_table, table_shifts_for
-from murmuration.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, unknown
 
 AT_ONCE = 1 << 22  # values converted at a time: 32 MB in float64
 

@@ -18,7 +18,7 @@ from murmuration.data.shift.digital import brightness, contrast, elastic_transfo
 from murmuration.data.shift.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
 from murmuration.data.shift.weather import fog, frost, snow, spatter
-from murmuration.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, unknown
 
 AT_ONCE = 1 << 17  # pixels corrupted at a time, so that they stay in the processor's cache
 ALLOWANCE = np.float32(2e-4)  # of a grey level: truncation must not turn a rounding error into a darker level

@@ -12,7 +12,7 @@ import torch
 from murmuration.data.dataset import Split, prepare_inputs
 from murmuration.data.preparation import ImagePreparation, Preparation, before_features
 from murmuration.data.shift.randomness import SEVERITIES, check_arguments
-from murmuration.errors import Failure, Misuse, first_line, unknown
+from murmuration.system.errors import Failure, Misuse, first_line, unknown
 
 LABELS = "labels"
 

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 SEVERITIES = (1, 2, 3, 4, 5)
 

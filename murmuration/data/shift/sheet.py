@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from murmuration.data.shift.images import CORRUPTIONS, corrupt, corruption_named
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 VISIBLE = 64  # pixels a side to which small images are enlarged, by whole multiples
 GAP, LABEL, LINE = 4, 152, 16  # pixels between images, for a name beside them, for a line of text

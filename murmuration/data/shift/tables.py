@@ -24,7 +24,7 @@ from murmuration.data.preparation import (
     wrong_shape,
 )
 from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
-from murmuration.errors import Misuse, listed, unknown
+from murmuration.system.errors import Misuse, listed, unknown
 
 Kind = Literal["numeric", "categorical", "all"]  # the columns that a shift changes
 

@@ -4,8 +4,8 @@ import math
 
 import murmuration.reports.html as html
 from murmuration.evaluation import AbstentionResult, Evaluation
-from murmuration.metrics import RiskCoverage, describe, risk_coverage
-from murmuration.posthoc.abstention import larger_is_certain
+from murmuration.evaluation.metrics import RiskCoverage, describe, risk_coverage
+from murmuration.prediction.posthoc.abstention import larger_is_certain
 from murmuration.reports.figures import Figure, axis, colour, dash, layout, scatter
 from murmuration.reports.formatting import number
 from murmuration.reports.html import Markup

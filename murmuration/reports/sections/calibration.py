@@ -7,7 +7,7 @@ import numpy as np
 
 import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
-from murmuration.metrics import ExampleScores, PitCurve, Score, describe, pit_curve, reliability, shown_in
+from murmuration.evaluation.metrics import ExampleScores, PitCurve, Score, describe, pit_curve, reliability, shown_in
 from murmuration.reports.figures import DIAGONAL, Figure, axis, colour, layout, numbers, scatter, symbol, whiskers
 from murmuration.reports.formatting import count, finite_mean, number, percent, percent_interval
 from murmuration.reports.html import NOTHING, Markup

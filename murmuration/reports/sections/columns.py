@@ -4,11 +4,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from murmuration.columns import ColumnImportance, PartialDependence, column_importance, partial_dependence, unusual_rows
 from murmuration.data import TablePreparation
 from murmuration.data.raw import is_table
 from murmuration.evaluation import Evaluation
-from murmuration.metrics import Score
+from murmuration.evaluation.columns import (
+    ColumnImportance,
+    PartialDependence,
+    column_importance,
+    partial_dependence,
+    unusual_rows,
+)
+from murmuration.evaluation.metrics import Score
 from murmuration.reports.figures import Figure, Series, axis, colour, dot_rows, layout, numbers, plot_text, scatter
 from murmuration.reports.findings import recommended
 from murmuration.reports.formatting import number, shorten

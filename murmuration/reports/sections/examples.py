@@ -14,9 +14,9 @@ from murmuration.data.dataset import visible_inputs
 from murmuration.data.preparation import Column, NumericColumn
 from murmuration.data.raw import is_table
 from murmuration.evaluation import EvalSet, Evaluation
+from murmuration.evaluation.metrics import describe
 from murmuration.likelihoods import REGRESSION
-from murmuration.metrics import describe
-from murmuration.predictive import Predictive
+from murmuration.prediction.predictive import Predictive
 from murmuration.reports.formatting import number, plural, shorten
 from murmuration.reports.html import NOTHING, Markup, definitions, details, join, png, section, tag, text
 from murmuration.reports.report import Report

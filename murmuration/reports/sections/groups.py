@@ -3,8 +3,8 @@
 import math
 
 import murmuration.reports.html as html
-from murmuration.metrics import GroupScores, describe, shown_in
-from murmuration.metrics.scores import measure_of
+from murmuration.evaluation.metrics import GroupScores, describe, shown_in
+from murmuration.evaluation.metrics.scores import measure_of
 from murmuration.reports.figures import Figure, Series, dot_rows, titled, with_guide
 from murmuration.reports.formatting import MISSING, count
 from murmuration.reports.html import Markup

@@ -17,8 +17,8 @@ from murmuration.data.builtin import gaps_features
 from murmuration.data.preparation import NumericColumn
 from murmuration.data.scaling import Scaling
 from murmuration.evaluation import Evaluation
-from murmuration.metrics import describe
-from murmuration.predictive import Predictive
+from murmuration.evaluation.metrics import describe
+from murmuration.prediction.predictive import Predictive
 from murmuration.reports.figures import Figure, axis, colour, heat, layout, numbers, scatter, symbol, thin
 from murmuration.reports.html import Markup, figure, grid, section
 from murmuration.reports.report import Report

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import murmuration.reports.html as html
-from murmuration.ensemble import Ensemble
 from murmuration.evaluation import Evaluation
-from murmuration.metrics import Score, describe
+from murmuration.evaluation.metrics import Score, describe
+from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.figures import Figure, axis, colour, dash, layout, member_matrix, scale_of, scatter
 from murmuration.reports.formatting import (
     MISSING,

@@ -2,7 +2,7 @@
 
 import murmuration.reports.html as html
 from murmuration.evaluation import OodResult
-from murmuration.metrics import describe
+from murmuration.evaluation.metrics import describe
 from murmuration.reports.figures import Figure, Series, dot_rows, histogram, titled
 from murmuration.reports.formatting import count
 from murmuration.reports.html import NOTHING, Markup

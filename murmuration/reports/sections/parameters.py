@@ -1,8 +1,8 @@
 """Parameters: what each is in the network, and what the recipe makes of it."""
 
+from murmuration.core.roles import COLUMNS, ParameterRoles
 from murmuration.reports.html import NOTHING, Markup, details, join, section, table, tag
 from murmuration.reports.report import Report
-from murmuration.roles import COLUMNS, ParameterRoles
 
 READING = (
     "The parameters of one network, as a pass over training examples shows them: own copies of each member, shared or "

@@ -2,7 +2,7 @@
 
 import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
-from murmuration.metrics import MEASURES, shown_in
+from murmuration.evaluation.metrics import MEASURES, shown_in
 from murmuration.reports.figures import Figure, axis, heat, layout, plot_text
 from murmuration.reports.formatting import count, number, shorten
 from murmuration.reports.html import NOTHING, Markup, text

@@ -13,7 +13,7 @@ from murmuration.data.dataset import visible_inputs
 from murmuration.data.preparation import before_features
 from murmuration.data.shift.sheet import sheet
 from murmuration.evaluation import Evaluation, ShiftResult
-from murmuration.metrics import MEASURES, Score, describe, shown_in
+from murmuration.evaluation.metrics import MEASURES, Score, describe, shown_in
 from murmuration.reports.figures import Figure
 from murmuration.reports.formatting import MISSING, number, percent
 from murmuration.reports.html import NOTHING, Markup, text

@@ -4,12 +4,12 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
-from murmuration.dynamics import OPTIMIZERS, make_optimizer
-from murmuration.metrics import MEASURES, Score, shown_in
-from murmuration.recipe_text import OBJECT
+from murmuration.core.dynamics import OPTIMIZERS, make_optimizer
+from murmuration.evaluation.metrics import MEASURES, Score, shown_in
 from murmuration.reports.formatting import count, interval, number, percent, percent_interval
 from murmuration.reports.html import NOTHING, Markup, details, join, section, tag, text
 from murmuration.reports.report import Report
+from murmuration.system.option_text import OBJECT
 
 Key = TypeVar("Key", bound=Hashable)
 

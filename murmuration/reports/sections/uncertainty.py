@@ -7,7 +7,7 @@ import numpy as np
 import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.by_class import UNCERTAINTIES
-from murmuration.metrics import describe
+from murmuration.evaluation.metrics import describe
 from murmuration.reports.figures import Figure, Series, dot_rows, histogram
 from murmuration.reports.formatting import Words, members_and_draws
 from murmuration.reports.html import Markup

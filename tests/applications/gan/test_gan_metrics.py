@@ -6,7 +6,7 @@ import torch
 from scipy.linalg import sqrtm
 
 from murmuration.applications.gan.metrics import frechet_distance, gaussian_frechet, precision_recall
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 GENERATOR = np.random.default_rng(0)
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from murmuration.applications.gan.networks import discriminator, generator
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 
 @pytest.mark.parametrize("channels", [1, 3])

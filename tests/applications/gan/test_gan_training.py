@@ -25,12 +25,12 @@ from murmuration.applications.gan.training import (
     state_tensors,
     train_step,
 )
-from murmuration.errors import Failure, Misuse
-from murmuration.recipe_text import parse
-from murmuration.streams import Noise, global_stream, many_normals
-from murmuration.weights import WEIGHTS as FAMILIES
-from murmuration.weights.gaussian import STD_PARAM
-from murmuration.weights.priors import gaussian_kl
+from murmuration.core.weights import WEIGHTS as FAMILIES
+from murmuration.core.weights.gaussian import STD_PARAM
+from murmuration.core.weights.priors import gaussian_kl
+from murmuration.system.errors import Failure, Misuse
+from murmuration.system.option_text import parse
+from murmuration.system.streams import Noise, global_stream, many_normals
 
 PLAY = GanConfig(latent=5, epochs=2, batch_size=8, lr=1e-3)
 REAL = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(1)) * 2 - 1

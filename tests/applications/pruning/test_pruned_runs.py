@@ -11,10 +11,10 @@ from pruning_factories import PLAN, holds_zeros, masks, population, pruned_run, 
 import murmuration as mm
 from murmuration.applications.pruning import Pruning, plan_pruning, prune
 from murmuration.applications.pruning.runs import CurvePoint, largest_sparsity, validation_scores
+from murmuration.core.recipe import make_recipe
 from murmuration.data import Data, Split
-from murmuration.metrics import Score
-from murmuration.recipe import make_recipe
-from murmuration.runs import read_run
+from murmuration.evaluation.metrics import Score
+from murmuration.runs.directory import read_run
 
 LEVELS = (0.0, 0.5, 0.85, 0.95)
 SETTINGS = {"epochs": 2, "batch_size": 64, "posthoc": mm.PostHocConfig()}
@@ -99,7 +99,7 @@ def test_a_run_stopped_before_its_members_were_written_was_never_begun(home: Pat
     def never(path, progress):
         raise InterruptedError
 
-    monkeypatch.setattr("murmuration.checkpoints.save_checkpoint", never)
+    monkeypatch.setattr("murmuration.runs.checkpoints.save_checkpoint", never)
     with pytest.raises(mm.Failure, match="cannot write"):
         pruned_run(home / "bayes", tmp_path / "run", Pruning(sparsity=0.8), finetune=1)
     assert not (tmp_path / "run").exists()
@@ -155,12 +155,12 @@ def test_validation_chooses_and_the_test_split_has_no_say(home: Path, monkeypatc
     assert found.chosen
     assert found.pruning.sparsity == largest_sparsity(found.curve, 0.02)
     poisoned = replace(moons, test=Split(torch.full_like(moons.test.prepared, torch.nan), moons.test.y[:0]))
-    monkeypatch.setattr("murmuration.fitting.reopen", lambda manifest, data, *rest: poisoned)
+    monkeypatch.setattr("murmuration.training.fitting.reopen", lambda manifest, data, *rest: poisoned)
     blind = plan_pruning(home / "deep-ensemble", tolerance=0.02)
     assert blind.pruning == found.pruning
     assert [point.to_json() for point in blind.curve] == [point.to_json() for point in found.curve]
     deaf = replace(moons, val=Split(moons.val.prepared[:0], moons.val.y[:0]))
-    monkeypatch.setattr("murmuration.fitting.reopen", lambda manifest, data, *rest: deaf)
+    monkeypatch.setattr("murmuration.training.fitting.reopen", lambda manifest, data, *rest: deaf)
     with pytest.raises(mm.Misuse, match="no validation examples to choose"):
         plan_pruning(home / "deep-ensemble")
     assert plan_pruning(home / "deep-ensemble", Pruning(sparsity=0.5)).curve == []

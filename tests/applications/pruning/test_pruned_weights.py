@@ -8,20 +8,21 @@ from pruning_factories import PLAN, holds_zeros, masks, population, rows, traine
 from torch import Tensor, nn
 
 from murmuration.applications.pruning import Pruning
+from murmuration.core.dynamics import make_optimizer
+from murmuration.core.population import KEPT, Named, Population
+from murmuration.core.recipe import make_recipe
+from murmuration.core.state import Batch, State, StepConfig
+from murmuration.core.step import init_opt_state, update
+from murmuration.core.weights import trace_kernels
+from murmuration.core.weights.gaussian import STD_PARAM, VARIANCE, Gaussian, distribution_names, std_from
+from murmuration.core.weights.priors import Prior, WeightTensor
 from murmuration.data import Data, open_data
-from murmuration.dynamics import make_optimizer
-from murmuration.ensemble import Ensemble
 from murmuration.likelihoods import Categorical
-from murmuration.population import KEPT, Named, Population
-from murmuration.recipe import Plan, make_recipe
-from murmuration.streams import Noise
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.system.streams import Noise
 from murmuration.training import TrainSpec, train
 from murmuration.training.loop import start_from
-from murmuration.training.state import Batch, State, StepConfig
-from murmuration.training.step import init_opt_state, update
-from murmuration.weights import trace_kernels
-from murmuration.weights.gaussian import STD_PARAM, VARIANCE, Gaussian, distribution_names, std_from
-from murmuration.weights.priors import Prior, WeightTensor
+from murmuration.training.plan import Plan
 
 ESTIMATORS = ["local", "draw", "flipout"]
 
@@ -183,7 +184,7 @@ def test_pruned_weights_stay_zero_under_every_recipe(kind: str, little: Data):
 @pytest.mark.parametrize("kind", ["deep-ensemble", "batch-ensemble", "bayes"])
 def test_every_engine_trains_what_is_left_alike(kind: str, how: str, little: Data):
     """1e-3 is a thousand roundings."""
-    from murmuration.engines import engine
+    from murmuration.core.engines import engine
 
     left = without(trained(little, kind), Pruning(sparsity=0.8), little)
     one = moved_on(left, little, members=left.members)

@@ -11,12 +11,12 @@ from torch import nn
 
 from murmuration.applications.pruning import Pruning, prune_population
 from murmuration.applications.pruning.masks import channel_scores, count_parameters, layer_densities, sparsity_of
+from murmuration.core.population import KEPT, populate
+from murmuration.core.recipe import make_recipe
+from murmuration.core.weights import Kernel, Point, trace_kernels
 from murmuration.data import Data, open_data
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse
-from murmuration.population import KEPT, populate
-from murmuration.recipe import make_recipe
-from murmuration.weights import Kernel, Point, trace_kernels
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.system.errors import Misuse
 
 RECIPES = ("deep-ensemble", "bayes", "batch-ensemble")
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from superres_factories import trained, write_photographs
 
-from murmuration.ensemble import Ensemble
+from murmuration.prediction.ensemble import Ensemble
 
 
 @pytest.fixture(scope="session")

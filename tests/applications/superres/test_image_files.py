@@ -12,8 +12,8 @@ from superres_factories import waves
 from murmuration.applications.superres import upscale_files
 from murmuration.applications.superres.training import luma
 from murmuration.applications.superres.upscale import compose, read_image
-from murmuration.errors import Failure, Misuse
-from murmuration.nets.subpixel import enlarged
+from murmuration.models.nets.subpixel import enlarged
+from murmuration.system.errors import Failure, Misuse
 
 
 def saved(path: Path, picture: Image.Image) -> Path:

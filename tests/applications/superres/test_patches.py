@@ -19,9 +19,9 @@ from murmuration.applications.superres.training import (
     split_photographs,
     trimmed,
 )
-from murmuration.errors import Misuse
-from murmuration.nets.subpixel import enlarged
-from murmuration.recipe import Plan
+from murmuration.models.nets.subpixel import enlarged
+from murmuration.system.errors import Misuse
+from murmuration.training.plan import Plan
 
 
 def write(folder: Path, names: list[str], side: int = 30) -> Path:

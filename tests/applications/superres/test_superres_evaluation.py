@@ -72,7 +72,7 @@ def test_a_run_is_judged_on_photographs_it_never_saw(photo_folder: Path, upscale
 def test_an_ensemble_of_numbers_has_doubt_too(photo_folder: Path):
     """Any recipe will do: members that differ are draws."""
     from murmuration.applications.superres import Patches, open_patches, train
-    from murmuration.recipe import Plan
+    from murmuration.training.plan import Plan
 
     data = open_patches(Patches(scale=3, size=6, count=32, folder=str(photo_folder)))
     ensemble = train(data, members=2, plan=Plan(epochs=1, lr=1e-3))

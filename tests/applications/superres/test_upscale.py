@@ -9,13 +9,13 @@ from superres_factories import grain, trained
 
 from murmuration.applications.superres.evaluation import evaluate
 from murmuration.applications.superres.upscale import predict_image, scale_of, upscale
-from murmuration.engines import assemble, engine
-from murmuration.ensemble import Ensemble
-from murmuration.errors import Misuse
-from murmuration.nets.subpixel import REACH
-from murmuration.recipe import make_recipe
-from murmuration.streams import Noise
-from murmuration.weights import run_members
+from murmuration.core.engines import assemble, engine
+from murmuration.core.recipe import make_recipe
+from murmuration.core.weights import run_members
+from murmuration.models.nets.subpixel import REACH
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.system.errors import Misuse
+from murmuration.system.streams import Noise
 
 
 def draws_of(ensemble: Ensemble, small: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ from murmuration.data.shift.images import CORRUPTIONS, corrupt, corruption_named
 from murmuration.data.shift.noise import alias_tables
 from murmuration.data.shift.randomness import draws_for
 from murmuration.data.shift.sheet import sheet
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 NAMES = list(CORRUPTIONS)
 RANDOM = [n for n in NAMES if CORRUPTIONS[n].kind == "noise"] + ["glass_blur", "fog", "elastic_transform", "spatter"]

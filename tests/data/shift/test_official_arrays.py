@@ -9,7 +9,7 @@ import torch
 from murmuration.data import ArrayPreparation, ImagePreparation
 from murmuration.data.preparation import fit_images
 from murmuration.data.shift import official_names, official_split
-from murmuration.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse
 
 EACH = 20
 CLASSES = tuple("abcdefghij")

@@ -6,7 +6,7 @@ import torch
 
 from murmuration.data.preparation import fit_images
 from murmuration.data.shift import CORRUPTIONS, corrupt, select_corruptions, shift_inputs
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 GREY = ("saturate", 1)  # has no colour to change, and is not offered
 

@@ -20,7 +20,7 @@ from murmuration.data.shift import (
     shift_inputs,
     shift_table,
 )
-from murmuration.errors import Misuse
+from murmuration.system.errors import Misuse
 
 ROWS = 4000
 LEVELS = ("blue", "green", "red")

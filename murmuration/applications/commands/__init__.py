@@ -1,0 +1,1 @@
+"""Commands of the applications: `murmur continual`, `murmur prune`, `murmur superres`."""

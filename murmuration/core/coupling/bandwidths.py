@@ -1,0 +1,138 @@
+"""Kernel bandwidths: the denominator c of k = exp(-d² / c), by the conventions of the published methods.
+
+The papers that write "the median heuristic" mean different things by it, and their released code others still. With
+exactly the same distances the similarity of two members at the median distance differs from 1/M² to 1/M.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from murmuration.system.errors import Misuse, unknown
+
+SHORT, FEW = 16, 1024  # numbers of a row, or of all rows, that torch sorts as fast as NumPy
+FLOOR = 1e-12  # keeps the kernel finite where all distances are zero; the constant of FoRDE's released code
+FIXED = "fixed:"
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """A convention: squared distances (B, M, M), M > 1, to denominators that broadcast to them."""
+
+    about: str
+    of: Callable[[Tensor], Tensor]
+
+
+def denominator(name: str, squared: Tensor) -> Tensor:
+    """Denominators c of exp(-d² / c), broadcastable to (B, M, M), held constant, for squared distances (B, M, M).
+
+    One per sample, at least 1e-12, so that identical members have a kernel of one.
+
+    >>> squared = torch.tensor([[[0.0, 3.0], [3.0, 0.0]]])
+    >>> round(math.exp(-3.0 / denominator("rde", squared).item()), 4)  # the median of 0 0 3 3 is 1.5: k = 1/(M+1)²
+    0.1111
+    """
+    convention = find_bandwidth(name)
+    if squared.shape[-1] < 2:  # a single member has no pairs: any value will do
+        return torch.ones_like(squared)
+    return convention.of(squared.detach()).clamp_min(FLOOR)
+
+
+def find_bandwidth(name: str) -> Bandwidth:
+    """The convention of that name, or the fixed lengthscale that `fixed:L` writes.
+
+    >>> find_bandwidth("fixed:0.5").about
+    'c = 2 L² with L = 0.5'
+    """
+    if name.startswith(FIXED):
+        length = _lengthscale(name)
+        return Bandwidth(f"c = 2 L² with L = {length:g}", lambda squared: squared.new_full((1, 1, 1), 2 * length**2))
+    if name not in BANDWIDTHS:
+        raise unknown("bandwidth", name, [*BANDWIDTHS, f"{FIXED}L"])
+    return BANDWIDTHS[name]
+
+
+def check_bandwidth(name: str) -> None:
+    """Raise Misuse unless this names a bandwidth."""
+    find_bandwidth(name)
+
+
+def median(values: Tensor) -> Tensor:
+    """The true median of the last axis, (..., n) -> (...): the mean of the two middle values where n is even.
+
+    >>> median(torch.tensor([4.0, 1.0, 2.0, 9.0]))
+    tensor(3.)
+    """
+    ordered, count = sort_rows(values), values.shape[-1]
+    return (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2
+
+
+def sort_rows(values: Tensor) -> Tensor:
+    """The values (..., n) sorted along the last axis; NumPy sorts many rows of moderate length faster than torch."""
+    if values.device.type == "cpu" and values.shape[-1] > SHORT and values.numel() > FEW:
+        return torch.from_numpy(np.sort(values.detach().numpy(), -1))
+    return values.sort(-1).values
+
+
+def _lengthscale(name: str) -> float:
+    text = name.removeprefix(FIXED)
+    try:
+        length = float(text)
+    except ValueError:
+        length = math.nan
+    if not 0 < length < math.inf:
+        raise Misuse(f"bandwidth '{name}': '{text}' is no lengthscale; write a positive number, as in 'fixed:0.5'")
+    return length
+
+
+def _all_entries(squared: Tensor) -> Tensor:
+    """Medians (B, 1, 1) over all M² entries, the zeros of the diagonal among them."""
+    return median(squared.flatten(1))[:, None, None]
+
+
+def _pairs(squared: Tensor) -> Tensor:
+    """Medians (B, 1, 1) over the M (M - 1) / 2 pairs."""
+    members = squared.shape[-1]
+    row, column = torch.triu_indices(members, members, offset=1, device=squared.device)
+    return median(squared[:, row, column])[:, None, None]
+
+
+def _columns(squared: Tensor) -> Tensor:
+    """Medians (B, 1, M) over i, the zero at i = j among them: one for each member j, so k_ij and k_ji differ."""
+    return median(squared)[:, None, :]  # distances are the same both ways
+
+
+def _log_members(squared: Tensor) -> float:
+    return math.log(squared.shape[-1])
+
+
+BANDWIDTHS: dict[str, Bandwidth] = {
+    "rde": Bandwidth(
+        "median of all M² entries / ln(M+1): the library of D'Angelo and Fortuin (2021)",
+        lambda squared: _all_entries(squared) / math.log(squared.shape[-1] + 1),
+    ),
+    "all": Bandwidth(
+        "median of all M² entries / ln M: their notebook, and FoRDE's kernel made symmetric",
+        lambda squared: _all_entries(squared) / _log_members(squared),
+    ),
+    "off": Bandwidth(
+        "median of the pairs / ln M: Liu and Wang (2016), FoRDE's equation 17",
+        lambda squared: _pairs(squared) / _log_members(squared),
+    ),
+    "algorithm-1": Bandwidth(
+        "median of all M² entries / (2 ln M): the algorithm Trinh et al. (2024) print, half of their equation 17",
+        lambda squared: _all_entries(squared) / (2 * _log_members(squared)),
+    ),
+    "code": Bandwidth(
+        "for each member j, median over i / ln M + 1e-12: what FoRDE's released code does",
+        lambda squared: _columns(squared) / _log_members(squared) + FLOOR,
+    ),
+    "featurepi": Bandwidth(
+        "for each member j, (median over i)² / ln M + 1e-12: the released code of Yashima et al. (2022)",
+        lambda squared: _columns(squared).square() / _log_members(squared) + FLOOR,
+    ),
+}

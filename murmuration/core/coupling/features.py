@@ -1,0 +1,70 @@
+"""Feature space: penultimate features in the directions that change the loss (feature-RDE, Yashima et al. 2022)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from murmuration.core.coupling.estimators import Interaction
+from murmuration.core.coupling.outputs import NO_PRIOR, OutputPrior
+from murmuration.core.coupling.space import FEATURES, SAME_BATCH, Space, SpaceInputs, check_fraction, count_rows
+from murmuration.system.errors import Misuse, unknown
+
+DIRECTIONS = ("largest", "smallest")
+
+
+@dataclass(frozen=True)
+class FeatureSpace(Space):
+    """Penultimate features on the batch beside the loss gradients by them: (m, 2, B F).
+
+    Members are compared along the leading eigenvectors of the Gram matrix of the members' loss gradients by features.
+    """
+
+    batch_fraction: float = 1.0
+    prior: OutputPrior = NO_PRIOR
+    directions: str = "largest"  # eigenvectors that the features are projected on: largest or smallest eigenvalues
+    projection: int = 5  # number of them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fraction(self.batch_fraction)
+        if self.directions not in DIRECTIONS:
+            raise unknown("directions", self.directions, DIRECTIONS)
+        if self.projection < 1:
+            raise Misuse(f"projection={self.projection}: need at least 1")
+        if self.prior.kind == "weights":
+            raise Misuse(f"prior={self.prior} in the feature space: it is a prior of functions; write gaussian:0.005")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset((FEATURES, SAME_BATCH))
+
+    def rows(self, batch: int) -> int:
+        return count_rows(batch, self.batch_fraction)
+
+    def compared(self, features: Tensor) -> Tensor:
+        return features[:, :1]
+
+    def features(self, inputs: SpaceInputs) -> Tensor:
+        assert inputs.features is not None
+        gradients = torch.autograd.grad(inputs.losses.sum(), inputs.features, retain_graph=True)[0]
+        rows = self.rows(inputs.x.shape[1])
+        return torch.stack([inputs.features[:, :rows].flatten(1), gradients[:, :rows].detach().flatten(1)], dim=1)
+
+    def repulsion(self, features: Tensor) -> Interaction:
+        mine, gradients = features[:, 0], features[:, 1]
+        basis = leading_directions(gradients, self.projection, self.directions)  # (B F, r)
+        found = super().repulsion((mine @ basis).unsqueeze(1))
+        along = found.cotangents[:, 0] @ basis.mT + self.prior.gradient(mine)
+        return found.with_cotangents(torch.stack([along, torch.zeros_like(along)], dim=1))
+
+
+def leading_directions(vectors: Tensor, count: int, which: str) -> Tensor:
+    """Orthonormal directions (D, r) of the largest, or smallest nonzero, singular values of vectors (M, D)."""
+    precise = vectors.cpu().double()  # not every device knows double precision
+    values, combinations = torch.linalg.eigh(precise @ precise.mT)  # ascending
+    positive = values > 1e-10 * values[-1].clamp_min(1e-30)
+    values, combinations = values[positive], combinations[:, positive]
+    chosen = slice(-count, None) if which == "largest" else slice(None, count)
+    directions = precise.mT @ (combinations[:, chosen] / values[chosen].sqrt())
+    return directions.to(vectors)

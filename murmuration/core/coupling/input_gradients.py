@@ -1,0 +1,138 @@
+"""Input-gradient space: normalised gradients of one output by each input (FoRDE, Trinh et al. 2024)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import murmuration.core.coupling.space as spaces
+from murmuration.core.coupling.lengthscales import Metric, spectrum, tune
+from murmuration.likelihoods import identity
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.option_text import FIXED
+
+ALPHAS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.0)  # the sweep of the published experiments
+AUTO = "auto"
+CHOICES = {"of": ("logit", "log-prob"), "lengthscales": ("identity", "pca", "tuned"), "form": ("paper", "poster")}
+ROUNDINGS = 16  # a gradient shorter than so many roundings of the network's usual slope is noise: it is not repelled
+IDENTITY = Metric()
+
+
+@dataclass(frozen=True)
+class InputGradientSpace(spaces.Space):
+    """The normalised gradient of the true class's logit by each input, in a metric: (m, B, R).
+
+    For a regression, the gradient of the sum of the predicted means. With a batch fraction below 1 the gradients come
+    from a separate pass over the first examples of the batch.
+    """
+
+    batch_fraction: float = 1.0
+    of: str = "logit"  # of a classification: logit or log-prob of the true class
+    lengthscales: str = "identity"  # metric of gradients: identity, pca (input covariance), tuned (between the two)
+    alpha: float | str = AUTO  # of tuned lengthscales, from 0 (identity) to 1 (pca); auto: chosen on validation data
+    form: str = "paper"  # of tuned lengthscales
+    rank: int = 128  # leading directions of the input covariance
+    centred: bool = False  # whether the mean input is subtracted before the covariance
+    metric: Metric = field(default=IDENTITY, repr=False, compare=False, metadata=FIXED)  # set by `prepare`
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        spaces.check_fraction(self.batch_fraction)
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+        if self.rank < 1:
+            raise Misuse(f"rank={self.rank}: need at least 1")
+        if self.alpha == AUTO:
+            return
+        if self.lengthscales != "tuned":
+            raise Misuse(f"alpha={self.alpha} with lengthscales={self.lengthscales}: write lengthscales=tuned too")
+        if isinstance(self.alpha, str) or not 0 <= self.alpha <= 1:
+            raise Misuse(f"alpha={self.alpha}: need a number from 0 to 1, or auto")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset((spaces.INPUTS if self.batch_fraction == 1 else spaces.SUB_BATCH, spaces.SAME_BATCH))
+
+    def rows(self, batch: int) -> int:
+        return spaces.count_rows(batch, self.batch_fraction)
+
+    def prepare(self, x: Tensor) -> "InputGradientSpace":
+        if not x.is_floating_point():
+            raise Misuse(
+                "coupling input-gradients with tokens, which have no gradient: write coupling outputs or weights"
+            )
+        if x[0].numel() == 1:
+            raise Misuse(
+                "coupling input-gradients with inputs of one number: normalised gradients are +1 or -1, which no"
+                " repulsion can turn; write coupling outputs or weights, or give the network two features of the"
+                " input, such as x/2 and (x/2)^2"
+            )
+        return replace(self, metric=self.make_metric(x))
+
+    def make_metric(self, x: Tensor) -> Metric:
+        """The metric for inputs like x (N, ...); before alpha is chosen it is taken as 0.5."""
+        if self.lengthscales == "identity":
+            return IDENTITY
+        values, vectors, rest = spectrum(x.flatten(1), self.rank, centred=self.centred)
+        alpha = 1.0 if self.lengthscales == "pca" else 0.5 if isinstance(self.alpha, str) else self.alpha
+        values, rest = tune(values, alpha, self.form), float(tune(torch.tensor(rest), alpha, self.form))
+        return Metric(vectors, (values - rest).clamp_min(0).sqrt(), rest**0.5)
+
+    def candidates(self) -> "Mapping[str, InputGradientSpace]":
+        if self.lengthscales != "tuned" or self.alpha != AUTO:
+            return {}
+        return {f"{alpha:g}": replace(self, alpha=alpha) for alpha in ALPHAS}
+
+    def features(self, inputs: spaces.SpaceInputs) -> Tensor:
+        if self.batch_fraction == 1:
+            outputs, x = inputs.outputs, inputs.x
+        elif inputs.sub_batch is None:  # the network mixes the examples of a batch: they run once more
+            assert inputs.run is not None
+            x = inputs.x[:, : self.rows(inputs.x.shape[1])].detach().requires_grad_()
+            outputs = inputs.run(inputs.weights, x)
+        else:
+            outputs, x = inputs.sub_batch
+        gradients = self.gradients(outputs, x, inputs.y[:, : x.shape[1]], inputs.link)
+        return self.metric(normalise(gradients, rounding(outputs.detach(), x.detach())))
+
+    def gradients(self, outputs: Tensor, x: Tensor, y: Tensor, link: Callable[[Tensor], Tensor] = identity) -> Tensor:
+        """Gradients (m, B, D) of one number per example by its input."""
+        if y.is_floating_point():
+            chosen = spaces.predicted_means(link(outputs), y)
+        else:
+            values = outputs if self.of == "logit" else F.log_softmax(link(outputs), dim=-1)
+            chosen = values.gather(-1, y.unsqueeze(-1))
+        return torch.autograd.grad(chosen.sum(), x, create_graph=True)[0].flatten(2)
+
+
+def rounding(outputs: Tensor, x: Tensor) -> Tensor:
+    """The lengths (m, 1, 1) below which input gradients are rounding, for outputs (m, B, K) of inputs x (m, B, ...).
+
+    They are relative to the usual slope of each network, the variation of its outputs over that of its inputs, so that
+    they do not depend on the units of either.
+    """
+    rise, run = variation(outputs), variation(x)
+    return ROUNDINGS * torch.finfo(x.dtype).eps * rise / run.clamp_min(torch.finfo(x.dtype).tiny)
+
+
+def variation(t: Tensor) -> Tensor:
+    """The mean absolute deviations (m, 1, 1) of t (m, B, ...) over the batch; zero if they are rounding."""
+    t = t.flatten(2)
+    found = (t - t.mean(1, keepdim=True)).abs().mean((1, 2), keepdim=True)
+    return found * (found > 4 * torch.finfo(t.dtype).eps * t.abs().mean((1, 2), keepdim=True))
+
+
+def normalise(gradients: Tensor, shortest: Tensor | float = 0.0) -> Tensor:
+    """Gradients (m, B, D) scaled to length one; zero, without a derivative, where not longer than `shortest` (m, 1, 1).
+
+    Lengths are taken after a multiplication by a power of two, which is exact and keeps their squares in range.
+    """
+    tiny = torch.finfo(gradients.dtype).tiny
+    largest = gradients.detach().abs().amax(-1, keepdim=True).clamp_min(tiny)  # (m, B, 1)
+    scale = torch.exp2(-torch.frexp(largest).exponent.to(largest))
+    scaled = gradients * scale
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)  # (m, B, 1)
+    return scaled * ((length.detach() > shortest * scale) / (length.square() + tiny).sqrt())

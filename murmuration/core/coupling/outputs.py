@@ -1,0 +1,103 @@
+"""Function space: outputs on the batch (function-RDE, D'Angelo and Fortuin 2021), with an optional functional prior."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from murmuration.core.coupling.estimators import Interaction, ssge_at
+from murmuration.core.coupling.space import Space, SpaceInputs, check_fraction, count_rows, predicted_means
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.option_text import number, short
+
+OF = ("probs", "logits")
+KINDS = ("none", "gaussian", "cauchy", "weights")
+
+
+@dataclass(frozen=True)
+class OutputPrior:
+    """A prior on outputs or features: none, Gaussian, Cauchy, or the functions of weights from N(0, scale^2).
+
+    >>> str(OutputPrior.parse("cauchy:5e-3"))
+    'cauchy:0.005'
+    """
+
+    kind: str = "none"
+    scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise unknown("prior", self.kind, KINDS)
+        if self.kind != "none" and not (math.isfinite(self.scale) and self.scale > 0):
+            raise Misuse(f"prior={self}: need a positive scale, such as {self.kind}:0.005")
+
+    @classmethod
+    def parse(cls, text: str) -> "OutputPrior":
+        kind, _, scale = text.partition(":")
+        if kind not in KINDS:
+            raise unknown("prior", kind, KINDS)
+        return cls(kind) if kind == "none" else cls(kind, number(scale, "the scale of prior"))
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "none" else f"{self.kind}:{short(self.scale)}"
+
+    def gradient(self, values: Tensor) -> Tensor:
+        """The gradient of minus the log prior: gaussian scale/2 |v|^2, cauchy sum of log(1 + scale v^2), else zero."""
+        if self.kind == "gaussian":
+            return self.scale * values
+        if self.kind == "cauchy":
+            return 2 * self.scale * values / (1 + self.scale * values.square())
+        return torch.zeros_like(values)
+
+
+NO_PRIOR = OutputPrior()
+
+
+@dataclass(frozen=True)
+class OutputSpace(Space):
+    """Class probabilities, logits or predicted means on the batch as one vector, (m, 1, B K).
+
+    With a prior of functions a second vector follows: the outputs of weights drawn from the prior of weights.
+    """
+
+    batch_fraction: float = 1.0
+    of: str = "probs"  # of a classification: probs or logits
+    prior: OutputPrior = NO_PRIOR
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fraction(self.batch_fraction)
+        if self.of not in OF:
+            raise unknown("of", self.of, OF)
+
+    def rows(self, batch: int) -> int:
+        return count_rows(batch, self.batch_fraction)
+
+    def compared(self, features: Tensor) -> Tensor:
+        return features[:, :1]
+
+    def features(self, inputs: SpaceInputs) -> Tensor:
+        rows = self.rows(inputs.x.shape[1])
+        mine = self._values(inputs.outputs[:, :rows], inputs).flatten(1).unsqueeze(1)
+        if self.prior.kind != "weights":
+            return mine
+        assert inputs.run is not None
+        assert inputs.draw is not None
+        with torch.no_grad():
+            drawn = {name: self.prior.scale * inputs.draw(weight) for name, weight in inputs.weights.items()}
+            theirs = self._values(inputs.run(drawn, inputs.x[:, :rows].detach()), inputs).flatten(1)
+        return torch.cat([mine, theirs.unsqueeze(1)], dim=1)
+
+    def _values(self, outputs: Tensor, inputs: SpaceInputs) -> Tensor:
+        if inputs.y.is_floating_point():
+            return predicted_means(inputs.link(outputs), inputs.y)
+        return inputs.link(outputs).softmax(-1) if self.of == "probs" else outputs
+
+    def repulsion(self, features: Tensor) -> Interaction:
+        mine = features[:, :1]
+        found = super().repulsion(mine)
+        if self.prior.kind == "weights":
+            score = ssge_at(features[:, 1], mine[:, 0], self.bandwidth)
+            return found.with_cotangents(torch.stack([found.cotangents[:, 0] - score, torch.zeros_like(score)], dim=1))
+        return found.with_cotangents(found.cotangents + self.prior.gradient(mine))

@@ -1,0 +1,28 @@
+"""Weight space: the parameters themselves (weight-RDE, D'Angelo and Fortuin 2021; SVGD, Liu and Wang 2016)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from murmuration.core.coupling.space import OWN_WEIGHTS, Space, SpaceInputs
+
+
+@dataclass(frozen=True)
+class WeightSpace(Space):
+    """A member's own parameters as one vector, (m, 1, P)."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset((OWN_WEIGHTS,))
+
+    @property
+    def mixable(self) -> bool:
+        return True
+
+    @property
+    def separable(self) -> bool:
+        return True
+
+    def features(self, inputs: SpaceInputs) -> Tensor:
+        return torch.cat([inputs.weights[name].flatten(1) for name in sorted(inputs.own)], dim=1).unsqueeze(1)

@@ -1,0 +1,114 @@
+"""Improved variational online Newton (Shen et al. 2024): Gaussian weights at the memory cost of Adam.
+
+It moves pairs of tensors, means and standard deviations. With N examples (`ess`), a Hessian estimate h of a weight and
+the weight decay d, the weight is N(mean, 1 / (N (h + d))): the standard deviation stores h. Each step is
+
+    f    = (dL/dstd) / std                                     gradient estimate of the Hessian
+    h    <- b2 h + (1 - b2) f + (1 - b2)^2 (h - f)^2 / (2 (h + d))
+    m    <- b1 m + (1 - b1) dL/dmean
+    mean <- mean - lr clip((h0 + d) / (h + d) (m / (1 - b1^t) + d mean))
+
+f is the published N (w - mean) g (h + d): a weight w = mean + std eps has dL/dstd = g eps, and std^2 = 1 / (N (h + d)).
+Written this way it serves every way of drawing weights. The decay is a prior N(0, 1 / (N d)) on every weight, so no
+cost of complexity is added to the loss.
+
+As published, h0 = 1 and steps are not clipped: write `ivon:hess_init=1,clip=inf`. Weights then begin with the standard
+deviation 1 / sqrt(N), which is larger than the weights of a network trained on a hundred examples, and steep losses,
+such as a Gaussian likelihood with learned noise, make the means diverge. Here weights begin with the same `std` for
+every N, and `clip` bounds a step (the published bound is this one divided by h0 + d). With b2 = 1 - hess_lr so near to
+1, standard deviations change little in a few thousand steps; a larger `hess_lr` lets the data decide.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from murmuration.core.dynamics.base import Claim, Dynamics, OptState, StepTime
+from murmuration.core.weights.gaussian import STD_PARAM, distribution_names
+from murmuration.system.errors import Misuse
+
+
+@dataclass(frozen=True)
+class Ivon(Dynamics):
+    """IVON for Gaussian weights; deterministic tensors are moved by the optimizer."""
+
+    moves_std: ClassVar[bool] = True
+
+    lr_multiplier: float = 20.0  # 0.1 where the optimizer has 0.005
+    std: float = 0.01  # initial standard deviation: h0 = 1 / (N std^2) - d
+    hess_init: float = 0.0  # h0 itself; 0: as std says
+    decay: float = 1e-4  # d
+    momentum: float = 0.9  # b1
+    hess_lr: float = 1e-5  # 1 - b2
+    clip: float = 0.03  # bound of a step, before the learning rate
+    ess: float = 0.0  # N, the effective sample size; 0: the number of training examples
+
+    def __post_init__(self) -> None:
+        positive = {name: getattr(self, name) for name in ("lr_multiplier", "std", "decay", "clip")}
+        for name, value in positive.items():
+            if not value > 0 or (value == math.inf and name != "clip"):
+                raise Misuse(f"{name}={value}: need a positive number such as {getattr(Ivon, name):g}")
+        if not 0 <= self.momentum < 1 or not 0 < self.hess_lr < 1:
+            raise Misuse(
+                f"momentum={self.momentum}, hess_lr={self.hess_lr}: need numbers below 1, such as 0.9 and 1e-05"
+            )
+        if not 0 <= self.ess < math.inf or not 0 <= self.hess_init < math.inf:
+            raise Misuse(
+                f"ess={self.ess}, hess_init={self.hess_init}: need numbers that are not negative; 0 for the usual"
+            )
+
+    def prepare(self, examples: int) -> "Ivon":
+        return self if self.ess else replace(self, ess=float(examples))
+
+    def initial_std(self) -> float:
+        return 1 / math.sqrt(self.ess * (self.hess_init + self.decay)) if self.hess_init else self.std
+
+    def prior_std(self) -> float:
+        return 1 / math.sqrt(self.ess * self.decay)
+
+    def claim(self, tensors: dict[str, Tensor]) -> list[Claim]:
+        means = distribution_names(tensors)
+        pairs = dict.fromkeys([*means, *(name + STD_PARAM for name in means)])
+        return [(pairs, self, self.lr_multiplier)] if means else []
+
+    def init(self, parameters: dict[str, Tensor]) -> OptState:
+        """Zero momentum for the means, the first half of the parameters; standard deviations need none."""
+        means = list(parameters.items())[: len(parameters) // 2]
+        return {"momentum": {name: torch.zeros_like(mean) for name, mean in means}}
+
+    def update(
+        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: StepTime
+    ) -> None:
+        """Move means and standard deviations, first all of the one and then all of the other, in place."""
+        half = len(parameters) // 2
+        means, stds, momenta = parameters[:half], parameters[half:], state[0]
+        self._update_stds(stds, gradients[half:])
+        torch._foreach_lerp_(momenta, gradients[:half], 1 - self.momentum)
+        along = torch._foreach_div(momenta, 1 - self.momentum ** (when.updates + 1))
+        torch._foreach_add_(along, means, alpha=self.decay)
+        torch._foreach_mul_(along, stds)
+        torch._foreach_mul_(along, stds)
+        torch._foreach_mul_(along, 1 / self.initial_std() ** 2)  # so far times (h0 + d) / (h + d)
+        if self.clip < math.inf:
+            torch._foreach_clamp_min_(along, -self.clip)
+            torch._foreach_clamp_max_(along, self.clip)
+        torch._foreach_add_(means, along, alpha=-when.lr)
+
+    def _update_stds(self, stds: list[Tensor], gradients: list[Tensor]) -> None:
+        """Update h, which is stored in the standard deviations.
+
+        With r = (1 - b2) (h - f) / (h + d) the update is h + d <- (h + d) (1 - r + r^2 / 2). The bracket is
+        ((1 - r)^2 + 1) / 2, so h + d at most halves, and what is stored stays positive whatever the gradient is.
+        """
+        left = torch._foreach_add(gradients, stds, alpha=self.decay)
+        torch._foreach_mul_(left, stds)
+        torch._foreach_mul_(left, self.hess_lr * self.ess)  # (1 - b2) (f + d) / (h + d)
+        torch._foreach_add_(left, 1 - self.hess_lr)  # 1 - r
+        torch._foreach_mul_(left, left)
+        torch._foreach_add_(left, 1.0)
+        torch._foreach_mul_(left, 0.5)
+        torch._foreach_sqrt_(left)
+        torch._foreach_div_(stds, left)

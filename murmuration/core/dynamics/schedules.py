@@ -1,0 +1,132 @@
+"""Learning-rate schedules: factors of the learning rate over time, written as one word and its numbers.
+
+Each is a function of a `TrainTime`; `SCHEDULES` lists them.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.option_text import Answer
+
+CHECKED = 50  # parts of a run at whose ends a schedule is checked before it begins
+
+
+class TrainTime(NamedTuple):
+    """A time in training: `step` of all steps, counted from 0."""
+
+    step: int
+    steps_per_epoch: int
+    epochs: int
+
+    @property
+    def epoch(self) -> int:
+        return self.step // self.steps_per_epoch
+
+    @property
+    def progress(self) -> float:
+        """The fraction of the run that is done, in [0, 1)."""
+        return self.step / (self.steps_per_epoch * self.epochs)
+
+    def at(self, step: int) -> "TrainTime":
+        """The same run at another step."""
+        return self._replace(step=step)
+
+
+def at_least_one(text: str) -> int:
+    """A whole number above 0; ValueError if the text is none."""
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def constant(time: TrainTime, text: str) -> float:
+    return 1.0
+
+
+def cosine(time: TrainTime, text: str) -> float:
+    return 0.5 * (1 + math.cos(math.pi * time.progress))
+
+
+def halve(time: TrainTime, text: str) -> float:
+    return 0.5 ** (time.epoch // at_least_one(text or "10"))
+
+
+def steps(time: TrainTime, text: str) -> float:
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    factors = [(int(epoch), float(value)) for epoch, _, value in pairs]  # all are read at once: a wrong one is told of
+    return next((value for epoch, value in reversed(factors) if time.epoch >= epoch), 1.0)
+
+
+def hold_linear(time: TrainTime, text: str) -> float:
+    """FoRDE's and SWAG's schedule: by epoch, t = epoch / epochs."""
+    ratio, t = float(text or 0.01), time.epoch / time.epochs
+    if t <= 0.5:
+        return 1.0
+    return 1.0 - (1.0 - ratio) * (t - 0.5) / 0.4 if t <= 0.9 else ratio
+
+
+def swa(time: TrainTime, text: str) -> float:
+    """The schedule of SWA and SWAG: `hold-linear` over the part of the run before averaging starts."""
+    start, ratio = (float(part) for part in (text or "0.75,0.5").split(","))
+    t = time.epoch / (start * time.epochs)
+    if t <= 0.5:
+        return 1.0
+    return 1.0 - (1.0 - ratio) * (t - 0.5) / 0.4 if t <= 0.9 else ratio
+
+
+def cyclic(time: TrainTime, text: str) -> float:
+    cycle = time.steps_per_epoch * time.epochs / at_least_one(text or "4")
+    return 0.5 * (1 + math.cos(math.pi * (time.step % cycle) / cycle))
+
+
+def triangle(time: TrainTime, text: str) -> float:
+    """Garipov et al. 2018: t in [0, 1) within a cycle; 1 at t = 0, the low ratio at t = 1/2."""
+    period, low = (float(part) for part in (text or "4,0.1").split(","))
+    t = time.step / time.steps_per_epoch / period % 1.0
+    return 1.0 - (1.0 - low) * (2 * t if t < 0.5 else 2 - 2 * t)
+
+
+SCHEDULES: dict[str, Answer[Callable[[TrainTime, str], float]]] = {
+    "constant": Answer(constant, "1"),
+    "cosine": Answer(cosine, "from 1 to 0 along half a cosine, by step"),
+    "halve": Answer(halve, "halve:10: halved every 10 epochs (Fort et al. 2019)"),
+    "steps": Answer(steps, "steps:80=0.1,120=0.01: the last factor whose epoch has been reached"),
+    "hold-linear": Answer(
+        hold_linear, "hold-linear:0.01: 1 for half the run, then linear to 0.01 at nine tenths (FoRDE)"
+    ),
+    "swa": Answer(swa, "swa:0.75,0.5: hold-linear to 0.5 over the first 0.75 of the run, then constant (SWA)"),
+    "cyclic": Answer(cyclic, "cyclic:4: four cosine cycles with warm restarts, by step (Zhang et al. 2020)"),
+    "triangle": Answer(triangle, "triangle:4,0.1: from 1 to 0.1 and back every 4 epochs (fast geometric ensembling)"),
+}
+PUBLISHED = {
+    "keras-resnet": "steps:81=0.1,121=0.01,161=0.001,181=0.0005",
+    "cifar100-resnet": "steps:100=0.1,130=0.05,160=0.01,190=0.0005",
+    "imagenet-resnet": "steps:80=0.1,120=0.01",
+}
+
+
+def learning_rate_factor(schedule: str, time: TrainTime) -> float:
+    """The factor of the learning rate at one time.
+
+    >>> [1.6e-3 * learning_rate_factor("halve:10", TrainTime(epoch, 1, 40)) for epoch in (0, 9, 10, 39)]
+    [0.0016, 0.0016, 0.0008, 0.0002]
+    """
+    name, _, numbers = PUBLISHED.get(schedule, schedule).partition(":")
+    if name not in SCHEDULES:
+        raise unknown("schedule", schedule, [*SCHEDULES, *PUBLISHED])
+    try:
+        factor = SCHEDULES[name].value(time, numbers)
+    except (ValueError, ArithmeticError) as error:
+        raise Misuse(f"schedule '{schedule}': numbers not understood; write e.g. halve:10 or steps:80=0.1") from error
+    if not 0 <= factor < math.inf:
+        found = f"the factor of epoch {time.epoch} is {factor:g}"
+        raise Misuse(f"schedule '{schedule}': {found}; expected numbers that are not negative, e.g. halve:10")
+    return factor
+
+
+def check_schedule(schedule: str, epochs: int) -> None:
+    """Refuse a schedule that cannot be followed to the end of a run, from epochs all over it."""
+    for place in range(CHECKED + 1):
+        learning_rate_factor(schedule, TrainTime(place * (epochs - 1) // CHECKED, 1, epochs))

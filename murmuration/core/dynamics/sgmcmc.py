@@ -1,0 +1,141 @@
+"""Cyclical stochastic-gradient MCMC (cSG-MCMC, Zhang et al. 2020): Langevin steps under a cyclical learning rate.
+
+Every cycle explores first, without noise, at a high learning rate; in its last part (`sampling`) noise makes the steps
+those of a sampler, and `samples` points are collected. With the mean loss of N examples, its gradient g, the weight
+decay d (a Gaussian prior of precision N d), the learning rate lr, the friction a and the temperature T, a step is
+
+    v <- (1 - a) v - lr (g + d w) + sqrt(2 a lr T / N) z,    w <- w + v
+
+a = 1 is SGLD (Welling and Teh 2011), a < 1 SGHMC (Chen et al. 2014; published here: 0.9). T = 1 targets the
+posterior; the released code of Zhang et al. has T = 1/N (write `temperature=2e-5` for N = 50,000). On the quadratic
+loss L w^2 / 2 the SGLD chain has the stationary variance 2 T / (N L (2 - lr L)): that of the posterior for a small lr.
+Gradients are clipped at a norm of 3 for each member: the likelihood of a learned noise has unbounded ones, and without
+a bound the first large one throws the chain to weights of finite but useless loss. Classification hardly reaches it.
+At a cycle's start only the learning rate returns to its first value; weights go on. Chains are the trained members; the
+ensemble has chains x cycles x samples members.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+import murmuration.core.dynamics.base as base
+from murmuration.core.dynamics.schedules import TrainTime
+from murmuration.core.dynamics.snapshot import cycle_ends, refuse_other_schedule, refuse_short_cycles
+from murmuration.core.population import Population
+from murmuration.system.errors import Misuse
+
+
+@dataclass(frozen=True)
+class CyclicalSgmcmc(base.Dynamics):
+    """Langevin dynamics on a cyclical schedule; several points of every cycle are kept."""
+
+    cycles: int = 4
+    samples: int = 3  # points of every cycle, evenly over its sampling part (one a step at most); the last is its end
+    sampling: float = 0.2  # fraction of a cycle at its end in which noise is added and points are collected
+    friction: float = 1.0  # a: 1 for SGLD, below 1 for SGHMC
+    temperature: float = 1.0  # T
+    lr_multiplier: float = 20.0  # of the plan's learning rate: 0.1 where the optimizer has 0.005
+    clip_norm: float = 3.0  # largest gradient norm of a member, unless the plan has one; inf: any
+    examples: int = 0  # N; 0: the number of training examples
+
+    def __post_init__(self) -> None:
+        if self.cycles < 1 or self.samples < 1 or self.examples < 0:
+            raise Misuse(
+                f"cycles={self.cycles}, samples={self.samples}, examples={self.examples}: need at least 1, 1 and 0"
+            )
+        if not 0 < self.sampling <= 1 or not 0 < self.friction <= 1:
+            raise Misuse(
+                f"sampling={self.sampling}, friction={self.friction}: need numbers above 0 and at most 1, such as 0.2"
+            )
+        if not 0 <= self.temperature < math.inf or not 0 < self.lr_multiplier < math.inf:
+            raise Misuse(
+                f"temperature={self.temperature}, lr_multiplier={self.lr_multiplier}: need a temperature that is not"
+                " negative and a positive multiplier"
+            )
+        if not self.clip_norm > 0:
+            raise Misuse(f"clip_norm={self.clip_norm}: need a positive number such as 3, or inf")
+
+    def prepare(self, examples: int) -> "CyclicalSgmcmc":
+        return self if self.examples else replace(self, examples=examples)
+
+    def check(self, *, total: TrainTime, stochastic: bool, schedule: str | None, own_rule: bool, early: bool) -> None:
+        base.refuse_early_stopping("csgmcmc", early)
+        refuse_other_schedule("csgmcmc", schedule, self.schedule())
+        refuse_short_cycles("csgmcmc", self.cycles * self.samples, total)
+        if self.sampling * total.step < self.cycles:
+            raise Misuse(
+                f"cycles={self.cycles}, sampling={self.sampling} of dynamics csgmcmc in {total.step} steps: no step of"
+                " a cycle would add noise; train longer, or write fewer cycles"
+            )
+        if stochastic:
+            raise Misuse("dynamics csgmcmc with random weights: it samples point weights itself; write weights point")
+        if own_rule:
+            raise Misuse("an optimizer with dynamics csgmcmc: its Langevin steps take the place of one; leave it out")
+
+    def schedule(self) -> str:
+        return f"cyclic:{self.cycles}"
+
+    def gradient_bound(self) -> float | None:
+        return self.clip_norm if math.isfinite(self.clip_norm) else None
+
+    def rule(self, optimizer: base.UpdateRule) -> base.UpdateRule:
+        decay = getattr(optimizer, "weight_decay", 0.0)
+        if decay and getattr(optimizer, "decay", "coupled") != "coupled":
+            raise Misuse(
+                "decoupled weight decay with dynamics csgmcmc: its prior acts through the gradient; write decay coupled"
+            )
+        if getattr(optimizer, "l1", 0.0):
+            raise Misuse("l1 with dynamics csgmcmc: proximal steps would leave its posterior; leave it out")
+        return Langevin(self, decay)
+
+    def noisy(self, time: TrainTime) -> bool:
+        """Whether the step at this time adds noise: in the last part of every cycle."""
+        cycle = time.steps_per_epoch * time.epochs / self.cycles
+        return time.step % cycle >= (1 - self.sampling) * cycle
+
+    def keep(self, time: TrainTime) -> bool:
+        return time.step in self.collection_steps(time)
+
+    def collection_steps(self, time: TrainTime) -> set[int]:
+        """The steps after which points are collected."""
+        window = self.sampling * time.steps_per_epoch * time.epochs / self.cycles
+        ends = cycle_ends(self.cycles, time)
+        return {end - round(back * window / self.samples) for end in ends for back in range(self.samples)}
+
+    def copies(self, total: TrainTime) -> int:
+        return self.cycles * self.samples
+
+    def collect(self, path: base.WeightPath, population: Population, rows: Tensor) -> None:
+        base.append_point(path, population, rows)
+
+    def finish(self, path: base.WeightPath, population: Population, streams: base.Streams) -> tuple[Population, Tensor]:
+        return base.join_points(path, population)
+
+
+@dataclass(frozen=True)
+class Langevin:
+    """The update of SGLD and SGHMC."""
+
+    chain: CyclicalSgmcmc
+    weight_decay: float = 0.0
+
+    def init(self, parameters: dict[str, Tensor]) -> base.OptState:
+        return {"velocity": {name: torch.zeros_like(p) for name, p in parameters.items()}}
+
+    def update(
+        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: base.StepTime
+    ) -> None:
+        """One step of all parameters, in place; noise in the sampling part of a cycle only."""
+        chain, velocities = self.chain, state[0]
+        lr = when.lr * chain.lr_multiplier
+        torch._foreach_mul_(velocities, 1 - chain.friction)
+        torch._foreach_add_(velocities, gradients, alpha=-lr)
+        if self.weight_decay:
+            torch._foreach_add_(velocities, parameters, alpha=-lr * self.weight_decay)
+        if chain.temperature and chain.noisy(when.time):
+            size = math.sqrt(2 * chain.friction * lr * chain.temperature / chain.examples)
+            torch._foreach_add_(velocities, when.draw(parameters), alpha=size)
+        torch._foreach_add_(parameters, velocities)

@@ -1,0 +1,149 @@
+"""Captured steps: losses and gradients of a group of members, as operators that are recorded once and then replayed.
+
+A step of small networks is mostly Python, vmap and automatic differentiation around a few products. Its operators are
+the same at every step, so the third step on batches of one shape records them (`capture.py`), and the steps after the
+fourth replay them on the members' current weights. A replay has the bits of the step itself: this is checked on the
+recorded batch and on the next one, and if they differ nothing is captured. Random bits of the members' noise, of which
+dropout masks are made, are inputs: a replay draws those of its own step.
+
+Steps can be captured whose operators do not change: networks whose modules are all torch's or of this library, without
+hooks; what else is needed is known to the step (`can_capture` in `training/captured.py`).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from operator import is_
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.core.engines.capture import Captured, address_of, capture
+from murmuration.core.engines.fixed_memory import fixed_replay
+from murmuration.system.streams import RepeatableNoise
+
+SHAPES = 8  # of batches and groups that are captured
+FIRST = 2  # steps before a capture: short runs have none
+PLAIN = ("torch.nn.", "murmuration.")  # packages whose modules compute the same at every step
+
+Compute = Callable[[], Sequence[Tensor]]
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """What the losses and gradients of a group of members at one step depend on."""
+
+    key: tuple  # of the group
+    settings: tuple  # objects that the operators depend on: others than before begin anew
+    held: list[Tensor]  # tensors that are the same objects at every step, with other values: the weights
+    given: list[Tensor]  # tensors that are others at every step: the batch
+    make_noise: Callable[[], list[RepeatableNoise]]
+
+    @cached_property
+    def noise(self) -> list[RepeatableNoise]:
+        """The noise of each member, made where a step draws from it."""
+        return self.make_noise()
+
+    def draws(self) -> list[tuple[int, int]]:
+        """Member and number of its random bits, for all draws of the step in turn."""
+        return [(member, len(bits)) for member, each in enumerate(self.noise) for bits in each.drawn]
+
+    def bits(self) -> list[Tensor]:
+        """The random bits that were drawn."""
+        return [bits for each in self.noise for bits in each.drawn]
+
+
+@dataclass
+class Entry:
+    """What is known of the steps of one group on batches of one shape."""
+
+    settings: tuple
+    held: list[Tensor]
+    draws: list[tuple[int, int]] = field(default_factory=list)
+    steps: int = 0
+    captured: Captured | None = None
+    trusted: bool = False
+
+    def fits(self, step: StepInputs) -> bool:
+        """Whether the step has these settings and tensors, one by one."""
+        same = all(map(is_, self.held, step.held)) and len(self.held) == len(step.held)
+        return same and all(a is b or a == b for a, b in zip(self.settings, step.settings, strict=True))
+
+
+class Captures:
+    """The captured steps of one training run."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.possible = is_plain(module)
+        self._entries: dict[Any, Entry] = {}
+
+    def replay(self, step: StepInputs) -> list[Tensor] | None:
+        """The results of a captured step, which the next one overwrites; None if it is not captured."""
+        entry = self._entries.get((step.key, *map(kind_of, step.given)))
+        if entry is None or not entry.trusted or not entry.fits(step):
+            return None
+        assert entry.captured is not None
+        device = step.given[0].device
+        bits = [step.noise[member].bits(count, device) for member, count in entry.draws]
+        with torch.no_grad():
+            return entry.captured.run(*step.given, *bits)
+
+    def learn(self, step: StepInputs, compute: Compute, results: Sequence[Tensor], joined: slice) -> None:
+        """Record `compute`, which reads the step's inputs and nothing else that changes, or compare its replay.
+
+        It returns `results`, and perhaps more. A replay puts the results `joined` side by side.
+        """
+        entry = self._entry((step.key, *map(kind_of, step.given)), step)
+        if entry is None:
+            return
+        entry.steps += 1
+        if entry.steps <= FIRST:
+            return
+        draws, given = step.draws(), [*step.given, *step.bits()]
+        if entry.captured is not None:
+            entry.trusted = self.possible = draws == entry.draws and equal(entry.captured, given, results)
+            return
+        self.possible, entry.draws = False, draws
+        with suppress(Exception):  # NotCapturable, or what an operator makes of being recorded
+            held = {address_of(each) for each in step.held}
+            fixed = partial(fixed_replay, held=step.held, joined=joined)
+            entry.captured, _ = capture(compute, [*step.held, *given], held, draws=False, replay=fixed)
+            self.possible = equal(entry.captured, given, results)
+
+    def _entry(self, key: Any, step: StepInputs) -> Entry | None:
+        """The entry of a key, None if its steps are not captured."""
+        if not self.possible:
+            return None
+        found = self._entries.get(key)
+        if found is not None and found.fits(step):
+            return found
+        if found is None and len(self._entries) >= SHAPES:
+            return None
+        self._entries[key] = Entry(step.settings, step.held)
+        return self._entries[key]
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Whether all modules are known to compute the same at every step: none of the caller's own, and no hooks."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return all(
+        type(each).__module__.startswith(PLAIN) and not any(getattr(each, hook) for hook in hooks)
+        for each in module.modules()
+    )
+
+
+def kind_of(tensor: Tensor) -> tuple:
+    """Everything about a tensor that operators may depend on, but its values."""
+    return tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
+
+
+def equal(captured: Captured, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> bool:
+    """Whether a replay gives these results first, bit by bit and in the same memory layout; NaN equals NaN."""
+    with torch.no_grad():
+        again = captured.run(*inputs)
+    return all(
+        a.stride() == b.stride() and torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan())
+        for a, b in zip(results, again, strict=False)
+    )

@@ -1,0 +1,125 @@
+"""The choice of an engine: by a rule (`auto`) or by measurement (`fastest`).
+
+No engine is fastest for every network, batch and machine, and engines round differently. The rule depends on the
+network and the number of cores alone, so that the same seed gives the same bits; a measurement may come out differently
+the next time. Where both were measured on two cores, they agreed: dense networks are stacked, convolutional ones run in
+threads.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
+
+from murmuration.core.engines.team import Engine, engine
+
+ROUNDS = 5  # interleaved rounds, after one step to fill caches
+TURN_SECONDS = 0.03  # minimum of a turn: threads of the previous engine keep spinning for a few milliseconds
+MAX_SECONDS = 4.0  # no new round begins after this time
+SLOWDOWN = 2.5  # a candidate whose first turn is this much slower than the best is not measured again
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An engine, and the reason of the choice in one line."""
+
+    engine: Engine
+    reason: str
+
+
+Step = Callable[[], object]
+Trial = Callable[[Engine], AbstractContextManager[Step]]  # engine -> a function that makes one training step on it
+
+
+def choose(requested: str, trial: Trial, members: int, cores: int | None = None) -> Choice:
+    """The engine of the rule (`auto`), the fastest, or the requested one if the network can run on it; else `loop`.
+
+    `cores` are those of this process, where several share the machine.
+    """
+    if requested == "loop" or (requested in ("auto", "fastest") and members == 1):
+        return Choice(engine("loop"), "as requested" if requested == "loop" else "there is one member")
+    if requested == "auto":
+        return by_rule(trial, cores)
+    candidates = ["threads", "loop", "stacked", "threads-stacked"] if requested == "fastest" else [requested]
+    with ExitStack() as stack:
+        steps, refused = _runnable(candidates, trial, stack, cores)
+        if not steps:
+            return Choice(engine("loop"), f"{refused[0]}; members take turns instead")
+        if requested != "fastest":
+            return Choice(next(iter(steps)), "as requested")
+        seconds = _measure(steps)
+    best = min(seconds, key=lambda candidate: seconds[candidate])
+    measured = ", ".join(f"{e.name} {1e3 * s:.1f}" for e, s in sorted(seconds.items(), key=lambda pair: pair[1]))
+    return Choice(best, "; ".join([f"fastest of (ms a step) {measured}", *refused]))
+
+
+def by_rule(trial: Trial, cores: int | None = None) -> Choice:
+    """Stacked members if every operator takes a member axis, else members in threads if there are several cores.
+
+    One of several processes on a machine has a thread for each of its own cores, even if that is one.
+    """
+    stacked, threads = engine("stacked", direct=True), engine("threads", cores=cores)
+    with suppress(Exception), trial(stacked) as step:  # UnsupportedOp, or any error of the network on a member axis
+        step()
+        return Choice(stacked, "all operators take a member axis")
+    if threads.workers > 1 or cores is not None:
+        return Choice(threads, "one core per member")
+    return Choice(engine("loop"), "there is one core")
+
+
+def _runnable(
+    candidates: list[str], trial: Trial, stack: ExitStack, cores: int | None
+) -> tuple[dict[Engine, Step], list[str]]:
+    """The candidates that can make a step, and why the others cannot."""
+    steps: dict[Engine, Step] = {}
+    refused = []
+    for name in candidates:
+        try:
+            candidate, step = _first_step(name, trial, stack, cores)
+            steps[candidate] = step
+        except Exception as error:  # any error of the network on this engine rules the engine out
+            refused.append(f"{name} cannot run this net ({_one_line(error)})")
+    return steps, refused
+
+
+def _first_step(name: str, trial: Trial, stack: ExitStack, cores: int | None) -> tuple[Engine, Step]:
+    """The engine and its step function, after one step; a stacked engine runs directly if possible, else under vmap."""
+    if engine(name).stacked:
+        try:
+            step = stack.enter_context(trial(engine(name, direct=True, cores=cores)))
+            step()
+            return engine(name, direct=True, cores=cores), step
+        except Exception:  # UnsupportedOp, or an operator that fails on the member axis: try vmap
+            pass
+    step = stack.enter_context(trial(engine(name, cores=cores)))
+    step()
+    return engine(name, cores=cores), step
+
+
+def _measure(steps: dict[Engine, Step]) -> dict[Engine, float]:
+    """The median seconds per step of each engine; turns are interleaved so that a disturbance affects all alike."""
+    start = time.perf_counter()
+    times = {candidate: [_seconds(step)] for candidate, step in steps.items()}
+    best = min(first[0] for first in times.values())
+    for _ in range(ROUNDS):
+        if time.perf_counter() - start > MAX_SECONDS:
+            break
+        for candidate, step in steps.items():
+            if times[candidate][0] < SLOWDOWN * best:
+                times[candidate].append(_seconds(step))
+    return {candidate: statistics.median(found) for candidate, found in times.items()}
+
+
+def _seconds(step: Step) -> float:
+    """The mean seconds per step in one turn."""
+    start, steps = time.perf_counter(), 0
+    while not steps or time.perf_counter() - start < TURN_SECONDS:
+        step()
+        steps += 1
+    return (time.perf_counter() - start) / steps
+
+
+def _one_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__)[:160]

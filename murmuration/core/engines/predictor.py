@@ -1,0 +1,261 @@
+"""Repeated predictions of the same members: the engine is chosen once, and calls of one shape are captured.
+
+Engines round differently, so the choice must not depend on a measurement: a call has the same bits every time, in every
+process of a machine with as many torch threads. Members that were trained one by one predict one by one, whose bits are
+those of a plain network; up to 16 inputs in the calling thread, because threads take longer to start. Members that were
+trained stacked in direct products, or elsewhere, and draws of random weights follow a rule that was found by
+measurements on two cores:
+
+| network | one input | up to 16 | more |
+|---|---|---|---|
+| every operator takes a member axis (dense) | stacked, in batched products | the same | the same, see below |
+| convolutions make most multiplications | stacked by vmap | one member after another | threads |
+| attention | one member after another | the same | threads |
+| any other, such as dense with normalisation | stacked by vmap, else one after another | the same | threads |
+
+Batched products, and worker threads, divide the work by members. Where that is uneven, as for 5 members on 2 threads,
+members run one after another on more than 256 inputs: a large operator of one member is divided evenly.
+
+Stacked outputs are compared once with those of the first member alone; if they differ by more than rounding, members
+run one by one from then on. A second call on inputs of the same shape is captured (`capture.py`), and the calls after
+it are replayed. A replay has the bits of the call itself; this is checked on the inputs of that call and on others.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from murmuration.core.engines.capture import Captured, address_of, capture
+from murmuration.core.engines.outputs import join, member_outputs, passes
+from murmuration.core.engines.team import Engine, Team, assemble, engine
+from murmuration.core.population import Population
+from murmuration.core.weights import NetworkWeights
+from murmuration.core.weights.kernel_trace import LINEARS
+from murmuration.core.weights.operators import in_order
+from murmuration.system.files import aligned
+
+FEW = 16  # inputs: up to so many, members run in the calling thread
+MANY = 256  # inputs: above, the operators of one member are large enough for several threads
+UNEVEN = 1.1  # times the work of the other threads that the busiest one has
+CAPTURES = 16  # shapes of inputs
+CAPTURED_BYTES = 1 << 26  # of constants in all captures: draws of weights, not views of stored ones
+BOUND = 1e-3  # relative difference of stacked outputs to those of a member alone, above which stacking is wrong
+ROUNDINGS = 20  # the same in units of rounding, for networks in half precision
+
+ATTENTION = {F.scaled_dot_product_attention, F.multi_head_attention_forward}
+
+Key = tuple
+
+
+class Predictor:
+    """Outputs of the members of one architecture; it may be called by several threads at once."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        weights: NetworkWeights,
+        population: Population,
+        runner: Engine,
+        *,
+        dtype: torch.dtype | None = None,  # of floating-point inputs; None: their own
+        seed: int = 0,
+        first_member: int = 0,
+    ) -> None:
+        self.module, self.weights, self.population, self.runner = module, weights, population, runner
+        self.dtype = dtype
+        self.streams = {"seed": seed, "first_member": first_member}
+        self._tensors = tuple(population.to_tensors().values())
+        self._counted = [each for each in self._tensors if not each.is_inference()]  # which have versions
+        self._versions = self._read_versions()
+        self._teams: dict[Engine, Team] = {}
+        self._trusted: set[Engine] = set()  # engines whose outputs were compared with a member's alone
+        self._refused: set[Engine] = set()
+        self._slow: str | None = None  # which of its inputs vmap is slow on; None: not known yet
+        self._captured: dict[Key, Captured] = {}
+        self._seen: dict[Key, int] = {}  # calls on inputs of a shape; -1: not captured
+        self._lock = threading.Lock()
+
+    def __call__(self, x: Tensor, draws: int = 1) -> Tensor:
+        """Outputs (M draws, N, K) of inputs (N, ...); the draws of a member are adjacent."""
+        if self.dtype is not None and x.is_floating_point():
+            x = x.to(self.dtype)
+        x = aligned(x)
+        self._forget_changed()
+        made = self._replayed(x, draws)
+        if made is not None:
+            return made
+        chosen, made = self._run(x, draws)
+        if not chosen.workers and (chosen.direct or len(x) <= FEW or self._uneven(x, draws)):
+            self._count(chosen, x, draws)
+        return made
+
+    def _replayed(self, x: Tensor, draws: int) -> Tensor | None:
+        """The outputs by captures; None if a pass has none."""
+        alone = self._uneven(x, draws)
+        whole = self._captured.get(key_of(x, draws, alone))
+        if whole is not None:
+            with torch.no_grad():
+                return whole.run(x)[0]
+        parts = passes(x, stacked=not alone)
+        found = [self._captured.get(key_of(part, draws, alone)) for part in parts]
+        if None in found:
+            return None
+        with torch.no_grad():
+            return join([each.run(part)[0] for each, part in zip(found, parts, strict=True) if each], dim=1)
+
+    def _run(self, x: Tensor, draws: int) -> tuple[Engine, Tensor]:
+        """The engine and its outputs.
+
+        A network that cannot be stacked raises an error of some kind, and the next engine is tried; a mistake in the
+        inputs is raised again by the last.
+        """
+        failed: set[Engine] = set()
+        for each in self._engines(x, draws):
+            try:
+                made = self._outputs(each, x, draws)
+                if not each.stacked or each in self._trusted or self._agrees(made, x, draws):
+                    self._trusted.add(each)
+                    self._refused |= failed
+                    return each, made
+            except Exception:
+                if not each.stacked:
+                    raise
+            failed.add(each)
+        raise AssertionError("the last engine is not stacked")
+
+    def _engines(self, x: Tensor, draws: int) -> Iterator[Engine]:
+        """The engines to try, the best first; the last is not stacked and runs every network."""
+        few, drawn = len(x) <= FEW, draws > 1
+        direct, mapped = engine("stacked", direct=True), engine("stacked")
+        if self._uneven(x, draws):
+            yield engine("loop")
+        if (drawn or self.runner.direct) and direct not in self._refused:
+            yield direct
+        if mapped not in self._refused:
+            if few and (drawn or self.runner.stacked) and not self._takes_turns(x, draws):
+                yield mapped
+            elif not few and not drawn and self.runner.stacked and not self.runner.direct:
+                yield self.runner
+        if few:
+            yield engine("loop")
+        else:
+            yield engine("threads") if drawn or self.runner.stacked else self.runner
+
+    def _uneven(self, x: Tensor, draws: int) -> bool:
+        """Whether there are many inputs, and members cannot be divided evenly among threads."""
+        members, threads = self.population.members * draws, torch.get_num_threads()
+        busiest = math.ceil(members / threads) * threads / members
+        return self.runner.direct and len(x) > MANY and busiest > UNEVEN
+
+    def _outputs(self, chosen: Engine, x: Tensor, draws: int) -> Tensor:
+        """Outputs (S, N, K), in the usual memory order: sums over them round by it."""
+        if chosen.workers or draws > 1:  # a kept structure would hold the drawn weights
+            with assemble(chosen, self.module) as team:
+                return member_outputs(team, self.weights, self.population, x, draws, **self.streams).contiguous()
+        team = self._teams.setdefault(chosen, Team(chosen, self.module, None))
+        return member_outputs(team, self.weights, self.population, x, draws, **self.streams).contiguous()
+
+    def _first_alone(self, x: Tensor, draws: int) -> Tensor:
+        """Outputs (draws, N, K) of the first member as the plain module it is."""
+        first = self.population.group(slice(0, 1))
+        with assemble(engine("loop"), self.module) as team:
+            return member_outputs(team, self.weights, first, x, draws, **self.streams)
+
+    def _agrees(self, made: Tensor, x: Tensor, draws: int) -> bool:
+        """Whether stacked outputs (S, N, K) are those of the first member alone, up to rounding."""
+        alone = self._first_alone(x[:FEW], draws)
+        difference = (made[: len(alone), : alone.shape[1]] - alone).abs().max()
+        bound = max(BOUND, ROUNDINGS * torch.finfo(alone.dtype).eps) * alone.abs().max().clamp_min(1)
+        return bool(difference <= bound) or not bool(alone.isfinite().all())
+
+    def _takes_turns(self, x: Tensor, draws: int) -> bool:
+        """Whether members on a few inputs are faster one by one.
+
+        Under vmap attention is slow, and so are convolutions of more than one input.
+        """
+        if self._slow is None:
+            with CountMultiplications() as count:
+                self._first_alone(x[:1], draws)
+            self._slow = "attention" if count.attention else "several" if count.convolutions > count.products else ""
+        return self._slow == "attention" or (self._slow == "several" and len(x) > 1)
+
+    def _count(self, chosen: Engine, x: Tensor, draws: int) -> None:
+        """Count a call; the second one on inputs of a shape is captured, if no other thread is capturing."""
+        alone = self._uneven(x, draws)
+        for key, part in {key_of(part, draws, alone): part for part in passes(x, chosen.stacked)}.items():
+            calls = self._seen.get(key, 0)
+            if calls < 0 or key in self._captured or not self._lock.acquire(blocking=False):
+                continue
+            try:
+                self._seen[key] = calls + 1
+                if calls and len(self._captured) < CAPTURES:
+                    self._seen[key] = -1
+                    self._capture(chosen, key, part, draws)
+            finally:
+                self._lock.release()
+
+    def _capture(self, chosen: Engine, key: Key, x: Tensor, draws: int) -> None:
+        """Capture the call on inputs like x, if its replay has the same bits and its constants are small."""
+        known = {address_of(each) for each in self._tensors}
+        with suppress(Exception):  # NotCapturable, or whatever an operator makes of other inputs
+            with torch.no_grad():
+                captured, _ = capture(lambda: [self._outputs(chosen, x, draws)], [x], known)
+            held = sum(each.bytes for each in self._captured.values())
+            if held + captured.bytes <= CAPTURED_BYTES and all(
+                equal_bits(captured.run(inputs)[0], self._outputs(chosen, inputs, draws)) for inputs in (x, unlike(x))
+            ):
+                self._captured[key] = captured
+
+    def _read_versions(self) -> list[int]:
+        """How often each stored tensor was written to."""
+        return [each._version for each in self._counted]
+
+    def _forget_changed(self) -> None:
+        """Drop captures if stored tensors were changed in place: constants may have been computed from them."""
+        versions = self._read_versions()
+        if versions != self._versions:
+            with self._lock:
+                self._captured, self._seen, self._versions = {}, {}, versions
+
+
+class CountMultiplications(TorchFunctionMode):
+    """Counts the multiplications of convolutions and of linear layers, and notes attention."""
+
+    attention, convolutions, products = False, 0, 0
+
+    def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func in LINEARS:
+            (_, weight, *_), _ = in_order(args, kwargs or {})
+            multiplications = made.numel() * weight[0].numel()
+            if LINEARS[func][0]:
+                self.convolutions += multiplications
+            else:
+                self.products += multiplications
+        self.attention |= func in ATTENTION
+        return made
+
+
+def key_of(x: Tensor, draws: int, alone: bool) -> Key:
+    """What a capture depends on besides the network: everything about the inputs but their values, and autocast.
+
+    `alone` tells the last pass of many inputs, on which members run one by one, from a call on as many inputs.
+    """
+    return x.shape, x.stride(), x.dtype, x.device, draws, alone, *map(torch.is_autocast_enabled, ("cpu", "cuda"))
+
+
+def unlike(x: Tensor) -> Tensor:
+    """Other inputs of the same kind; tokens stay in their range."""
+    return 0.5 - x if x.is_floating_point() else x.flip(-1).clone(memory_format=torch.preserve_format)
+
+
+def equal_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are equal in every bit, NaN included."""
+    return torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan())

@@ -1,0 +1,221 @@
+"""The role of every parameter of a network under a recipe: what it is in the network, and what the recipe makes of it.
+
+A parameter is own, shared or fixed; a Gaussian or a point estimate; its channels may be scaled by factors or a mask,
+and its inputs dropped. What a recipe that acts on kernels leaves alone has the reason beside it.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.core.population import Population, populate
+from murmuration.core.recipe import Recipe
+from murmuration.core.weights import KernelTrace, NetworkWeights, trace_kernels
+from murmuration.core.weights.family import INTO, OUT
+from murmuration.core.weights.gaussian import STD_PARAM
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.progress import html_table
+
+KINDS = {  # of the kernel trace -> in words
+    "kernel": "multiplied with inputs",
+    "bias": "added to the outputs of a kernel",
+    "embedding": "an embedding: a table whose rows are looked up, or layers of single columns of numbers",
+    "norm": "the scale or shift of a norm",
+    "added": "added to activations or joined with them, as positions and class tokens are",
+    "input": "a learned input of a layer",
+    "scale": "scales activations",
+    "other": "in another operator",
+    "unused": "in no operator of the traced passes",
+}
+SHOWN = 6  # names in a summary
+
+
+@dataclass(frozen=True)
+class ParameterRole:
+    """What one parameter is, and what the recipe makes of it."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str  # kernel, bias, embedding, norm, added, input, scale, other, unused
+    sharing: str  # own, shared, fixed
+    gaussian: bool = False  # or a point estimate
+    scaled: str = ""  # channels that factors or a mask scale: in, out, or both
+    dropped: float = 0.0  # dropout rate of its inputs
+    reason: str = ""  # for what the recipe does not do with it
+
+    @property
+    def acted_on(self) -> bool:
+        """Whether members or draws differ by more than an own copy."""
+        return self.gaussian or bool(self.scaled) or self.dropped > 0
+
+
+@dataclass(frozen=True)
+class ParameterRoles:
+    """The roles of all parameters, as a table.
+
+    >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> from murmuration.core.recipe import make_recipe
+    >>> print(roles_before_training(net, make_recipe("bayes-last-layer"), torch.zeros(2, 4)))
+    parameter  shape  kind    sharing  weights   scaled  dropped  reason
+    0.weight   3 x 4  kernel  own      point                      not in where=last
+    0.bias     3      bias    own      point                      not in where=last
+    2.weight   2 x 3  kernel  own      Gaussian
+    2.bias     2      bias    own      Gaussian
+    """
+
+    rows: tuple[ParameterRole, ...]
+    refusal: str = ""  # the message with which the recipe refuses the network
+
+    def __iter__(self) -> Iterator[ParameterRole]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> ParameterRole:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise unknown("parameter", name, [row.name for row in self.rows])
+
+    def __str__(self) -> str:
+        cells = [list(COLUMNS), *(list(each.values()) for each in self.columns())]
+        widths = [max(len(row[at]) for row in cells) for at in range(len(COLUMNS))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+        return "\n".join(line.rstrip() for line in (*lines, *([f"refused: {self.refusal}"] if self.refusal else [])))
+
+    def _repr_html_(self) -> str:
+        rows = {row["parameter"]: ", ".join(each for each in list(row.values())[1:] if each) for row in self.columns()}
+        return html_table(self.refusal or self.summary, rows)
+
+    def columns(self) -> list[dict[str, str]]:
+        """The rows as words, by column."""
+        return [
+            dict(
+                zip(
+                    COLUMNS,
+                    (
+                        row.name,
+                        " x ".join(map(str, row.shape)),
+                        row.kind,
+                        row.sharing,
+                        "Gaussian" if row.gaussian else "point",
+                        row.scaled,
+                        f"{row.dropped:g}" if row.dropped else "",
+                        row.reason,
+                    ),
+                    strict=True,
+                )
+            )
+            for row in self.rows
+        ]
+
+    def to_frame(self) -> Any:
+        """The table as a pandas DataFrame, one row for each parameter."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(row) for row in self.rows], columns=list(ParameterRole.__dataclass_fields__))
+
+    @property
+    def summary(self) -> str:
+        """How many parameters the recipe acts on, and in which way."""
+        ways = {
+            "Gaussian": [row.name for row in self if row.gaussian],
+            "scaled by members": [row.name for row in self if row.scaled],
+            "with dropped inputs": [row.name for row in self if row.dropped],
+            "shared": [row.name for row in self if row.sharing == "shared"],
+            "fixed": [row.name for row in self if row.sharing == "fixed"],
+        }
+        told = [f"{len(names)} {way}{_listed(names)}" for way, names in ways.items() if names]
+        return (
+            f"{len(self)} parameters, of which {'; '.join(told)}" if told else f"{len(self)} parameters, own and point"
+        )
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [asdict(row) for row in self.rows]
+
+    @staticmethod
+    def from_json(record: list[dict[str, Any]]) -> "ParameterRoles":
+        return ParameterRoles(tuple(ParameterRole(**{**row, "shape": tuple(row["shape"])}) for row in record))
+
+
+COLUMNS = ("parameter", "shape", "kind", "sharing", "weights", "scaled", "dropped", "reason")
+
+
+def _listed(names: list[str]) -> str:
+    return f" ({', '.join(names)})" if len(names) <= SHOWN else ""
+
+
+def roles_of(trace: KernelTrace, population: Population, weights: NetworkWeights, recipe: Recipe) -> ParameterRoles:
+    """The roles of the parameters of a population, of a network with this trace."""
+    kinds, operators = dict(trace.kinds), dict(trace.unsupported)
+    forms = {kernel.name: kernel.form for kernel in trace.kernels}
+    tensors = {**population.own, **population.shared, **population.buffers}
+    groups = {"own": population.own, "shared": population.shared, "fixed": population.fixed}
+
+    def role(name: str, sharing: str, tensor: Tensor) -> ParameterRole:
+        found = ParameterRole(
+            name,
+            tuple(tensor.shape if sharing == "shared" else tensor.shape[1:]),
+            kinds.get(name, "other"),
+            sharing,
+            name + STD_PARAM in tensors,
+            ", ".join(word for word, part in (("in", INTO), ("out", OUT)) if name + part in tensors),
+            weights.spec.rates.get(name, 0.0),
+        )
+        return replace(found, reason=reason_for(found))
+
+    def reason_for(row: ParameterRole) -> str:
+        if row.sharing == "fixed":
+            return "requires_grad=False"
+        if not recipe.needs_kernels:
+            return ""
+        if row.gaussian:
+            drawn = row.name in operators or forms.get(row.name, "plain") != "plain"
+            return "drawn once a pass, whatever the estimator" if drawn else ""
+        if row.acted_on:
+            return ""
+        if row.name in operators:
+            return f"multiplied by {operators[row.name]}" if operators[row.name] else KINDS["unused"]
+        if weights.spec.dropout == "always" and row.kind == "kernel":
+            return "dropout of the net itself is active" if trace.has_dropout else "its inputs are those of the network"
+        where = getattr(recipe.weights, "where", "all")
+        if row.kind in ("kernel", "bias") and where != "all":
+            return f"not in where={where}"
+        return "" if row.kind == "kernel" else KINDS[row.kind]
+
+    placed = [(name, kind, t) for kind, named in groups.items() for name, t in named.items() if ":" not in name]
+    order = {name: place for place, name in enumerate(kinds)}
+    placed.sort(key=lambda each: order.get(each[0], len(order)))
+    return ParameterRoles(tuple(role(*each) for each in placed))
+
+
+def roles_before_training(module: nn.Module, recipe: Recipe, x: Tensor) -> ParameterRoles:
+    """The roles of the parameters of a network that a recipe would train on inputs like x (N, ...).
+
+    Where the recipe refuses the network the table says so, with the roles as far as they are known.
+    """
+    trace = trace_kernels(module, x)
+    refusal = ""
+    try:
+        recipe.sharing.check_trace(trace)
+        recipe.weights.check_trace(trace)
+    except Misuse as error:
+        refusal = str(error)
+    fixed = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
+    shared = recipe.sharing.predicate(module, trace)
+    population = populate(lambda _: module, recipe.members or 2, shared, fixed.__contains__)
+
+    def stream(member: int) -> torch.Generator:
+        return torch.Generator().manual_seed(member)
+
+    with suppress(Misuse):
+        if population.members > 1:
+            population = recipe.sharing.add_factors(population, trace, stream)
+        population = recipe.weights.init(population, trace, stream, recipe.dynamics.prepare(len(x)).initial_std())
+    weights = recipe.weights.in_network(trace, bias_inside=recipe.sharing.bias_inside)
+    return replace(roles_of(trace, population, weights, recipe), refusal=refusal)

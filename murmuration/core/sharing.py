@@ -1,0 +1,237 @@
+"""What members share: the answers to the first question.
+
+A parameter is shared by all members or each member has its own; `Sharing.predicate` decides by name. With rank-one
+sharing (BatchEnsemble, Wen et al. 2020) all kernels are shared and each member has factors that scale their input and
+output channels: `op(x * in, K) * out`.
+
+The settings of rank-one sharing: `init` is the distribution of the factors, one per channel (the positions of a
+flattened image count as one channel). `bias` is `own`, `last` (own beside the last kernel only: a shared one there
+would tie independent members together), `shared`, or `inside` (shared, and scaled with the outputs). `norm` says
+whether the scale and shift of normalising layers are `own` or `shared`; running statistics are always own. `first` and
+`last` say whether inputs of the first and outputs of the last kernel are scaled. `others` is the distribution of all
+factors but those of the first kernel's inputs, `factors=first` leaves these alone, `head=own` gives each member a last
+kernel of its own, and `unscaled` names parameters that are shared without factors. TabM (Gorishniy et al. 2025) has
+random signs on the first inputs, ones elsewhere, own heads and shared embeddings.
+
+`gamma` belongs to every sharing: shared tensors move by gamma / M times the sum of the members' gradients. 1 is their
+mean, `M` their sum, `smooth` a value between the two that is measured from the members' tangent kernels at
+initialisation.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.core.population import Named, Population
+from murmuration.core.weights.distributions import Distribution, Normal
+from murmuration.core.weights.family import INTO, OUT, Streams
+from murmuration.core.weights.kernel_trace import KernelTrace
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.option_text import FIXED, Answer
+
+CHOICES = {"bias": ("own", "last", "shared", "inside"), "norm": ("own", "shared")}
+CHOICES |= {"factors": ("all", "first"), "head": ("scaled", "own")}
+RANK_ONE_ONLY = {"init", "others", "bias", "norm", "first", "last", "factors", "head", "unscaled"}
+RANK_ONE_ONLY |= {"lr_multiplier", "decay"}
+SMOOTH = "smooth"
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What members share."""
+
+    what: str = field(metadata=FIXED)  # own, all, head, backbone, names or rank-one
+    shared: str = ""  # for `names`: patterns of parameter names, with ; between
+    gamma: float | str = 1.0  # a number, "M" or "smooth"
+    frozen: bool | str = False  # True: the backbone of the net given is never trained; a string: that of this run
+    init: Distribution = field(default=Normal(1.0, 0.5))
+    others: Distribution | None = None  # of all factors but those of the first inputs; None: as these
+    bias: str = "last"
+    norm: str = "own"
+    first: bool = True
+    last: bool = True
+    factors: str = "all"  # or first: those of the first kernel's inputs alone
+    head: str = "scaled"  # the last kernel: shared and scaled, or own
+    unscaled: str = ""  # patterns of parameters that are shared without factors, with ; between
+    lr_multiplier: float = 1.0  # of the factors' learning rate
+    decay: bool = False  # whether weight decay acts on the factors
+
+    def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+        if not (math.isfinite(self.lr_multiplier) and self.lr_multiplier >= 0):
+            raise Misuse(f"lr_multiplier={self.lr_multiplier}: need a number that is not negative, such as 0.5")
+        if (self.what == "names") != bool(self.shared):
+            raise Misuse("sharing names needs patterns of what is shared, and nothing else does: names:shared=body.*")
+        if self.frozen and self.what != "backbone":
+            given = "yes" if self.frozen is True else self.frozen
+            raise Misuse(f"frozen={given} with sharing {self.what}: only a backbone can be; write backbone:frozen=yes")
+        changed = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        unused = [name for name in changed if name in RANK_ONE_ONLY]
+        if unused and not self.rank_one:
+            raise Misuse(f"{unused[0]}={getattr(self, unused[0])} with sharing {self.what}: only rank-one has factors")
+        if self.gamma not in ("M", SMOOTH) and not (
+            isinstance(self.gamma, int | float) and math.isfinite(self.gamma) and self.gamma > 0
+        ):
+            raise Misuse(f"gamma={self.gamma}: write 1 (mean), M (sum), smooth, or a positive number")
+
+    @property
+    def rank_one(self) -> bool:
+        return self.what == "rank-one"
+
+    @property
+    def needs_kernels(self) -> bool:
+        """Whether the kernels of the network must be traced."""
+        return self.rank_one
+
+    @property
+    def needs_parts(self) -> bool:
+        """Whether the network must consist of a `body` and a `head`."""
+        return self.what in ("head", "backbone")
+
+    @property
+    def bias_inside(self) -> bool:
+        """Whether the factors of a kernel's outputs scale its bias too."""
+        return self.bias == "inside"
+
+    def check_trace(self, trace: KernelTrace) -> None:
+        """Raise Misuse if members would share a parameter that factors cannot reach."""
+        if self.rank_one:
+            trace.require_supported().require_scalable("sharing rank-one").require_once(trace.trained, "factors")
+
+    def gamma_of(self, *, members: int, smooth: float | None) -> float:
+        """The factor gamma(M) of shared gradients; `smooth` is the measured one, None for a single member."""
+        if self.gamma == "M":
+            return float(members)
+        if self.gamma == SMOOTH:
+            return 1.0 if smooth is None else smooth
+        return float(self.gamma)
+
+    def predicate(self, module: nn.Module, trace: KernelTrace | None) -> Callable[[str], bool]:
+        """The function that says of a parameter's name whether members share it."""
+        if self.rank_one:
+            assert trace is not None
+            return self._rank_one_predicate(module, trace)
+        patterns = [pattern.strip() for pattern in self.shared.split(";")]
+        if self.what == "names":
+            require_matches(patterns, [name for name, _ in module.named_parameters()])
+        return {
+            "own": lambda name: False,
+            "all": lambda name: True,
+            "head": lambda name: name.partition(".")[0] == "head",
+            "backbone": lambda name: name.partition(".")[0] != "head",
+            "names": lambda name: any(fnmatchcase(name, pattern) for pattern in patterns),
+        }[self.what]
+
+    def _rank_one_predicate(self, module: nn.Module, trace: KernelTrace) -> Callable[[str], bool]:
+        biases = {bias for kernel in trace.kernels for bias in kernel.biases}
+        norms = set(norm_parameters(module))
+        biases |= set(trace.biases)
+        final = {bias for kernel in trace.kernels if kernel.name in trace.last for bias in kernel.biases}
+        heads = {*trace.last, *final} if self.head == "own" else set()
+
+        def shared(name: str) -> bool:
+            if name in heads or self.is_unscaled(name):
+                return name not in heads
+            if name in biases:
+                return self.bias in ("shared", "inside") or (self.bias == "last" and name not in final)
+            return self.norm == "shared" if name in norms else True
+
+        return shared
+
+    def is_unscaled(self, name: str) -> bool:
+        """Whether a parameter is shared without factors."""
+        return any(fnmatchcase(name, pattern.strip()) for pattern in self.unscaled.split(";"))
+
+    def add_factors(
+        self, population: Population, trace: KernelTrace, streams: Streams, chunks: Sequence[int] = ()
+    ) -> Population:
+        """The population with rank-one factors `K:in` (M, C_in) and `K:out` (M, C_out) among its own tensors.
+
+        A sharing that is not rank-one has none, nor has a fixed or own kernel. The factors of the first inputs begin
+        equal within `chunks` of these sizes, such as the channels of one column. An ensemble of a single member has no
+        factors: this is for the others.
+        """
+        if not self.rank_one:
+            return population
+        generators = [streams(member) for member in range(population.members)]
+        kernels = [each for each in trace.kernels if not self.is_unscaled(each.name)]
+
+        def drawn(init: Distribution, count: int, kernel: str) -> Tensor:
+            dtype = population.shared[kernel].dtype
+            return torch.stack([init.sample((count,), generator, dtype=dtype) for generator in generators])
+
+        factors: Named = {}
+        for kernel in kernels:
+            first, name = kernel is kernels[0], kernel.name
+            if name not in population.shared or (self.factors == "first" and not first):
+                continue
+            init = self.init if first or self.others is None else self.others
+            sizes = chunks if first and sum(chunks) == kernel.channels else [1] * kernel.channels
+            if self.first or not first:
+                factors[name + INTO] = drawn(init, len(sizes), name).repeat_interleave(torch.tensor(sizes), dim=1)
+            if self.factors == "all" and (self.last or name not in trace.last):
+                factors[name + OUT] = drawn(self.others or self.init, kernel.outputs, name)
+        return replace(population, own={**population.own, **factors})
+
+
+def input_chunks(module: nn.Module) -> Sequence[int]:
+    """The numbers of channels of each column behind the embedding of a network for tables; none without one."""
+    found = (getattr(part, "chunks", None) for part in module.modules())
+    return next((each for each in found if isinstance(each, list)), [])
+
+
+SHARING: dict[str, Answer[Sharing]] = {
+    "own": Answer(Sharing("own"), "nothing: every member has its own parameters"),
+    "all": Answer(Sharing("all"), "every parameter; members differ by their weight family, such as masks"),
+    "head": Answer(Sharing("head"), "the head; every member has its own body"),
+    "backbone": Answer(
+        Sharing("backbone"), "the body; every member has its own head. frozen=runs/x takes a trained body as it is"
+    ),
+    "names": Answer(Sharing("names", shared="*"), "parameters whose names match patterns: names:shared=body.*"),
+    "rank-one": Answer(
+        Sharing("rank-one"), "all kernels, scaled by factors of each member (BatchEnsemble, Wen et al. 2020)"
+    ),
+    "rank-one-uv": Answer(
+        Sharing("rank-one", bias="inside", first=False, last=False),
+        "rank-one in the convention of Velikanov et al. (2022): u after, v before each activation",
+    ),
+}
+
+
+def sharing_where(module: nn.Module, shared: Callable[[str], bool]) -> Sharing:
+    """The sharing of the parameters of a network for which a predicate on their names holds.
+
+    >>> sharing_where(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), lambda name: name.startswith("0")).shared
+    '0.weight;0.bias'
+    """
+    names = [name for name, _ in module.named_parameters() if shared(name)]
+    return Sharing("names", shared=";".join(names)) if names else Sharing("own")
+
+
+def require_matches(patterns: list[str], names: list[str]) -> None:
+    """Raise Misuse for a pattern that no name matches."""
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise unknown("names of parameters", pattern, names)
+
+
+def norm_parameters(module: nn.Module) -> list[str]:
+    """Names of the scales and shifts of normalising layers: parameters of one axis that are not beside a kernel."""
+    kinds = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+    return [
+        f"{prefix}.{name}" if prefix else name
+        for prefix, layer in module.named_modules()
+        if isinstance(layer, kinds)
+        for name, _ in layer.named_parameters(recurse=False)
+    ]
+
+
+def is_factor(name: str) -> bool:
+    """Whether a tensor is a rank-one factor."""
+    return name.endswith((INTO, OUT))

@@ -1,0 +1,263 @@
+"""Distributions of random factors and masks: moments, quadrature nodes and samples.
+
+| object | text | distribution |
+|---|---|---|
+| `Ones()` | `ones` | always 1 |
+| `Rademacher()` | `rademacher` | +1 or -1, equally likely |
+| `RandomSign(0.75)` | `sign_0.75` | +1 with probability 0.75, else -1 |
+| `Normal(1, 0.5)` | `normal_1_0.5` | Gaussian of mean 1 and standard deviation 0.5 |
+| `Interpolation(0.3)` | `interpolation_0.3` | Gaussian of mean m = 0.3 and variance 1 - m²: second moment 1 |
+| `Bernoulli(0.5)` | `bernoulli_0.5` | 1 with probability 0.5, else 0 |
+| `InvertedDropout(0.5)` | `inverted_0.5` | 1 / 0.5 with probability 0.5, else 0: mean 1 |
+
+A distribution of your own derives from `Distribution` and defines `atoms` or `gaussian`.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import ClassVar, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.option_text import short
+
+NODES = 60  # of the Gauss-Hermite rule: exact for polynomials up to degree 119
+
+Atoms = tuple[tuple[float, float], ...]  # (value, probability) pairs
+Kind = TypeVar("Kind", bound="TextForm")
+
+
+class TextForm:
+    """A frozen dataclass of numbers whose text is its word and its numbers, joined by underscores."""
+
+    word: ClassVar[str] = ""
+    rule: ClassVar[str] = "other numbers"  # what its numbers must be
+    example: ClassVar[str] = ""
+    what: ClassVar[str]  # the noun of error messages
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, self._numbers())) or not self.is_valid():
+            raise self.misuse(str(self))
+
+    def _numbers(self) -> list[float]:
+        return [getattr(self, each.name) for each in fields(self)] if is_dataclass(self) else []
+
+    def is_valid(self) -> bool:
+        """Whether the numbers, which are finite, are in range."""
+        return True
+
+    def __str__(self) -> str:
+        return "_".join([self.word or type(self).__name__, *(short(float(number)) for number in self._numbers())])
+
+    @classmethod
+    def misuse(cls, text: str) -> Misuse:
+        return Misuse(
+            f"{cls.what} '{text}' is not understood: {cls.word} takes {cls.rule}; write for example {cls.example}"
+        )
+
+
+def parse_kind(text: str, what: str, kinds: Iterable[type[Kind]]) -> Kind:
+    """The object of one of these kinds that a text stands for."""
+    word, *rest = text.split("_")
+    known = {kind.word: kind for kind in kinds}
+    if word not in known:
+        raise unknown(what, word, known)
+    try:
+        numbers = [float(part) for part in rest]
+        return known[word](*numbers)
+    except (ValueError, TypeError) as error:  # no number, or too many or few of them
+        raise error if isinstance(error, Misuse) else known[word].misuse(text) from None
+
+
+class Distribution(TextForm):
+    """A distribution on the real line: a Gaussian, or finitely many atoms."""
+
+    what = "distribution"
+
+    @property
+    def gaussian(self) -> tuple[float, float]:
+        """The mean and the standard deviation of a Gaussian; not used where `atoms` is overridden."""
+        raise NotImplementedError(f"{type(self).__name__} must define atoms or gaussian")
+
+    @property
+    def atoms(self) -> Atoms:
+        """(value, probability) pairs; none for a Gaussian of positive standard deviation."""
+        mean, std = self.gaussian
+        return () if std else ((mean, 1.0),)
+
+    @property
+    def mean(self) -> float:
+        """E u."""
+        return sum(value * probability for value, probability in self.atoms) if self.atoms else self.gaussian[0]
+
+    @property
+    def std(self) -> float:
+        """The standard deviation."""
+        return math.sqrt(max(self.second_moment - self.mean**2, 0.0)) if self.atoms else self.gaussian[1]
+
+    @property
+    def second_moment(self) -> float:
+        """E u²."""
+        if self.atoms:
+            return sum(value**2 * probability for value, probability in self.atoms)
+        return self.mean**2 + self.std**2
+
+    @property
+    def positive(self) -> float:
+        """The half-moment E max(u, 0)."""
+        return self._half_moment(1.0)
+
+    @property
+    def negative(self) -> float:
+        """The half-moment E max(-u, 0), so that the mean is `positive` less `negative`."""
+        return self._half_moment(-1.0)
+
+    def _half_moment(self, sign: float) -> float:
+        if self.atoms:
+            return sum(max(sign * value, 0.0) * probability for value, probability in self.atoms)
+        return gaussian_half_moment(sign * self.mean, self.std)
+
+    def nodes(self) -> tuple[Tensor, Tensor]:
+        """Values and probabilities, both (K,) float64, whose weighted sums are expectations.
+
+        Exact for atoms; for a Gaussian the Gauss-Hermite rule, exact for polynomials of degree below 120.
+        """
+        if self.atoms:
+            values, probabilities = torch.tensor(self.atoms, dtype=torch.float64).unbind(1)
+            return values, probabilities
+        standard, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        return torch.from_numpy(self.mean + self.std * standard), torch.from_numpy(weights / weights.sum())
+
+    def sample(self, shape: Sequence[int], generator: torch.Generator, *, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Independent samples of this shape, on the generator's device; the same ones, rounded, for every dtype."""
+        size, device = tuple(shape), generator.device
+        if not self.atoms:
+            noise = torch.randn(size, generator=generator, dtype=torch.float64, device=device)
+            return (self.mean + self.std * noise).to(dtype)
+        values, probabilities = self.nodes()
+        uniform = torch.rand(size, generator=generator, dtype=torch.float64, device=device)
+        which = torch.bucketize(uniform, probabilities.cumsum(0)[:-1].to(device), right=True)
+        return values.to(device)[which].to(dtype)
+
+    @classmethod
+    def parse(cls, text: str) -> "Distribution":
+        """The distribution a text stands for.
+
+        >>> Distribution.parse("normal_-1_0.5").second_moment
+        1.25
+        >>> str(Distribution.parse("sign_.75"))
+        'sign_0.75'
+        """
+        return parse_kind(text, cls.what, DISTRIBUTIONS)
+
+
+def gaussian_half_moment(mean: float, std: float) -> float:
+    """E max(u, 0) of a Gaussian: m Phi(m/s) + s phi(m/s).
+
+    >>> round(gaussian_half_moment(1.0, 0.5), 10)
+    1.0042453513
+    """
+    ratio = mean / std
+    below = 0.5 * math.erfc(-ratio / math.sqrt(2))
+    return mean * below + std * math.exp(-0.5 * ratio**2) / math.sqrt(2 * math.pi)
+
+
+def _two_values(first: float, probability: float, second: float) -> Atoms:
+    """`first` with this probability, else `second`; values of probability zero are left out."""
+    both = ((first, probability), (second, 1.0 - probability))
+    return tuple(each for each in both if each[1] > 0)
+
+
+@dataclass(frozen=True)
+class Ones(Distribution):
+    """Always 1."""
+
+    word, rule, example = "ones", "no numbers", "ones"
+    atoms = ((1.0, 1.0),)
+
+
+@dataclass(frozen=True)
+class Rademacher(Distribution):
+    """+1 or -1, equally likely."""
+
+    word, rule, example = "rademacher", "no numbers", "rademacher"
+    atoms = ((1.0, 0.5), (-1.0, 0.5))
+
+
+@dataclass(frozen=True)
+class RandomSign(Distribution):
+    """+1 with probability p, else -1."""
+
+    word, rule, example = "sign", "the probability of +1, from 0 to 1", "sign_0.75"
+    p: float
+
+    def is_valid(self) -> bool:
+        return 0 <= self.p <= 1
+
+    @property
+    def atoms(self) -> Atoms:
+        return _two_values(1.0, self.p, -1.0)
+
+
+@dataclass(frozen=True)
+class Normal(Distribution):
+    """Gaussian of mean `loc` and standard deviation `scale`."""
+
+    word, rule, example = "normal", "the mean and a standard deviation that is not negative", "normal_1_0.5"
+    loc: float
+    scale: float
+
+    def is_valid(self) -> bool:
+        return self.scale >= 0
+
+    @property
+    def gaussian(self) -> tuple[float, float]:
+        return self.loc, self.scale
+
+
+@dataclass(frozen=True)
+class Interpolation(Distribution):
+    """Gaussian of mean `loc` and variance 1 - loc², between Normal(0, 1) and the constant 1."""
+
+    word, rule, example = "interpolation", "the mean, from -1 to 1", "interpolation_0.3"
+    loc: float
+
+    def is_valid(self) -> bool:
+        return -1 <= self.loc <= 1
+
+    @property
+    def gaussian(self) -> tuple[float, float]:
+        return self.loc, math.sqrt(1 - self.loc**2)
+
+
+@dataclass(frozen=True)
+class Bernoulli(Distribution):
+    """1 with probability `keep`, else 0."""
+
+    word, rule, example = "bernoulli", "the probability to keep, above 0 and up to 1", "bernoulli_0.5"
+    keep: float
+
+    def is_valid(self) -> bool:
+        return 0 < self.keep <= 1
+
+    @property
+    def atoms(self) -> Atoms:
+        return _two_values(1.0, self.keep, 0.0)
+
+
+@dataclass(frozen=True)
+class InvertedDropout(Bernoulli):
+    """1 / keep with probability `keep`, else 0: mean 1."""
+
+    word, example = "inverted", "inverted_0.5"
+
+    @property
+    def atoms(self) -> Atoms:
+        return _two_values(1.0 / self.keep, self.keep, 0.0)
+
+
+DISTRIBUTIONS = (Ones, Rademacher, RandomSign, Normal, Interpolation, Bernoulli, InvertedDropout)

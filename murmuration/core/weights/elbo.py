@@ -1,0 +1,89 @@
+"""The evidence lower bound (ELBO): the weight of KL(q || p) beside the mean loss of a batch.
+
+The objective of an epoch of M batches of B of the N training examples is, in nats,
+
+    sum over examples of -log p(y | x, w)  +  beta KL(q || p)
+
+| convention | loss of a batch | weight of KL |
+|---|---|---|
+| sum | sum of the batch's losses | w_i, which add to 1 over an epoch |
+| dataset | N times their mean | M w_i |
+| mean | their mean; the convention of this library | M w_i / N |
+
+`uniform` has w_i = 1 / M, `blundell` w_i = 2^(M - i) / (2^M - 1): most of the KL at the start of an epoch (Blundell
+et al. 2015). `beta` is a temperature: below 1 the posterior is colder than Bayes' (Wenzel et al. 2020). With
+`kl_warmup`, beta grows linearly from 0 over that fraction of the epochs (Soenderby et al. 2016).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from murmuration.system.errors import unknown
+
+WEIGHTINGS = ("uniform", "blundell")
+REDUCTIONS = ("elbo", "log-mean-exp")
+
+
+@dataclass(frozen=True)
+class ELBO:
+    """The objective of a step; with the default beta of 0 it is the mean loss of one pass."""
+
+    examples: int = 1  # N, of the training set
+    steps_per_epoch: int = 1
+    epochs: int = 1
+    beta: float = 0.0
+    weighting: str = "uniform"
+    kl_warmup: float = 0.25  # fraction of the epochs
+    samples: int = 1  # passes per step
+    reduction: str = "elbo"
+
+    def kl_weight(self, step: int) -> float:
+        """The factor of KL(q || p) beside the mean loss of the batch of a step."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        per_mean = self.steps_per_epoch * batch_weight(self.weighting, index, self.steps_per_epoch)
+        return self.beta * warmup_factor(epoch, self.epochs, self.kl_warmup) * per_mean / self.examples
+
+    def combine(self, losses: list[Tensor]) -> Tensor:
+        """The loss of each example (...), from its losses (...) in one or several passes."""
+        return losses[0] if len(losses) == 1 else reduce_losses(torch.stack(losses), self.reduction)
+
+
+def batch_weight(weighting: str, index: int, batches: int) -> float:
+    """The fraction w_i of an epoch's KL that belongs to its batch `index` of 0 .. M - 1.
+
+    >>> [round(15 * batch_weight("blundell", i, 4)) for i in range(4)]
+    [8, 4, 2, 1]
+    """
+    if weighting not in WEIGHTINGS:
+        raise unknown("weighting", weighting, WEIGHTINGS)
+    if weighting == "uniform":
+        return 1 / batches
+    return 2.0 ** -(index + 1) / (1 - 2.0**-batches)
+
+
+def warmup_factor(epoch: int, epochs: int, fraction: float = 0.25) -> float:
+    """The factor of beta in an epoch 0, 1, ...: it grows linearly from 0 to 1 over a fraction of all epochs.
+
+    >>> [warmup_factor(epoch, 12) for epoch in range(5)]
+    [0.0, 0.3333333333333333, 0.6666666666666666, 1.0, 1.0]
+    """
+    duration = int(epochs * fraction)
+    return min(epoch / duration, 1.0) if duration else 1.0
+
+
+def reduce_losses(losses: Tensor, reduction: str) -> Tensor:
+    """Losses (S, ...) of S draws as one (...): their mean (`elbo`), or minus the log of the mean likelihood.
+
+    The second is the tighter bound of Burda et al. (2016), never above the first; losses under different numbers of
+    draws cannot be compared under it.
+    """
+    if reduction not in REDUCTIONS:
+        raise unknown("reduction", reduction, REDUCTIONS)
+    if len(losses) == 1:
+        return losses[0]
+    if reduction == "elbo":
+        return losses.mean(0)
+    count = torch.tensor(float(len(losses)), dtype=losses.dtype, device=losses.device)
+    return count.log() - torch.logsumexp(-losses, 0)

@@ -1,0 +1,496 @@
+"""A plain network run on other tensors than its own: one member, or many at once.
+
+A network stays any `nn.Module`. It is called with the members' tensors in place of its own, and while it runs a few of
+its operators are intercepted:
+
+- dropout of every kind, and random numbers that the network draws by itself, come from each member's own noise stream,
+  so that they do not depend on the engine;
+- a kernel with auxiliary tensors acts as `op(x * in, K) * out`, with the noise of a distribution if it is one;
+- where input gradients will be differentiated, operators are replaced by cheaper ones (`double_backward.py`);
+- with many members at once, a linear layer is one batched product.
+
+Linear layers and convolutions are bilinear in input and kernel, so `op(x * in, K) * out` equals the operator with the
+kernel `K * (out in^T)`, which is never computed: members share a kernel and differ all the same (BatchEnsemble, Wen et
+al. 2020). An operator that is not bilinear gets that kernel computed.
+
+Many members run at once in one of two ways. The *direct* way runs the module once on tensors with a leading member
+axis; it is right only for operators that are known to treat that axis as one more batch axis, and raises
+`UnsupportedOp` for all others. The other way is `torch.func.vmap`, which takes nearly any operator at some overhead.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import vmap
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._pytree import tree_map
+
+import murmuration.core.weights.stacked as stacked
+from murmuration.core.population import Named
+from murmuration.core.weights.double_backward import REPLACEMENTS, channels_last
+from murmuration.core.weights.dropout_masks import (
+    COVERED,
+    RANDOM,
+    RECURRENT,
+    apply_dropout,
+    attend,
+    attention_arguments,
+    draw_random,
+    dropout_arguments,
+    dropout_rate,
+    recurrent_arguments,
+    recurrent_layers,
+)
+from murmuration.core.weights.family import INTO, OUT, ForwardSpec, Realised, effective_kernel
+from murmuration.core.weights.gaussian import DELTA, VARIANCE
+from murmuration.core.weights.kernel_trace import LINEARS, flat, repeat_channels
+from murmuration.core.weights.local_reparam import safe_sqrt, sample_outputs
+from murmuration.core.weights.structure import Structure
+from murmuration.system.devices import FLOAT32, as_autocast, at_least_float32, computing_in, in_float32
+from murmuration.system.streams import Noise, normals
+
+POINTWISE = {F.relu, torch.relu, Tensor.relu, F.gelu, F.silu, F.softplus, F.leaky_relu, F.elu, F.selu, F.mish}
+POINTWISE |= {torch.tanh, torch.sigmoid, Tensor.tanh, Tensor.sigmoid, F.hardtanh, torch.sin, torch.cos, torch.erf}
+ELEMENTWISE = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, torch.mul, Tensor.mul, Tensor.__mul__}
+ELEMENTWISE |= {Tensor.__rmul__, torch.sub, Tensor.sub, Tensor.__sub__, torch.clamp, Tensor.clamp}
+ELEMENTWISE |= {torch.minimum, torch.maximum}
+MATMUL = {torch.matmul, Tensor.matmul, Tensor.__matmul__}
+NORMS = {F.batch_norm, F.instance_norm, F.layer_norm, F.group_norm, F.rms_norm}
+DROPOUT: dict[int, Callable] = {0: F.dropout, 1: F.dropout1d, 2: F.dropout2d, 3: F.dropout3d}  # by spatial axes
+Operator = Callable[[Tensor, Tensor, Tensor | None], Tensor]  # input, kernel, bias -> output
+COMPOSED = {F.multi_head_attention_forward, F.scaled_dot_product_attention, *RECURRENT}
+ATTENTION = signature(F.multi_head_attention_forward)
+# The same function without its own look for interception, so that the operators inside it can be intercepted.
+attention_body: Any = FunctionType(
+    F.multi_head_attention_forward.__code__,
+    {**vars(F), "has_torch_function": lambda tensors: False},
+    argdefs=F.multi_head_attention_forward.__defaults__,
+)
+
+
+def run_members(
+    structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noise], direct: bool, part: str = ""
+) -> Tensor:
+    """Outputs (m, B, K) of m members, or of one part of the network, on inputs (m, B, ...).
+
+    `noise` holds one stream per member. A single member runs as the plain module it is, unless `direct`: then it is
+    computed as it would be beside others, bit for bit. Operators compute in the precision of the weights' spec;
+    outputs in half precision are returned in float32.
+    """
+    with computing_in(weights.spec.precision, x.device):
+        return at_least_float32(_run(structure, weights, x, noise, direct, part))
+
+
+def _run(structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noise], direct: bool, part: str) -> Tensor:
+    own, shared, spec = weights.own, weights.shared, weights.spec
+    settings: dict[str, Any] = {"double_backward": x.requires_grad, "batch": x.shape[1]}
+    switched = spec.random_modules if spec.dropout != "training" else ()
+    with structure.modes(switched, spec.dropout == "always") if switched else nullcontext():
+        if len(noise) == 1 and not direct:
+            alone = {**{name: tensor.squeeze(0) for name, tensor in own.items()}, **shared}
+            with structure.unchanged(x[0], part) as inputs, Intercept(bind(alone, spec), noise, **settings):
+                return structure(alone, channels_last(inputs), part).unsqueeze(0)
+        if direct:
+            together = {**own, **shared}
+            ids = (frozenset(map(id, named.values())) for named in (own, shared))
+            with refuse_edits(x), InterceptDirect(bind(together, spec), noise, *ids, **settings):
+                return structure(together, x, part)
+
+        def one(mine: Named, ours: Named, inputs: Tensor) -> Tensor:
+            alone = {**mine, **ours}
+            with InterceptVmap(bind(alone, spec), noise, **settings):
+                return structure(alone, inputs, part)
+
+        with refuse_edits(x):
+            if shared and inputs_in_common(own, x):  # operators on shared tensors alone run once for all members
+                return vmap(one, in_dims=(0, None, None))(own, shared, channels_last(x[0]))
+            return vmap(one, in_dims=(0, None, 0))(own, shared, x)
+
+
+def inputs_in_common(own: Named, x: Tensor) -> bool:
+    """Whether inputs (m, B, ...) are one batch for all members, not differentiated, and members have no factors.
+
+    A factor of the first kernel gives members different inputs at once.
+    """
+    return x.stride(0) == 0 and not x.requires_grad and not any(name.endswith((INTO, OUT)) for name in own)
+
+
+@contextmanager
+def refuse_edits(x: Tensor) -> Iterator[None]:
+    """Refuse a network that changes its inputs in place: many members have them in common."""
+    before = None if x.is_inference() else x._version
+    yield
+    if before is not None and x._version != before:
+        raise stacked.UnsupportedOp("a change of the inputs in place")
+
+
+@dataclass(frozen=True)
+class ForwardTensors:
+    """The tensors of one pass; kernels and biases with auxiliary tensors are recognised by identity."""
+
+    tensors: Mapping[str, Tensor]
+    spec: ForwardSpec
+    kernels: dict[int, str]  # id of a kernel, or of a bias that is scaled with it -> name of the kernel
+    bias_variances: dict[int, Tensor]  # id of a bias -> its variance, where it has one
+
+    def scales(self, weight: Any) -> tuple[Tensor | None, Tensor | None, float | None]:
+        """The scales of a kernel's input and output channels, and the dropout rate of its inputs."""
+        name = self.kernels[id(weight)]
+        return self.tensors.get(name + INTO), self.tensors.get(name + OUT), self.spec.rates.get(name)
+
+    def noise(self, weight: Any) -> tuple[Tensor | None, Tensor | None]:
+        """The variance of a kernel, or one draw of its deviation, where the operator makes the noise."""
+        name = self.kernels[id(weight)]
+        return self.tensors.get(name + VARIANCE), self.tensors.get(name + DELTA)
+
+    def effective(self, args: Any, kwargs: Any, draw: Callable[[Tensor], Tensor]) -> tuple[Any, Any]:
+        """The arguments of any other operator, with kernels as a plain network would have them.
+
+        A distribution is drawn once, for all examples.
+        """
+        if not any(
+            id(value) in self.kernels or id(value) in self.bias_variances or isinstance(value, list | tuple | dict)
+            for value in (*args, *kwargs.values())
+        ):
+            return args, kwargs
+        change = partial(self._effective, draw)
+        return tree_map(change, args), tree_map(change, kwargs)
+
+    def _effective(self, draw: Callable[[Tensor], Tensor], value: Any) -> Any:
+        name, bias_variance = self.kernels.get(id(value)), self.bias_variances.get(id(value))
+        if name is not None and value is self.tensors[name]:
+            variance, delta = self.noise(value)
+            delta = safe_sqrt(variance) * draw(value) if variance is not None else delta
+            return effective_kernel(self.spec.kernels[name], self.tensors, value if delta is None else value + delta)
+        if bias_variance is not None:
+            value = value + safe_sqrt(bias_variance) * draw(value)
+        return value if name is None else value * self.tensors[name + OUT]
+
+    def dropout(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a dropout layer, active or not as the weight family says."""
+        if self.spec.dropout == "training":
+            return arguments
+        return {**arguments, "training": self.spec.dropout == "always"}
+
+
+def bind(tensors: Mapping[str, Tensor], spec: ForwardSpec) -> ForwardTensors:
+    """The tensors of one pass, with the identities of those that have auxiliary tensors."""
+    kernels: dict[int, str] = {}
+    bias_variances: dict[int, Tensor] = {}
+    for name in spec.kernels:
+        biases = spec.kernels[name].biases
+        variances = {bias: tensors[bias + VARIANCE] for bias in biases if bias + VARIANCE in tensors}
+        if name in spec.rates or variances or any(name + part in tensors for part in (INTO, OUT, VARIANCE, DELTA)):
+            kernels[id(tensors[name])] = name
+            bias_variances |= {id(tensors[bias]): variance for bias, variance in variances.items()}
+            if spec.bias_inside and name + OUT in tensors:
+                kernels |= {id(tensors[bias]): name for bias in biases}
+    return ForwardTensors(tensors, spec, kernels, bias_variances)
+
+
+class Intercept(TorchFunctionMode):
+    """The interception of one member; subclasses handle many members."""
+
+    def __init__(
+        self, bound: ForwardTensors, noise: Sequence[Noise], double_backward: bool = False, batch: int = 0
+    ) -> None:
+        super().__init__()
+        self.bound = bound
+        self.noise = noise
+        self.double_backward = double_backward
+        self.batch = batch  # examples of the pass
+        self.heads = 0  # of the attention that is running
+        self.derived: dict[int, tuple[Tensor, str]] = {}  # functions of kernels whose inputs are dropped
+
+    def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in LINEARS:
+            return self.linear(func, *in_order(args, kwargs))
+        if func in COVERED:
+            return self.dropout(func, self.bound.dropout(dropout_arguments(args, kwargs)))
+        if func in RANDOM:
+            return self.random(func, args, kwargs)
+        if func in NORMS and self.bound.spec.precision != FLOAT32:
+            args, kwargs = tree_map(_exact, (args, kwargs))  # means and variances over a batch
+        sources = self.dropped_kernels(args, kwargs) if self.bound.spec.rates else []
+        if self.bound.kernels and not is_getter(func):
+            given = (args, kwargs)
+            args, kwargs = self.bound.effective(args, kwargs, self.normals)
+            self.note_derived(given, (args, kwargs), sources)
+        if func in COMPOSED:
+            return self.composed(func, args, kwargs)
+        result = self.other(func, args, kwargs)
+        if sources:
+            self.derived |= {id(each): (each, sources[0]) for each in flat((result,)) if isinstance(each, Tensor)}
+        return result
+
+    def dropped_kernels(self, args: tuple, kwargs: dict[str, Any]) -> list[str]:
+        """The names of the kernels with dropped inputs that the arguments are, or are functions of."""
+        ids = [id(each) for each in flat((args, kwargs))]
+        found = [self.bound.kernels.get(each) or self.derived.get(each, (None, ""))[1] for each in ids]
+        return [name for name in found if name in self.bound.spec.rates]
+
+    def note_derived(self, before: tuple, after: tuple, sources: list[str]) -> None:
+        """Record kernels with dropped inputs that their scales were multiplied into."""
+        if sources and before is not after:
+            for old, new in zip(flat(before), flat(after), strict=True):
+                if new is not old and id(old) in self.bound.kernels:
+                    self.derived[id(new)] = (new, self.bound.kernels[id(old)])
+
+    def random(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Random numbers that the network draws by itself, from the member's stream."""
+        return draw_random(func, args, dict(kwargs), self.noise[0], self.batch)
+
+    def composed(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """An operator with dropout inside it."""
+        if func is F.multi_head_attention_forward:
+            return self.attention(ATTENTION.bind(*args, **kwargs).arguments)
+        if func is F.scaled_dot_product_attention:
+            return self.scaled_attention(attention_arguments(args, kwargs))
+        return self.recurrent(func, args) if dropout_rate(func, args, kwargs) else self.other(func, args, kwargs)
+
+    def attention(self, given: dict[str, Any]) -> Any:
+        """Torch's attention; the operators inside it are intercepted where that makes a difference."""
+        if self.bound.spec.dropout != "training":
+            given["training"] = self.bound.spec.dropout == "always"
+        dropping = given.get("training", True) and dropout_rate(F.multi_head_attention_forward, (), given)
+        if not (dropping or self.bound.spec.rates or self.double_backward):
+            return F.multi_head_attention_forward(**given)
+        self.heads = given["num_heads"]
+        try:
+            with self:
+                return attention_body(**given)
+        finally:
+            self.heads = 0
+
+    def scaled_attention(self, given: dict[str, Any]) -> Any:
+        """Attention in plain operators where its weights are dropped or it is differentiated twice, else torch's."""
+        rate = 0.0 if self.bound.spec.dropout == "never" else given.pop("dropout_p", 0.0)
+        if not (rate or self.double_backward):
+            return F.scaled_dot_product_attention(**{**given, "dropout_p": 0.0})
+        return attend(given, lambda w: self.dropout(F.dropout, {"input": w, "p": rate}) if rate else w)
+
+    def recurrent(self, func: Callable, args: tuple) -> tuple[Tensor, ...]:
+        """A recurrent network with dropout between its layers."""
+        _, _, (_, _, rate, training, *_) = recurrent_arguments(args)
+
+        def drop(x: Tensor) -> Tensor:
+            return self.dropout(F.dropout, self.bound.dropout({"input": x, "p": rate, "training": training}))
+
+        return recurrent_layers(func, args, drop)
+
+    def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
+        """`op(x * in, K) * out + bias`, or with the bias inside; a kernel without auxiliary tensors is left alone."""
+        operator = self.operator(func)
+        if self.bound.spec.precision != FLOAT32:
+            operator = autocast_operator(operator)
+        if id(args[1]) in self.derived:
+            rate = self.bound.spec.rates[self.derived[id(args[1])][1]]
+            dropped = self.dropout(DROPOUT[LINEARS[func][0]], {"input": args[0], "p": rate, "training": True})
+            return operator(dropped, *args[1:], **kwargs)
+        if id(args[1]) not in self.bound.kernels:
+            return operator(*args, **kwargs)
+        into, out, dropped_rate = self.bound.scales(args[1])
+        x, weight, *after = args
+        bias, rest = kwargs.pop("bias", after[0] if after else None), after[1:]
+        axes = LINEARS[func][0]
+        if dropped_rate is not None:
+            x = self.dropout(DROPOUT[axes], {"input": x, "p": dropped_rate, "training": True})
+        if into is not None:
+            x = x * self.broadcast(into if axes else repeat_channels(into, x.shape[-1]), axes)
+
+        def made(beside: Tensor | None) -> Tensor:
+            return self.noisy(lambda x, w, b: operator(x, w, b, *rest, **kwargs), x, weight, beside, axes)
+
+        if out is None:
+            return made(bias)
+        if bias is None or self.bound.spec.bias_inside:
+            return made(bias) * self.broadcast(out, axes)
+        scaled = made(None) * self.broadcast(out, axes)
+        return self.add_noise(scaled + self.broadcast(bias, axes), self.bound.bias_variances.get(id(bias)), axes)
+
+    def noisy(self, operator: Operator, x: Tensor, weight: Tensor, bias: Tensor | None, axes: int) -> Tensor:
+        """The output of a kernel, with the noise of local reparameterisation or flipout if it is a distribution."""
+        variance, delta = self.bound.noise(weight)
+        bias_variance = None if bias is None else self.bound.bias_variances.get(id(bias))
+        mean = at_least_float32(operator(x, weight, bias))
+        if variance is not None:
+            with in_float32(x.device):
+                output_variance = operator(self.squared(at_least_float32(x), axes), variance, bias_variance)
+            return sample_outputs(mean, output_variance, self.normals(mean, rough=True))
+        if delta is not None:
+            input_signs, output_signs = self.signs(x, axes), self.signs(mean, axes)
+            mean = mean + operator(x * input_signs, delta, None) * output_signs
+        return self.add_noise(mean, bias_variance, axes)
+
+    def squared(self, x: Tensor, axes: int) -> Tensor:
+        """The squares of a kernel's inputs; images keep their memory format."""
+        return channels_last(x.square()) if axes == 2 else x.square()
+
+    def add_noise(self, mean: Tensor, variance: Tensor | None, axes: int) -> Tensor:
+        """Outputs with the noise of a bias of this variance, independent for every example and channel."""
+        if variance is None:
+            return mean
+        return mean + self.broadcast(safe_sqrt(variance), axes) * self.channel_normals(mean, axes)
+
+    def signs(self, like: Tensor, axes: int) -> Tensor:
+        """A random sign for every example and channel of a tensor (..., B, C, *axes)."""
+        return torch.where(self.channel_normals(like, axes) < 0, -1.0, 1.0).to(like.dtype)  # zero counts as positive
+
+    def channel_normals(self, like: Tensor, axes: int) -> Tensor:
+        """Standard normal numbers (..., B, C, 1, ...) for a tensor (..., B, C, *axes)."""
+        drawn = self.normals(like.flatten(-axes)[..., 0] if axes else like)
+        return drawn.reshape(*drawn.shape, *(1,) * axes)
+
+    def normals(self, like: Tensor, rough: bool = False) -> Tensor:
+        """Standard normal numbers from the member's stream."""
+        return self.noise[0].normal(like, rough)
+
+    def operator(self, func: Callable) -> Callable[..., Tensor]:
+        """The replacement of a linear or pointwise operator."""
+        return REPLACEMENTS.get(func, func) if self.double_backward else func
+
+    def broadcast(self, values: Tensor, axes: int) -> Tensor:
+        """Values (C,) in a shape that broadcasts to a tensor (..., C, *axes)."""
+        return values.reshape(*values.shape, *(1,) * axes)
+
+    def dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+        """Dropout with masks from the member's stream."""
+        x = arguments["input"]
+        if not self.heads or len(x) != self.heads * self.batch:
+            return self.draw_dropout(func, arguments)
+        apart = x.unflatten(0, (-1, self.heads))  # attention weights (B heads, L, S): heads are no examples
+        return self.draw_dropout(func, {**arguments, "input": apart}).flatten(0, 1)
+
+    def draw_dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+        return apply_dropout(func, self.noise, arguments)
+
+    def other(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        return self.operator(func)(*args, **kwargs) if args else func(*args, **kwargs)
+
+
+def autocast_operator(operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A linear operator with input, kernel and bias in the precision of autocast, where it is active."""
+
+    def run(x: Tensor, weight: Tensor, bias: Tensor | None = None, *rest: Any, **kwargs: Any) -> Tensor:
+        return operator(*as_autocast(x, weight, bias), *rest, **kwargs)
+
+    return run
+
+
+def _exact(value: Any) -> Any:
+    return at_least_float32(value) if isinstance(value, Tensor) else value
+
+
+def in_order(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """The arguments of a linear operator with input and kernel as the first positional ones."""
+    front = [kwargs[name] for name in ("input", "weight")[len(args) :]]
+    return (*args, *front), {name: value for name, value in kwargs.items() if name not in ("input", "weight")}
+
+
+def is_getter(func: Callable) -> bool:
+    """Whether a function only reads an attribute of a tensor, such as its shape."""
+    return getattr(func, "__name__", "") in ("__get__", "dim", "size", "numel")
+
+
+class InterceptDirect(Intercept):
+    """Many members on a leading axis, without vmap: every operator must be known."""
+
+    def __init__(
+        self,
+        bound: ForwardTensors,
+        noise: Sequence[Noise],
+        own: frozenset[int],  # ids of the members' own tensors
+        shared: frozenset[int],
+        **settings: Any,
+    ) -> None:
+        super().__init__(bound, noise, **settings)
+        self.own, self.shared = own, shared
+
+    def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
+        if args[0].dim() != 3 and id(args[1]) in self.bound.kernels:
+            raise stacked.UnsupportedOp("a kernel with auxiliary tensors on more than one batch axis")
+        return super().linear(func, args, kwargs)
+
+    def operator(self, func: Callable) -> Callable[..., Tensor]:
+        if func is not F.linear:
+            raise stacked.UnsupportedOp(resolve_name(func) or str(func))
+        return stacked.batched_linear
+
+    def broadcast(self, values: Tensor, axes: int) -> Tensor:
+        return values.unsqueeze(1) if values.dim() == 2 else values  # own (m, 1, C); shared (C,)
+
+    def draw_dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+        return apply_dropout(func, self.noise, arguments, stacked=True)
+
+    def random(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        raise stacked.UnsupportedOp(resolve_name(func) or str(func))
+
+    def composed(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        raise stacked.UnsupportedOp(resolve_name(func) or str(func))
+
+    def normals(self, like: Tensor, rough: bool = False) -> Tensor:
+        return normals(self.noise, like, rough)
+
+    def other(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if func in POINTWISE or is_getter(func):
+            return super().operator(func)(*args, **kwargs)
+        if func in (torch.flatten, Tensor.flatten):
+            return stacked.flatten_members(*args, **kwargs)
+        if func in ELEMENTWISE and not kwargs:
+            return stacked.elementwise(func, args, self.own, self.shared)
+        if func in MATMUL and not kwargs:
+            return stacked.matmul(args[0], args[1], self.own, self.shared)
+        axis = args[1] if len(args) > 1 else kwargs.get("dim")
+        if func is torch.cat and axis in (-1, -2) and min(each.dim() for each in args[0]) > 2:
+            return func(*args, **kwargs)
+        if isinstance(args[0], Tensor) and id(args[0]) not in self.own and id(args[0]) not in self.shared:
+            return self.layout(func, args, kwargs)
+        raise stacked.UnsupportedOp(resolve_name(func) or str(func))
+
+    def layout(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
+        """A view, copy or selection of activations (m, ...) along axes that are counted from the end."""
+        if func is Tensor.__getitem__ and args[0].dim() > 2:
+            return stacked.select_last(*args)
+        if func in (torch.transpose, Tensor.transpose) and not kwargs:
+            return stacked.exchange(*args)
+        from_end = not kwargs and len(args) > 1 and isinstance(args[1], int) and -args[0].dim() <= args[1] < 0
+        if func is Tensor.contiguous or (func in (torch.unsqueeze, Tensor.unsqueeze) and from_end):
+            return func(*args, **kwargs)
+        if func is Tensor.unflatten and (args[1:2] == (-1,) or kwargs.get("dim") == -1):
+            return func(*args, **kwargs)
+        raise stacked.UnsupportedOp(resolve_name(func) or str(func))
+
+
+class InterceptVmap(Intercept):
+    """Many members under vmap: linear layers become one batched product, every member draws its own noise."""
+
+    def operator(self, func: Callable) -> Callable[..., Tensor]:
+        return stacked.vmap_linear if func is F.linear else func
+
+    def squared(self, x: Tensor, axes: int) -> Tensor:
+        return x.square()
+
+    def random(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+        return func(*args, **kwargs)  # which vmap refuses: members then take turns
+
+    def draw_dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+        if not arguments.get("training", True) or arguments.get("p", 0.5) == 0:
+            return arguments["input"]
+        return stacked.VmapDropout.apply(arguments["input"], self.own_tensor, func, self.noise, arguments)
+
+    def normals(self, like: Tensor, rough: bool = False) -> Tensor:
+        return stacked.VmapNormals.apply(like, self.own_tensor, self.noise, rough)
+
+    @property
+    def own_tensor(self) -> Tensor:
+        """A tensor with a member axis, so that vmap runs an operator on tensors without one for every member."""
+        return next(iter(self.bound.tensors.values()))

@@ -1,0 +1,86 @@
+"""Partial dependence of predictions on one column, with the standard deviation over members (Friedman 2001).
+
+All rows get the same value of the column, each member predicts them, and the mean over rows is the member's curve. The
+mean of the curves is the partial dependence; their standard deviation over members is its epistemic part: where no
+training rows were, members continue in different ways.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from murmuration.data.columns import to_numbers
+from murmuration.data.preparation import CategoricalColumn
+from murmuration.data.raw import is_table
+from murmuration.evaluation.columns.importance import ROWS, labelled_table
+from murmuration.likelihoods import REGRESSION
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.system.errors import Misuse, unknown
+
+POINTS = 20  # of a numeric column
+
+
+@dataclass(frozen=True, eq=False)
+class PartialDependence:
+    """The prediction as a function of one column, over the values (G,) of a grid."""
+
+    column: str
+    values: tuple[Any, ...]  # numbers, or texts of categories
+    numeric: bool
+    outputs: tuple[str, ...]  # classes or targets, K
+    members: NDArray[np.float64]  # (S, G, K) curves: class probabilities, or means of targets
+    weights: NDArray[np.float64]  # (S,) of the members
+    rows: int
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """The partial dependence (G, K)."""
+        return np.einsum("s,sgk->gk", self.weights, self.members)
+
+    @property
+    def std(self) -> NDArray[np.float64]:
+        """The standard deviation (G, K) of the members' curves."""
+        return np.sqrt(np.einsum("s,sgk->gk", self.weights, (self.members - self.mean) ** 2))
+
+    def to_json(self) -> dict[str, Any]:
+        about = {"column": self.column, "values": list(self.values), "outputs": list(self.outputs), "rows": self.rows}
+        return {**about, "mean": self.mean.tolist(), "std": self.std.tolist()}
+
+
+def partial_dependence(
+    ensemble: Ensemble, data: Any, column: str, *, points: int = POINTS, rows: int = ROWS
+) -> PartialDependence:
+    """The partial dependence on a column, over the rows of `data`: a `Data` (its test split), a split or a table.
+
+    A numeric column takes at most `points` of its quantiles, a column of categories all that training had. At most
+    `rows` rows, evenly spaced, are averaged.
+    """
+    table = data if is_table(data) else labelled_table(ensemble, data)[0]
+    known = {each.name: each for each in getattr(ensemble.preparation, "columns", ())}
+    if column not in known:
+        raise unknown("column", column, known)
+    if points < 2:
+        raise Misuse(f"points={points}: need at least 2")
+    table = table.iloc[:: max(1, -(-len(table) // rows))]
+    given = next(each for each in table.columns if str(each) == column)
+    numeric = not isinstance(known[column], CategoricalColumn)
+    values = grid(table[given], points) if numeric else known[column].categories
+    curves = []
+    for value in values:
+        pred = ensemble.predict(table.assign(**{given: value}))
+        each = pred.member_mean if pred.task == REGRESSION else pred.probs
+        curves.append(each.double().mean(1).numpy())  # (S, K)
+    names = tuple(ensemble.names or ()) or tuple(str(k) for k in range(curves[0].shape[-1]))
+    return PartialDependence(
+        column, tuple(values), numeric, names, np.stack(curves, 1), pred.member_weights.double().numpy(), len(table)
+    )
+
+
+def grid(values: Any, points: int) -> list[float]:
+    """Quantiles of a numeric column from the lowest to the highest, each value once."""
+    present = to_numbers(values.dropna())  # dates as seconds
+    if not len(present):
+        raise Misuse(f"column '{values.name}' is missing in every row: expected some numbers")
+    return np.unique(np.quantile(present, np.linspace(0, 1, points))).tolist()

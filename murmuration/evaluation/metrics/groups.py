@@ -1,0 +1,101 @@
+"""Scores of groups of examples, and which groups are worse than the rest by more than chance."""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from murmuration.evaluation.metrics.comparison import holm
+from murmuration.evaluation.metrics.example_scores import ExampleScores, Score
+from murmuration.evaluation.metrics.ranking import selective
+from murmuration.system.errors import Misuse
+
+FEWEST = 10  # examples a group has to have to stand alone
+POOLED = f"(fewer than {FEWEST})"  # where the others go, together
+DOUBT = 0.05  # the chance of calling any group worse when none is
+
+
+@dataclass(frozen=True)
+class GroupScores:
+    """The scores of the examples of one group, and a test against the rest."""
+
+    value: str  # what the group's examples have in common
+    examples: int
+    scores: dict[str, Score]
+    p_value: float  # of its error rate, or the ranks of its absolute errors, if it were like the rest; 1 without a rest
+    worse: bool  # than the rest, by more than chance explains when so many groups are looked at (Holm 1979)
+
+
+def by_group(evaluation: ExampleScores, groups: Any, *, seed: int = 0, resamples: int = 1000) -> list[GroupScores]:
+    """The scores of each group of inputs, from the text (N,) that says which group each input belongs to.
+
+    In the order of their texts. Groups of fewer than 10 examples are pooled under "(fewer than 10)", at the
+    end: each alone would show little but noise.
+    """
+    rows = rows_by_group(checked_groups(groups, evaluation.inputs))
+    tests = worse_than_rest(evaluation, list(rows.values()))
+    return [
+        GroupScores(
+            value, len(chosen), evaluation.select(chosen).scores(seed=seed, resamples=resamples), p_value, worse
+        )
+        for (value, chosen), (p_value, worse) in zip(rows.items(), tests, strict=True)
+    ]
+
+
+def checked_groups(groups: Any, inputs: int) -> np.ndarray:
+    """The group of each input as text (N,)."""
+    texts = np.asarray(groups).astype(str)
+    if texts.shape != (inputs,):
+        raise Misuse(f"groups of shape {texts.shape} for {inputs} inputs: expected one text per input, ({inputs},)")
+    return texts
+
+
+def rows_by_group(texts: np.ndarray) -> dict[str, np.ndarray]:
+    """The inputs of each group, from texts (N,): in order, small groups pooled at the end."""
+    values, inverse, counts = np.unique(texts, return_inverse=True, return_counts=True)
+    parts = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
+    large = {str(value): part for value, part in zip(values, parts, strict=True) if len(part) >= FEWEST}
+    small = [part for part in parts if len(part) < FEWEST]
+    return {**large, POOLED: np.sort(np.concatenate(small))} if small else large
+
+
+def worse_than_rest(evaluation: ExampleScores, parts: list[np.ndarray]) -> list[tuple[float, bool]]:
+    """For each part of the inputs: the p-value against all others, and whether it is worse when all are looked at."""
+    if len(parts) == 1:
+        return [(1.0, False)]
+    _, losses = selective(evaluation.columns)
+    tests = fisher(losses, parts) if evaluation.task == "classification" else rank_sum(losses, parts)
+    adjusted = holm([p_value for p_value, _ in tests])
+    return [(p_value, bool(more and raised < DOUBT)) for (p_value, more), raised in zip(tests, adjusted, strict=True)]
+
+
+def fisher(errors: np.ndarray, parts: list[np.ndarray]) -> list[tuple[float, bool]]:
+    """For each part: Fisher's exact two-sided p-value of its errors, and whether its rate is the higher one."""
+    from scipy.stats import fisher_exact
+
+    total, found = int(errors.sum()), []
+    for part in parts:
+        wrong, others = int(errors[part].sum()), len(errors) - len(part)
+        table = [[wrong, len(part) - wrong], [total - wrong, others - (total - wrong)]]
+        found.append((float(fisher_exact(table).pvalue), wrong * others > (total - wrong) * len(part)))
+    return found
+
+
+def rank_sum(losses: np.ndarray, parts: list[np.ndarray]) -> list[tuple[float, bool]]:
+    """For each part: the two-sided p-value of its rank sum (Mann and Whitney 1947), and whether its ranks are higher.
+
+    By the normal approximation with ties, which ten examples allow. Ranks and not means: one enormous error
+    does not make a group worse.
+    """
+    from scipy.stats import rankdata
+
+    count, ranks = len(losses), rankdata(losses)
+    variance = ranks.var()  # (N^2 - 1) / 12, less what ties take
+    found = []
+    for part in parts:
+        size, excess = len(part), ranks[part].sum() - len(part) * (count + 1) / 2
+        std = np.sqrt(variance * size * (count - size) / (count - 1))
+        z = max(abs(excess) - 0.5, 0.0) / std if std > 0 else 0.0  # a rank sum moves in steps
+        found.append((2 * NormalDist().cdf(-z), bool(excess > 0)))
+    return found

@@ -1,0 +1,33 @@
+"""Features of the scores of multi-label tasks, from columns (K, N) of labels and their probabilities."""
+
+import numpy as np
+
+from murmuration.evaluation.metrics.calibration_error import BINS, confidence_bins
+from murmuration.evaluation.metrics.intervals import Feature
+from murmuration.evaluation.metrics.per_example import Columns
+
+
+def label_frequencies(columns: Columns) -> list[Feature]:
+    """For each label: whether it is predicted and true, and twice the mean of predicted and true."""
+    pairs = list(zip(columns["predicted"], columns["label"], strict=True))
+    return [
+        *(Feature(said * true * 1.0) for said, true in pairs),
+        *(Feature(said + true * 1.0) for said, true in pairs),
+    ]
+
+
+def macro_f1(means: np.ndarray) -> np.ndarray:
+    """The mean over labels of F1 = 2 TP / (predicted + true), from means (..., 2 K); 0 for a label in neither."""
+    both, sums = np.split(means, 2, axis=-1)
+    return (2 * both / np.where(sums > 0, sums, 1)).mean(-1)
+
+
+def label_gaps(columns: Columns) -> list[Feature]:
+    """For each label, its frequency minus its probability in bins of its probability."""
+    pairs = zip(columns["label"], columns["prob"], strict=True)
+    return [Feature(true - prob, confidence_bins(prob), BINS) for true, prob in pairs]
+
+
+def mean_gap(means: np.ndarray) -> np.ndarray:
+    """The sum over bins of absolute gaps, mean over labels, from means (..., K bins)."""
+    return np.abs(means).sum(-1) / (means.shape[-1] // BINS)

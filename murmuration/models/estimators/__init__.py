@@ -1,0 +1,1 @@
+"""Members that are not networks: linear models, forests and boosted trees."""

@@ -1,0 +1,131 @@
+"""Fitted models in files: skops with a list of types for scikit-learn, the formats of the other packages for theirs.
+
+Nothing is unpickled: skops rebuilds objects of the types that it or `TRUSTED` lists, and any other type is refused.
+"""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from murmuration.likelihoods import CLASSIFICATION, Likelihood
+from murmuration.models.estimators.layout import Layout
+from murmuration.models.estimators.member import Model
+from murmuration.models.estimators.table import kind_of
+from murmuration.system import files
+from murmuration.system.errors import Failure, Misuse, first_line
+
+FOLDER = "models"  # in a run directory
+SUFFIXES = {"sklearn": "skops", "xgboost": "ubj", "lightgbm": "txt", "catboost": "cbm"}
+TRUSTED = (  # besides those that skops knows to be harmless
+    "functools.partial",
+    "murmuration.models.estimators.natural_boosting.NaturalBoosting",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.tree._tree.Tree",
+    "sklearn.utils.validation.check_array",
+)
+
+
+def require_skops() -> None:
+    """Refuse to store a model of scikit-learn without skops."""
+    import importlib.util
+
+    if importlib.util.find_spec("skops") is None:
+        raise Misuse("models of scikit-learn are stored by skops: pip install 'torch-murmuration[models]'")
+
+
+def save_models(path: Path, models: tuple[Model, ...]) -> list[dict[str, Any]]:
+    """Write the models into a run directory; returns their records for the manifest."""
+    (path / FOLDER).mkdir(exist_ok=True)
+    records = []
+    for place, model in enumerate(models):
+        stored = []
+        for part, estimator in enumerate(model.estimators):
+            package = kind_of(model.name).package
+            file = path / FOLDER / f"{place}-{part}.{SUFFIXES[package]}"
+            _write(estimator, file, package)
+            stored.append({"file": file.name, "sha256": files.digest_of(file)})
+        record = {"name": model.name, "labels": list(model.labels), "noise": list(model.noise), "files": stored}
+        records.append({**record, "columns": [list(column) for column in model.layout.columns]})
+    return records
+
+
+def load_models(path: Path, records: list[dict[str, Any]], likelihood: Likelihood) -> tuple[Model, ...]:
+    """The models of a run directory, from their records in the manifest."""
+    found = []
+    for record in records:
+        layout = Layout(tuple((str(kind), int(width)) for kind, width in record["columns"]))
+        stored = [(path / FOLDER / Path(each["file"]).name, each["sha256"]) for each in record["files"]]
+        estimators = tuple(_read(*each, likelihood.task) for each in stored)
+        labels, noise = tuple(map(int, record["labels"])), tuple(map(float, record["noise"]))
+        found.append(Model(str(record["name"]), estimators, layout, likelihood, labels, noise))
+    return tuple(found)
+
+
+def _write(estimator: Any, file: Path, package: str) -> None:
+    if package == "sklearn":
+        require_skops()
+        import skops.io
+
+        content = skops.io.dumps(estimator, compression=zipfile.ZIP_DEFLATED)
+        surplus = _unlisted(content)
+        if surplus:
+            raise Misuse(f"{type(estimator).__name__} holds a {surplus[0]}, which is not stored: only listed types are")
+        files.write_bytes(file, content)
+    elif package == "catboost":
+        estimator.save_model(str(file), format="cbm")
+    else:
+        estimator.save_model(str(file))
+
+
+def _read(file: Path, digest: str, task: str) -> Any:
+    """The estimator in a file."""
+    if not file.is_file():
+        raise Failure(f"{file} is missing: the run is damaged")
+    if files.digest_of(file) != digest:
+        raise Failure(f"{file} has changed since the run was written: its SHA-256 differs")
+    try:
+        return _READERS[file.suffix](file, task == CLASSIFICATION)
+    except ImportError as error:
+        raise Failure(f"{file} needs the package {error.name}: pip install {error.name}") from None
+    except (ValueError, KeyError, OSError, TypeError, zipfile.BadZipFile) as error:
+        raise Failure(f"{file} is no readable model: {first_line(error)}") from None
+
+
+def _unlisted(content: bytes) -> list[str]:
+    import skops.io
+
+    return sorted(set(skops.io.get_untrusted_types(data=content)) - set(TRUSTED))
+
+
+def _read_skops(file: Path, is_classification: bool) -> Any:
+    import skops.io
+
+    content = file.read_bytes()
+    surplus = _unlisted(content)
+    if surplus:
+        raise Failure(f"{file} holds the type {surplus[0]}, which is not listed: it is not loaded")
+    return skops.io.loads(content, trusted=list(TRUSTED))
+
+
+def _read_xgboost(file: Path, is_classification: bool) -> Any:
+    import xgboost
+
+    made = xgboost.XGBClassifier() if is_classification else xgboost.XGBRegressor()
+    made.load_model(str(file))
+    return made
+
+
+def _read_lightgbm(file: Path, is_classification: bool) -> Any:
+    import lightgbm
+
+    return lightgbm.Booster(model_file=str(file))
+
+
+def _read_catboost(file: Path, is_classification: bool) -> Any:
+    import catboost
+
+    made = catboost.CatBoostClassifier() if is_classification else catboost.CatBoostRegressor()
+    return made.load_model(str(file), format="cbm")
+
+
+_READERS = {".skops": _read_skops, ".ubj": _read_xgboost, ".txt": _read_lightgbm, ".cbm": _read_catboost}

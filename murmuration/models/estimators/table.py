@@ -1,0 +1,316 @@
+"""Models that are not networks, by name: how each is fitted, and the distribution that it predicts."""
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from murmuration.likelihoods import CLASSIFICATION, REGRESSION
+from murmuration.models.estimators.natural_boosting import NaturalBoosting
+from murmuration.system.errors import Misuse, unknown
+
+ROUNDS, PATIENCE = 500, 20  # of boosting: at most, and without a better validation loss
+SMALLEST_STD_OF_TREES = 0.05  # of the trees of a forest, in standard deviations of the target
+COLUMNS, PREPARED = "columns", "prepared"  # inputs: columns with categories and missing values, or those of networks
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Inputs (N, D), targets (N,) as class indices or standardised numbers, and sample weights (N,)."""
+
+    x: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray | None = None
+
+    def at(self, rows: np.ndarray) -> "Examples":
+        """The examples of a mask (N,)."""
+        return Examples(self.x[rows], self.y[rows], None if self.weight is None else self.weight[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What a model is fitted to: one target, or one of its quantiles."""
+
+    task: str
+    train: Examples
+    val: Examples
+    seed: int
+    categorical: np.ndarray  # (D,) which inputs are codes of categories
+    level: float | None = None  # of a quantile; None: classes, or the mean
+
+    @property
+    def is_classification(self) -> bool:
+        return self.task == CLASSIFICATION
+
+
+MeanStd = tuple[
+    np.ndarray, np.ndarray | None
+]  # (N,) each; without a standard deviation of its own, a model has one for all
+
+
+def predicted_mean(estimator: Any, x: np.ndarray) -> MeanStd:
+    """The prediction (N,), with the standard deviation of an estimator that has one (`return_std`)."""
+    if "return_std" in inspect.signature(estimator.predict).parameters:
+        mean, std = estimator.predict(x, return_std=True)
+        return mean, std
+    return np.asarray(estimator.predict(x), dtype=float).reshape(len(x)), None
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """One row of `MODELS`."""
+
+    about: str
+    fit: Callable[[Request], Any]
+    tasks: tuple[str, ...] = (CLASSIFICATION, REGRESSION)
+    inputs: str = COLUMNS
+    package: str = "sklearn"  # by whose format it is stored; skops for scikit-learn
+    mean_std: Callable[[Any, np.ndarray], MeanStd] = predicted_mean
+    own_std: bool = False  # whether its standard deviation is taken as it is, instead of scaled to validation residuals
+    quantiles: bool = False  # whether it can be fitted to a quantile
+    smoothing: float = 0.0  # the share of uniform class probabilities: trees with one vote each give zeros
+
+
+def fit_ridge(request: Request) -> Any:
+    from sklearn.linear_model import RidgeCV
+
+    train = request.train
+    return RidgeCV(alphas=np.logspace(-3, 4, 15)).fit(train.x, train.y, sample_weight=train.weight)
+
+
+def fit_logistic(request: Request) -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    train = request.train
+    return LogisticRegression(max_iter=1000).fit(train.x, train.y, sample_weight=train.weight)
+
+
+def fit_forest(request: Request) -> Any:
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    make = RandomForestClassifier if request.is_classification else RandomForestRegressor
+    train = request.train
+    return make(random_state=request.seed).fit(train.x, train.y, sample_weight=train.weight)
+
+
+def std_of_trees(estimator: Any, x: np.ndarray) -> MeanStd:
+    """The mean (N,) of the trees of a forest, and their standard deviation (N,) with a floor."""
+    trees = np.stack([tree.predict(x) for tree in estimator.estimators_])  # (T, N)
+    return trees.mean(0), np.sqrt(trees.var(0) + SMALLEST_STD_OF_TREES**2)
+
+
+def fit_histograms(request: Request) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    settings: dict[str, Any] = {"max_iter": ROUNDS, "early_stopping": True, "n_iter_no_change": PATIENCE}
+    settings |= {"random_state": request.seed}
+    if request.categorical.any():
+        settings["categorical_features"] = request.categorical
+    if request.level is not None:
+        settings |= {"loss": "quantile", "quantile": request.level}
+    make = HistGradientBoostingClassifier if request.is_classification else HistGradientBoostingRegressor
+    train, val = request.train, request.val
+    return make(**settings).fit(
+        train.x, train.y, sample_weight=train.weight, X_val=val.x, y_val=val.y, sample_weight_val=val.weight
+    )
+
+
+def fit_natural(request: Request) -> NaturalBoosting:
+    train, val = request.train, request.val
+    return NaturalBoosting.fit(
+        train.x, train.y, val.x, val.y, weight=train.weight, weight_val=val.weight, seed=request.seed
+    )
+
+
+def fit_xgboost(request: Request) -> Any:
+    from xgboost import XGBClassifier, XGBRegressor
+
+    settings: dict[str, Any] = {"n_estimators": ROUNDS, "learning_rate": 0.1, "early_stopping_rounds": PATIENCE}
+    settings |= {"enable_categorical": True, "feature_types": ["c" if c else "q" for c in request.categorical]}
+    settings |= {"random_state": request.seed, "n_jobs": 1}
+    if request.level is not None:
+        settings |= {"objective": "reg:quantileerror", "quantile_alpha": request.level}
+    train, val = request.train, request.val
+    return (XGBClassifier if request.is_classification else XGBRegressor)(**settings).fit(
+        train.x, train.y, sample_weight=train.weight, eval_set=[(val.x, val.y)], verbose=False
+    )
+
+
+def fit_lightgbm(request: Request) -> Any:
+    from lightgbm import LGBMClassifier, LGBMRegressor, early_stopping
+
+    settings: dict[str, Any] = {"n_estimators": ROUNDS, "random_state": request.seed, "n_jobs": 1, "verbose": -1}
+    settings |= {"deterministic": True}
+    if request.level is not None:
+        settings |= {"objective": "quantile", "alpha": request.level}
+    train, val = request.train, request.val
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = (LGBMClassifier if request.is_classification else LGBMRegressor)(**settings).fit(
+            train.x,
+            train.y,
+            sample_weight=train.weight,
+            eval_set=[(val.x, val.y)],
+            categorical_feature=np.flatnonzero(request.categorical).tolist(),
+            callbacks=[early_stopping(PATIENCE, verbose=False)],
+        )
+    return made.booster_
+
+
+def fit_catboost(request: Request) -> Any:
+    from catboost import CatBoostClassifier, CatBoostRegressor
+
+    settings: dict[str, Any] = {"iterations": ROUNDS, "random_seed": request.seed % 2**31, "thread_count": 1}
+    settings |= {"early_stopping_rounds": PATIENCE, "verbose": False, "allow_writing_files": False}
+    if not request.is_classification:
+        quantile = f"Quantile:alpha={request.level}"
+        settings["loss_function"] = "RMSEWithUncertainty" if request.level is None else quantile
+    train, val = request.train, request.val
+    make = CatBoostClassifier if request.is_classification else CatBoostRegressor
+    return make(**settings).fit(train.x, train.y, sample_weight=train.weight, eval_set=(val.x, val.y))
+
+
+def catboost_mean_std(estimator: Any, x: np.ndarray) -> MeanStd:
+    """The mean and the standard deviation (N,) of a CatBoost Gaussian; of a quantile, the quantile alone."""
+    found = np.asarray(estimator.predict(x, prediction_type="RawFormulaVal"))
+    if found.ndim == 1:
+        return found, None
+    mean, var = estimator.predict(x, prediction_type="RMSEWithUncertainty").T
+    return mean, np.sqrt(var)
+
+
+MODELS: dict[str, ModelKind] = {
+    "ridge": ModelKind(
+        "linear regression with the L2 penalty of the lowest leave-one-out error", fit_ridge, (REGRESSION,), PREPARED
+    ),
+    "logistic": ModelKind("logistic regression with an L2 penalty", fit_logistic, (CLASSIFICATION,), PREPARED),
+    "random-forest": ModelKind(
+        "100 randomised trees (Breiman 2001); the standard deviation of trees is the uncertainty of a regression",
+        fit_forest,
+        inputs=PREPARED,
+        mean_std=std_of_trees,
+        smoothing=0.01,
+    ),
+    "hist-gradient-boosting": ModelKind(
+        "gradient boosting on histograms, categories and missing values as they are, early stopping on validation",
+        fit_histograms,
+        quantiles=True,
+    ),
+    "natural-boosting": ModelKind(
+        "boosted mean and standard deviation of a Gaussian (NGBoost, Duan et al. 2020)",
+        fit_natural,
+        (REGRESSION,),
+        PREPARED,
+        mean_std=NaturalBoosting.mean_std,
+        own_std=True,
+    ),
+    "xgboost": ModelKind("XGBoost, where it is installed", fit_xgboost, package="xgboost", quantiles=True),
+    "lightgbm": ModelKind("LightGBM, where it is installed", fit_lightgbm, package="lightgbm", quantiles=True),
+    "catboost": ModelKind(
+        "CatBoost with a predicted variance, where it is installed",
+        fit_catboost,
+        inputs=PREPARED,
+        package="catboost",
+        mean_std=catboost_mean_std,
+        own_std=True,
+        quantiles=True,
+    ),
+}
+BASELINES = ("ridge", "logistic", "hist-gradient-boosting")  # of tables, those for the task
+
+
+def is_estimator(given: Any) -> bool:
+    """Whether an object is a scikit-learn estimator: it has `fit`, `predict` and `get_params`."""
+    methods = (getattr(given, name, None) for name in ("fit", "predict", "get_params"))
+    return not isinstance(given, type) and all(map(callable, methods))
+
+
+def is_model(given: Any) -> bool:
+    """Whether the first argument of `fit` is a model that is not a network: a name of `MODELS`, or an estimator."""
+    return given in MODELS if isinstance(given, str) else is_estimator(given)
+
+
+OF_NETWORKS = (  # settings of `fit` that mean nothing to other models
+    *("epochs", "steps", "batch_size", "lr", "optimizer", "schedule", "warmup", "momentum", "weight_decay", "decay"),
+    *("l1", "clip_norm", "lr_multipliers", "patience", "stop_by", "trajectory", "precision"),
+)
+
+
+def refuse_unused(net: Any, given: Mapping[str, Any]) -> None:
+    """Refuse settings of training that would do nothing.
+
+    >>> refuse_unused("mlp", {"epochs": 3, "steps": 100})
+    Traceback (most recent call last):
+    murmuration.system.errors.Misuse: epochs=3 and steps=100: a run has one length; leave one of them out
+    """
+    if given.get("epochs") is not None and given.get("steps") is not None:
+        both = f"epochs={given['epochs']} and steps={given['steps']}"
+        raise Misuse(f"{both}: a run has one length; leave one of them out")
+    unused = [name for name in OF_NETWORKS if given.get(name) is not None] if is_model(net) else []
+    if unused:
+        what = f"{unused[0]}={given[unused[0]]}"
+        raise Misuse(f"{what} with {name_of(net)}, which is not a network: leave {unused[0]} out")
+
+
+def kind_of(given: Any) -> ModelKind:
+    """The row of `MODELS` of a name, or that of a caller's own estimator, which takes the inputs of networks."""
+    if isinstance(given, str):
+        return MODELS[given] if given in MODELS else ModelKind(given, _refit_unknown, inputs=PREPARED)
+
+    def fit(request: Request) -> Any:
+        from sklearn.base import clone
+
+        made = clone(given)
+        if "random_state" in made.get_params():
+            made.set_params(random_state=request.seed)
+        train = request.train
+        weights = {} if train.weight is None else {"sample_weight": train.weight}
+        return made.fit(train.x, train.y, **weights)
+
+    return ModelKind(type(given).__name__, fit, inputs=PREPARED)
+
+
+def _refit_unknown(request: Request) -> Any:
+    raise Misuse("an estimator of your own is known by its file alone here: give it to fit as an object")
+
+
+def name_of(given: Any) -> str:
+    """The name of a model in a run directory and in tables."""
+    return given if isinstance(given, str) else type(given).__name__
+
+
+def check_model(given: Any, task: str) -> None:
+    """Refuse a model that does not fit the task, or whose package is not installed."""
+    import importlib.util
+
+    if isinstance(given, str) and given not in MODELS:
+        raise unknown("model", given, MODELS)
+    kind, name, tasks = kind_of(given), name_of(given), tasks_of(given)
+    if task not in tasks:
+        fitting = [other for other, row in MODELS.items() if task in row.tasks]
+        write = f"write {' or '.join(fitting[:2])}" if fitting else "train a network"
+        raise Misuse(f"{name} is for {' and '.join(tasks)}, and the data is a {task}: {write}")
+    if task == CLASSIFICATION and not isinstance(given, str) and not hasattr(given, "predict_proba"):
+        raise Misuse(f"{name} has no predict_proba: wrap it in CalibratedClassifierCV")
+    if importlib.util.find_spec(kind.package) is None:
+        raise Misuse(f"model {name} needs the package {kind.package}: pip install {kind.package}")
+
+
+def tasks_of(given: Any) -> tuple[str, ...]:
+    """The tasks of a model by name, or of a scikit-learn estimator."""
+    if isinstance(given, str):
+        return MODELS[given].tasks
+    from sklearn.base import is_classifier
+
+    return (CLASSIFICATION if is_classifier(given) else REGRESSION,)
+
+
+def models_for(names: tuple[str, ...], task: str) -> tuple[str, ...]:
+    """Those of some models that are for the task."""
+    for name in names:
+        if name not in MODELS:
+            raise unknown("model", name, MODELS)
+    return tuple(name for name in names if task in MODELS[name].tasks)

@@ -1,0 +1,116 @@
+"""Multilayer perceptrons, plain and residual, for tables and for any other input, which is flattened."""
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.models.nets.embeddings import Edges, Embedding, embedding
+from murmuration.system.errors import Misuse, unknown
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "softplus": nn.Softplus,
+    "tanh": nn.Tanh,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "selu": nn.SELU,
+    "mish": nn.Mish,
+}
+
+
+def activation_named(name: str) -> nn.Module:
+    """A new activation layer by name; not in place, which functional transforms forbid."""
+    if name not in ACTIVATIONS:
+        raise unknown("activation", name, ACTIVATIONS)
+    return ACTIVATIONS[name]()
+
+
+def with_head(body: Sequence[nn.Module], features: int, outputs: int) -> nn.Module:
+    """A module of two parts: `body`, the given layers, and `head`, a dense layer from `features` to `outputs`.
+
+    An embedding in the body is called so; the other layers have their numbers.
+    """
+    network, numbered = nn.Sequential(), iter(range(len(body)))
+    names = ["embedding" if isinstance(layer, Embedding) else str(next(numbered)) for layer in body]
+    network.add_module("body", nn.Sequential(OrderedDict(zip(names, body, strict=True))))
+    network.add_module("head", nn.Linear(features, outputs))
+    return network
+
+
+class Scale(nn.Module):
+    """Channels (N, C) times a trained factor each, 1 at first: the network weighs its inputs (RealMLP)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+class Residual(nn.Module):
+    """x + dropout(W2 dropout(activation(W1 norm(x)))) on (N, C)."""
+
+    def __init__(self, width: int, activation: str, dropout: float) -> None:
+        super().__init__()
+        inner = nn.Linear(width, 2 * width), activation_named(activation), nn.Dropout(dropout)
+        self.layers = nn.Sequential(nn.LayerNorm(width), *inner, nn.Linear(2 * width, width), nn.Dropout(dropout))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layers(x)
+
+
+def mlp(
+    input_shape: tuple[int, ...],
+    outputs: int,
+    *,
+    hidden: tuple[int, ...] = (128, 128),
+    activation: str = "relu",
+    dropout: float = 0.0,
+    scale: bool = False,
+    edges: Edges | None = None,
+    **embed: Any,
+) -> nn.Module:
+    """A network of dense layers on the flattened input; dropout, if any, follows each activation.
+
+    `embed` and `edges` are those of an embedding of numbers (`embedding`). With `scale`, every channel before the first
+    dense layer has a trained factor.
+    """
+    embedded, width = embedding(math.prod(input_shape), edges, **embed)
+    body: list[nn.Module] = [nn.Flatten(), *embedded, *([Scale(width)] if scale else [])]
+    for before, after in pairwise((width, *hidden)):
+        body += [nn.Linear(before, after), activation_named(activation)]
+        body += [nn.Dropout(dropout)] if dropout else []
+    return with_head(body, (width, *hidden)[-1], outputs)
+
+
+def residual_mlp(
+    input_shape: tuple[int, ...],
+    outputs: int,
+    *,
+    hidden: tuple[int, ...] = (128, 128),
+    activation: str = "relu",
+    dropout: float = 0.1,
+    edges: Edges | None = None,
+    **embed: Any,
+) -> nn.Module:
+    """A residual block for each of `hidden`, which must be equal, behind one dense layer (Gorishniy et al. 2021).
+
+    Layer norm stands where the paper has batch norm: an example's outputs do not depend on its batch.
+    """
+    if not hidden or len(set(hidden)) > 1:
+        raise Misuse(f"hidden={hidden} of a residual network: expected equal widths, such as (128, 128)")
+    embedded, channels = embedding(math.prod(input_shape), edges, **embed)
+    width = hidden[0]
+    blocks = [Residual(width, activation, dropout) for _ in hidden]
+    body = [nn.Flatten(), *embedded, nn.Linear(channels, width), *blocks, nn.LayerNorm(width)]
+    return with_head([*body, activation_named(activation)], width, outputs)

@@ -1,0 +1,194 @@
+"""EfficientNet-Lite: EfficientNet (Tan and Le 2019) without squeeze-and-excite and with ReLU6, for phones and CPUs.
+
+Seven stages of inverted residual blocks (MBConv). Lite1 and Lite2 have more blocks in the stages between the first and
+the last, Lite2 has wider ones; the stem and the last convolution are the same for all. Convolutions pad as TensorFlow
+does ("same"): so the weights trained there give the same outputs here.
+"""
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from murmuration.models.nets.pixel_scale import PixelScale
+from murmuration.system.errors import Misuse
+
+STEM, LAST = 32, 1280  # channels after the first and the last convolution
+MEAN, STD = 127.0, 128.0  # of bytes: the pixel scale of the published weights
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Blocks of the same kernel and width; the first of them has the stride."""
+
+    blocks: int
+    kernel: int
+    stride: int
+    expansion: int
+    channels: int
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Multipliers of channels and blocks, the image size of the published weights and the dropout before the head."""
+
+    width: float
+    depth: float
+    size: int
+    dropout: float
+
+
+STAGES = (
+    Stage(1, 3, 1, 1, 16),
+    Stage(2, 3, 2, 6, 24),
+    Stage(2, 5, 2, 6, 40),
+    Stage(3, 3, 2, 6, 80),
+    Stage(3, 5, 1, 6, 112),
+    Stage(4, 5, 2, 6, 192),
+    Stage(1, 3, 1, 6, 320),
+)
+VARIANTS = {
+    "efficientnet-lite0": Variant(1.0, 1.0, 224, 0.2),
+    "efficientnet-lite1": Variant(1.0, 1.1, 240, 0.2),
+    "efficientnet-lite2": Variant(1.1, 1.2, 260, 0.3),
+}
+
+
+class InvertedResidual(nn.Module):
+    """Expansion by a 1x1 convolution, a depthwise one, projection by a 1x1; added to x where the shape is the same."""
+
+    def __init__(self, before: int, stage: Stage, size: tuple[int, int]) -> None:
+        super().__init__()
+        wide = before * stage.expansion
+        first = stage.expansion != 1
+        self.expand = conv_norm(before, wide, 1, 1, size) if first else nn.Identity()
+        self.depthwise = conv_norm(wide, wide, stage.kernel, stage.stride, size, groups=wide)
+        self.project = conv_norm(wide, stage.channels, 1, 1, size, active=False)
+        self.adds = stage.stride == 1 and before == stage.channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.project(self.depthwise(self.expand(x)))
+        return x + h if self.adds else h
+
+
+def efficientnet_lite(
+    input_shape: tuple[int, ...], outputs: int, *, variant: str = "efficientnet-lite0", dropout: float | None = None
+) -> nn.Module:
+    """EfficientNet-Lite for colour images of any size; stochastic depth is left out."""
+    chosen = VARIANTS[variant]
+    channels, *sides = input_shape
+    if channels != 3:
+        raise Misuse(f"{variant} takes images of 3 channels, got {channels}: repeat a grey channel three times")
+    size = (sides[0], sides[1])
+    body: list[tuple[str, nn.Module]] = [
+        ("pixels", PixelScale((MEAN,) * 3, (STD,) * 3)),
+        ("stem", conv_norm(3, STEM, 3, 2, size)),
+    ]
+    size, before, blocks = halved(size, 2), STEM, []
+    for stage in stages(chosen):
+        blocks.append(InvertedResidual(before, stage, size))
+        size, before = halved(size, stage.stride), stage.channels
+    body += [("blocks", nn.Sequential(*blocks)), ("last", conv_norm(before, LAST, 1, 1, size))]
+    body += [("pool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten())]
+    body.append(("dropout", nn.Dropout(chosen.dropout if dropout is None else dropout)))
+    network = nn.Sequential(OrderedDict(body=nn.Sequential(OrderedDict(body)), head=nn.Linear(LAST, outputs)))
+    network.apply(initialise)
+    return network
+
+
+def stages(variant: Variant) -> list[Stage]:
+    """One stage of one block for every block of the network."""
+    found = []
+    for index, stage in enumerate(STAGES):
+        inner = 0 < index < len(STAGES) - 1
+        count = math.ceil(variant.depth * stage.blocks) if inner else stage.blocks
+        channels = rounded(variant.width * stage.channels)
+        for block in range(count):
+            stride = stage.stride if block == 0 else 1
+            found.append(Stage(1, stage.kernel, stride, stage.expansion, channels))
+    return found
+
+
+def rounded(channels: float) -> int:
+    """The nearest multiple of 8 that is not below 90 % of `channels`.
+
+    >>> rounded(1.1 * 16), rounded(1.1 * 24), rounded(1.1 * 320)
+    (16, 24, 352)
+    """
+    nearest = max(8, int(channels + 4) // 8 * 8)
+    return nearest + 8 if nearest < 0.9 * channels else nearest
+
+
+def conv_norm(
+    before: int,
+    after: int,
+    kernel: int,
+    stride: int,
+    size: tuple[int, int],
+    *,
+    groups: int = 1,
+    active: bool = True,
+) -> nn.Module:
+    """A convolution without bias for feature maps of a size (H, W), batch-norm, and ReLU6 if it is `active`."""
+    top, bottom, left, right = (*same_padding(size[0], kernel, stride), *same_padding(size[1], kernel, stride))
+    even = top == bottom and left == right
+    layers: list[tuple[str, nn.Module]] = [] if even else [("pad", nn.ZeroPad2d((left, right, top, bottom)))]
+    padding = (top, left) if even else 0
+    conv = nn.Conv2d(before, after, kernel, stride=stride, padding=padding, groups=groups, bias=False)
+    layers += [("conv", conv), ("norm", nn.BatchNorm2d(after, eps=1e-3))]
+    layers += [("act", nn.ReLU6())] if active else []
+    return nn.Sequential(OrderedDict(layers))
+
+
+def same_padding(side: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Zeros before and after a side so that it becomes ceil(side / stride): TensorFlow's "same", the extra one after.
+
+    >>> same_padding(224, 3, 2), same_padding(7, 5, 2), same_padding(7, 5, 1)
+    ((0, 1), (2, 2), (2, 2))
+    """
+    total = max(0, (math.ceil(side / stride) - 1) * stride + kernel - side)
+    return total // 2, total - total // 2
+
+
+def halved(size: tuple[int, int], stride: int) -> tuple[int, int]:
+    return math.ceil(size[0] / stride), math.ceil(size[1] / stride)
+
+
+def initialise(layer: nn.Module) -> None:
+    """Kernels of convolutions normal with variance 2 / fan_out; the head keeps torch's initial values.
+
+    The published networks draw the head from +-1 / sqrt(outputs): for ten classes that is ten times larger.
+    """
+    if isinstance(layer, nn.Conv2d):
+        fan_out = layer.weight[0, 0].numel() * layer.out_channels // layer.groups
+        nn.init.normal_(layer.weight, std=math.sqrt(2 / fan_out))
+
+
+PUBLISHED = {  # names of efficientnet_lite_pytorch -> names here
+    "_conv_stem": "body.stem.conv",
+    "_bn0": "body.stem.norm",
+    "_conv_head": "body.last.conv",
+    "_bn1": "body.last.norm",
+    "_fc": "head",
+}
+PUBLISHED_IN_BLOCKS = {  # the first block has no expansion, and its norms are _bn1 and _bn2 too
+    "_expand_conv": "expand.conv",
+    "_bn0": "expand.norm",
+    "_depthwise_conv": "depthwise.conv",
+    "_bn1": "depthwise.norm",
+    "_project_conv": "project.conv",
+    "_bn2": "project.norm",
+}
+
+
+def from_published(name: str) -> str:
+    """The name in this network of a tensor of the published weights; another name as it is.
+
+    >>> from_published("_blocks.3._bn2.weight"), from_published("_fc.bias"), from_published("head.bias")
+    ('body.blocks.3.project.norm.weight', 'head.bias', 'head.bias')
+    """
+    parts = name.split(".")
+    if parts[0] == "_blocks":
+        return ".".join(["body.blocks", parts[1], PUBLISHED_IN_BLOCKS[parts[2]], *parts[3:]])
+    return ".".join([PUBLISHED.get(parts[0], parts[0]), *parts[1:]])

@@ -1,0 +1,78 @@
+"""Weights that networks begin with: those of networks, state dicts and safetensors files. Nothing is unpickled."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from murmuration.models.nets.inputs import WithSeveralInputs
+from murmuration.models.nets.pixel_scale import PixelScale
+from murmuration.models.nets.source import is_named
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.files import read_tensors
+
+State = Mapping[str, Tensor]
+Weights = nn.Module | Sequence[nn.Module | State] | State | str | Path
+INIT_FROM = "init_from"
+
+
+def given_weights(weights: Weights) -> list[State]:
+    """The state dicts that networks, a state dict or a safetensors file stand for."""
+    if isinstance(weights, str | Path):
+        return [read_weights(Path(weights))]
+    several: list[Any] = list(weights) if isinstance(weights, list | tuple) else [weights]
+    if not several:
+        raise Misuse("init_from is an empty list: give one network, or one for each member")
+    for each in several:
+        if not isinstance(each, nn.Module | Mapping):
+            raise Misuse(
+                f"init_from is a {type(each).__name__}: expected an nn.Module, a list of them, an ensemble, a state"
+                " dict, a run directory or a .safetensors file"
+            )
+    return [each.state_dict() if isinstance(each, nn.Module) else dict(each) for each in several]
+
+
+def read_weights(path: Path) -> State:
+    """The tensors of a safetensors file; any other file is refused."""
+    if path.suffix == ".safetensors" and path.is_file():
+        return read_tensors(path)
+    found = "is not a safetensors file, and nothing else is read" if path.exists() else "does not exist"
+    raise Misuse(
+        f"init_from='{path}' {found}: give a run directory, or a file that"
+        " safetensors.torch.save_file(net.state_dict(), 'net.safetensors') wrote"
+    )
+
+
+def with_weights(
+    module: nn.Module, given: State, whose: str | Path = INIT_FROM, reset: Sequence[str] = ()
+) -> nn.Module:
+    """The module with these tensors, but its own where a name matches the patterns `reset`; refused if they do not fit.
+
+    >>> with_weights(nn.Linear(2, 3), nn.Linear(2, 4).state_dict())
+    Traceback (most recent call last):
+    murmuration.system.errors.Misuse: init_from is of another architecture: 'weight' is (4, 2), expected (3, 2); ...
+    """
+    layers = [name for name, layer in module.named_modules() if isinstance(layer, PixelScale)]  # of these data
+    reset, own = [*reset, *layers], module.state_dict()
+    inside = isinstance(module, WithSeveralInputs) and not any(name.startswith("net.") for name in given)
+    given = {f"net.{name}": tensor for name, tensor in given.items()} if inside else given
+    for pattern in reset:  # a misspelt one would leave a trained part in place
+        if not any(is_named(name, [pattern]) for name in own):
+            raise unknown("part to reset", pattern, dict.fromkeys(name.rpartition(".")[0] for name in own))
+    for name in dict.fromkeys([*own, *given]):
+        got, expected = (tuple(tensors[name].shape) if name in tensors else "missing" for tensors in (given, own))
+        if got != expected and not is_named(name, reset):
+            part = name.rpartition(".")[0] or name
+            hint = f"; write reset='{part}' to initialise it anew" if whose == INIT_FROM and name in own else ""
+            raise Misuse(f"{whose} is of another architecture: '{name}' is {got}, expected {expected}{hint}")
+    module.load_state_dict({name: t for name, t in given.items() if not is_named(name, reset)}, strict=False)
+    return module.eval()
+
+
+def describe_start(weights: Any, reset: Sequence[str]) -> dict[str, Any]:
+    """The record of the weights that members begin with, for run.json."""
+    if isinstance(weights, str | Path):
+        return {"source": str(weights), "reset": list(reset)}
+    several = f" of {len(weights)}" if isinstance(weights, list | tuple) else ""
+    return {"source": type(weights).__qualname__ + several, "reset": list(reset)}

@@ -1,0 +1,184 @@
+"""Networks of other libraries by name: `timm:NAME` and `hf:NAME`, built from their configurations without the network.
+
+Both become `body` then `head`, so that every recipe applies: the body gives the features that the library's own last
+dense layer takes, the head is that layer with the outputs that the data needs.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.models.nets.pixel_scale import WHITE, PixelScale
+from murmuration.system.errors import Misuse, did_you_mean, first_line
+from murmuration.system.files import read_json
+
+PREFIXES = ("timm:", "hf:")
+LIBRARIES = {  # name -> inputs and description
+    "timm:NAME": ("images", "a network of timm (extra timm)"),
+    "hf:FOLDER": ("tokens or images", "a classifier of transformers with config.json in a local folder (extra hf)"),
+    "hf:TYPE:KEY=VALUE": ("tokens or images", "the same from a type and its settings: hf:bert:hidden_size=64"),
+}
+
+
+def is_library_net(name: str) -> bool:
+    """Whether a name is that of another library's network.
+
+    >>> is_library_net("timm:resnet18"), is_library_net("resnet18")
+    (True, False)
+    """
+    return name.startswith(PREFIXES)
+
+
+def library_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """A network of timm or transformers, with weights drawn from torch's global generator."""
+    library, _, rest = name.partition(":")
+    return (timm_net if library == "timm" else hf_net)(rest, input_shape, outputs)
+
+
+def timm_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """`timm.create_model(name)` as body and head; the body begins with the pixel scale of its published weights."""
+    timm = import_library("timm", "timm", f"timm:{name}")
+    if len(input_shape) != 3:
+        raise Misuse(f"timm:{name} takes images (channels, height, width), got {input_shape}")
+    if not timm.is_model(name):
+        close = did_you_mean(name, timm.list_models())
+        raise Misuse(f"unknown net 'timm:{name}': {close}see timm.list_models()")
+    channels, *size = input_shape
+    options: dict[str, Any] = {"pretrained": False, "num_classes": 0, "in_chans": channels}
+    if timm.get_pretrained_cfg_value(name, "fixed_input_size"):
+        options["img_size"] = tuple(size)
+    try:
+        net = timm.create_model(name, **options)
+    except Exception as error:  # sizes that a network cannot have
+        raise Misuse(f"timm:{name} cannot take images {input_shape}: {first_line(error)}") from error
+    body = nn.Sequential()
+    mean, std = (timm.get_pretrained_cfg_value(name, key) for key in ("mean", "std"))
+    if mean is not None and len(mean) == channels:
+        body.add_module("pixels", PixelScale(*(tuple(WHITE * v for v in each) for each in (mean, std))))
+    body.add_module("net", net)
+    return with_dense_head(body, getattr(net, "head_hidden_size", None) or net.num_features, outputs)
+
+
+class LogitsOf(nn.Module):
+    """A transformers model called with one tensor: tokens (N, T), or images (N, C, H, W); gives its logits.
+
+    The padding token of the configuration, if it has one, is masked.
+    """
+
+    def __init__(self, net: nn.Module, images: bool) -> None:
+        super().__init__()
+        self.net, self.images = net, images
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.images:
+            return self.net(pixel_values=x).logits
+        padding = getattr(self.net.config, "pad_token_id", None)
+        return self.net(input_ids=x, attention_mask=None if padding is None else (x != padding).long()).logits
+
+
+def hf_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """A classifier of transformers: `DIR`, a folder with config.json, or `TYPE:key=value,...`, a type and its settings.
+
+    Types of text models (bert, distilbert, roberta, gpt2, ...) take tokens (N, T), types of image models (vit, ...)
+    images.
+    """
+    import_library("transformers", "hf", f"hf:{name}")
+    from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
+    from transformers.models.auto import modeling_auto
+
+    config = hf_config(name)
+    images = config.model_type in modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
+    if not images and config.model_type not in modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
+        raise Misuse(f"hf:{name} is of type {config.model_type}: expected a type that classifies texts or images")
+    if len(input_shape) != (3 if images else 1):
+        wanted = "images (channels, height, width)" if images else "tokens (T,), inputs='tokens'"
+        raise Misuse(f"hf:{name} takes {wanted}, got inputs of shape {input_shape}")
+    config.num_labels = outputs
+    if images:
+        config.num_channels, config.image_size = input_shape[0], input_shape[1]
+    build = AutoModelForImageClassification if images else AutoModelForSequenceClassification
+    net = build.from_config(config)
+    inside = f"{net.base_model_prefix}."
+    dense = [
+        each
+        for each, layer in net.named_modules()
+        if isinstance(layer, nn.Linear) and layer.out_features == outputs and not each.startswith(inside)
+    ]
+    if len(dense) != 1:
+        raise Misuse(f"hf:{name} ends in {len(dense)} dense layers of {outputs} outputs: expected one")
+    features = net.get_submodule(dense[0]).in_features
+    net.set_submodule(dense[0], nn.Identity())
+    body = nn.Sequential()
+    if images and (scale := hf_pixel_scale(Path(name))) is not None:
+        body.add_module("pixels", scale)
+    body.add_module("logits", LogitsOf(net, images))
+    return with_dense_head(body, features, outputs)
+
+
+def hf_pixel_scale(folder: Path) -> PixelScale | None:
+    """The scale of pixels that the preprocessor of a folder states, if it has one."""
+    file = folder / "preprocessor_config.json"
+    record = read_json(file) if file.is_file() else {}
+    if "image_mean" not in record or "image_std" not in record:
+        return None
+    mean, std = (tuple(WHITE * value for value in record[key]) for key in ("image_mean", "image_std"))
+    return PixelScale(mean, std)
+
+
+def hf_config(name: str) -> Any:
+    """The configuration of a local folder, or of a type with some settings."""
+    from transformers import AutoConfig
+
+    kind, _, text = name.partition(":")
+    if Path(name).is_dir():
+        try:
+            return AutoConfig.from_pretrained(name, local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise Misuse(f"hf:{name}: {first_line(error)}; expected a folder with config.json") from error
+    settings = hf_settings(text)
+    try:
+        return AutoConfig.for_model(kind, **settings)
+    except (ValueError, KeyError) as error:
+        raise Misuse(
+            f"unknown net 'hf:{name}': expected a folder with config.json, or a type such as hf:bert:hidden_size=64"
+        ) from error
+
+
+def hf_settings(text: str) -> dict[str, int | float]:
+    """Numbers by name.
+
+    >>> hf_settings("hidden_size=64,hidden_dropout_prob=0.2")
+    {'hidden_size': 64, 'hidden_dropout_prob': 0.2}
+    """
+    found: dict[str, int | float] = {}
+    for part in filter(None, text.split(",")):
+        key, _, value = part.partition("=")
+        try:
+            found[key.strip()] = float(value) if set(value) & set(".eE") else int(value)
+        except ValueError as error:
+            raise Misuse(f"'{part}': expected a setting and a number, such as hidden_size=64") from error
+    return found
+
+
+def with_dense_head(body: nn.Module, features: int, outputs: int) -> nn.Module:
+    network = nn.Sequential()
+    network.add_module("body", body)
+    network.add_module("head", nn.Linear(features, outputs))
+    return network
+
+
+def import_library(module: str, extra: str, net: str) -> Any:
+    """The library, or one line that says how to install it."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise Misuse(f"{net} needs {error.name}: pip install 'torch-murmuration[{extra}]'") from None
+    except Exception as error:  # timm imports torchvision, whose build must fit that of torch
+        raise Misuse(
+            f"{net}: {module} cannot be imported ({first_line(error)}); install a torchvision that fits torch"
+            f" {torch.__version__}"
+        ) from None

@@ -1,0 +1,123 @@
+"""Sources of newly initialised networks: a name of this package, a factory, or a module used as an architecture."""
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import nn
+
+from murmuration.models.nets import build_net
+from murmuration.models.nets.adapt import has_lazy_tensors, plain_module
+from murmuration.system.errors import Misuse, first_line
+
+Net = str | nn.Module | Callable[[], nn.Module]
+EVERY = ("*",)  # the pattern of every name
+EDGES = "edges"  # in the record of a network: of the bins of its columns of numbers
+
+
+@dataclass(frozen=True)
+class NetSource:
+    """A function that builds a newly initialised network, and its record in run.json."""
+
+    build: Callable[[], nn.Module]
+    record: dict[str, Any]
+
+
+def net_source(
+    net: Net, input_shape: tuple[int, ...], width: int, reset: Sequence[str] = EVERY, edges: Any = None
+) -> NetSource:
+    """The source for a name, a factory or a module; weights are drawn from torch's global generator.
+
+    Of a module, parameters whose names match the patterns `reset` are initialised anew; the others keep their values.
+    `edges` are those of a network by name with an embedding of numbers.
+    """
+    check_net(net)
+    if isinstance(net, str):
+        record = {"name": net} if edges is None else {"name": net, EDGES: [list(each) for each in edges]}
+        return NetSource(lambda: build_net(net, input_shape, width, edges=edges), record)
+    if isinstance(net, nn.Module):
+        plain = plain_module(net)
+        if has_lazy_tensors(plain):
+            kind = type(plain).__name__
+            raise Misuse(f"the {kind} given has lazy layers without shapes: write lambda: {kind}(...) as the net")
+        return NetSource(lambda: freshly_initialised(plain, reset), {"module": type(plain).__qualname__})
+    return NetSource(lambda: _built_by(net), {"module": name_of(net)})
+
+
+def check_net(net: Any) -> None:
+    """Refuse what is no network: most often the examples, given where the network comes first."""
+    if not isinstance(net, str) and not callable(net):
+        raise Misuse(
+            f"net is a {type(net).__name__}: the network comes first, mm.fit('mlp', (x, y)); give a name, an nn.Module"
+            " or a function that builds one"
+        )
+
+
+def name_of(factory: Callable[..., Any]) -> str:
+    return getattr(factory, "__qualname__", type(factory).__qualname__)
+
+
+def _built_by(factory: Callable[[], nn.Module]) -> nn.Module:
+    try:
+        module = factory()
+    except Exception as error:  # a user's function may raise anything
+        if isinstance(error, TypeError) and (needed := required_arguments(factory)):
+            raise Misuse(
+                f"the net factory {name_of(factory)} needs {', '.join(needed)}: give a function without arguments, such"
+                f" as lambda: {getattr(factory, '__name__', 'factory')}(...)"
+            ) from error
+        kind = type(error).__name__
+        raise Misuse(f"the net factory {name_of(factory)} raised {kind}: {first_line(error)}") from error
+    if not isinstance(module, nn.Module):
+        raise Misuse(f"the net factory returned {type(module).__name__}: it must return an nn.Module")
+    return plain_module(module)
+
+
+def required_arguments(function: Callable[..., Any]) -> list[str]:
+    """The names of the arguments without which a function cannot be called."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some builtins have no signature
+        return []
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [each.name for each in parameters if each.default is each.empty and each.kind not in optional]
+
+
+def is_named(name: str, patterns: Sequence[str]) -> bool:
+    """Whether the name of a tensor matches a pattern, or stands below a part of that name.
+
+    >>> is_named("head.0.weight", ["head"]), is_named("head.0.weight", ["*.weight"]), is_named("header", ["head"])
+    (True, True, False)
+    """
+    return any(fnmatchcase(name, each) or name.startswith(f"{each}.") for each in patterns)
+
+
+def freshly_initialised(module: nn.Module, wanted: Sequence[str] = EVERY) -> nn.Module:
+    """A copy of the module with new values of the trained parameters whose names match the patterns `wanted`.
+
+    Every layer with such parameters must have `reset_parameters`; otherwise all members would start from equal values.
+    Parameters with `requires_grad=False`, and the buffers of layers without other parameters, keep their values.
+    """
+    fresh = copy.deepcopy(module)
+    names = {id(p): name for name, p in fresh.named_parameters() if p.requires_grad and is_named(name, wanted)}
+    kept = [(p, p.detach().clone()) for p in fresh.parameters() if id(p) not in names]
+    for name, layer in fresh.named_modules():
+        below, reset = list(layer.parameters()), getattr(layer, "reset_parameters", None)
+        if not any(id(p) in names for p in below) and (below or not is_named(f"{name}.", wanted)):
+            continue
+        if callable(reset):
+            reset()
+        elif any(id(p) in names for p in layer.parameters(recurse=False)):
+            where = f"'{name}' ({type(layer).__name__})" if name else type(layer).__name__
+            raise Misuse(
+                f"{where} has parameters but no reset_parameters(), so all members would start equal: "
+                "pass a function that builds the net instead of an instance"
+            )
+    with torch.no_grad():
+        for parameter, values in kept:
+            parameter.copy_(values)
+    return fresh

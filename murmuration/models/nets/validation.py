@@ -1,0 +1,187 @@
+"""Checks of a network before it is trained: its outputs, its initial values, and tensors that would not be stored."""
+
+import hashlib
+import math
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.core.weights.structure import describe_outputs
+from murmuration.models.nets.source import NetSource, freshly_initialised
+from murmuration.system.errors import Misuse, first_line
+
+PLAIN = "plain_tensors"  # in the record of a network
+SIGMAS = 6.0  # standard errors by which statistics of an instance may differ from those of a new initialisation
+FEWEST = 32  # entries from which the standard deviation of a tensor is compared
+
+
+def check_network(source: NetSource, module: nn.Module, x: Tensor, width: int) -> NetSource:
+    """The source, its record with digests of tensors that are plain attributes of its networks.
+
+    `module` is a network of the source. Refuses networks whose outputs on x (N, ...) are not (N, width), or that keep
+    tensors which would not be stored. Draws from torch's global generator.
+    """
+    digests = {name: digest(tensor) for name, tensor in plain_tensors(module).items()}
+    check_outputs(module, x.clone(), width)
+    check_plain_tensors(source, module, x.clone())
+    return replace(source, record={**source.record, PLAIN: digests}) if digests else source
+
+
+def require_same_plain_tensors(module: nn.Module, record: dict[str, Any]) -> None:
+    """Refuse a network whose plain tensors are not those that the members of a run were trained with."""
+    found = plain_tensors(module)
+    for name, expected in record.get(PLAIN, {}).items():
+        if name not in found or digest(found[name]) != expected:
+            raise Misuse(
+                f"'{name}' of the net differs from that of the run, which does not store it: give the same network, and"
+                f" write self.register_buffer for it"
+            )
+
+
+def digest(tensor: Tensor) -> str:
+    """The SHA-256 of a tensor's values."""
+    return hashlib.sha256(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+def check_outputs(module: nn.Module, x: Tensor, width: int) -> None:
+    """Refuse a network whose outputs on x (N, ...) are not (N, width)."""
+    module.eval()
+    try:
+        with torch.no_grad():
+            outputs = module(x)
+    except Misuse:
+        raise
+    except Exception as error:  # a user's network may raise anything on an input of the wrong shape
+        refuse_precision(module, x)
+        if x.is_floating_point() and any(isinstance(part, nn.Embedding) for part in module.modules()):
+            raise Misuse(
+                "the net has an embedding and cannot take inputs in floating point: write inputs='tokens' for inputs"
+                f" that are whole numbers ({first_line(error)})"
+            ) from error
+        raise Misuse(f"the net cannot take inputs of shape {tuple(x.shape[1:])}: {first_line(error)}") from error
+    if not isinstance(outputs, Tensor):
+        got, pick = describe_outputs(outputs, len(x), width)
+        raise Misuse(f"the net gives {got} for {len(x)} inputs: expected a tensor ({len(x)}, {width}); {pick}")
+    if tuple(outputs.shape) != (len(x), width):
+        shape = tuple(outputs.shape)
+        raise Misuse(f"the net gives outputs {shape} for {len(x)} inputs: the data needs ({len(x)}, {width})")
+    if outputs.dtype != torch.float32:
+        refuse_precision(module, x)
+        raise Misuse(f"the net gives outputs of type {outputs.dtype}: expected torch.float32; write outputs.float()")
+
+
+def refuse_precision(module: nn.Module, x: Tensor) -> None:
+    """Refuse a network with parameters in another precision than its inputs."""
+    for name, tensor in module.named_parameters():
+        if tensor.is_floating_point() and tensor.dtype != torch.float32:
+            raise Misuse(f"'{name}' of the net is {tensor.dtype}, inputs are torch.float32: write net.float()")
+
+
+def plain_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Tensors that a network keeps as plain attributes, alone or in a list, tuple or dict: neither parameters nor
+    buffers, so that they are not stored and not per member."""
+    found: dict[str, Tensor] = {}
+    for prefix, layer in module.named_modules():
+        for name, value in vars(layer).items():
+            if name.startswith(("_parameters", "_buffers", "_modules")) and isinstance(value, dict):
+                continue
+            several = enumerate(value) if isinstance(value, list | tuple) else ()
+            inside: Any = value.items() if isinstance(value, dict) else several
+            at = f"{prefix}.{name}".lstrip(".")
+            found |= {at: value} if isinstance(value, Tensor) else {}
+            found |= {f"{at}[{key!r}]": each for key, each in inside if isinstance(each, Tensor)}
+    stored = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    return {name: tensor for name, tensor in found.items() if id(tensor) not in stored}
+
+
+def check_plain_tensors(source: NetSource, module: nn.Module, x: Tensor) -> None:
+    """Refuse a network that keeps random or changing tensors as plain attributes.
+
+    A second network of the source must have the same ones, and a pass in training mode must leave them as they are.
+    Tensors that a pass makes anew, such as a cache, are no state.
+    """
+    kept = {name: tensor.detach().clone() for name, tensor in plain_tensors(module).items()}
+    if not kept:
+        return
+    other = plain_tensors(source.build())
+    with torch.no_grad(), suppress(Exception):  # training on whole batches will tell
+        module.train()(x)
+    after = plain_tensors(module)
+    for name, tensor in kept.items():
+        random = name in other and not same(tensor, other[name])
+        if random or (name in after and not same(tensor, after[name])):
+            what = "random" if random else "changed in training"
+            attribute = name.partition("[")[0].rpartition(".")[2]
+            raise Misuse(
+                f"'{name}' of the net is a plain tensor that is {what}, so it is neither stored nor a member's own:"
+                f" write self.register_buffer('{attribute}', ...) in __init__"
+            )
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have the same shape and values, NaN included."""
+    return a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+def check_initialisation(module: nn.Module) -> None:
+    """Refuse an instance whose values are not such as its layers' `reset_parameters` draw: they would be lost.
+
+    Tensors that are initialised without randomness must be equal. Weights and biases of linear layers, convolutions and
+    recurrent layers must lie within the bounds of their uniform distribution, which training soon leaves. The standard
+    deviation of every other tensor of 32 entries or more must be that of a new one within six standard errors.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        new, other = (named_tensors(freshly_initialised(module)) for _ in range(2))
+    bounds = uniform_bounds(module)
+    for name, tensor in named_tensors(module).items():
+        if found := difference(tensor, new[name], other[name], bounds.get(name)):
+            kind = type(module).__name__
+            raise Misuse(
+                f"'{name}' of the {kind} given {found}, and would be lost: write lambda: {kind}(...) as the net for new"
+                " random weights, or init_from=net to begin with these"
+            )
+
+
+def named_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters and buffers of a network, without gradients."""
+    return {name: tensor.detach() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+
+
+def uniform_bounds(module: nn.Module) -> dict[str, float]:
+    """Bounds of the absolute initial values of parameters whose layers draw them uniformly, by torch's defaults."""
+    found: dict[str, float] = {}
+    for prefix, layer in module.named_modules():
+        names = [f"{prefix}.{name}".lstrip(".") for name, _ in layer.named_parameters(recurse=False)]
+        if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
+            found |= dict.fromkeys(names, layer.hidden_size**-0.5)
+        elif isinstance(layer, nn.Linear | nn.modules.conv._ConvNd):
+            usual = (nn.Linear.reset_parameters, nn.modules.conv._ConvNd.reset_parameters)
+            fan_in = layer.weight[0].numel()
+            found |= dict.fromkeys(names, fan_in**-0.5) if type(layer).reset_parameters in usual and fan_in else {}
+    return found
+
+
+def difference(tensor: Tensor, fresh: Tensor, other: Tensor, bound: float | None) -> str:
+    """How a tensor differs from what a new initialisation of its layer draws; empty if it could be one.
+
+    `fresh` and `other` are two draws; `bound` is that of their absolute values, if it is known.
+    """
+    if torch.equal(tensor, fresh):
+        return ""
+    if torch.equal(fresh, other):
+        return f"differs by up to {(tensor - fresh).abs().max().item():.3g} from a new initialisation"
+    values, new = tensor.double(), fresh.double()
+    largest = values.abs().max().item()
+    if bound is not None and largest > bound * (1 + 1e-6):
+        return f"has a value of {largest:.3g}, beyond the {bound:.3g} of a new initialisation"
+    if largest == 0 or (values.numel() > 1 and bool((values == values.flatten()[0]).all())):
+        return f"is {values.flatten()[0].item():g} throughout, a new initialisation is random"
+    if values.numel() < FEWEST:
+        return ""
+    std, expected = values.std().item(), new.std().item()
+    far = abs(math.log(std / expected)) > SIGMAS / math.sqrt(values.numel())
+    return f"has a standard deviation of {std:.3g}, a new initialisation {expected:.3g}" if far else ""

@@ -1,0 +1,1 @@
+"""Trained members and what they predict: ensembles, predictives, post-hoc steps, export, prediction files."""

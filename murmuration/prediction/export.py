@@ -1,0 +1,115 @@
+"""A whole ensemble as one `nn.Module`: preparation, members, calibration, uncertainties; for torch.export and ONNX."""
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.data import Preparation
+from murmuration.data.preparation import ArrayPreparation, FeaturePreparation, ImagePreparation, TokenPreparation
+from murmuration.data.scaling import EDGE
+from murmuration.likelihoods import REGRESSION, Likelihood
+from murmuration.prediction.posthoc.calibrator import Calibrator
+from murmuration.prediction.predictive import Predictive
+from murmuration.system.errors import Misuse
+
+MOMENTS = ("mean", "aleatoric_var", "epistemic_var", "total_var")  # of a regression
+ENTROPIES = ("mean", "entropy", "expected_entropy", "mutual_information")  # of classes and labels
+
+
+class EnsembleModule(nn.Module):
+    """Inputs (N, ...) -> tensors by name, in float32: see `Ensemble.as_module`."""
+
+    def __init__(
+        self,
+        prepare: nn.Module,
+        members: Sequence[nn.Module],
+        likelihood: Callable[[int], Likelihood],  # of so many outputs
+        calibrator: Calibrator | None,
+    ) -> None:
+        super().__init__()
+        self.prepare, self.members = prepare, nn.ModuleList(members)
+        self.likelihood, self.calibrator = likelihood, calibrator
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        inputs = self.prepare(x)
+        outputs = torch.stack([member(inputs).float() for member in self.members])  # (S, N, K)
+        found = Predictive(outputs, self.likelihood(outputs.shape[-1]))
+        found = found if self.calibrator is None else self.calibrator(found)
+        names = MOMENTS if found.task == REGRESSION else ENTROPIES
+        return {name: getattr(found, name).float() for name in names}
+
+
+class Standardise(nn.Module):
+    """(x - mean) / std for each channel of inputs (N, C, ...), in float64, smoothly clipped if asked, then float32."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], axes: int, clip: float | None = None) -> None:
+        super().__init__()
+        self.clip = clip
+        for name, values in (("mean", mean), ("std", std)):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float64).view(-1, *(1,) * axes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = (x.double() - self.mean) / self.std
+        return (z if self.clip is None else z / (1 + (z / self.clip).square()).sqrt()).float()
+
+
+class NormalScores(nn.Module):
+    """The quantile transform of inputs (N, D) to normal scores, in float64, then float32; see `data/scaling.py`."""
+
+    quantiles: Tensor
+
+    def __init__(self, quantiles: Sequence[Sequence[float]]) -> None:
+        super().__init__()
+        self.register_buffer("quantiles", torch.tensor(quantiles, dtype=torch.float64))  # (D, Q)
+
+    def forward(self, x: Tensor) -> Tensor:
+        columns = x.double().T.contiguous()  # (D, N)
+        rising, falling = self.levels(columns, right=True), self.levels(columns, right=False)
+        return torch.special.ndtri((0.5 * (rising + falling)).clamp(EDGE, 1 - EDGE)).T.float()
+
+    def levels(self, x: Tensor, right: bool) -> Tensor:
+        """The level of the quantile at x (D, N), between neighbours interpolated; of equal ones the last or first."""
+        count = self.quantiles.shape[1]
+        above = torch.searchsorted(self.quantiles, x, right=right).clamp(1, count - 1)
+        low, high = self.quantiles.gather(1, above - 1), self.quantiles.gather(1, above)
+        at_tie = (x >= low if right else x > low).double()
+        part = torch.where(high > low, (x - low) / torch.where(high > low, high - low, 1.0), at_tie)
+        return (above - 1 + part.clamp(0, 1)) / (count - 1)
+
+
+class AsType(nn.Module):
+    """Inputs in the type that networks take."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.to(self.dtype)
+
+
+def preparation_module(preparation: Preparation | None, dtype: torch.dtype) -> nn.Module:
+    """A preparation as a module; refuses tables and several inputs, which are no single tensor."""
+    if preparation is None or isinstance(preparation, TokenPreparation):
+        return AsType(dtype)
+    if isinstance(preparation, ArrayPreparation) and preparation.quantiles:
+        return NormalScores(preparation.quantiles)
+    if isinstance(preparation, ArrayPreparation | ImagePreparation):
+        clip = preparation.clip if isinstance(preparation, ArrayPreparation) else None
+        return Standardise(preparation.mean, preparation.std, len(preparation.shape) - 1, clip)
+    if isinstance(preparation, FeaturePreparation):
+        backbone = copy.deepcopy(getattr(preparation.features, "backbone", None))
+        assert backbone is not None, "the preparation of a run that was loaded has its network"
+        kind = torch.int64 if isinstance(preparation.inputs, TokenPreparation) else dtype
+        return nn.Sequential(
+            preparation_module(preparation.inputs, kind), backbone, preparation_module(preparation.scale, dtype)
+        )
+    raise Misuse(
+        f"{type(preparation).__name__} reads columns or several inputs, and a module takes one tensor: write"
+        " as_module(prepared=True) and give it ensemble.prepare(x)"
+    )

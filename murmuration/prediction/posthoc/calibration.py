@@ -1,0 +1,566 @@
+"""Calibrators: frozen maps from a `Predictive` to a better calibrated one of the same members, inputs and classes.
+
+| method | classification | regression |
+|---|---|---|
+| `temperature` | logits divided by one temperature, or one per label (Guo et al. 2017) | the distribution scaled |
+| `noise_scaling` | | the noise of members scaled |
+| `moment_matching` | | one Gaussian of the mixture's moments, its std scaled |
+| `member_temperature` | a temperature for each member | a noise factor for each member |
+| `pool_temperature` | a temperature for the mean probabilities | |
+| `vector` | a factor and a shift for each class's logit (Guo et al. 2017) | |
+| `isotonic` | a monotone map for each class's mean probability (Zadrozny & Elkan 2002) | |
+| `logit_adjustment` | mean probabilities divided by a power of the class frequencies (Menon et al. 2021) | |
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+import murmuration.prediction.posthoc.losses as losses
+from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical, Quantiles
+from murmuration.prediction.posthoc.calibrator import VALID, Calibrator, check_predictive, check_range, span
+from murmuration.prediction.posthoc.serialization import damaged
+from murmuration.prediction.posthoc.std_scaling import (
+    MemberStdScaling,
+    MomentMatching,
+    NoiseScaling,
+    StdScaling,
+    fit_member_std,
+    fit_moments,
+    fit_noise,
+    fit_std,
+)
+from murmuration.prediction.predictive import SMALLEST_STORED, Predictive, inputs_at_once
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.option_text import number
+
+FEWEST = 2  # examples to fit on
+TEMPERATURES = 0.02, 50.0  # searched range: without mistakes among the examples the optimum is 0
+PRIOR_STD = 0.5  # of log T: of 0.25 to 1.5 and none, the best on held-out halves of the validation rows of four tables
+VECTOR_PRIOR_STD = 1.0  # of the normal prior of `vector` around (1, 0), counted once against N examples
+
+Knots = tuple[tuple[float, ...], tuple[float, ...]]  # increasing probabilities, and the frequency at each
+UNCHANGED: Knots = ((0.0, 1.0), (0.0, 1.0))  # frequencies as predicted
+
+
+# Temperatures
+
+
+@dataclass(frozen=True)
+class Temperature(Calibrator):
+    """Every member's logits divided by the same temperature: above 1 softens, below 1 sharpens (Guo et al. 2017).
+
+    >>> round(Temperature(2.0)(Predictive.from_probs([[0.8, 0.2]])).confidence.item(), 6)  # odds of 4 become 2
+    0.666667
+    """
+
+    temperature: float
+    name: ClassVar[str] = "temperature"
+
+    @property
+    def about(self) -> str:
+        return f"every logit divided by {self.temperature:.3g}"
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred)
+        if self.temperature == 1:  # not even in the last digit, which decides between equal probabilities
+            return pred
+        return pred.with_logits(losses.clipped_logits(pred) / self.temperature)
+
+
+@dataclass(frozen=True)
+class MemberTemperature(Calibrator):
+    """Each member's logits divided by a temperature of its own."""
+
+    temperatures: tuple[float, ...]  # (S,)
+    name: ClassVar[str] = "member_temperature"
+
+    @property
+    def about(self) -> str:
+        return f"the logits of each member divided by a temperature of its own, {span(self.temperatures)}"
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred, members=len(self.temperatures))
+        if set(self.temperatures) == {1.0}:
+            return pred
+        logits = losses.clipped_logits(pred)
+        return pred.with_logits(logits / logits.new_tensor(self.temperatures)[:, None, None])
+
+
+def fit_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> Temperature:
+    """The temperature T, shared by all members, that is most probable given labels y (N,).
+
+    It minimises the mean loss of the mixture plus (log T)^2 / (2 N prior_std^2): log T has a normal prior around 0.
+    Without it (`prior_std=math.inf`), T has no lower bound on a few examples that are all classified correctly. With
+    one member the mean loss is convex in 1 / T (Guo et al. 2017); with several it need not be, hence the scan before
+    the search. The temperature stays in [0.02, 50].
+    """
+
+    def loss(log_temperature: float) -> float:
+        temperature = math.exp(log_temperature)
+        penalty = log_temperature**2 / (2 * len(y) * prior_std**2)
+        return losses.mixture_loss(pred, y, lambda logits: logits / temperature) + penalty
+
+    found = losses.minimise_scalar(loss, low=math.log(TEMPERATURES[0]), high=math.log(TEMPERATURES[1]))
+    return losses.better_of(pred, y, Temperature(math.exp(found)), Temperature(1.0))
+
+
+def fit_member_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> MemberTemperature:
+    """The temperature of each member that minimises the loss of this member alone on labels y (N,).
+
+    Averaging reduces confidence: members that are calibrated one by one can leave their mixture underconfident, the
+    more so the more they disagree (Rahaman & Thiery 2021; Wu & Gales 2021). `temperature` fits the mixture itself.
+    """
+    alone = (replace(pred, outputs=outputs[None], weights=None) for outputs in pred.outputs)
+    return MemberTemperature(tuple(fit_temperature(member, y, prior_std).temperature for member in alone))
+
+
+@dataclass(frozen=True)
+class LabelTemperatures(Calibrator):
+    """The logits of each label of a multi-label task divided by a temperature of its own, shared by all members."""
+
+    temperatures: tuple[float, ...]  # (K,)
+    name: ClassVar[str] = "temperature"
+    task: ClassVar[str] = MULTI_LABEL
+
+    @property
+    def about(self) -> str:
+        return f"the logits of each label divided by a temperature of its own, {span(self.temperatures)}"
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred, labels=len(self.temperatures))
+        if set(self.temperatures) == {1.0}:
+            return pred
+        return pred.with_logits(pred.logits / pred.logits.new_tensor(self.temperatures))
+
+
+def labels_alone(pred: Predictive, y: Tensor) -> Iterator[tuple[Predictive, Tensor]]:
+    """Each label of y (N, K) alone: a label with logit z is a classification of two classes with logits 0 and z."""
+    for z, labels in zip(pred.logits.unbind(-1), y.unbind(-1), strict=True):
+        yield Predictive(torch.stack([torch.zeros_like(z), z], -1), Categorical(2), pred.weights), labels.long()
+
+
+def fit_label_temperatures(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> LabelTemperatures:
+    """The temperature of each label that minimises the loss of the mixture on this label alone, y (N, K)."""
+    found = [fit_temperature(alone, labels, prior_std) for alone, labels in labels_alone(pred, y)]
+    return LabelTemperatures(tuple(each.temperature for each in found))
+
+
+# A factor and a shift for each class
+
+
+@dataclass(frozen=True)
+class VectorScaling(Calibrator):
+    """Each class's logit z_k replaced by factor_k z_k + shift_k (Guo et al. 2017). Predicted classes may change."""
+
+    factors: tuple[float, ...]  # (K,)
+    shifts: tuple[float, ...]  # (K,)
+    name: ClassVar[str] = "vector"
+    valid: ClassVar[tuple[float, float]] = (-VALID[1], VALID[1])
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.factors) != len(self.shifts):
+            raise damaged("shifts", list(self.shifts), f"{len(self.factors)} numbers, as many as factors")
+
+    @property
+    def about(self) -> str:
+        words = f"multiplied by a factor of its own ({span(self.factors)}) and shifted ({span(self.shifts)})"
+        return f"the logit of each class {words}"
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred, classes=len(self.factors))
+        if set(self.factors) == {1.0} and set(self.shifts) == {0.0}:
+            return pred
+        logits = losses.clipped_logits(pred)
+        return pred.with_logits(logits * logits.new_tensor(self.factors) + logits.new_tensor(self.shifts))
+
+
+def fit_vector(pred: Predictive, y: Tensor, prior_std: float = VECTOR_PRIOR_STD) -> VectorScaling:
+    """The factor and shift of each class that minimise the loss of the mixture on labels y (N,), by L-BFGS from (1, 0).
+
+    The penalty |(w, b) - (1, 0)|^2 / (2 N prior_std^2), a normal prior on each number, is added to the mean loss.
+    Without it the shift of a class that never occurs would go to minus infinity; with it the class keeps a probability
+    of the order 1 / N. Numbers that the examples do determine move by less than their standard error.
+    """
+    width = pred.outputs.shape[-1]
+    start = torch.cat([torch.ones(width), torch.zeros(width)]).double().to(pred.outputs.device)
+    found = losses.minimise(lambda point: vector_loss(pred, y, point, start, prior_std), start)
+    fitted, identity = (VectorScaling(*(tuple(half.tolist()) for half in point.chunk(2))) for point in (found, start))
+    return losses.better_of(pred, y, fitted, identity)
+
+
+def vector_loss(
+    pred: Predictive, y: Tensor, point: Tensor, centre: Tensor, prior_std: float = VECTOR_PRIOR_STD
+) -> tuple[float, Tensor]:
+    """The mean penalised loss of the mixture and its gradient (2 K,), at K factors followed by K shifts.
+
+    The gradient of -log sum_s w_s p_s(y) with respect to member s's logits is r_s (p_s - onehot(y)), where the
+    responsibility r_s = w_s p_s(y) / sum_t w_t p_t(y).
+    """
+    factors, shifts = point.chunk(2)
+    away = (point - centre) / prior_std
+    value, gradient = 0.5 * away.square().sum().item(), away / prior_std
+    for part, labels in losses.chunks(pred, y):
+        given = losses.clipped_logits(part).double()  # (S, n, K)
+        logits = given * factors + shifts
+        weighted = part.member_weights.log()[:, None] + losses.label_log_probs(logits, labels)  # (S, n)
+        value -= weighted.logsumexp(0).sum().item()
+        errors = logits.softmax(-1)
+        errors.scatter_add_(-1, labels.expand(len(given), -1)[..., None], -torch.ones_like(weighted)[..., None])
+        errors *= weighted.softmax(0)[..., None]
+        gradient = gradient + torch.cat([(errors * given).sum((0, 1)), errors.sum((0, 1))])
+    return value / len(y), gradient / len(y)
+
+
+# Calibrated mean probabilities
+
+
+def with_mean(pred: Predictive, q: Tensor) -> Predictive:
+    """Members (S, N, K) close to the given ones, whose mean probabilities are exactly q (N, K).
+
+    Each class is first scaled by q / mean and each member's row renormalised: a step of iterative proportional
+    fitting (Deming & Stephan 1940), after which the mean is nearly q. The rest is a shift, q + lambda (p_s - mean),
+    with lambda in [0, 1] the largest number per input that leaves no probability negative. Without the first step, a
+    class that q makes much rarer would force lambda, and with it all disagreement, towards zero. Members do not change
+    where q is their mean already.
+    """
+    if q.shape != pred.outputs.shape[1:]:
+        raise Misuse(f"mean probabilities of shape {tuple(q.shape)}: expected {tuple(pred.outputs.shape[1:])}")
+    return Predictive.concatenate([_with_mean(part, rows) for part, rows in losses.chunks(pred, q)])
+
+
+def _with_mean(pred: Predictive, q: Tensor) -> Predictive:
+    scaled = pred.probs * (q / pred.mean.clamp_min(SMALLEST_STORED))  # (S, N, K)
+    sums = scaled.sum(-1, keepdim=True)
+    members = torch.where(sums > 0, scaled / sums, q)  # a member with no possible class left takes the mean
+    mean = pred.average(members)
+    values = q + largest_lambda(members, mean, q)[:, None] * (members - mean)
+    return pred.with_logits(values.clamp_min(SMALLEST_STORED).log())
+
+
+def largest_lambda(members: Tensor, mean: Tensor, q: Tensor) -> Tensor:
+    """The largest lambda (N,) in [0, 1] for which q + lambda (members - mean) has no negative entry."""
+    below = mean - members.amin(0)  # (N, K): only the lowest member of a class can become negative
+    return torch.where(below > 0, q / below, torch.inf).amin(-1).clamp_max(1)
+
+
+def mean_probs_by_chunk(pred: Predictive) -> Tensor:
+    """The mean probabilities (N, K); the members' own (S, n, K) exist for one chunk at a time."""
+    return torch.cat([part.mean for part in pred.batches(inputs_at_once(pred.outputs, losses.ELEMENTS))])
+
+
+@dataclass(frozen=True)
+class PoolTemperature(Calibrator):
+    """The mean probabilities to the power 1 / temperature, normalised; members follow by `with_mean`."""
+
+    temperature: float
+    name: ClassVar[str] = "pool_temperature"
+
+    @property
+    def about(self) -> str:
+        return f"the logarithm of the mean probabilities divided by {self.temperature:.3g}"
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred)
+        if self.temperature == 1:
+            return pred
+        temper = Temperature(self.temperature)
+        pooled = Predictive.from_probs(mean_probs_by_chunk(pred))
+        return with_mean(temper(pred), temper(pooled).probs[0])
+
+
+def fit_pool_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> PoolTemperature:
+    """The temperature of the mean probabilities with the smallest loss on labels y (N,): convex in 1 / T.
+
+    Pooling before calibrating repairs the underconfidence of averages (Rahaman & Thiery 2021).
+    """
+    found = fit_temperature(Predictive.from_probs(mean_probs_by_chunk(pred)), y, prior_std)
+    return losses.better_of(pred, y, PoolTemperature(found.temperature), PoolTemperature(1.0))
+
+
+@dataclass(frozen=True)
+class Isotonic(Calibrator):
+    """Each class's mean probability mapped to the observed frequency, one class against the rest, then normalised.
+
+    A class may get exactly 0, an infinite loss if it occurs after all (1e-12 in `log_prob`); where every class gets 0
+    the mean probabilities stay.
+    """
+
+    knots: tuple[Knots, ...]  # (K,)
+    name: ClassVar[str] = "isotonic"
+    valid: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for k, (x, y) in enumerate(self.knots):
+            increasing = all(a < b for a, b in pairwise(x)) and list(y) == sorted(y)
+            if len(x) != len(y) or not increasing:
+                raise damaged(f"knots[{k}]", [list(x), list(y)], "increasing probabilities, as many rising frequencies")
+
+    @property
+    def about(self) -> str:
+        sizes = span([len(x) for x, _ in self.knots])
+        return f"the mean probability of each class replaced by its observed frequency, interpolated from {sizes} knots"
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred, classes=len(self.knots))
+        if set(self.knots) == {UNCHANGED}:
+            return pred
+        mean = mean_probs_by_chunk(pred)
+        mapped = torch.stack([interpolate(mean[:, k], knots) for k, knots in enumerate(self.knots)], dim=-1)
+        sums = mapped.sum(-1, keepdim=True)
+        return with_mean(pred, torch.where(sums > 0, mapped / sums, mean))
+
+
+def interpolate(values: Tensor, knots: Knots) -> Tensor:
+    """The frequencies (N,) at values (N,): linear between knots, constant beyond the first and the last."""
+    x, y = (values.new_tensor(part) for part in knots)
+    if len(x) == 1:
+        return y.expand_as(values)
+    right = torch.searchsorted(x, values.contiguous()).clamp(1, len(x) - 1)
+    weight = (values - x[right - 1]) / (x[right] - x[right - 1])
+    return torch.lerp(y[right - 1], y[right], weight.clamp(0, 1))
+
+
+def fit_isotonic(pred: Predictive, y: Tensor) -> Isotonic:
+    """The non-decreasing map of each class's mean probability with the smallest squared error, one against the rest.
+
+    Pool-adjacent-violators (Zadrozny & Elkan 2002). It takes any monotone shape and so overfits below about a thousand
+    examples of a class. Before normalisation, no class's Brier score on the fitting examples is worse than before.
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    mean, labels = mean_probs_by_chunk(pred).cpu().numpy(), y.cpu().numpy()
+    regression = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+    knots = []
+    for k in range(mean.shape[1]):
+        regression.fit(mean[:, k], (labels == k).astype(float))
+        knots.append((tuple(regression.X_thresholds_.tolist()), tuple(regression.y_thresholds_.tolist())))
+    return Isotonic(tuple(knots))
+
+
+# Class frequencies
+
+
+TAUS = tuple(round(0.1 * step, 1) for step in range(31))  # searched powers of the class frequencies
+
+
+@dataclass(frozen=True)
+class LogitAdjustment(Calibrator):
+    """Mean probabilities p replaced by p / pi^tau, normalised, for the frequencies pi of the training classes.
+
+    With tau = 1 they are those of classes that are equally frequent (Menon et al. 2021); tau = 0 is the identity.
+    Predicted classes change. Members follow their mean, see `with_mean`.
+    """
+
+    frequencies: tuple[float, ...]  # (K,)
+    tau: float
+    name: ClassVar[str] = "logit_adjustment"
+    valid: ClassVar[tuple[float, float]] = (0.0, VALID[1])
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self.frequencies, "frequencies", VALID[0], 1.0)
+
+    @property
+    def about(self) -> str:
+        return f"mean probabilities divided by the frequency of the class to the power {self.tau:.3g}, and normalised"
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred, classes=len(self.frequencies))
+        if self.tau == 0:
+            return pred
+        return with_mean(pred, self.adjusted(pred.mean))
+
+    def adjusted(self, mean: Tensor) -> Tensor:
+        """The adjusted mean probabilities (N, K)."""
+        logits = mean.clamp_min(SMALLEST_STORED).log() - self.tau * mean.new_tensor(self.frequencies).log()
+        return logits.softmax(-1)
+
+
+def fit_logit_adjustment(
+    pred: Predictive, y: Tensor, counts: Sequence[float] | None = None, tau: float | None = None
+) -> LogitAdjustment:
+    """The adjustment by the frequencies of the training classes, with the tau of least balanced error on labels y (N,).
+
+    The balanced error is the mean over classes of the share of their examples that are classified wrongly; among
+    equal ones the balanced log-loss decides. `counts` are the training examples of each class, those of y if None; a
+    class without any counts as one. A given `tau` is taken as it is.
+    """
+    width = pred.outputs.shape[-1]
+    found = y.bincount(minlength=width).tolist() if counts is None else list(counts)
+    if len(found) != width:
+        raise Misuse(f"counts of {len(found)} classes for predictions of {width}: expected one for each class")
+    known = [max(float(count), 1.0) for count in found]
+    frequencies = tuple(count / sum(known) for count in known)
+    if tau is not None:
+        return LogitAdjustment(frequencies, float(tau))
+    mean = pred.mean  # (N, K)
+
+    def scores(calibrator: LogitAdjustment) -> tuple[float, float]:
+        probs = calibrator.adjusted(mean)
+        wrong, label = probs.argmax(-1) != y, probs.gather(-1, y[:, None])[:, 0]
+        return losses.balanced_mean(wrong, y), losses.balanced_mean(-label.clamp_min(SMALLEST_STORED).log(), y)
+
+    return min((LogitAdjustment(frequencies, each) for each in TAUS), key=scores)
+
+
+# The table
+
+
+@dataclass(frozen=True)
+class CalibrationMethod:
+    """A calibration method: a one-line description, and for each task it serves its record and fit function."""
+
+    about: str
+    fits: dict[str, tuple[type, Callable[..., Calibrator]]]  # of (pred, y), and counts and settings where it has any
+    settings: tuple[str, ...] = ("prior_std",)  # numbers that may be written after the name: temperature:prior_std=1
+
+
+CALIBRATORS: dict[str, CalibrationMethod] = {
+    "temperature": CalibrationMethod(
+        "one number for all members, fitted to their mixture: logits are divided by it, distributions stretched",
+        {
+            "classification": (Temperature, fit_temperature),
+            MULTI_LABEL: (LabelTemperatures, fit_label_temperatures),
+            "regression": (StdScaling, fit_std),
+        },
+    ),
+    "noise_scaling": CalibrationMethod(
+        "one number for the noise of all members of a regression; their means stay",
+        {"regression": (NoiseScaling, fit_noise)},
+    ),
+    "moment_matching": CalibrationMethod(
+        "one Gaussian with the mean of a regression's mixture, and its standard deviation times one number",
+        {"regression": (MomentMatching, fit_moments)},
+    ),
+    "member_temperature": CalibrationMethod(
+        "one number for each member, fitted to this member alone",
+        {
+            "classification": (MemberTemperature, fit_member_temperature),
+            "regression": (MemberStdScaling, fit_member_std),
+        },
+    ),
+    "pool_temperature": CalibrationMethod(
+        "one number for the mean probabilities: pool the members, then calibrate the pool",
+        {"classification": (PoolTemperature, fit_pool_temperature)},
+    ),
+    "vector": CalibrationMethod(
+        "a factor and a shift for each class's logit, fitted to the mixture of members",
+        {"classification": (VectorScaling, fit_vector)},
+    ),
+    "isotonic": CalibrationMethod(
+        "a monotone map for each class from its mean probability to its observed frequency",
+        {"classification": (Isotonic, fit_isotonic)},
+        (),
+    ),
+    "logit_adjustment": CalibrationMethod(
+        "probabilities divided by class frequencies to a power of least balanced error, or tau=1: for rare classes",
+        {"classification": (LogitAdjustment, fit_logit_adjustment)},
+        ("tau",),
+    ),
+}
+NOT_BY_LOSS = ("logit_adjustment",)  # it balances the errors of classes
+
+
+def parse_method(text: str) -> tuple[str, dict[str, float]]:
+    """The name of a calibration method and its settings.
+
+    >>> parse_method("logit_adjustment:tau=1"), parse_method("temperature")
+    (('logit_adjustment', {'tau': 1.0}), ('temperature', {}))
+    """
+    name, _, rest = text.partition(":")
+    if name not in CALIBRATORS:
+        raise unknown("calibrator", name, CALIBRATORS)
+    settings, known = {}, CALIBRATORS[name].settings
+    for part in rest.split(",") if rest else ():
+        key, _, value = part.partition("=")
+        if key.strip() not in known:
+            had = f"{name} has {known[0]}=1" if known else f"{name} has no settings; write {name}"
+            raise Misuse(f"calibrator '{text}': {had}")
+        settings[key.strip()] = number(value, f"{key.strip()} of calibrator {name}")
+        if not (settings[key.strip()] > 0 or (settings[key.strip()] == 0 and name in NOT_BY_LOSS)):
+            least = "that is not negative" if name in NOT_BY_LOSS else "above 0"
+            raise Misuse(f"calibrator '{text}': expected a number {least}, such as {name}:{known[0]}=1")
+    return name, settings
+
+
+def calibrator_kinds() -> tuple[type, ...]:
+    """The record classes of all calibrators, as `from_json` needs them."""
+    return tuple(kind for method in CALIBRATORS.values() for kind, _ in method.fits.values())
+
+
+def calibrator_names(task: str) -> list[str]:
+    """The methods that serve a task.
+
+    >>> calibrator_names("regression")
+    ['temperature', 'noise_scaling', 'moment_matching', 'member_temperature']
+    """
+    if task not in TASKS:
+        raise unknown("task", task, TASKS)
+    return [name for name, method in CALIBRATORS.items() if task in method.fits]
+
+
+def fit_calibrator(method: str, pred: Predictive, y: Any, counts: Sequence[float] | None = None) -> Calibrator:
+    """A calibrator fitted to a predictive and its targets y, (N,) labels or (N, K) values.
+
+    The examples must not have been trained on, where networks are overconfident, nor be those that are scored later.
+    `counts` are the training examples of each class, which `logit_adjustment` divides by; those of y if None. Whether
+    it helps on other examples is not asked here: `choose_calibrator` does.
+    """
+    name, settings = parse_method(method)
+    check_fit(name, pred)
+    given: dict[str, Any] = {"counts": counts, **settings} if name in NOT_BY_LOSS else settings
+    return CALIBRATORS[name].fits[pred.task][1](pred, pred.checked(y), **given)
+
+
+def check_fit(name: str, pred: Predictive) -> None:
+    """Refuse to fit a method on predictions of a task that it does not serve, on too few, and on those not finite."""
+    row = CALIBRATORS[name].fits
+    if pred.task not in row:
+        raise Misuse(
+            f"calibrator '{name}' belongs to {next(iter(row))}, and this is a {pred.task}: "
+            f"write 'temperature' instead{', or take conformal intervals' if pred.task == REGRESSION else ''}"
+        )
+    stretches = isinstance(pred.likelihood, Quantiles) and name == "temperature"
+    if pred.task == REGRESSION and not (pred.is_gaussian or stretches):
+        other = type(pred.likelihood).__name__
+        raise Misuse(f"calibrator '{name}' needs Gaussians, and {other} predicts others: take conformal intervals")
+    inputs = pred.outputs.shape[1]
+    if inputs < FEWEST:
+        raise Misuse(f"{inputs} example to fit calibrator '{name}' on: expected at least {FEWEST}, better hundreds")
+    check_finite(pred)
+
+
+def identity(name: str, pred: Predictive) -> Calibrator:
+    """The calibrator of a method that changes nothing, for predictions like these."""
+    members, width = len(pred.outputs), pred.mean.shape[-1]
+    if pred.task == REGRESSION:
+        ones = (1.0,) * width
+        return MemberStdScaling((ones,) * members) if name == "member_temperature" else StdScaling(ones)
+    known: dict[str, Calibrator] = {
+        "temperature": Temperature(1.0),
+        "pool_temperature": PoolTemperature(1.0),
+        "member_temperature": MemberTemperature((1.0,) * members),
+        "vector": VectorScaling((1.0,) * width, (0.0,) * width),
+        "isotonic": Isotonic((UNCHANGED,) * width),
+    }
+    return known[name]
+
+
+def check_finite(pred: Predictive) -> None:
+    """Refuse outputs that are not finite; of logits, minus infinity is allowed unless a whole row is."""
+    classes = pred.task == "classification"
+    good = pred.outputs.amax(-1).isfinite() if classes else pred.outputs.isfinite().all(-1)  # (S, N); amax keeps NaN
+    if not good.all():
+        member, row = (~good).nonzero()[0].tolist()
+        raise Misuse(
+            f"outputs of member {member} for input {row} are not finite: expected numbers; "
+            "leave out the members that diverged with select"
+        )

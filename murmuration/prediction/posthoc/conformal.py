@@ -1,0 +1,431 @@
+"""Split conformal prediction: sets of classes and intervals with guaranteed marginal coverage.
+
+A nonconformity score is computed for calibration examples; the threshold is their ceil((n + 1) coverage)-th smallest
+score; a new input gets every label, or the interval of targets, whose score is at most the threshold.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from murmuration.prediction.predictive import Predictive, checked_labels
+from murmuration.system.errors import Failure, Misuse, unknown
+from murmuration.system.streams import ALL_MEMBERS, stream_seed
+
+PENALTY = 0.01  # of raps, for each rank beyond the start: the value Angelopoulos et al. 2021 fix for ImageNet
+START = 5  # the last rank that raps does not penalise, or the last but one where there are few classes
+CALIBRATION, PREDICTION = 0, 1  # moments of the stream: calibration examples and new inputs never share a draw
+FLOOR = 1e-3  # of the total standard deviation: the least scale, where members agree to the last digit
+
+SET_METHODS = {
+    "lac": "classes of high probability: the smallest sets on average (Sadinle et al. 2019)",
+    "aps": "the most probable classes until their sum is large: larger sets for hard inputs (Romano et al. 2020)",
+    "raps": "aps with a penalty on low ranks: no very large sets (Angelopoulos et al. 2021)",
+    "mondrian": "lac with a threshold for each class: coverage holds for rare classes too (Vovk et al. 2005)",
+}
+INTERVAL_METHODS = {
+    "absolute": "the mean plus or minus the same width for every input (Lei et al. 2018)",
+    "quantile": "the predicted interval, both ends moved by the same amount (Romano, Patterson and Candes 2019)",
+    "normalised": "the mean plus or minus a multiple of the predicted std (Papadopoulos et al. 2002)",
+}
+SCALES = {
+    "epistemic": "standard deviation of the members' means",
+    "total": "total predictive standard deviation",
+    "none": "no scale: the method needs none",
+}
+
+Regions = np.ndarray | tuple[np.ndarray, np.ndarray]  # sets (N, K), or the ends (low, high), each (N, K)
+
+
+# The threshold
+
+
+def quantile_rank(examples: int, coverage: float) -> int:
+    """The rank, counted from one, of the threshold among the sorted scores: ceil((n + 1) coverage).
+
+    The product is rounded before it is rounded up: 100 * 0.55 is 55.00000000000001 in floating point.
+    """
+    return math.ceil(round((examples + 1) * coverage, 9))
+
+
+def conformal_quantile(scores: np.ndarray, coverage: float) -> np.ndarray:
+    """The ceil((n + 1) coverage)-th smallest (...) of scores (n, ...); infinite if n is too small for the coverage.
+
+    A new score is exchangeable with the n given ones, so it is at most this value with probability at least `coverage`
+    (Vovk, Gammerman and Shafer 2005). This fails under distribution shift.
+
+    >>> conformal_quantile(np.arange(1.0, 10.0), 0.9).item(), conformal_quantile(np.arange(1.0, 9.0), 0.9).item()
+    (9.0, inf)
+    """
+    rank = quantile_rank(len(scores), coverage)
+    if rank > len(scores):
+        return np.full(scores.shape[1:], np.inf)
+    return np.partition(scores, rank - 1, axis=0)[rank - 1]
+
+
+def fewest_examples(coverage: float) -> int:
+    """The smallest number of calibration examples with a finite threshold: n with ceil((n + 1) coverage) <= n.
+
+    >>> fewest_examples(0.9), fewest_examples(0.95), fewest_examples(0.5)
+    (9, 19, 1)
+    """
+    return math.ceil(round(coverage / (1 - coverage), 9))
+
+
+def check_rule(coverage: float, examples: int) -> None:
+    """Refuse a nominal coverage outside (0, 1), and less than one calibration example."""
+    if not 0 < coverage < 1:
+        raise Misuse(f"coverage {coverage} is outside (0, 1): write for example 0.9")
+    if examples < 1:
+        raise Misuse(f"{examples} examples: expected at least one")
+
+
+def check_finite(values: np.ndarray, what: str) -> np.ndarray:
+    """The values, if all are finite: NaN from a diverged member must not enter a threshold."""
+    bad = ~np.isfinite(values)
+    if bad.any():
+        place = tuple(np.argwhere(bad)[0].tolist())
+        raise Failure(f"{what} at {list(place)} is {values[place]}: a member diverged; leave it out with select(...)")
+    return values
+
+
+def shortage_note(examples: int, coverage: float) -> str:
+    """A warning for the description of a rule with an infinite threshold; empty if there were enough examples."""
+    fewest = fewest_examples(coverage)
+    if examples >= fewest:
+        return ""
+    return f"; regions are unbounded: {examples} calibration examples, and coverage {coverage:g} needs {fewest}"
+
+
+# Sets of classes
+
+
+@dataclass(frozen=True)
+class SetRule:
+    """Prediction sets: the classes whose score is at most the threshold.
+
+    `randomised` concerns aps and raps: the class at the edge is included at random, which makes the coverage exact.
+    Otherwise it is always included, and the sets are supersets of the randomised ones.
+    `never_empty` adds the most probable class to an empty set; coverage only grows.
+    Change either with `dataclasses.replace(rule, randomised=False)`.
+    `mondrian` has a threshold for each class, infinite for a class of too few calibration examples, which is then in
+    every set: the label is in the set with the nominal probability whatever class it is.
+    """
+
+    method: str
+    coverage: float  # nominal
+    threshold: float  # of mondrian: the largest
+    examples: int  # calibration examples of the threshold; of mondrian: those of its rarest class
+    classes: int
+    seed: int = 0  # of the randomisation at the edge
+    penalty: float = 0.0  # 0 for lac and aps
+    start: int = 0
+    randomised: bool = True
+    never_empty: bool = True
+    by_class: tuple[float, ...] = ()  # thresholds (K,) of mondrian
+
+    def __post_init__(self) -> None:
+        if self.method not in SET_METHODS:
+            raise unknown("classification method", self.method, SET_METHODS)
+        check_rule(self.coverage, self.examples)
+        if not 0 <= self.penalty < np.inf or self.start < 0:
+            raise Misuse(f"penalty {self.penalty:g} from rank {self.start}: expected both 0 or more")
+        if len(self.by_class) not in (0, self.classes):
+            raise Misuse(f"{len(self.by_class)} thresholds by class: expected {self.classes}, or none")
+
+    @property
+    def about(self) -> str:
+        """A one-line description, with a warning if there were too few calibration examples."""
+        return SET_METHODS[self.method] + shortage_note(self.examples, self.coverage)
+
+    def sets(self, pred: Predictive, *, first: int = 0) -> np.ndarray:
+        """Membership (N, K) of each class in the set of each input.
+
+        `first` is the index of the first input in its data set: batches that pass it get the same random draws, and so
+        the same sets, as the whole data set.
+        """
+        probs = mean_probs(pred)  # (N, K)
+        if probs.shape[1] != self.classes:
+            raise Misuse(f"predictions for {probs.shape[1]} classes: this rule was fitted for {self.classes}")
+        draws = uniforms(self.seed, PREDICTION, first, len(probs)) if self.randomised else np.ones(len(probs))
+        inside = self.scores(probs, draws) <= (np.array(self.by_class) if self.by_class else self.threshold)
+        if self.never_empty:
+            inside[np.arange(len(probs)), probs.argmax(1)] |= ~inside.any(1)
+        return inside
+
+    regions = sets
+
+    def scores(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        """The nonconformity score (N, K) of each class, from probabilities (N, K) and uniform draws (N,)."""
+        if self.method in ("lac", "mondrian"):
+            return 1 - probs
+        return ranked_scores(probs, draws, penalty=self.penalty, start=self.start)
+
+
+def fit_sets(rule: SetRule, pred: Predictive, y: Any) -> SetRule:
+    """The rule with the threshold of these predictions and labels."""
+    labels, probs = pred.labels(y).cpu().numpy(), mean_probs(pred)
+    scores = rule.scores(probs, uniforms(rule.seed, CALIBRATION, 0, len(probs)))
+    of_label = np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
+    if rule.method == "mondrian":
+        parts = [of_label[labels == label] for label in range(rule.classes)]
+        limits = tuple(float(conformal_quantile(part, rule.coverage)) for part in parts)
+        return replace(rule, threshold=max(limits), by_class=limits, examples=max(1, min(map(len, parts))))
+    return replace(rule, threshold=float(conformal_quantile(of_label, rule.coverage)), examples=len(labels))
+
+
+def ranked_scores(probs: np.ndarray, draws: np.ndarray, *, penalty: float, start: int) -> np.ndarray:
+    """The scores (N, K) of aps and raps, from probabilities (N, K) and draws (N,).
+
+    The cumulative probability down to the class, less draw times its own, plus `penalty` for each rank beyond `start`.
+    Equal probabilities rank by class index.
+
+    >>> ranked_scores(np.array([[0.2, 0.7, 0.1]]), np.zeros(1), penalty=0.5, start=2).round(6).tolist()
+    [[0.9, 0.7, 1.5]]
+    """
+    order = np.argsort(-probs, axis=1, kind="stable")
+    ranked = np.take_along_axis(probs, order, axis=1)
+    beyond = np.maximum(np.arange(1, probs.shape[1] + 1) - start, 0)
+    scores = np.empty_like(probs)
+    np.put_along_axis(scores, order, ranked.cumsum(1) - draws[:, None] * ranked + penalty * beyond, axis=1)
+    return scores
+
+
+def uniforms(seed: int, moment: int, first: int, count: int) -> np.ndarray:
+    """Uniform draws (count,) in [0, 1) for the inputs from index `first` on; each follows from seed and index alone.
+
+    A counter-based generator (Philox) jumps to any index; it makes four numbers at a time.
+    """
+    words = np.random.Philox(stream_seed(seed, "noise", ALL_MEMBERS, moment)).advance(first // 4)
+    return np.random.Generator(words).random(first % 4 + count)[first % 4 :]
+
+
+def mean_probs(pred: Predictive) -> np.ndarray:
+    """The mean probabilities (N, K) of the members, checked to be finite."""
+    if pred.task != "classification":
+        raise Misuse(f"sets of classes belong to classification, and this is a {pred.task}: ask for intervals")
+    with torch.no_grad():
+        return check_finite(pred.mean.cpu().numpy(), "the mean probability")
+
+
+# Intervals
+
+
+@dataclass(frozen=True)
+class IntervalRule:
+    """Prediction intervals: the method's own ends, moved outwards by threshold times scale.
+
+    Each of several targets has a threshold of its own, and the coverage holds for each of them alone (marginal): all
+    targets of an input are covered at once less often, at worst 1 - K (1 - coverage) for K targets.
+    """
+
+    method: str
+    coverage: float  # nominal
+    thresholds: tuple[float, ...]  # one per target
+    examples: int  # calibration examples of the thresholds
+    scale: str = "none"  # of "normalised"
+
+    def __post_init__(self) -> None:
+        if self.method not in INTERVAL_METHODS:
+            raise unknown("regression method", self.method, INTERVAL_METHODS)
+        check_rule(self.coverage, self.examples)
+        if self.scale not in SCALES:
+            raise unknown("scale", self.scale, SCALES)
+        if (self.method == "normalised") == (self.scale == "none"):
+            raise Misuse(f"scale '{self.scale}' for method '{self.method}': normalised has a scale, the others none")
+
+    @property
+    def threshold(self) -> float:
+        """The threshold of a single target; of several, the largest."""
+        return max(self.thresholds)
+
+    @property
+    def about(self) -> str:
+        """A one-line description, with a warning if there were too few calibration examples."""
+        several = "; coverage is of each target alone, not of all at once" if len(self.thresholds) > 1 else ""
+        return INTERVAL_METHODS[self.method] + several + shortage_note(self.examples, self.coverage)
+
+    def intervals(self, pred: Predictive, *, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """The ends (low, high), each (N, K), of the interval of each input and target.
+
+        An interval that a negative threshold would turn inside out becomes its midpoint. `first` is not used: it is
+        there so that both kinds of rules are called alike.
+        """
+        low, high, scale = self.ends(pred)
+        if low.shape[1] != len(self.thresholds):
+            raise Misuse(f"predictions of {low.shape[1]} targets: this rule was fitted for {len(self.thresholds)}")
+        reach = np.array(self.thresholds) * scale
+        middle = (low + high) / 2
+        return np.minimum(low - reach, middle), np.maximum(high + reach, middle)
+
+    regions = intervals
+
+    def ends(self, pred: Predictive) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The uncorrected ends, low and high (N, K), and the scale (N, K) of the correction."""
+        if pred.task != "regression":
+            raise Misuse(f"intervals belong to regression, and this is a {pred.task}: ask for sets of classes")
+        with torch.no_grad():
+            low, high = pred.interval(self.coverage) if self.method == "quantile" else (pred.mean, pred.mean)
+            scale = torch.ones_like(low) if self.scale == "none" else predicted_std(pred, self.scale)
+        parts = [check_finite(values.cpu().numpy(), "the prediction") for values in (low, high, scale)]
+        return parts[0], parts[1], parts[2]
+
+
+def fit_intervals(rule: IntervalRule, pred: Predictive, y: Any) -> IntervalRule:
+    """The rule with the thresholds of these predictions and targets.
+
+    The score of a target is its distance outside the ends, in units of the scale; negative inside.
+    """
+    low, high, scale = rule.ends(pred)
+    targets = pred.targets(y).cpu().numpy()  # (N, K)
+    scores = np.maximum(low - targets, targets - high) / scale
+    thresholds = tuple(conformal_quantile(scores, rule.coverage).tolist())
+    return replace(rule, thresholds=thresholds, examples=len(targets))
+
+
+def predicted_std(pred: Predictive, scale: str) -> Tensor:
+    """The predicted standard deviation (N, K): total, or epistemic with a floor of 1e-3 of the total.
+
+    The floor depends on the input's own prediction only, so the guarantee stays exact.
+    """
+    total = pred.total_var.sqrt()
+    return total if scale == "total" else torch.maximum(pred.epistemic_var.sqrt(), FLOOR * total)
+
+
+# Fitting
+
+
+Rule = SetRule | IntervalRule
+
+
+OPTIONS = {"raps": ("penalty", "start"), "normalised": ("scale",)}  # besides coverage and seed
+CONFORMAL_METHODS = {"classification": SET_METHODS, "regression": INTERVAL_METHODS}  # name -> description, by task
+
+
+def fit_conformal(
+    method: str,
+    pred: Predictive,
+    y: Any,
+    *,
+    coverage: float = 0.9,
+    seed: int = 0,
+    penalty: float | None = None,
+    start: int | None = None,
+    scale: str | None = None,
+) -> Rule:
+    """A rule whose sets or intervals contain the target of a new input with probability `coverage` or more.
+
+    The examples must not have been used in training or calibration, and new inputs must be exchangeable with them.
+    `seed` fixes the randomisation of aps and raps; `penalty` (0.01) and `start` (5, or one less than the number of
+    classes) belong to raps; `scale` ("epistemic" for several members, else "total") to normalised.
+
+    >>> pred = Predictive.from_probs([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7]])
+    >>> fit_conformal("lac", pred, [0, 1, 1], coverage=0.5).threshold.__round__(6)
+    0.3
+    """
+    check_method(method, pred.task, {"penalty": penalty, "start": start, "scale": scale})
+    if pred.task == "regression":
+        usual = ("epistemic" if len(pred.outputs) > 1 else "total") if method == "normalised" else "none"
+        unfitted = IntervalRule(method, coverage, (), 1, usual if scale is None else scale)
+        return fit_intervals(unfitted, pred, y)
+    classes = pred.mean.shape[1]
+    ranks = (PENALTY if penalty is None else penalty, min(START, classes - 1) if start is None else start)
+    blank = SetRule(method, coverage, math.inf, 1, classes, seed, *(ranks if method == "raps" else (0.0, 0)))
+    return fit_sets(blank, pred, y)
+
+
+def check_method(method: str, task: str, options: dict[str, Any]) -> None:
+    """Refuse a method that the task does not have, and options that the method does not take."""
+    if task not in CONFORMAL_METHODS:
+        raise Misuse(f"conformal prediction for {task}: there is none; it is for classification and regression")
+    if method not in CONFORMAL_METHODS[task]:
+        raise unknown(f"{task} method", method, CONFORMAL_METHODS[task])
+    for name, value in options.items():
+        if value is not None and name not in OPTIONS.get(method, ()):
+            owner = next(other for other, names in OPTIONS.items() if name in names)
+            raise Misuse(f"{name}={value!r} belongs to '{owner}', not to '{method}': leave it out")
+
+
+@dataclass(frozen=True)
+class GroupedRule:
+    """A rule for each group, and one of all examples for groups that were not seen (Mondrian: Vovk 2012)."""
+
+    rules: dict[str, Rule]
+    rest: Rule
+
+    def regions(self, pred: Predictive, by: Sequence[Any] | np.ndarray, *, first: int = 0) -> Regions:
+        """Sets (N, K), or the ends of intervals, each (N, K), by the rule of each input's group by[i]."""
+        names = group_names(by, pred.outputs.shape[1])
+        found = self.rest.regions(pred, first=first)
+        for name in sorted(set(names) & set(self.rules)):
+            here, own = names == name, self.rules[name].regions(pred, first=first)
+            for whole, part in zip(arrays(found), arrays(own), strict=True):
+                whole[here] = part[here]
+        return found
+
+
+def fit_conformal_by_group(
+    method: str,
+    pred: Predictive,
+    y: Any,
+    by: Sequence[Any] | np.ndarray,
+    *,
+    coverage: float = 0.9,
+    seed: int = 0,
+) -> GroupedRule:
+    """A rule for each group of inputs by[i]: within every group the target is covered with probability `coverage`.
+
+    Groups are anything known without the target: a column of the input, a site, the predicted class. A group with fewer
+    examples than the coverage needs gets sets of all classes, or infinite intervals.
+    """
+    names, labels = group_names(by, pred.outputs.shape[1]), np.asarray(y)
+    rest = fit_conformal(method, pred, labels, coverage=coverage, seed=seed)
+    rules = {
+        str(name): fit_conformal(method, pred.at(names == name), labels[names == name], coverage=coverage, seed=seed)
+        for name in np.unique(names)
+    }
+    return GroupedRule(rules, rest)
+
+
+def group_names(by: Sequence[Any] | np.ndarray, inputs: int) -> np.ndarray:
+    """The name (N,) of each input's group, as text."""
+    names = np.asarray(by)
+    if names.shape != (inputs,):
+        raise Misuse(f"groups of shape {names.shape} for {inputs} inputs: expected ({inputs},)")
+    return names.astype(str)
+
+
+# Sets and intervals on labelled examples
+
+
+def arrays(regions: Regions) -> tuple[np.ndarray, ...]:
+    """The arrays of regions: one of sets, or two of ends."""
+    return regions if isinstance(regions, tuple) else (regions,)
+
+
+def covered(regions: Regions, y: Any) -> np.ndarray:
+    """Whether each target is covered (N,): bool for sets and for one target, the fraction of targets for several.
+
+    >>> covered(np.array([[True, False], [True, True]]), [1, 0]).tolist()
+    [False, True]
+    """
+    if isinstance(regions, tuple):
+        low, high = regions
+        targets = np.asarray(y, dtype=float)
+        targets = targets[:, None] if targets.ndim == 1 and low.shape[1] == 1 else targets
+        if targets.shape != low.shape:
+            raise Misuse(f"targets of shape {targets.shape} for intervals of shape {low.shape}: expected the same")
+        inside = (low <= targets) & (targets <= high)
+        return inside[:, 0] if inside.shape[1] == 1 else inside.mean(1)
+    labels = checked_labels(y, inputs=len(regions), classes=regions.shape[1]).numpy()
+    return np.take_along_axis(regions, labels[:, None], axis=1)[:, 0]
+
+
+def region_sizes(regions: Regions) -> np.ndarray:
+    """The size (N,) of each region: the number of classes, or the mean width over targets."""
+    return (regions[1] - regions[0]).mean(1) if isinstance(regions, tuple) else regions.sum(1)

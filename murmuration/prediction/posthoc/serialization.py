@@ -1,0 +1,100 @@
+"""Frozen dataclasses as plain JSON, and back: every field must be present, of its type, and accepted by its record.
+
+One codec for calibrators, conformal rules, abstention rules and the record that holds them all. A record is written
+with the name of its class under "type"; reading looks the name up among the classes that the caller allows.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from math import inf, isfinite
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
+
+from murmuration.system.errors import Failure, Misuse
+
+INFINITE = {"inf": inf, "-inf": -inf}  # JSON has no literal for them
+SHOWN = 60  # characters of a damaged value that its message repeats
+
+
+def to_json(value: Any) -> Any:
+    """The value as JSON can write it: dataclasses as objects with their type, tuples as lists, infinity as a string.
+
+    >>> to_json((1.5, float("inf")))
+    [1.5, 'inf']
+    """
+    if is_dataclass(value):
+        record = {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+        return {"type": type(value).__name__, **record}
+    if isinstance(value, Mapping):
+        return {key: to_json(entry) for key, entry in value.items()}
+    if isinstance(value, tuple):
+        return [to_json(entry) for entry in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
+def from_json(value: Any, of: Any, what: str, kinds: Iterable[type] = ()) -> Any:
+    """The record of type `of`, a class or a union of classes, that `to_json` wrote; `kinds` are records inside it.
+
+    A damaged one raises a `Failure` of one line that begins with `what` it is.
+    """
+    known = {kind.__name__: kind for kind in (*_options(of), *kinds)}
+    try:
+        return _read(value, of, "the record", known)
+    except Misuse as error:
+        raise Failure(f"damaged {what}: {error}") from None
+
+
+def _read(value: Any, of: Any, where: str, kinds: Mapping[str, type]) -> Any:
+    """A JSON value as the type `of`: a scalar, a tuple, a dict by name, a record, or a union of records and None."""
+    options = _options(of)
+    if get_origin(of) is tuple and isinstance(value, list):
+        return _read_tuple(value, of, where, kinds)
+    if get_origin(of) is dict and isinstance(value, dict):
+        return {key: _read(entry, get_args(of)[1], f"{where}[{key!r}]", kinds) for key, entry in value.items()}
+    if of is float and isinstance(value, str) and value in INFINITE:
+        return INFINITE[value]
+    if of is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
+        return float(value)
+    if (of in (str, bool, int) and type(value) is of) or (value is None and NoneType in options):
+        return value
+    if isinstance(value, dict) and get_origin(of) in (None, UnionType):
+        made = _read_record(value, where, kinds)
+        if made is not None and isinstance(made, options):
+            return made
+    names = [option.__name__ if isinstance(option, type) else str(option) for option in options]
+    raise damaged(where, value, " or ".join(names))
+
+
+def _options(of: Any) -> tuple[Any, ...]:
+    return get_args(of) if isinstance(of, UnionType) else (of,)
+
+
+def _read_tuple(values: list[Any], of: Any, where: str, kinds: Mapping[str, type]) -> tuple[Any, ...]:
+    inside = get_args(of)
+    each = [inside[0]] * len(values) if inside[-1] is ... else inside
+    if len(each) != len(values):
+        raise damaged(where, values, f"a list of {len(each)}")
+    return tuple(
+        _read(value, kind, f"{where}[{i}]", kinds) for i, (value, kind) in enumerate(zip(values, each, strict=True))
+    )
+
+
+def _read_record(value: dict[str, Any], where: str, kinds: Mapping[str, type]) -> Any:
+    """The dataclass that `value` names under "type", with its fields read; nothing, if the type is not known."""
+    name = value.get("type")
+    if not isinstance(name, str) or name not in kinds:
+        return None
+    expected: dict[str, Any] = {field.name: field.type for field in fields(kinds[name])}
+    for key in {**expected, **value}:
+        if (key in expected) != (key in value) and key != "type":
+            raise Misuse(f"field '{key}' of {name} is {'missing' if key in expected else 'unknown'}")
+    prefix = "" if where == "the record" else f"{where}."
+    return kinds[name](**{key: _read(value[key], of, prefix + key, kinds) for key, of in expected.items()})
+
+
+def damaged(where: str, value: Any, expected: str) -> Misuse:
+    """The refusal of a value that `to_json` cannot have written."""
+    shown = repr(value)
+    shown = shown if len(shown) <= SHOWN else shown[: SHOWN - 3] + "..."
+    return Misuse(f"{where} is {shown}, expected {expected}")

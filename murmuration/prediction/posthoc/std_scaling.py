@@ -1,0 +1,263 @@
+"""Calibrators of regressions: means of members and noise scaled together, the noise alone, or one Gaussian.
+
+Members' means m_s with noise std_s predict a mixture around its mean m. Scaled together, its modes stay as far apart in
+units of the noise as they were; the noise alone closes the gaps between them; the moment-matched Gaussian has none.
+`murmuration.prediction.posthoc.choice` chooses between the three by held-out log-loss.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+import murmuration.prediction.posthoc.losses as losses
+from murmuration.likelihoods import MomentMatched, Quantiles
+from murmuration.likelihoods.mixtures import contaminated_parts
+from murmuration.prediction.posthoc.calibrator import Calibrator, check_predictive, span
+from murmuration.prediction.posthoc.serialization import damaged
+from murmuration.prediction.predictive import Predictive
+
+FACTORS = 1e-4, 1e4  # range of a fitted std factor: without errors among the examples the optimum is 0
+LOG_FACTORS = math.log(FACTORS[0]), math.log(FACTORS[1])
+
+
+@dataclass(frozen=True)
+class StdScaling(Calibrator):
+    """Every deviation from the predictive mean, of members' means and of noise, multiplied by one factor per target.
+
+    The mean stays; aleatoric, epistemic and total standard deviation and the quantiles' distances scale alike.
+    """
+
+    factors: tuple[float, ...]  # (K,)
+    name: ClassVar[str] = "temperature"
+    task: ClassVar[str] = "regression"
+
+    @property
+    def about(self) -> str:
+        return f"the predictive distribution stretched {span(self.factors)} times around its mean"
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred, targets=len(self.factors))
+        if set(self.factors) == {1.0}:
+            return pred
+        factors = pred.mean.new_tensor(self.factors)
+        if isinstance(pred.likelihood, Quantiles):
+            return replace(pred, outputs=pred.likelihood.stretch(pred.outputs.double(), pred.mean, factors))
+        means = pred.mean + factors * (pred.member_mean - pred.mean)
+        return Predictive.from_moments(means, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
+
+
+@dataclass(frozen=True)
+class NoiseScaling(Calibrator):
+    """The noise of all members multiplied by one factor per target; their means, and the epistemic variance, stay."""
+
+    factors: tuple[float, ...]  # (K,)
+    name: ClassVar[str] = "noise_scaling"
+    task: ClassVar[str] = "regression"
+
+    @property
+    def about(self) -> str:
+        return f"the noise of the members multiplied by {span(self.factors)}"
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred, targets=len(self.factors))
+        if set(self.factors) == {1.0}:
+            return pred
+        factors = pred.mean.new_tensor(self.factors)
+        return Predictive.from_moments(pred.member_mean, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
+
+
+@dataclass(frozen=True)
+class MomentMatching(Calibrator):
+    """One Gaussian with the mean of the mixture and its standard deviation multiplied by one factor per target.
+
+    Quantiles, intervals and densities are the Gaussian's; aleatoric and epistemic variance are the members', scaled.
+    """
+
+    factors: tuple[float, ...]  # (K,)
+    name: ClassVar[str] = "moment_matching"
+    task: ClassVar[str] = "regression"
+
+    @property
+    def about(self) -> str:
+        return f"one Gaussian of the mean and {span(self.factors)} times the standard deviation of the mixture"
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred, targets=len(self.factors))
+        factors = pred.mean.new_tensor(self.factors)
+        means = pred.mean + factors * (pred.member_mean - pred.mean)
+        scaled = Predictive.from_moments(means, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
+        return replace(scaled, likelihood=MomentMatched(len(self.factors), pred.outliers))
+
+
+@dataclass(frozen=True)
+class MemberStdScaling(Calibrator):
+    """Each member's noise multiplied by factors of its own; its mean, and so the epistemic variance, stays."""
+
+    factors: tuple[tuple[float, ...], ...]  # (S, K)
+    name: ClassVar[str] = "member_temperature"
+    task: ClassVar[str] = "regression"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len({len(row) for row in self.factors}) != 1:
+            raise damaged("factors", [list(row) for row in self.factors], "as many numbers for each member")
+
+    @property
+    def about(self) -> str:
+        every = [factor for member in self.factors for factor in member]
+        return f"the noise of each member multiplied by a factor of its own, {span(every)}"
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred, members=len(self.factors), targets=len(self.factors[0]))
+        if {factor for row in self.factors for factor in row} == {1.0}:
+            return pred
+        factors = pred.mean.new_tensor(self.factors)[:, None, :]
+        return Predictive.from_moments(pred.member_mean, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
+
+
+# The prior
+
+
+def pseudo_examples(prior_std: float) -> float:
+    """The number of examples that the prior counts as: half the precision of the logarithm of a factor.
+
+    >>> pseudo_examples(0.5), pseudo_examples(math.inf)
+    (2.0, 0.0)
+    """
+    return 1 / (2 * prior_std**2)
+
+
+def factor_penalty(log_factors: Tensor, prior_std: float) -> Tensor:
+    """Minus the logarithm of the prior of each log factor t, up to a constant: v (exp(-2 t) - 1 + 2 t) / 2.
+
+    That of v examples whose standardised error is 1: the conjugate prior of a variance, a scaled inverse chi-squared
+    distribution. Near 0 it is normal with standard deviation `prior_std`; narrow distributions are punished more.
+    """
+    return 0.5 * pseudo_examples(prior_std) * (torch.exp(-2 * log_factors) - 1 + 2 * log_factors)
+
+
+# Fits
+
+
+def fit_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> StdScaling:
+    """The factor of each target that minimises the loss of the mixture on targets y (N, K), plus that of the prior.
+
+    The search starts at factor^2 = mean of (y - mean)^2 / total_var, which is the solution for one member.
+    """
+    if isinstance(pred.likelihood, Quantiles):
+        return fit_quantile_std(pred, y, prior_std)
+    found = minimise_factors(pred, y, std_loss, prior_std)
+    return losses.better_of(pred, y, StdScaling(found), StdScaling((1.0,) * len(found)))
+
+
+def fit_noise(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> NoiseScaling:
+    """The noise factor of each target that minimises the loss of the mixture on targets y (N, K), plus the prior's."""
+    found = minimise_factors(pred, y, noise_loss, prior_std)
+    return losses.better_of(pred, y, NoiseScaling(found), NoiseScaling((1.0,) * len(found)))
+
+
+def fit_moments(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> MomentMatching:
+    """The factor of each target: factor^2 = mean of (y - mean)^2 / total_var, with the prior's examples."""
+    return MomentMatching(tuple(moment_factors(pred, y, prior_std).tolist()))
+
+
+def moment_factors(pred: Predictive, y: Tensor, prior_std: float) -> Tensor:
+    """The most probable factor (K,) of the moment-matched Gaussian's standard deviation."""
+    more = pseudo_examples(prior_std)
+    ratios = [((target - part.mean).square() / part.total_var).sum(0) for part, target in losses.chunks(pred, y)]
+    return ((torch.stack(ratios).sum(0) + more) / (len(y) + more)).sqrt().clamp(*FACTORS)
+
+
+Loss = Callable[[Predictive, Tensor, Tensor], tuple[float, Tensor]]  # of log factors (K,): value and gradient
+
+
+def minimise_factors(pred: Predictive, y: Tensor, loss: Loss, prior_std: float) -> tuple[float, ...]:
+    """The factors (K,) of the smallest mean loss plus penalty, by L-BFGS."""
+    more, pred = pseudo_examples(prior_std), only_gaussians(pred)
+
+    def penalised(point: Tensor) -> tuple[float, Tensor]:
+        value, gradient = loss(pred, y, point)
+        slope = more * (1 - torch.exp(-2 * point))
+        return value + factor_penalty(point, prior_std).sum().item() / len(y), gradient + slope / len(y)
+
+    start = moment_factors(pred, y, prior_std).log()
+    return tuple(losses.minimise(penalised, start, low=LOG_FACTORS[0], high=LOG_FACTORS[1]).exp().tolist())
+
+
+def only_gaussians(pred: Predictive) -> Predictive:
+    """The same distribution as a mixture of Gaussians alone: a member with outliers is two of them."""
+    if not pred.outliers:
+        return pred
+    parts, std = contaminated_parts(pred.outliers), pred.member_var.sqrt()
+    stds = torch.cat([std * math.sqrt(factor) for _, factor in parts])
+    weights = torch.cat([pred.member_weights * share for share, _ in parts])
+    return Predictive.from_moments(pred.member_mean.repeat(len(parts), 1, 1), stds, weights)
+
+
+def fit_quantile_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> StdScaling:
+    """The same for predicted quantiles: the factor of each target in turn, by a search along its logarithm."""
+    factors = [1.0] * y.shape[1]
+
+    def scaled(k: int, log_factor: float) -> StdScaling:
+        return StdScaling((*factors[:k], math.exp(log_factor), *factors[k + 1 :]))
+
+    def loss(k: int, log_factor: float) -> float:
+        penalty = factor_penalty(torch.tensor(log_factor, dtype=torch.float64), prior_std).item() / len(y)
+        return losses.reported_loss(pred, y, scaled(k, log_factor)) + penalty
+
+    for k in range(len(factors)):
+        best = losses.minimise_scalar(lambda at, k=k: loss(k, at), low=LOG_FACTORS[0], high=LOG_FACTORS[1])  # type: ignore[misc]
+        factors[k] = losses.better_of(pred, y, scaled(k, best), StdScaling(tuple(factors))).factors[k]
+    return StdScaling(tuple(factors))
+
+
+def std_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, Tensor]:
+    """The mean loss of the scaled mixture, without its constant, and its gradient (K,) by the log factors.
+
+    A member's standardised error is z = (y - m) / (f std) - (m_s - m) / std, with factor f and predictive mean m.
+    """
+    return scaled_loss(pred, y, log_factors, lambda part, target: target - part.mean)
+
+
+def noise_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, Tensor]:
+    """The mean loss of the mixture with scaled noise, and its gradient (K,): z = (y - m_s) / (f std)."""
+    return scaled_loss(pred, y, log_factors, lambda part, target: target - part.member_mean)
+
+
+def scaled_loss(
+    pred: Predictive, y: Tensor, log_factors: Tensor, error: Callable[[Predictive, Tensor], Tensor]
+) -> tuple[float, Tensor]:
+    """The mean loss, without its constant, of standardised errors of which `error` is divided by f, and its gradient.
+
+    The rest of the distance from a member's mean, if there is any, is divided by the unscaled noise alone.
+    """
+    value, gradient = 0.0, torch.zeros_like(log_factors)
+    for part, target in losses.chunks(pred, y):
+        std = part.member_var.sqrt()  # (S, n, K)
+        scaled = error(part, target)
+        errors = scaled / (std * log_factors.exp())
+        z = errors + (target - part.member_mean - scaled) / std
+        members = -(0.5 * z.square() + std.log() + log_factors).sum(-1)  # (S, n)
+        weighted = part.member_weights.log()[:, None] + members
+        value -= weighted.logsumexp(0).sum().item()
+        gradient = gradient + (weighted.softmax(0)[..., None] * (1 - z * errors)).sum((0, 1))
+    return value / len(y), gradient / len(y)
+
+
+def fit_member_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> MemberStdScaling:
+    """The noise factor of each member and target that minimises the loss of this member alone on targets y (N, K).
+
+    In closed form: factor^2 = mean of ((y - mean_s) / std_s)^2, with the prior's errors of 1. Disagreement then counts
+    twice, in each member's noise and in the variance of their means, so the mixture can be too wide; `temperature` fits
+    the mixture itself.
+    """
+    more = pseudo_examples(prior_std)
+    ratios = [
+        ((target - part.member_mean).square() / part.member_var).sum(1) for part, target in losses.chunks(pred, y)
+    ]
+    factors = ((torch.stack(ratios).sum(0) + more) / (len(y) + more)).sqrt().clamp(*FACTORS)  # (S, K)
+    return MemberStdScaling(tuple(tuple(row) for row in factors.tolist()))

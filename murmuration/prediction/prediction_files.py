@@ -1,0 +1,194 @@
+"""Predictions as .csv, .parquet and .npz files, written a few rows at a time in constant memory."""
+
+import contextlib
+import csv
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from murmuration.data.raw import Keys, take_keys
+from murmuration.data.targets import is_number
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.prediction.predictive import Predictive
+from murmuration.system.errors import Misuse
+from murmuration.system.files import write_whole
+
+Columns = dict[str, np.ndarray]
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")  # a spreadsheet computes a cell that begins so; or our own mark
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictives of successive inputs, and the names of what they predict."""
+
+    parts: Iterator[Predictive]
+    rows: int
+    names: tuple[str, ...]  # of the classes, or of the targets of a regression
+    members: int
+    per_member: bool = False
+    keys: Keys = field(default_factory=dict)  # of all inputs: `index` of a table, `file` of images
+
+    def tables(self) -> Iterator[Columns]:
+        """Columns (n,) of successive inputs, for a table."""
+        for first, part in self.located():
+            keys = take_keys(self.keys, slice(first, first + part.outputs.shape[1]))
+            yield replace(part, names=self.names, keys=keys).columns(first=first)
+
+    def located(self) -> Iterator[tuple[int, Predictive]]:
+        """Every predictive with the place of its first input."""
+        first = 0
+        for part in self.parts:
+            yield first, part
+            first += part.outputs.shape[1]
+
+
+def predictions_of(
+    ensemble: Ensemble, x: Any, *, per_member: bool = False, in_memory: bool | None = None
+) -> Predictions:
+    """The predictions of an ensemble for inputs x as `predict` takes them, computed batch by batch when consumed."""
+    inputs, keys = ensemble.keyed_inputs(x, in_memory)
+    parts = ensemble.stream(inputs, prepared=True)
+    return Predictions(parts, len(inputs), ensemble.names, ensemble.members, per_member, keys)
+
+
+def save_predictions(
+    ensemble: Ensemble, x: Any, path: str | Path, *, per_member: bool = False, in_memory: bool | None = None
+) -> Predictions:
+    """Write the predictions of an ensemble and their uncertainty to a .csv, .parquet or .npz file.
+
+    `x` are inputs as `predict` takes them: an array, a table, a path, a split. The first column is `index`, that of a
+    pandas table unless it is 0 to N - 1, or `file`, the names of image files. With `per_member`, a .npz holds the
+    predictions of every member (S, N, K). A file that exists is replaced. Rows of large files are read and prepared
+    when they are needed, with `in_memory=False` those of any size, with the same results.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in WRITERS:
+        raise Misuse(f"{path} has the suffix '{path.suffix}': write a name that ends in {' or '.join(WRITERS)}")
+    if per_member and path.suffix.lower() != ".npz":
+        raise Misuse(f"per_member=True with {path.name}: a table has one row per input; write {path.stem}.npz")
+    found = predictions_of(ensemble, x, per_member=per_member, in_memory=in_memory)
+    write_predictions(path, found)
+    return found
+
+
+def safe_text(text: str) -> str:
+    """A text in a CSV file that no spreadsheet takes for a formula: with an apostrophe before = + - @ and the like.
+
+    Numbers stay as they are. A text that begins with an apostrophe gets another, so that `plain_text` is the inverse.
+
+    >>> [safe_text(text) for text in ("cat", "=1+1", "-1", "-a", "'n")]
+    ['cat', "'=1+1", '-1', "'-a", "''n"]
+    """
+    return f"'{text}" if text.startswith(FORMULA) and not is_number(text) else text
+
+
+def plain_text(text: str) -> str:
+    """The text that `safe_text` wrote.
+
+    >>> [plain_text(safe_text(text)) for text in ("cat", "=1+1", "-1", "'=1", "''")]
+    ['cat', '=1+1', '-1', "'=1", "''"]
+    """
+    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
+
+
+def as_cell(value: Any) -> str:
+    """A value in a CSV file: whole numbers in full, others in nine significant digits, truth values as 0 and 1."""
+    if isinstance(value, str):
+        return safe_text(value)
+    return str(int(value)) if isinstance(value, int) else f"{value:.9g}"
+
+
+def write_csv(path: Path, predictions: Predictions) -> None:
+    """A table with a header; numbers in nine significant digits."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        for turn, columns in enumerate(predictions.tables()):
+            if turn == 0:
+                writer.writerow(map(safe_text, columns))
+            texts = [[as_cell(value) for value in values.tolist()] for values in columns.values()]
+            writer.writerows(zip(*texts, strict=True))
+
+
+def write_parquet(path: Path, predictions: Predictions) -> None:
+    """A parquet table, one row group for every few rows."""
+    import pyarrow
+    import pyarrow.parquet
+
+    writer: Any = None
+    try:
+        for columns in predictions.tables():
+            table = pyarrow.table(columns)
+            writer = writer or pyarrow.parquet.ParquetWriter(str(path), table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def write_npz(path: Path, predictions: Predictions) -> None:
+    """Arrays of all inputs; they grow in files beside the result, which then go into it and away."""
+    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=".predictions-"))
+    try:
+        with contextlib.ExitStack() as stack:
+            files: dict[str, NpyFile] = {}
+            for start, part in predictions.located():
+                found = part.arrays(per_member=predictions.per_member, first=start)
+                if not files:
+                    files = {key: create_npy(folder / f"{key}.npy", found[key], predictions.rows) for key in found}
+                    for each in files.values():
+                        stack.enter_context(each.file)
+                for key, values in found.items():
+                    write_rows(files[key], values, start)
+        for key, values in {"names": np.array(predictions.names), **predictions.keys}.items():
+            np.save(folder / f"{key}.npy", values)
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in sorted(folder.iterdir()):
+                archive.write(file, file.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class NpyFile:
+    """An .npy file filled row by row; not a memory map, which a full disk would kill."""
+
+    file: IO[bytes]
+    origin: int  # where the values begin
+    rows: int
+    axis: int  # of the rows: 1 where members come first
+
+
+def create_npy(path: Path, values: np.ndarray, rows: int) -> NpyFile:
+    """An .npy file with room for all rows of an array whose first ones are given."""
+    axis = 1 if path.name.startswith("member_") else 0
+    shape = (*values.shape[:axis], rows, *values.shape[axis + 1 :])
+    file = open(path, "w+b")  # noqa: SIM115 - closed by the caller's stack
+    descr = np.lib.format.dtype_to_descr(values.dtype)
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    return NpyFile(file, file.tell(), rows, axis)
+
+
+def write_rows(npy: NpyFile, values: np.ndarray, start: int) -> None:
+    """Write values (n, ...) or (S, n, ...) as the rows from `start` on."""
+    for turn, block in enumerate(values if npy.axis else values[None]):
+        size = block.itemsize * int(np.prod(block.shape[1:]))  # of one row
+        npy.file.seek(npy.origin + (turn * npy.rows + start) * size)
+        npy.file.write(np.ascontiguousarray(block).tobytes())
+
+
+WRITERS: dict[str, Callable[[Path, Predictions], None]] = {
+    ".csv": write_csv,
+    ".parquet": write_parquet,
+    ".npz": write_npz,
+}
+
+
+def write_predictions(path: Path, predictions: Predictions) -> None:
+    """Write the file, whole or not at all."""
+    write_whole(path, lambda temporary: WRITERS[path.suffix.lower()](temporary, predictions))

@@ -1,0 +1,573 @@
+"""`Predictive`: the predictive distribution of an ensemble; every uncertainty is derived here and only here.
+
+Axes are never folded: members (draws) first, then inputs, then classes or targets, `(S, N, K)`. The latent f is a
+member's own mean; the observed y is that mean plus the likelihood's noise. All results are float64: an uncertainty is
+often the small difference of two large numbers.
+"""
+
+import html
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import murmuration.likelihoods.mixtures as mixtures
+from murmuration.data.raw import Keys, join_keys, take_keys
+from murmuration.data.targets import as_numbers, encode_labels, is_number
+from murmuration.likelihoods import (
+    CLASSIFICATION,
+    MULTI_LABEL,
+    REGRESSION,
+    Categorical,
+    Likelihood,
+    MeanAndStd,
+    MultiLabel,
+)
+from murmuration.prediction.checks import (
+    as_weights,
+    check_alike,
+    check_outputs,
+    check_weights,
+    checked_moments,
+    checked_targets,
+)
+from murmuration.system.errors import Misuse
+from murmuration.system.workers import parallel_map
+
+SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats
+SUM_TOLERANCE = 1e-3  # how far from one probabilities may sum: float16 and rounded files pass
+SMALLEST_STORED = 1e-300  # a given probability of zero is stored as this, so that every logit stays finite
+ELEMENTS = 2**18  # of (S, N, K) processed at once: 2 MB, which a core keeps in its cache
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Predictive:
+    """Outputs (S, N, width) of S members for N inputs, with the likelihood that interprets them.
+
+    Properties of the other task raise `Misuse`. Members are weighted by `weights` (S,), or equally without them.
+    """
+
+    outputs: Tensor  # (S, N, width)
+    likelihood: Likelihood
+    weights: Tensor | None = None  # (S,), sums to one
+    names: tuple[str, ...] = ()  # of the K classes, labels or targets, where they are known
+    posthoc: Any = None  # the fitted post-hoc steps, whose sets and decisions belong to these predictions
+    keys: Keys = field(default_factory=dict)  # the caller's names (N,) of the inputs, the first columns of a table
+    uncalibrated: "Predictive | None" = None  # the same before a calibrator; scores of members are taken from it
+
+    def __post_init__(self) -> None:
+        if any(len(values) != self.outputs.shape[1] for values in self.keys.values()):
+            raise Misuse(f"keys of another length than inputs {self.outputs.shape[1]}: expected one for each")
+        check_outputs(self.outputs, self.likelihood)
+        check_weights(self.weights, members=len(self.outputs))
+
+    def __repr__(self) -> str:
+        members, inputs, _ = self.outputs.shape
+        return f"Predictive(members={members}, inputs={inputs}, likelihood={self.likelihood})"
+
+    @property
+    def task(self) -> str:
+        return self.likelihood.task
+
+    @cached_property
+    def member_weights(self) -> Tensor:
+        """The weight (S,) of each member, summing to one, in float64."""
+        if self.weights is not None:
+            return self.weights.double()
+        members = len(self.outputs)
+        return self.outputs.new_full((members,), 1 / members, dtype=torch.float64)
+
+    def average(self, values: Tensor) -> Tensor:
+        """The weighted mean (...) over members of values (S, ...)."""
+        return mixtures.weighted_mean(values, self.member_weights)
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """The mean probabilities of classes or labels, or the mean of y, (N, K)."""
+        return self.average(self.member_mean) if self.task == REGRESSION else self.mean_probs
+
+    def member_log_prob(self, y: Any) -> Tensor:
+        """The log-likelihood (S, N) of each target under each member; probabilities are clipped at 1e-12.
+
+        Labels of a multi-label task are independent given a member: theirs is the sum over labels.
+        """
+        if self.task == REGRESSION:
+            return self.distribution.log_prob(self.targets(y)).sum(-1)
+        if self.task == MULTI_LABEL:
+            right = torch.where(self.targets(y) > 0.5, self.probs, 1 - self.probs)  # (S, N, K)
+            return right.clamp_min(SMALLEST_PROBABILITY).log().sum(-1)
+        labels = self.labels(y).expand(len(self.outputs), -1)
+        return self.probs.gather(-1, labels[..., None]).squeeze(-1).clamp_min(SMALLEST_PROBABILITY).log()
+
+    def log_prob(self, y: Any) -> Tensor:
+        """The log-likelihood (N,) of each target under the mixture of members: log-mean-exp of their log-likelihoods.
+
+        Probabilities are averaged, never logits. Members are clipped before they are averaged, so the ensemble's loss
+        is never above the mean of its members' losses (Jensen), unless it is one moment-matched Gaussian.
+        """
+        if self.task == REGRESSION:
+            components, weights = self.density
+            return (weights.log()[:, None] + components.log_prob(self.targets(y)).sum(-1)).logsumexp(0)
+        return (self.member_weights.log()[:, None] + self.member_log_prob(y)).logsumexp(0)
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits (S, N, K) of each member: outputs passed through the likelihood's link, before the softmax.
+
+        For predictives made by `from_probs` they are the logarithms of the probabilities. Those of a multi-label task
+        are before the sigmoid.
+        """
+        if self.task == REGRESSION:
+            raise Misuse(
+                "probabilities, entropies and confidence belong to classification, and this is a "
+                "regression: read mean, aleatoric_var, epistemic_var, total_var, quantile or interval"
+            )
+        return self.likelihood.logits(self.outputs.double())
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """The probabilities (S, N, K) of classes, or of labels, of each member."""
+        return self.logits.sigmoid() if self.task == MULTI_LABEL else mixtures.softmax(self.logits)
+
+    @cached_property
+    def mean_probs(self) -> Tensor:
+        """The mean probabilities (N, K) of classes or labels."""
+        return self.average(self.probs)
+
+    @cached_property
+    def votes(self) -> Tensor:
+        """The class (S, N) of each member's largest probability, the first of equals; or its labels (S, N, K)."""
+        if self.task == MULTI_LABEL:
+            return (self.probs > 0.5).long()
+        return self.probs.max(-1).indices  # argmax takes half as long again
+
+    @property
+    def predicted(self) -> Tensor:
+        """The class (N,) of the largest mean probability; or the labels (N, K) whose mean probability is above 0.5."""
+        return (self.mean_probs > 0.5).long() if self.task == MULTI_LABEL else self.mean_probs.argmax(-1)
+
+    @property
+    def confidence(self) -> Tensor:
+        """The largest mean probability (N,)."""
+        self._require_classes("confidence")
+        return self.mean_probs.amax(-1)
+
+    def _require_classes(self, what: str) -> None:
+        if self.task == MULTI_LABEL:
+            raise Misuse(
+                f"{what} is for one class per input, and this is multi-label: read probs, entropy or total_var"
+            )
+
+    def _entropies(self, probs: Tensor) -> Tensor:
+        """Entropies (...) of probabilities (..., K); those of labels are summed."""
+        if self.task == MULTI_LABEL:
+            return mixtures.entropy_of(torch.stack([probs, 1 - probs], -1)).sum(-1)
+        return mixtures.entropy_of(probs)
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """Total uncertainty (N,): the entropy of the mean probabilities, in nats; summed over labels."""
+        return self._entropies(self.mean_probs)
+
+    @cached_property
+    def expected_entropy(self) -> Tensor:
+        """Aleatoric uncertainty (N,): the mean entropy of the members, in nats; summed over labels."""
+        return self.average(self._entropies(self.probs))
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """Epistemic uncertainty (N,): entropy minus expected entropy, the members' Jensen-Shannon divergence.
+
+        It lies between 0 and log(min(S, K)) and grows with S about as 1 - 1/S: compare equal S only. That of a
+        multi-label task is the sum of the labels' own.
+        """
+        return (self.entropy - self.expected_entropy).clamp_min(0)
+
+    @property
+    def disagreement(self) -> Tensor:
+        """The fraction (N,) of pairs of distinct members that predict different classes; 0 for a single member."""
+        self._require_classes("disagreement")
+        return mixtures.disagreement_of(self.votes, self.member_weights, self.probs.shape[-1])
+
+    @property
+    def energy(self) -> Tensor:
+        """The mean energy (N,) of the members, minus the logsumexp of their logits (Liu et al. 2020): low is familiar.
+
+        It depends on the scale of the logits, which probabilities do not keep: a predictive made by `from_probs` has
+        energy 0, up to rounding, for every input.
+
+        >>> round(Predictive(torch.zeros(1, 1, 4), Categorical(4)).energy.item(), 6)  # -log 4
+        -1.386294
+        """
+        self._require_classes("energy")
+        return -self.average(self.logits.logsumexp(-1))
+
+    @property
+    def logit_variance(self) -> Tensor:
+        """The variance (N,) over members of their logits, divided by S, mean over classes; 0 for a single member.
+
+        Each member's logits are centred over classes first, because the softmax is invariant to a shift. A given
+        probability of zero counts as 1e-300, and makes the variance huge.
+        """
+        self._require_classes("logit_variance")
+        return mixtures.weighted_variance(mixtures.centred_logits(self.logits), self.member_weights).mean(-1)
+
+    @property
+    def aleatoric_covariance(self) -> Tensor:
+        """E[diag(p) - p p^T] (N, K, K): the mean covariance of the label within members (Kwon et al. 2020)."""
+        self._require_classes("aleatoric_covariance")
+        return torch.diag_embed(self.mean) - mixtures.second_moment(self.probs, self.member_weights)
+
+    @property
+    def epistemic_covariance(self) -> Tensor:
+        """E[(p - mean)(p - mean)^T] (N, K, K): the covariance of members' probabilities, divided by S and not S - 1."""
+        return mixtures.second_moment(self.probs - self.mean, self.member_weights)
+
+    @property
+    def total_covariance(self) -> Tensor:
+        """diag(mean) - mean mean^T (N, K, K): the covariance of a one-hot label; aleatoric plus epistemic."""
+        self._require_classes("total_covariance")
+        mean = self.mean_probs
+        return torch.diag_embed(mean) - mean[:, :, None] * mean[:, None, :]
+
+    @cached_property
+    def distribution(self) -> mixtures.Components:
+        """The distribution of y of each member, in the target's units: Gaussians, or curves through quantiles."""
+        if self.task != REGRESSION:
+            raise Misuse(
+                f"quantiles, intervals and members' means of y belong to regression, and this is a {self.task}: "
+                "read probs, entropy, mutual_information or aleatoric_var"
+            )
+        return self.likelihood.distribution(self.outputs.double())
+
+    @cached_property
+    def density(self) -> tuple[mixtures.Components, Tensor]:
+        """The components (C, N, K) of the distribution of y, and their weights (C,).
+
+        They are the members, or for a moment-matched likelihood one Gaussian of their mixture's mean and variance.
+        """
+        if not self.likelihood.moment_matched:
+            return self.distribution, self.member_weights
+        one = mixtures.Normals(self.mean[None], self.total_var[None], self.outliers)
+        return one, self.member_weights.new_ones(1)
+
+    @property
+    def outliers(self) -> float:
+        """The share of outliers in the noise of a regression, 0 for Gaussian noise."""
+        components = self._first.distribution if self.task == REGRESSION else None
+        return components.outliers if isinstance(components, mixtures.Normals) else 0.0
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether this is a regression whose members predict Gaussians."""
+        return self.task == REGRESSION and isinstance(self._first.distribution, mixtures.Normals)
+
+    @property
+    def member_mean(self) -> Tensor:
+        """The latent mean f (S, N, K) of each member, in the target's units."""
+        return self.distribution.mean
+
+    @property
+    def member_var(self) -> Tensor:
+        """The noise variance (S, N, K) of each member around its mean."""
+        return self.distribution.var
+
+    @property
+    def aleatoric_var(self) -> Tensor:
+        """The mean noise variance (N, K) of the members; for classes, the diagonal of `aleatoric_covariance`."""
+        return self.average(self.member_var if self.task == REGRESSION else self.probs * (1 - self.probs))
+
+    @property
+    def epistemic_var(self) -> Tensor:
+        """The variance (N, K) of members' means, or for classes of their probabilities, divided by S and not S - 1."""
+        means = self.member_mean if self.task == REGRESSION else self.probs
+        return mixtures.weighted_variance(means, self.member_weights)
+
+    @property
+    def total_var(self) -> Tensor:
+        """The variance (N, K) of y: aleatoric plus epistemic, by the law of total variance.
+
+        Over classes, where y is the one-hot label, it sums to 1 - |mean|^2, which is at most 1 - 1/K.
+        """
+        return self.aleatoric_var + self.epistemic_var
+
+    def cdf(self, y: Any) -> Tensor:
+        """P(Y <= y) (N, K) under the predictive distribution, for each target separately."""
+        return mixtures.mixture_cdf(self.targets(y), *self.density)
+
+    def quantile(self, level: float) -> Tensor:
+        """The quantile (N, K) of y at `level`, exact to 1e-12 of the range of the members' quantiles."""
+        return mixtures.mixture_quantile(level, *self.density)
+
+    def interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """The central interval (low, high), each (N, K), of predictive probability `level` in (0, 1)."""
+        if not 0 < level < 1:
+            raise Misuse(f"interval({level}): expected a probability between 0 and 1, such as 0.9")
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def uncertainties(self) -> dict[str, Tensor]:
+        """The uncertainty decomposition of every input, each (N,).
+
+        | name | definition, for one class per input |
+        |---|---|
+        | `confidence` | the largest mean probability |
+        | `entropy` | of the mean probabilities: total uncertainty, in nats |
+        | `expected_entropy` | mean entropy of the members: aleatoric, in nats |
+        | `mutual_information` | the difference: epistemic, in nats |
+        | `aleatoric` | trace of E[diag(p) - p p^T] (Kwon et al. 2020) |
+        | `epistemic` | trace of E[(p - mean)(p - mean)^T] |
+        | `aleatoric_predicted` `epistemic_predicted` | the same matrices' diagonal entry of the predicted class |
+
+        The two traces add up to 1 - |mean|^2, which is at most 1 - 1/K. Epistemic terms of a single member are zero.
+        For several labels per input there are the entropies and the mutual information, summed over labels.
+
+        >>> found = Predictive.from_probs([[[1.0, 0.0]], [[0.0, 1.0]]]).uncertainties()
+        >>> found["aleatoric"].item(), found["epistemic"].item(), found["epistemic_predicted"].item()
+        (0.0, 0.5, 0.25)
+        """
+        entropies = ("entropy", "expected_entropy", "mutual_information")
+        in_nats = {name: getattr(self, name) for name in entropies}
+        if self.task == MULTI_LABEL:
+            return in_nats
+        aleatoric = 1 - self.average(torch.linalg.vecdot(self.probs, self.probs))
+        total = 1 - torch.linalg.vecdot(self.mean, self.mean)
+        index = self.predicted.expand(len(self.probs), -1)[..., None]
+        chosen = self.probs.gather(-1, index).squeeze(-1)  # (S, N)
+        return {
+            "confidence": self.confidence,
+            **in_nats,
+            "aleatoric": aleatoric.clamp_min(0),
+            "epistemic": (total - aleatoric).clamp_min(0),
+            "aleatoric_predicted": self.average(chosen * (1 - chosen)),
+            "epistemic_predicted": mixtures.weighted_variance(chosen, self.member_weights),
+        }
+
+    def arrays(self, *, per_member: bool = False, first: int = 0) -> dict[str, np.ndarray]:
+        """Predictions and uncertainties as arrays (N,) or (N, K), with those of every member (S, N, K) if asked.
+
+        Post-hoc steps add the conformal set (N, K) or interval of each input and whether to answer; `first` is the
+        place of the first input among all, which random sets depend on.
+        """
+        if self.task == REGRESSION:
+            stds = ("aleatoric", "epistemic", "total")
+            found = {"mean": self.mean, **{f"{name}_std": getattr(self, f"{name}_var").sqrt() for name in stds}}
+            found["low_90"], found["high_90"] = self.interval(0.9)
+            members = {"member_mean": self.member_mean, "member_std": self.member_var.sqrt()} if per_member else {}
+        else:
+            found = {"predicted": self.predicted, **self.uncertainties(), "probs": self.mean}
+            members = {"member_probs": self.probs} if per_member else {}
+        plain = {name: values.numpy() for name, values in {**found, **members}.items()}
+        return {**plain, **(self.posthoc.columns(self, first) if self.posthoc is not None else {})}
+
+    def columns(self, *, first: int = 0) -> dict[str, np.ndarray]:
+        """The same as columns (N,) of a table: arrays (N, K) by name, the classes of a set side by side.
+
+        First come the keys of the inputs, if they have some: `index` of a pandas table, `file` of images.
+        """
+        return {**self.keys, **self._value_columns(first)}
+
+    def _value_columns(self, first: int) -> dict[str, np.ndarray]:
+        found = self.arrays(first=first)
+        names = self.names or tuple(map(str, range(self.mean.shape[1])))
+        probs = found.pop("probs", None)
+        if probs is not None:
+            posthoc = [name for name in found if name.startswith("set_") or name == "answered"]
+            last = {name: found.pop(name) for name in posthoc}
+            found |= {f"prob_{name}": probs[:, k] for k, name in enumerate(names)} | last
+        if self.task == CLASSIFICATION:
+            found["predicted"] = np.array(names)[found["predicted"]]
+            sets = {key: v for key, v in found.items() if v.ndim > 1}
+            marked = np.array([name.replace("\\", "\\\\").replace("|", "\\|") for name in names])  # as in a set a|b
+            return found | {key: np.array(["|".join(marked[row]) for row in v]) for key, v in sets.items()}
+        table: dict[str, np.ndarray] = {}
+        for key, values in found.items():
+            if values.ndim == 1 or (self.task == REGRESSION and len(names) == 1):
+                table[key] = values if values.ndim == 1 else values[:, 0]
+            else:
+                table |= {f"{key}_{name}": values[:, k] for k, name in enumerate(names)}
+        return table
+
+    def to_pandas(self) -> Any:
+        """A pandas table with one row per input: the columns that `murmur predict` writes."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns())
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>{self.at(slice(0, 5)).to_pandas()._repr_html_()}"
+
+    @property
+    def _first(self) -> "Predictive":
+        """The first member on the first input: enough to know K without computing the rest."""
+        return replace(self, outputs=self.outputs[:1, :1], weights=None, keys={}, uncalibrated=None)
+
+    def labels(self, y: Any) -> Tensor:
+        """The labels y as checked class indices (N,).
+
+        A tensor holds indices, as `data.test.y` does. In an array or list, texts are labels, and so are numbers if the
+        classes are numbers other than 0 to K - 1.
+        """
+        self._require_classes("a class index")
+        if self.names and not isinstance(y, Tensor):
+            y = self._indices(np.asarray(y))
+        classes = self._first.probs.shape[-1]
+        return checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
+
+    def _indices(self, y: np.ndarray) -> np.ndarray | Tensor:
+        """Labels (N,) of the caller as class indices."""
+        numbers = all(map(is_number, self.names)) and self.names != tuple(map(str, range(len(self.names))))
+        if y.ndim != 1 or not (y.dtype.kind in "UO" or (y.dtype.kind in "iuf" and numbers)):
+            return y
+        return encode_labels(y, None, self.names)
+
+    def targets(self, y: Any) -> Tensor:
+        """The targets y as checked values (N, K), or zeros and ones of labels; (N,) is taken for one target."""
+        labels = self.task == MULTI_LABEL
+        width = self.outputs.shape[-1] if labels else self._first.member_mean.shape[-1]
+        targets = checked_targets(y, inputs=self.outputs.shape[1], width=width).to(self.outputs.device)
+        if labels and not ((targets == 0) | (targets == 1)).all():
+            raise Misuse("targets of a multi-label task other than 0 and 1: expected zeros and ones")
+        return targets
+
+    def checked(self, y: Any) -> Tensor:
+        """The targets y of this task: class indices (N,), or values or labels (N, K)."""
+        return self.labels(y) if self.task == CLASSIFICATION else self.targets(y)
+
+    def at(self, inputs: Any) -> "Predictive":
+        """The predictive of the chosen inputs: a slice, or indices or a mask (N,), in their order."""
+        chosen = inputs if isinstance(inputs, slice) else torch.as_tensor(inputs)
+        rows = chosen if isinstance(chosen, slice) else chosen.cpu().numpy()
+        before = None if self.uncalibrated is None else self.uncalibrated.at(inputs)
+        return replace(self, outputs=self.outputs[:, chosen], keys=take_keys(self.keys, rows), uncalibrated=before)
+
+    def with_logits(self, logits: Tensor) -> "Predictive":
+        """The same members with other logits (S, N, K), which are then their outputs."""
+        plain = _plain_likelihood(self.task, logits.shape[-1])
+        return Predictive(logits, plain, self.weights, self.names, self.posthoc, self.keys)
+
+    def select(self, members: Sequence[int] | Tensor) -> "Predictive":
+        """The predictive of the chosen members, in that order; their weights are scaled to sum to one."""
+        chosen = checked_members(members, count=len(self.outputs)).to(self.outputs.device)
+        weights = None if self.weights is None else self.weights[chosen] / self.weights[chosen].sum()
+        before = None if self.uncalibrated is None else self.uncalibrated.select(members)
+        return replace(self, outputs=self.outputs[chosen], weights=weights, uncalibrated=before)
+
+    def batches(self, size: int) -> Iterator["Predictive"]:
+        """Predictives of at most `size` inputs each, in order; their outputs are views."""
+        for first in range(0, self.outputs.shape[1], size):
+            yield self.at(slice(first, first + size))
+
+    @staticmethod
+    def concatenate(parts: Sequence["Predictive"]) -> "Predictive":
+        """The predictive of the same members for all inputs of the parts: the inverse of `batches`."""
+        check_alike([part.likelihood for part in parts])
+        outputs, keys = torch.cat([part.outputs for part in parts], dim=1), join_keys([part.keys for part in parts])
+        before = [part.uncalibrated for part in parts if part.uncalibrated is not None]
+        joined = Predictive.concatenate(before) if len(before) == len(parts) else None
+        return replace(parts[0], outputs=outputs, keys=keys, uncalibrated=joined)
+
+    @staticmethod
+    def pool(parts: Sequence["Predictive"]) -> "Predictive":
+        """The predictive of all members of the parts for the same inputs; the parts are weighted equally."""
+        check_alike([part.likelihood for part in parts])
+        weights = torch.cat([part.member_weights for part in parts]) / len(parts)
+        outputs = torch.cat([part.outputs for part in parts])
+        return replace(parts[0], outputs=outputs, weights=weights, uncalibrated=None)
+
+    @staticmethod
+    def from_probs(probs: Any, weights: Any = None) -> "Predictive":
+        """The predictive of class probabilities (S, N, K), or (N, K) for one model, from any source.
+
+        >>> Predictive.from_probs([[0.7, 0.3], [0.0, 1.0]]).predicted.tolist()
+        [0, 1]
+        """
+        logits = checked_logits(probs)
+        return Predictive(logits, Categorical(logits.shape[-1]), as_weights(weights))
+
+    @staticmethod
+    def from_moments(mean: Any, std: Any, weights: Any = None, outliers: float = 0.0) -> "Predictive":
+        """The predictive of Gaussian means and standard deviations (S, N, K), in the target's units.
+
+        `std` is the noise of each member around its mean, and may be one number for all. With a share of `outliers` it
+        has heavy tails, and the same standard deviation (`HeteroscedasticGaussian`).
+
+        >>> two = Predictive.from_moments([[[0.0]], [[2.0]]], 0.5)
+        >>> two.epistemic_var.item(), two.aleatoric_var.item()
+        (1.0, 0.25)
+        """
+        outputs = checked_moments(mean, std)
+        return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2, outliers), as_weights(weights))
+
+
+@cache
+def _plain_likelihood(task: str, width: int) -> Likelihood:
+    """The likelihood whose outputs are logits themselves."""
+    return MultiLabel(width) if task == MULTI_LABEL else Categorical(width)
+
+
+def checked_members(members: Any, *, count: int) -> Tensor:
+    """Chosen members as indices (C,), int64; negative ones count from the end."""
+    chosen = torch.as_tensor(members, dtype=torch.long)
+    if chosen.ndim != 1 or not len(chosen) or chosen.min() < -count or chosen.max() >= count:
+        raise Misuse(f"members {chosen.tolist()}: expected a list of indices 0..{count - 1}")
+    return chosen
+
+
+def checked_logits(probs: Any) -> Tensor:
+    """The logarithms (S, N, K) of class probabilities whose rows sum to one, up to rounding; zero counts as 1e-300.
+
+    Inputs are processed in chunks: no second copy of a large array is made, and the work stays in the cache.
+    """
+    values = probs if isinstance(probs, Tensor) else torch.as_tensor(np.asarray(probs))
+    if values.ndim not in (2, 3):
+        raise Misuse(
+            f"probabilities of shape {tuple(values.shape)}: expected (S, N, K) or (N, K); "
+            "for one probability p per input write np.stack([1 - p, p], -1)"
+        )
+    values = values[None] if values.ndim == 2 else values
+    logits = torch.empty_like(values, dtype=torch.float64, memory_format=torch.contiguous_format)
+    size = inputs_at_once(values)
+
+    def fill(first: int) -> None:
+        rows = values[:, first : first + size].double()
+        sums = rows.sum(-1)
+        check_rows(rows, sums, first)
+        logits[:, first : first + size] = (rows / sums[..., None]).clamp_min_(SMALLEST_STORED).log_()
+
+    for _ in parallel_map(fill, range(0, values.shape[1], size)):
+        pass
+    return logits
+
+
+def check_rows(rows: Tensor, sums: Tensor, first: int) -> None:
+    """Refuse rows (S, n, K) with sums (S, n) that are not probabilities; `first` is the index of the first input."""
+    bad = ~((rows.amin(-1) >= 0) & ((sums - 1).abs() <= SUM_TOLERANCE))  # NaN is neither
+    if bad.any():
+        member, row = bad.nonzero()[0].tolist()
+        total, smallest = sums[member, row].item(), rows[member, row].min().item()
+        raise Misuse(
+            f"probabilities at [{member}, {first + row}] sum to {total:.6g}, smallest {smallest:.6g}: "
+            "expected none negative and a sum of 1; give probabilities, not logits"
+        )
+
+
+def inputs_at_once(outputs: Tensor, elements: int = ELEMENTS) -> int:
+    """The number of inputs of outputs (S, N, K) in one chunk of at most so many elements, at least one."""
+    members, _, width = outputs.shape
+    return max(1, elements // max(1, members * width))
+
+
+def checked_labels(y: Any, *, inputs: int, classes: int) -> Tensor:
+    """Labels as class indices (N,), int64."""
+    labels = as_numbers(y, f"labels as texts, and the classes have no known names: give indices 0..{classes - 1}")
+    if labels.shape != (inputs,):
+        raise Misuse(f"labels of shape {tuple(labels.shape)} for {inputs} inputs: expected ({inputs},)")
+    bad = ~((labels >= 0) & (labels < classes)) | (labels != labels.long())
+    if bad.any():
+        where = int(bad.nonzero()[0])
+        raise Misuse(f"label {labels[where].item()} at [{where}]: expected a class index 0..{classes - 1}")
+    return labels.long()

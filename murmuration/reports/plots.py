@@ -1,0 +1,373 @@
+"""The figures of the report as plotly figures, for notebooks and scripts: `mm.plots.reliability(evaluation)`.
+
+Each function takes an `Evaluation`, several in a list, or a `Report`; those of predictions alone also take a
+`Predictive` and its targets y. A figure of one recipe out of several takes its `name=`. The sections of the report draw
+the same figures; here the page's CSS variables are replaced by the colours of `theme`, "light" or "dark".
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+import torch
+
+from murmuration.data import ArrayPreparation, Split, Task
+from murmuration.evaluation import EvalSet, Evaluation, score_predictions
+from murmuration.evaluation.columns import ColumnImportance, Drift, PartialDependence
+from murmuration.likelihoods import CLASSIFICATION, REGRESSION
+from murmuration.prediction.predictive import Predictive
+from murmuration.reports.figures import Figure, plain, plot_text
+from murmuration.reports.monitor_page import drift_figure
+from murmuration.reports.report import Report
+from murmuration.reports.sections.abstention import curves_figure, curves_of
+from murmuration.reports.sections.calibration import reliability_figure
+from murmuration.reports.sections.columns import dependence_figure, importance_figures
+from murmuration.reports.sections.conformal import subset_figure
+from murmuration.reports.sections.groups import group_columns, group_figure
+from murmuration.reports.sections.imbalance import frequency_figure, shots_figure
+from murmuration.reports.sections.input_space import field_figures
+from murmuration.reports.sections.members import (
+    COUPLING,
+    CURVES,
+    agreement_figure,
+    coupling_figure,
+    history_of,
+    training_figure,
+)
+from murmuration.reports.sections.ood import detection_figure, found_sets, histogram_figure
+from murmuration.reports.sections.regression import parity_figure
+from murmuration.reports.sections.scores import confusion
+from murmuration.reports.sections.shift import shift_curves, shift_scores
+from murmuration.reports.sections.uncertainty import by_class_figure, uncertainty_figure
+from murmuration.reports.sections.weights import snr_figure
+from murmuration.system.errors import Failure, Misuse, listed, unknown
+from murmuration.system.files import write_bytes
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = [
+    "column_importance",
+    "conformal_coverage",
+    "confusion_matrix",
+    "coupling",
+    "drift",
+    "figure_image",
+    "groups",
+    "input_space",
+    "member_agreement",
+    "ood_auroc",
+    "ood_histogram",
+    "parity",
+    "partial_dependence",
+    "reliability",
+    "risk_coverage",
+    "shift",
+    "signal_to_noise",
+    "training_curves",
+    "uncertainty_by_class",
+    "uncertainty_histogram",
+]
+
+Theme = Literal["light", "dark"]
+Evaluations = Evaluation | Sequence[Evaluation] | Report
+Scored = Evaluations | Predictive  # a Predictive with its targets y
+Name = TypeVar("Name", bound=str)
+
+IMAGES = (".png", ".svg", ".pdf", ".jpeg", ".webp")
+TITLE, LEGEND = 34, 26  # pixels above the plot
+VARIABLE = re.compile(r"var\((--[\w-]+)\)")
+COLOURS = re.compile(r"(--[\w-]+): light-dark\((#\w+|rgba\([^)]*\)), (#\w+|rgba\([^)]*\))\);")  # lines of style.css
+
+
+def reliability(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """Accuracy by confidence, or fractions of targets below predicted quantiles; before and after the calibrator."""
+    place, found = one_of(_scored(source, y), name)
+    return to_plotly(reliability_figure(found, place, "reliability"), theme)
+
+
+def confusion_matrix(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """The number of examples by true and predicted class, coloured by recall."""
+    _, found = one_of(_scored(source, y), name)
+    if not found.classes:
+        raise Misuse("a confusion matrix of a regression: expected a classification; write mm.plots.parity(...)")
+    return to_plotly(confusion(found, "confusion"), theme)
+
+
+def parity(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """Predictions of a regression against targets, with one predicted standard deviation up and down."""
+    place, found = one_of(_scored(source, y), name)
+    if found.task != REGRESSION or found.examples.columns["target"].ndim > 1:
+        kind = "several targets" if found.task == REGRESSION else "a classification"
+        raise Misuse(f"predictions against targets of {kind}: expected a regression with one target")
+    return to_plotly(parity_figure(found, place, "parity"), theme)
+
+
+def risk_coverage(source: Scored, y: Any = None, *, theme: Theme = "light") -> "go.Figure":
+    """The error among the most certain inputs by the fraction of inputs answered (selective prediction)."""
+    report = _scored(source, y)
+    return to_plotly(curves_figure(report, curves_of(report), "risk-coverage"), theme)
+
+
+def uncertainty_histogram(
+    source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light"
+) -> "go.Figure":
+    """The total uncertainty of right and of wrong predictions."""
+    _, found = one_of(_scored(source, y), name)
+    return to_plotly(uncertainty_figure(found, "uncertainty"), theme)
+
+
+def uncertainty_by_class(
+    source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light"
+) -> "go.Figure":
+    """Aleatoric and epistemic uncertainty of every true class."""
+    _, found = one_of(_scored(source, y), name)
+    missing = f"'{found.name}' has no classes: expected a classification"
+    return to_plotly(by_class_figure(found, "classes"), theme, missing)
+
+
+def member_agreement(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """Agreement (M, M) between members: the fraction of equal predictions, or the correlation of means."""
+    _, found = one_of(_scored(source, y), name)
+    missing = f"'{found.name}' has one member: agreement needs at least two, mm.fit(..., members=5)"
+    return to_plotly(agreement_figure(found, "agreement"), theme, missing)
+
+
+def conformal_coverage(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
+    """Coverage of the conformal prediction sets by class, group and severity of corruption, and its target."""
+    found = [each for each in as_report(source).evaluations if each.coverage]
+    missing = "no evaluation has conformal sets of a subset: they need validation examples, and classes or shift=True"
+    return to_plotly(subset_figure(found, "coverage"), theme, missing)
+
+
+def input_space(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """Predictions over inputs of one or two dimensions, on one scale for all evaluations."""
+    report = as_report(source)
+    place, found = one_of(report, name)
+    missing = f"the input space of '{found.name}' cannot be drawn: expected an ensemble on one or two numeric inputs"
+    return to_plotly(field_figures(report)[place], theme, missing)
+
+
+def shift(source: Evaluations, score: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """A score by severity of corruption, such as "nll"; the first that the report draws unless given."""
+    report = as_report(source)
+    missing = "no evaluation has scores under corruption: write mm.evaluate(ensemble, data, shift=True)"
+    chosen = pick("score under corruption", score, shift_scores(report), missing)
+    return to_plotly(shift_curves(report, chosen, "shift"), theme, f"'{chosen}' has no values under corruption")
+
+
+def ood_auroc(source: Evaluations, *, ood: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """AUROC of every uncertainty as a detector of out-of-distribution inputs, those of the first set unless given."""
+    sets = found_sets(as_report(source))
+    return to_plotly(detection_figure(sets[pick("OOD set", ood, sets, NO_OOD)], "auroc"), theme)
+
+
+def ood_histogram(
+    source: Evaluations,
+    uncertainty: str | None = None,
+    *,
+    ood: str | None = None,
+    name: str | None = None,
+    theme: Theme = "light",
+) -> "go.Figure":
+    """An uncertainty, such as "entropy", of the test examples and of out-of-distribution inputs."""
+    place, found = one_of(as_report(source), name)
+    sets = {result.name: result for result in found.ood}
+    result = sets[pick("OOD set", ood, sets, NO_OOD)]
+    key = pick("uncertainty with a histogram", uncertainty, result.histograms, f"'{result.name}' has no histograms")
+    return to_plotly(histogram_figure(place, found.name, result, key, "ood"), theme)
+
+
+def groups(source: Evaluations, column: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """The main score within groups of the examples, by the first column of groups unless given."""
+    report = as_report(source)
+    missing = "no evaluation has groups: they come with audited predictions, murmur audit FILE --group COLUMN"
+    chosen = pick("column of groups", column, group_columns(report), missing)
+    return to_plotly(group_figure(report, chosen, "groups"), theme, f"column '{chosen}' has no groups")
+
+
+IMBALANCED = (
+    "no evaluation has imbalanced training classes: the largest must have three times the examples of the smallest"
+)
+
+
+def shots(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
+    """Accuracy of many-, medium- and few-shot classes, where the training classes are imbalanced."""
+    return to_plotly(shots_figure(as_report(source), "shots"), theme, IMBALANCED)
+
+
+def class_frequency(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
+    """Epistemic uncertainty of every class by the number of its training examples, where these are imbalanced."""
+    return to_plotly(frequency_figure(as_report(source), "frequency"), theme, IMBALANCED)
+
+
+def training_curves(
+    source: Evaluations, measure: str | None = None, *, name: str | None = None, theme: Theme = "light"
+) -> "go.Figure":
+    """A measure of every member over the epochs: "train_loss", "val_nll", "val_accuracy" or "val_rmse"."""
+    place, found = one_of(as_report(source), name)
+    known = [each for each in CURVES if history_of(found, each)[1]]
+    chosen = pick("training curve", measure, known, f"'{found.name}' has no training history")
+    return to_plotly(training_figure(found, chosen, place, "training"), theme)
+
+
+def coupling(source: Evaluations, measure: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """A statistic of the repulsion over the epochs: "mean_kernel", "cosine" or "push_to_loss"."""
+    report = as_report(source)
+    drawn = {each: coupling_figure(report, each, "coupling") for each in COUPLING}
+    known = [each for each, figure in drawn.items() if figure is not None]
+    missing = "no evaluation has statistics of a coupling: expected members trained with repulsion, recipe='forde'"
+    return to_plotly(drawn[pick("statistic of the coupling", measure, known, missing)], theme)
+
+
+def signal_to_noise(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """The distribution of |mean| / std over Gaussian weights, by tensor."""
+    _, found = one_of(as_report(source), name)
+    if found.weights is None:
+        raise Misuse(f"'{found.name}' has no Gaussian weights: expected an ensemble of recipe='bayes' or the like")
+    return to_plotly(snr_figure(found.name, found.weights, "weights"), theme)
+
+
+def column_importance(source: ColumnImportance, kind: str | None = None, *, theme: Theme = "light") -> "go.Figure":
+    """The importance of columns, `kind` error (the default) or uncertainty, of `mm.columns.column_importance`."""
+    drawn = dict(zip(("error", "uncertainty"), importance_figures(source), strict=True))
+    return to_plotly(pick_figure(drawn, kind), theme)
+
+
+def partial_dependence(source: PartialDependence, *, theme: Theme = "light") -> "go.Figure":
+    """The partial dependence on a column, with two standard deviations of the members around it."""
+    return to_plotly(dependence_figure(source, 0), theme)
+
+
+def drift(source: Drift, *, theme: Theme = "light") -> "go.Figure":
+    """The size of every change between training rows and new ones, of `mm.columns.drift`."""
+    return to_plotly(drift_figure(source), theme)
+
+
+def pick_figure(drawn: dict[str, Figure], score: str | None) -> Figure:
+    return drawn[pick("score", score, drawn, "no score of the landscape is finite")]
+
+
+def figure_image(
+    figure: "Figure | go.Figure", path: str | Path, *, width: int = 700, scale: float = 2, theme: Theme = "light"
+) -> Path:
+    """Write a figure as an image, by the ending of its path: .png, .svg, .pdf, .jpeg or .webp.
+
+    `figure` is one of this module or of a page. Kaleido draws it in Chrome or Chromium, which must be installed; a
+    pixel of the figure is `scale` pixels of the image.
+    """
+    target = Path(path)
+    if target.suffix.lower() not in IMAGES:
+        raise Misuse(f"image '{target}': expected a path that ends in {listed(IMAGES)}")
+    drawn = to_plotly(figure, theme) if isinstance(figure, Figure) else figure
+    if find_spec("kaleido") is None:
+        raise Misuse("an image of a figure needs kaleido: pip install 'torch-murmuration[plots]'")
+    try:
+        content = drawn.to_image(format=target.suffix[1:].lower(), width=width, scale=scale)
+    except Exception as error:  # kaleido's errors differ from version to version
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise Failure(f"no image of the figure: {reason}; install Chrome or Chromium, or set BROWSER_PATH") from None
+    write_bytes(target, content)
+    return target
+
+
+NO_OOD = "no evaluation has out-of-distribution inputs: write mm.evaluate(ensemble, data, ood=[...])"
+
+
+def as_report(source: Evaluations) -> Report:
+    """The evaluations as a report."""
+    if isinstance(source, Report):
+        return source
+    several = [source] if isinstance(source, Evaluation) else source
+    if not isinstance(several, Sequence) or not all(isinstance(each, Evaluation) for each in several):
+        got = type(source).__name__
+        raise Misuse(f"{got}: expected an evaluation (mm.evaluate), a list of them, or a report (mm.report)")
+    if len({each.task for each in several}) > 1:
+        raise Misuse("evaluations of a classification and of a regression: expected those of one task")
+    return Report(tuple(several))
+
+
+def _scored(source: Scored, y: Any) -> Report:
+    """The evaluations, or that of a predictive and its targets y, as a report."""
+    if not isinstance(source, Predictive):
+        if y is not None:
+            raise Misuse("y beside an evaluation, which has targets of its own: leave it out")
+        return as_report(source)
+    if y is None:
+        raise Misuse("a Predictive without targets: give the targets of its inputs as y")
+    if source.task not in (CLASSIFICATION, REGRESSION):
+        raise Misuse(f"predictions of task '{source.task}': expected those of a classification or regression")
+    targets = source.checked(y)
+    classes = tuple(map(str, range(source.mean.shape[-1]))) if source.task == CLASSIFICATION else ()
+    split = Split(torch.empty(len(targets), 0), targets)
+    eval_set = EvalSet("predictions", cast(Task, source.task), split, classes, ArrayPreparation((0,), (), ()))
+    return Report((Evaluation("predictions", eval_set, score_predictions([(source, y)]).uncalibrated, {}),))
+
+
+def one_of(report: Report, name: str | None) -> tuple[int, Evaluation]:
+    """Place and evaluation of the recipe called `name`, which only a report on several needs."""
+    names = [each.name for each in report.evaluations]
+    if name is None and len(names) > 1:
+        raise Misuse(f"{len(names)} evaluations for a figure of one: give name=, one of {listed(names)}")
+    place = names.index(pick("evaluation", name, names, ""))
+    return place, report.evaluations[place]
+
+
+def pick(kind: str, got: str | None, known: Iterable[Name], missing: str) -> Name:
+    """The name that was given if it is known, else the first; `missing` is the message where there is none."""
+    names = list(known)
+    if not names:
+        raise Misuse(missing)
+    if got is not None and got not in names:
+        raise unknown(kind, got, names)
+    return names[0] if got is None else got
+
+
+def to_plotly(drawn: Figure | None, theme: Theme, missing: str = "") -> "go.Figure":
+    """The figure with its title and the colours of a theme; `missing` is the message where there is no figure."""
+    if drawn is None:
+        raise Misuse(missing)
+    try:
+        import plotly.graph_objects as go
+    except ImportError:
+        raise Misuse("mm.plots needs plotly: pip install 'torch-murmuration[plots]'") from None
+    above = drawn.layout["margin"]["t"] + TITLE + (LEGEND if drawn.layout["showlegend"] else 0)
+    title = {"text": plot_text(drawn.title or drawn.label), "font": {"size": 15}, "x": 0.01, "xanchor": "left"}
+    look = {
+        "title": title | {"y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 12}},
+        "margin": drawn.layout["margin"] | {"t": above},
+        "height": drawn.height + above,
+        "paper_bgcolor": "var(--paper)",
+        "plot_bgcolor": "var(--paper)",
+        "template": "none",
+    }
+    figure: dict[str, Any] = coloured(plain({"data": drawn.data, "layout": drawn.layout | look}), colours(theme))
+    return go.Figure(figure)
+
+
+@cache
+def colours(theme: Theme) -> dict[str, str]:
+    """The colours of the report's style sheet in a theme, by the name of their CSS variable."""
+    if theme not in ("light", "dark"):
+        raise unknown("theme", theme, ("light", "dark"))
+    style = files("murmuration.reports").joinpath("style.css").read_text(encoding="utf-8")
+    return {name: light if theme == "light" else dark for name, light, dark in COLOURS.findall(style)}
+
+
+def coloured(value: Any, inks: dict[str, str], setting: str = "") -> Any:
+    """The value with CSS variables replaced in settings called ...color or ...colorscale, as `theme.js` does.
+
+    >>> coloured({"line": {"color": "var(--ink)"}, "name": "var(--ink)"}, {"--ink": "#000000"})
+    {'line': {'color': '#000000'}, 'name': 'var(--ink)'}
+    """
+    if isinstance(value, dict):
+        return {key: coloured(item, inks, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [coloured(item, inks, setting) for item in value]
+    if not isinstance(value, str) or not setting.endswith(("color", "colorscale")):
+        return value
+    return VARIABLE.sub(lambda variable: inks[variable[1]], value)

@@ -1,0 +1,281 @@
+"""Checkpoints of a run in progress: tensors in a file for each process, named by `latest.json`, written after them.
+
+A file holds a block of neighbouring members and all that they share, so that any number of processes, one too, can
+continue what any other number has begun.
+"""
+
+import sys
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from murmuration.core.dynamics import WeightPath
+from murmuration.core.engines import ALONE, Ranks
+from murmuration.core.population import Named, Population, population_from_tensors
+from murmuration.core.state import Divergence, State
+from murmuration.runs.directory import CHECKPOINTS, LATEST, STEPS, below, step_file, write_history
+from murmuration.system import files
+from murmuration.system.devices import CPU
+from murmuration.system.errors import Failure
+from murmuration.system.streams import ALL_MEMBERS
+
+ON_DEVICE = ("population", "kept", "path", "opt_state", "shared_opt_state")  # tensors of a checkpoint, by prefix
+MEMORY = "memory"  # of a torch optimizer
+SMALL = ("active", "best", "waited", "kept_epoch", "loss_sum")  # one number a member
+
+
+@dataclass
+class Progress:
+    """The state of a run in progress: everything that a checkpoint holds."""
+
+    state: State
+    kept: Population  # the weights a member returns to: of its last finite epoch, or its best one with early stopping
+    kept_epoch: Tensor  # (M,) the epoch of these weights; 0: initial weights
+    loss_sum: Tensor  # (M,) float64, of the running epoch
+    best: Tensor  # (M,) lowest validation NLL so far
+    waited: Tensor  # (M,) epochs since then
+    history: list[dict[str, Any]] = field(default_factory=list)
+    path: WeightPath = field(default_factory=WeightPath)  # weights collected by the dynamics
+    seconds: float = 0.0
+    origins: Tensor | None = None  # (m,) at the end: the row of the population that each final member comes from
+
+
+def save_checkpoint(
+    path: Path, progress: Progress, ranks: Ranks = ALONE, trajectory: dict[str, str] | None = None
+) -> None:
+    """The state of a run in progress: tensors first, then the small file that names them, then the old ones go.
+
+    Every process writes its members. The first one names the files of all after they are written, and the points of the
+    trajectory so far, `trajectory`, with their SHA-256.
+    """
+    state, folder = progress.state, path / CHECKPOINTS
+    block = write_block(folder, progress, ranks) if ranks.part == 0 else {}
+    blocks = ranks.records(block)
+    failed = [each["error"] for each in blocks if "error" in each]
+    if failed:
+        raise Failure(failed[0])
+    if not ranks.first:
+        return
+    latest = {
+        "blocks": blocks,
+        "step": state.step,
+        "seconds": progress.seconds,
+        "step_seconds": state.seconds,
+        "coupling": files.json_numbers(state.coupling_stats),
+        "points": list(progress.path.points),
+        "history": progress.history,
+        "trajectory": trajectory or {},
+    }
+    files.write_record(folder / LATEST, latest)
+    write_history(path, progress.history)
+    kept = {each["file"] for each in blocks}
+    for old in folder.glob(STEPS):
+        if old.name not in kept and old.name < step_file(state.step + 1):  # others may write the next one already
+            old.unlink()
+
+
+def write_block(folder: Path, progress: Progress, ranks: Ranks) -> dict[str, Any]:
+    """The record of a file with the members of this process, written before; an error, where other processes wait."""
+    state, tensors = progress.state, _progress_tensors(progress)
+    file = folder / step_file(state.step)
+    if ranks.size > 1:
+        file = file.with_name(f"{file.stem}-{ranks.rank + 1}-of-{ranks.size}{file.suffix}")
+    try:
+        folder.mkdir(exist_ok=True)
+        files.write_tensors(file, tensors)
+        digest = files.digest_of(file)
+    except (Failure, OSError) as error:
+        if ranks.alone:
+            raise
+        return {"error": str(files.cannot_write(file, error))}
+    return {
+        "file": file.name,
+        "members": state.population.members,
+        "order": list(tensors),  # the file has another; sums over tensors are rounded by it
+        "off_cpu": [name for name, tensor in tensors.items() if tensor.device.type != "cpu"],
+        "sha256": digest,
+        "diverged": {str(member): asdict(found) for member, found in state.diverged.items()},
+    }
+
+
+def load_checkpoint(path: Path, device: str = CPU, rows: range | None = None) -> Progress | None:
+    """The progress of a run at its last whole checkpoint, members and optimizer on `device`; None before the first.
+
+    `rows` are the members of this process; by default all. The files may have been written by any number of processes.
+    """
+    folder = path / CHECKPOINTS
+    if not (folder / LATEST).exists():
+        return None
+    latest = files.read_record(folder / LATEST)
+    blocks = latest.get("blocks") or [{**latest, "members": None}]  # one file, as earlier versions wrote it
+    parts: list[tuple[Named, int]] = []
+    diverged: dict[int, Divergence] = {}
+    start = 0  # of a block, among all members
+    for block in blocks:
+        wanted = range(start, sys.maxsize) if rows is None else range(max(start, rows.start), rows.stop)
+        end = start + (block["members"] or sys.maxsize)
+        if wanted.start < min(end, wanted.stop):
+            found = files.read_tensors(folder / block["file"], block["sha256"])
+            end, off_cpu = start + len(found["active"]), set(block.get("off_cpu", ()))
+            tensors = {name: _placed(name, found[name], device, off_cpu) for name in block["order"]}
+            first = 0 if rows is None else rows.start
+            mine = range(wanted.start - start, min(end, wanted.stop) - start)
+            parts.append((_rows(tensors, mine, latest["points"], first - start), len(mine)))
+            for member, record in block["diverged"].items():
+                if int(member) in mine:
+                    diverged[start + int(member) - first] = Divergence(**record)
+        start = end
+    tensors = _join(parts, latest["points"])
+    return _progress(tensors, latest, diverged)
+
+
+def checked_trajectory(path: Path) -> dict[str, str]:
+    """The points of the trajectory at the last checkpoint, with their SHA-256; refuses one that is not as written."""
+    file = path / CHECKPOINTS / LATEST
+    found: dict[str, str] = files.read_record(file).get("trajectory", {}) if file.exists() else {}
+    for name, digest in found.items():
+        files.require_digest(path / name, digest)
+    return found
+
+
+def _rows(tensors: Named, rows: range, points: list[str], first: int) -> Named:
+    """The tensors of some members of a block; `first` is the row of the block that becomes row 0."""
+    if rows == range(len(tensors["active"])) and first == 0:
+        return tensors
+    found = {}
+    for name, tensor in tensors.items():
+        if name.startswith(f"{MEMORY}/"):
+            member, rest = name.removeprefix(f"{MEMORY}/").split("/", 1)
+            if int(member) in rows:
+                found[f"{MEMORY}/{int(member) - first}/{rest}"] = tensor
+            elif int(member) == ALL_MEMBERS:
+                found[name] = tensor
+        elif _has_members(name, points) and not (_is_fixed(name) and len(tensor) == 1):
+            found[name] = tensor[rows.start : rows.stop].clone()
+        else:
+            found[name] = tensor
+    return found
+
+
+def _join(parts: list[tuple[Named, int]], points: list[str]) -> Named:
+    """The tensors of neighbouring members, from those of several files, given with their numbers of members."""
+    if len(parts) == 1:
+        return parts[0][0]
+    found: Named = {name: tensor for part, _ in parts for name, tensor in part.items()}
+    for name in [name for name in found if _has_members(name, points)]:
+        each = [(part[name], count) for part, count in parts]
+        once = _is_fixed(name) and all(len(t) == 1 and torch.equal(t, each[0][0]) for t, _ in each)
+        rows = [t.expand(count, *t.shape[1:]) if _is_fixed(name) else t for t, count in each]
+        found[name] = each[0][0] if once else torch.cat(rows)
+    return found
+
+
+def _has_members(name: str, points: list[str]) -> bool:
+    """Whether a tensor of a checkpoint has a member axis."""
+    kinds = [
+        f"{prefix}/{kind}/"
+        for prefix in ("population", "kept", *(f"path/{point}" for point in points))
+        for kind in ("own", "buffers", "fixed")
+    ]
+    return name in SMALL or name.startswith(("opt_state/", "counts/", *kinds))
+
+
+def _is_fixed(name: str) -> bool:
+    return name.startswith("population/fixed/")
+
+
+def _progress(tensors: Named, latest: dict[str, Any], diverged: dict[int, Divergence]) -> Progress:
+    """The progress of the members whose tensors these are."""
+    members = len(tensors["active"])
+    population = _population(tensors, "population", members)
+    state = State(
+        population,
+        _opt_state(tensors, "opt_state"),
+        _opt_state(tensors, "shared_opt_state"),
+        tensors["active"],
+        latest["step"],
+        diverged,
+        latest["coupling"],
+        latest["step_seconds"],
+        _memory(tensors),
+    )
+    others = {key: _population(tensors, key, members) for key in ("kept", *(f"path/{n}" for n in latest["points"]))}
+    others = {key: replace(other, fixed=population.fixed) for key, other in others.items()}
+    return Progress(
+        state,
+        others["kept"],
+        tensors["kept_epoch"],
+        tensors["loss_sum"],
+        tensors["best"],
+        tensors["waited"],
+        latest["history"],
+        WeightPath({name: others[f"path/{name}"] for name in latest["points"]}, below(tensors, "counts")),
+        latest["seconds"],
+    )
+
+
+def _placed(name: str, tensor: Tensor, device: str, off_cpu: set[str]) -> Tensor:
+    """A tensor of a checkpoint where training needs it.
+
+    That is the device for members, their path and the optimizer. A torch optimizer may count its steps on the CPU.
+    """
+    kind = name.partition("/")[0]
+    moves = kind in ON_DEVICE or (kind == MEMORY and (tensor.dim() > 0 or name in off_cpu))
+    return tensor.to(device) if moves else tensor
+
+
+def _progress_tensors(progress: Progress) -> dict[str, Tensor]:
+    state, path = progress.state, progress.path
+    others = {"kept": progress.kept, **{f"path/{name}": point for name, point in path.points.items()}}
+    populations = {"population": state.population, **{name: replace(p, fixed={}) for name, p in others.items()}}
+    opt_states = {"opt_state": state.opt_state, "shared_opt_state": state.shared_opt_state}
+    tensors = {f"{key}/{name}": t for key, p in populations.items() for name, t in p.to_tensors().items()}
+    tensors |= {
+        f"{key}/{kind}/{name}": tensor
+        for key, kinds in opt_states.items()
+        for kind, named in kinds.items()
+        for name, tensor in named.items()
+    }
+    tensors |= {f"counts/{name}": count for name, count in path.counts.items()}
+    for member, states in state.memory.items():
+        for index, kept in enumerate(states):
+            tensors |= {f"{MEMORY}/{member}/{index}/{key}": _as_tensor(key, value) for key, value in kept.items()}
+    small = {
+        "active": state.active,
+        "best": progress.best,
+        "waited": progress.waited,
+        "kept_epoch": progress.kept_epoch,
+    }
+    return {**tensors, **small, "loss_sum": progress.loss_sum}
+
+
+def _as_tensor(key: str, value: object) -> Tensor:
+    """One entry of a torch optimizer's state as a tensor."""
+    if isinstance(value, Tensor):
+        return value.clone()  # entries may share memory, which safetensors refuses
+    if isinstance(value, bool | int | float):
+        return torch.tensor(value, dtype=torch.float64)
+    raise Failure(f"the optimizer keeps '{key}' as {type(value).__name__}: only tensors and numbers can be stored")
+
+
+def _memory(tensors: dict[str, Tensor]) -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, dict[int, dict[str, Any]]] = {}
+    for name, tensor in below(tensors, MEMORY).items():
+        member, index, key = name.split("/", 2)
+        found.setdefault(int(member), {}).setdefault(int(index), {})[key] = tensor
+    return {member: [rows.get(i, {}) for i in range(max(rows) + 1)] for member, rows in found.items()}
+
+
+def _population(tensors: dict[str, Tensor], prefix: str, members: int) -> Population:
+    return population_from_tensors(below(tensors, prefix), members)
+
+
+def _opt_state(tensors: dict[str, Tensor], prefix: str) -> dict[str, dict[str, Tensor]]:
+    found: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in below(tensors, prefix).items():
+        kind, _, name = key.partition("/")
+        found.setdefault(kind, {})[name] = tensor
+    return found

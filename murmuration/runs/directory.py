@@ -1,0 +1,436 @@
+"""The run directory: what is written, in which order, and how it is read back.
+
+    run.json              the manifest: recipe, plan, net, data, engine, versions, command; rewritten last of all
+    members.safetensors   the ensemble
+    history.jsonl         one record an epoch
+    trajectory/           weights of all members along their path, one file a checkpoint, if the plan asks for it
+    checkpoints/          the state of a run in progress; latest.json names the file and is written after it
+    backbone.safetensors, features.safetensors   a network that is not trained, and its features of the examples
+    models/               members that are not networks, each in the format of its package, listed in run.json
+    posthoc.json          the calibrator, the conformal rules and the abstention rules, if some were fitted
+    metrics.json, report.html   the evaluation
+
+Every file is replaced whole or not at all (`files.py`), by the one process that holds the directory (`locks.py`). The
+manifest holds the SHA-256 of every file and of itself; `checkpoints/latest.json` and `sweep.json`, which change while a
+run trains, hold their own. A file is checked when it is read. What must be there before the manifest is written before
+it: a directory without one is of a process that was killed, and the same command begins anew.
+"""
+
+import contextlib
+import hashlib
+import json
+import platform
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from murmuration.core.population import Named, Population, population_from_tensors
+from murmuration.data import Data, Preparation
+from murmuration.models.estimators.storage import FOLDER as MODELS
+from murmuration.models.features import BACKBONE, STORED, remove_pieces, save_features
+from murmuration.runs import locks
+from murmuration.runs.kinds import run_kinds
+from murmuration.runs.locks import remove_empty as remove_empty
+from murmuration.system import files
+from murmuration.system.errors import Failure, Misuse
+
+FORMAT = 2  # 1: without digests; such runs are refused
+MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
+GIVEN = "given"  # recipe of networks trained elsewhere; in their manifest, the names of their classes
+GROUPS = "groups"  # in the manifest: the number of groups of networks, if there are several
+FILES = "files"  # in the manifest: the SHA-256 of every file that is complete
+CHANGING = "changing"  # in the manifest: the files that a command is replacing, with their new SHA-256
+STORAGE = ("format", "status", FILES, CHANGING)  # entries of a manifest that are about its files
+SWEEP = "sweep.json"  # scores of the candidates of a coupling space
+WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, STORED, SWEEP)  # by a run until it is complete
+EVALUATED = ("metrics.json", "report.html")  # written again by every evaluation
+TRAJECTORY, ACTIVE = "trajectory", "active"  # weights along the path; (M,) bool: members that were still trained
+CHECKPOINTS, LATEST, STEPS = "checkpoints", "latest.json", "step-*.safetensors"
+OWN = (MEMBERS, HISTORY, POSTHOC, BACKBONE, f"*/{LATEST}")  # files by which a run is known
+
+
+@contextmanager
+def locked(path: Path | None) -> Iterator[None]:
+    """Hold a run directory against other processes, and remove what killed ones left; None: nothing is held."""
+    if path is None:
+        yield
+        return
+    with locks.locked(path, tidy):
+        yield
+
+
+@contextmanager
+def new_run(path: Path | None) -> Iterator[None]:
+    """Hold a directory for a new run; refuses one that holds a run, or anything else. None: nothing is held."""
+    if path is None:
+        yield
+        return
+    if not locks.holders(path):
+        require_free(path)  # a directory of others is not even locked
+    with locked(path):
+        require_free(path)
+        yield
+
+
+def check_new(out: str | Path | None) -> None:
+    """Refuse a directory that a new run cannot have, before anything is computed; None: no directory."""
+    with new_run(None if out is None else Path(out)):
+        pass
+
+
+@contextmanager
+def creating(path: Path, preparation: Preparation | None = None) -> Iterator[None]:
+    """Hold a directory while the first files of a run are written; they are removed again, by name, if that fails.
+
+    The network of a preparation that computes features is the first of them, and the features it has computed.
+    """
+    with new_run(path):
+        try:
+            save_features(path, preparation)
+            yield
+        except BaseException as error:
+            remove_files(path)
+            if isinstance(error, OSError):
+                raise files.cannot_write(path, error) from error
+            raise
+        remove_pieces(preparation)
+
+
+def create_run(
+    path: Path,
+    manifest: dict[str, Any],
+    preparation: Preparation | None = None,
+    first: Callable[[], object] = lambda: None,
+) -> None:
+    """Begin a run: the files of `creating`, those that `first` writes, and then the manifest."""
+    with creating(path, preparation):
+        first()
+        stored = digests_of(path, (BACKBONE, STORED))
+        write_manifest(path, {**manifest, "format": FORMAT, "status": "training", FILES: stored})
+
+
+def digests_of(path: Path, names: Iterable[str]) -> dict[str, str]:
+    """The SHA-256 of those of the files of a run that are there."""
+    return {name: files.digest_of(path / name) for name in names if (path / name).is_file()}
+
+
+def is_settled(path: Path) -> bool:
+    """Whether a run is complete, and nothing is left of killed processes that only its holder may remove."""
+    left = locks.holders(path) or (path / CHECKPOINTS).exists()
+    return not left and read_run(path)["status"] == "complete"
+
+
+def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    files.write_record(path / MANIFEST, manifest)
+
+
+def describe_data(data: Data, task: str) -> dict[str, Any]:
+    """The record of the data in a manifest, which is needed to open it again and to prepare inputs."""
+    return {
+        "name": data.name,
+        "source": data.source,
+        "task": task,
+        "fingerprint": data.fingerprint,
+        "classes": list(data.classes),
+        "class_counts": data.train.y.bincount(minlength=len(data.classes)).tolist() if data.classes else None,
+        "targets": None if data.task == "classification" else data.train.y.shape[1],
+        "features": list(data.feature_names),
+        "examples": {part: len(getattr(data, part)) for part in ("train", "val", "test")},
+        "preparation": data.preparation.to_json(),
+    }
+
+
+def describe_process() -> dict[str, Any]:
+    """Versions, command and time of a run, for its manifest."""
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return {"versions": versions(), "command": command, "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+
+
+def versions() -> dict[str, str]:
+    """Versions of the software that the numbers depend on."""
+    import numpy
+
+    import murmuration
+
+    return {
+        "murmuration": murmuration.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def require_free(path: Path) -> None:
+    """Refuse a directory that already holds a run, or anything else but locks."""
+    if (path / MANIFEST).exists():
+        raise Misuse(f"{path} already holds a run: choose another out=..., or continue it with mm.resume('{path}')")
+    if path.exists() and not (path.is_dir() and locks.is_empty(path)):
+        raise Misuse(f"{path} exists and is not an empty directory: choose another out=...")
+
+
+def tidy(path: Path, killed: bool) -> None:
+    """Remove what killed processes left in a run directory that this one holds.
+
+    `killed` says that all files are theirs: without a manifest, a run had not begun yet.
+    """
+    remove_partial_files(path)
+    if not (path / MANIFEST).exists():
+        if killed:
+            remove_kind_files(path)
+            remove_files(path)
+        return
+    with contextlib.suppress(Failure):  # damage is reported by whoever reads
+        if read_run(path)["status"] == "complete":
+            remove_checkpoints(path)
+
+
+def discard_run(path: Path) -> None:
+    """Remove the files of a run without a checkpoint, by name; its directory goes with the lock if it is empty."""
+    if not has_checkpoint(path):
+        remove_files(path)
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether a run in progress has a checkpoint to continue from."""
+    return (path / CHECKPOINTS / LATEST).exists()
+
+
+def remove_files(path: Path) -> None:
+    """Remove the files that a run writes until it is complete, by name, and its directory if nothing else is there."""
+    remove_partial_files(path)
+    remove_checkpoints(path)
+    remove_checkpoints(path, TRAJECTORY)
+    for file in (path / MODELS).glob("*-*.*"):
+        file.unlink(missing_ok=True)
+    remove_empty([path / MODELS])
+    for name in WRITTEN:
+        with contextlib.suppress(OSError):
+            (path / name).unlink()
+    remove_empty([path])
+
+
+def kind_files() -> list[str]:
+    """Return the names of the files that applications write into folders of a run."""
+    return [name for kind in run_kinds() for name in kind.folder_files]
+
+
+def remove_kind_files(path: Path) -> None:
+    """Remove the files of an application from the folders of a run whose manifest was lost, by name."""
+    for folder in path.iterdir():
+        if folder.is_dir() and not folder.is_symlink() and not (folder / MANIFEST).exists():
+            for name in kind_files():
+                (folder / name).unlink(missing_ok=True)
+            remove_checkpoints(path, folder.name)
+
+
+def remove_checkpoints(path: Path, where: str = CHECKPOINTS) -> None:
+    """Remove the checkpoints of a run, or of its trajectory, and their directory if nothing else is in it."""
+    folder = path / where
+    for file in [*folder.glob(STEPS), folder / LATEST]:
+        file.unlink(missing_ok=True)
+    remove_empty([folder])
+
+
+def remove_partial_files(path: Path) -> None:
+    """Remove files that a killed process had not finished writing; not those of runs inside, which have own locks."""
+    for stale in path.glob(".*.partial"):
+        if stale.is_file():
+            stale.unlink(missing_ok=True)
+    for folder in path.iterdir() if path.is_dir() else ():
+        if folder.is_dir() and not folder.is_symlink() and not (folder / MANIFEST).exists():
+            remove_partial_files(folder)
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """The manifest of a run."""
+    if not path.exists():
+        raise Misuse(f"no run at {path}: the directory does not exist")
+    if has_lost_manifest(path):
+        lost = f"{path / MANIFEST} is missing, and {path} holds other files of a run"
+        raise Failure(f"{lost}: restore it, or remove the directory and begin anew")
+    if not (path / MANIFEST).is_file():
+        raise Misuse(f"no run at {path}: it holds no {MANIFEST}")
+    manifest = files.read_json(path / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        found = manifest.get("format") if isinstance(manifest, dict) else "unknown"
+        raise Failure(f"{path / MANIFEST}: format {found}, expected {FORMAT}; written by another version?")
+    return files.unsealed(path / MANIFEST, manifest)
+
+
+def has_lost_manifest(path: Path) -> bool:
+    """Whether a directory holds files of a run and not its manifest, and no process that was killed left them.
+
+    Such a process had found the directory empty; one that had not held a run.
+    """
+    if (path / MANIFEST).exists() or any(each.about.get("empty", True) for each in locks.holders(path)):
+        return False
+    return any(
+        file.is_file() for pattern in (*OWN, *(f"*/{name}" for name in kind_files())) for file in path.glob(pattern)
+    )
+
+
+def save_members(path: Path, tensors: Named, manifest: dict[str, Any], history: list[dict]) -> None:
+    """Close a run: the members' tensors, then history, then the manifest that declares it complete."""
+    files.write_tensors(path / MEMBERS, tensors)
+    write_history(path, history)
+    stored = read_run(path)[FILES] if (path / MANIFEST).exists() else digests_of(path, (BACKBONE, STORED))
+    points = [f"{TRAJECTORY}/{step_file(step)}" for step in stored_steps(path)]
+    stored |= digests_of(path, (MEMBERS, HISTORY, POSTHOC, *points))
+    kept = {key: value for key, value in manifest.items() if key not in STORAGE}
+    complete = {**kept, "format": FORMAT, "status": "complete", FILES: stored}
+    complete["tensors"] = list(tensors)  # the file has another order; draws may depend on it
+    write_manifest(path, complete)
+    remove_checkpoints(path)
+
+
+def replace_files(path: Path, contents: dict[str, bytes]) -> None:
+    """Replace files of a complete run, and their digests in the manifest; without a manifest, files alone.
+
+    The manifest names the new digests before the files are written: of a killed process, old and new files are known.
+    """
+    with locked(path):
+        if not (path / MANIFEST).exists():
+            for name, content in contents.items():
+                files.write_bytes(path / name, content)
+            return
+        manifest = read_run(path)
+        stored = {**manifest[FILES], **_replaced(path, manifest)}
+        new = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        plain = {key: value for key, value in manifest.items() if key != CHANGING} | {FILES: stored}
+        write_manifest(path, {**plain, CHANGING: {"files": new, "command": describe_process()["command"]}})
+        for name, content in contents.items():
+            files.write_bytes(path / name, content)
+        write_manifest(path, {**plain, FILES: {**stored, **new}})
+
+
+def _replaced(path: Path, manifest: dict[str, Any]) -> dict[str, str]:
+    """The digests of the files that a killed process had replaced already."""
+    new = manifest.get(CHANGING, {"files": {}})["files"]
+    return {name: digest for name, digest in digests_of(path, new).items() if digest == new[name]}
+
+
+def require_unchanged(path: Path, manifest: dict[str, Any], name: str) -> Path:
+    """A file of a run; refused if it is missing, or is not the one that was written."""
+    new = manifest.get(CHANGING, {"files": {}})["files"]
+    return files.require_digest(path / name, manifest[FILES].get(name), new.get(name))
+
+
+def require_files(path: Path, manifest: dict[str, Any]) -> None:
+    """Refuse a complete run of which a file is missing or has changed, also one that predictions do not need.
+
+    History and post-hoc steps are left to those who read them, scores and report to the next evaluation.
+    """
+    for name in manifest[FILES]:
+        if name not in (HISTORY, POSTHOC, *EVALUATED):
+            require_unchanged(path, manifest, name)
+
+
+def warn_if_mixed(path: Path, manifest: dict[str, Any]) -> None:
+    """Warn of a run of which a killed command had replaced some files and not the others."""
+    if CHANGING not in manifest or locks.is_held(path):
+        return
+    new, done = manifest[CHANGING]["files"], _replaced(path, manifest)
+    if done and len(done) < len(new):
+        old = " and ".join(name for name in new if name not in done)
+        command = manifest[CHANGING]["command"]
+        warnings.warn(f"{path}: '{command}' was killed while it wrote: {old} of before; repeat it", stacklevel=3)
+
+
+def load_tensors(path: Path) -> tuple[Named, dict[str, Any]]:
+    """The stored tensors, in their order, and the manifest of a complete run."""
+    manifest = read_run(path)
+    if manifest["status"] != "complete":
+        raise Misuse(f"{path} is not finished: continue it with mm.resume('{path}')")
+    warn_if_mixed(path, manifest)
+    found = files.read_tensors(require_unchanged(path, manifest, MEMBERS))
+    order = manifest.get("tensors", [])
+    return {name: found[name] for name in order} if set(order) == set(found) else found, manifest
+
+
+def group_tensors(tensors: Named, manifest: dict[str, Any]) -> list[Named]:
+    """The tensors of every group of networks: none, one, or as many as a run of several folds has."""
+    count = manifest.get(GROUPS, 1)
+    return [below(tensors, str(group)) for group in range(count)] if count > 1 else [tensors] if tensors else []
+
+
+def write_history(path: Path, history: list[dict[str, Any]]) -> None:
+    files.write_bytes(
+        path / HISTORY,
+        "".join(json.dumps(files.json_numbers(record), allow_nan=False) + "\n" for record in history).encode(),
+    )
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    file = path / HISTORY
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def checked_history(path: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """The history of a complete run; nothing, with a warning, if its file is damaged: predictions do not need it."""
+    try:
+        require_unchanged(path, manifest, HISTORY)
+        return read_history(path)
+    except Failure as error:
+        warnings.warn(f"{error}: training curves are left out", stacklevel=3)
+        return []
+
+
+def step_file(step: int) -> str:
+    """The name of the file of a checkpoint."""
+    return f"step-{step:09d}.safetensors"
+
+
+def save_path_point(path: Path, step: int, tensors: dict[str, Tensor]) -> dict[str, str]:
+    """One checkpoint of the trajectory and its SHA-256, by its name; a resumed run writes the same bytes again."""
+    (path / TRAJECTORY).mkdir(exist_ok=True)
+    name = f"{TRAJECTORY}/{step_file(step)}"
+    files.write_tensors(path / name, tensors)
+    return digests_of(path, [name])
+
+
+def stored_steps(path: Path) -> list[int]:
+    """The steps of the stored checkpoints of a trajectory, in order; 0: the initial weights."""
+    return sorted(int(file.stem.partition("-")[2]) for file in (path / TRAJECTORY).glob(STEPS))
+
+
+def path_steps(path: Path) -> list[int]:
+    """The steps of the trajectory of a complete run, in order, after a check of all its files."""
+    manifest = read_run(path)
+    names = [name for name in manifest[FILES] if name.startswith(f"{TRAJECTORY}/")]
+    for name in names:
+        require_unchanged(path, manifest, name)
+    return sorted(int(Path(name).stem.partition("-")[2]) for name in names)
+
+
+def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:
+    """One member at one checkpoint of the trajectory, and whether it was still trained then.
+
+    No more than that member and the shared tensors are read from the file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file = path / TRAJECTORY / step_file(step)
+    try:
+        with safe_open(str(file), framework="pt") as stored:
+            names = list(stored.keys())
+            whole = {n for n in names if n.startswith("shared/") or stored.get_slice(n).get_shape()[:1] == [1]}
+            found = {name: stored.get_tensor(name) for name in whole}
+            found |= {name: stored.get_slice(name)[row : row + 1] for name in names if name not in whole}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise Failure(f"{file} is not a readable checkpoint: {error}") from error
+    active = bool(found.pop(ACTIVE))
+    return population_from_tensors(found, 1).map(lambda t: t.float() if t.dtype == torch.float16 else t), active
+
+
+def below(tensors: Named, prefix: str) -> Named:
+    """The tensors whose names begin with `prefix/`, without it."""
+    return {key[len(prefix) + 1 :]: t for key, t in tensors.items() if key.startswith(prefix + "/")}

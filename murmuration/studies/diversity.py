@@ -1,0 +1,415 @@
+"""Diversity against accuracy: sampled networks in the plane of the two, and the curves that limit them.
+
+A reference network has accuracy a* among C classes, another accuracy a, and they disagree on a fraction d of inputs;
+D = d / (1 - a) is the normalised diversity (Fort, Hu and Lakshminarayanan 2019, appendix D). The curves are:
+
+    independent   both err independently, errors uniform over the other classes:
+                  d = 1 - a a* - (1 - a)(1 - a*) / (C - 1)
+    perturbed     each label of the reference changes with probability p into any other:
+                  d = p = (C - 1)(a* - a) / (C a* - 1)
+    worst         right labels change and wrong ones do not: d = a* - a, the hard lower bound
+    flips         right labels change with probability p+ and wrong ones with p-:
+                  a = a* (1 - p+) + (1 - a*) p- / (C - 1),   d = a* p+ + (1 - a*) p-
+    family        p+ = p, p- = p^e: e = 1 is the perturbed curve, e -> infinity the worst case
+
+The appendix prints the two right-hand sides of `flips` under each other's names: with p+ = p- = p they must give d = p.
+For e < 1 the accuracy of the family first rises above a*, so that it is a curve in p and not a function of a. The
+independent curve is no maximum; the hard upper bound is min(1, 2 - a - a*).
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from murmuration.studies.cells import Arrays, Cells
+from murmuration.studies.landscape import Show, Verdict, digest, silent
+from murmuration.studies.similarity import disagreement_bounds, normalised_diversity
+from murmuration.studies.subspaces import PLANE, PLANE_COUNT, draw_vectors, neighbourhood
+from murmuration.studies.trajectory import Trajectory
+from murmuration.studies.weight_space import (
+    AT_ONCE,
+    Networks,
+    PointOutputs,
+    examples_of,
+    inputs_of,
+    points_of,
+    score_points,
+)
+from murmuration.system.errors import Misuse
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+
+INDEPENDENT = "independent"  # the method of the other members
+SUBSPACES = "subspaces"  # all samplers together
+WITHOUT_PATH = ("random", "dropout")  # samplers that need no trajectory
+DRAWN = (*WITHOUT_PATH, "diagonal", "pca")  # samplers of the plane
+MATCHED = 0.02  # accuracies this near count as equal
+EXPONENTS = (0.02, 2.0)  # range of the exponent e
+CANDIDATES = 60  # exponents at which distances are computed before the best is refined
+PROBABILITIES = 100  # flip probabilities p, and as many p^e, at which a curve is computed
+RESAMPLES = 500
+LEVEL = 0.95
+FEWEST = 5  # points that an exponent is fitted to
+
+
+def check_reference(accuracy: float, classes: int) -> None:
+    if classes < 2:
+        raise Misuse(f"classes={classes}: need at least 2")
+    if not 0 <= accuracy <= 1:
+        raise Misuse(f"reference accuracy {accuracy}: expected a fraction from 0 to 1")
+
+
+def independent_disagreement(a: Any, reference: float, classes: int) -> Array:
+    """Disagreement of two networks that err independently, uniformly over the other classes.
+
+    >>> round(float(independent_disagreement(0.5, 0.71, 10)), 9)
+    0.628888889
+    """
+    check_reference(reference, classes)
+    a = np.asarray(a, dtype=float)
+    return 1 - a * reference - (1 - a) * (1 - reference) / (classes - 1)
+
+
+def perturbed_disagreement(a: Any, reference: float, classes: int) -> Array:
+    """Disagreement of the reference with itself after labels were changed at random, down to accuracy a.
+
+    >>> round(float(perturbed_disagreement(0.5, 0.71, 10)), 9)
+    0.309836066
+    """
+    check_reference(reference, classes)
+    if reference * classes <= 1:
+        raise Misuse(f"reference accuracy {reference} of {classes} classes: need more than chance, {1 / classes:.3g}")
+    return (classes - 1) * (reference - np.asarray(a, dtype=float)) / (classes * reference - 1)
+
+
+def worst_disagreement(a: Any, reference: float) -> Array:
+    """Disagreement if only right labels change, and all of them become wrong: the least at accuracy a."""
+    return np.abs(reference - np.asarray(a, dtype=float))
+
+
+def flipped(right: Any, wrong: Any, reference: float, classes: int) -> tuple[Array, Array]:
+    """Accuracy and disagreement after right labels changed with one probability and wrong ones with another.
+
+    >>> [round(float(value), 6) for value in flipped(0.25, 0.5, 2 / 3, 3)]
+    [0.583333, 0.333333]
+    """
+    check_reference(reference, classes)
+    right, wrong = np.asarray(right, dtype=float), np.asarray(wrong, dtype=float)
+    accuracy = reference * (1 - right) + (1 - reference) * wrong / (classes - 1)
+    return accuracy, reference * right + (1 - reference) * wrong
+
+
+def family(p: Any, exponent: float, reference: float, classes: int) -> tuple[Array, Array]:
+    """Accuracy and disagreement if right labels change with probability p and wrong ones with p^exponent."""
+    p = np.asarray(p, dtype=float)
+    return flipped(p, np.where(p > 0, np.power(p, exponent), 0.0), reference, classes)
+
+
+def family_peak(exponent: float, reference: float, classes: int) -> float:
+    """The flip probability of the largest accuracy, which for exponents below 1 exceeds that of the reference."""
+    if exponent >= 1:
+        return 0.0
+    return (exponent * (1 - reference) / ((classes - 1) * reference)) ** (1 / (1 - exponent))
+
+
+def family_curve(exponent: float, reference: float, classes: int, points: int = PROBABILITIES) -> Array:
+    """The curve (n, 2) of accuracy and normalised diversity in the order of p, fine in p and in p^e."""
+    even = np.linspace(0, 1, points + 1)
+    p = np.unique(np.concatenate([even, even ** (1 / exponent)]))
+    accuracy, d = family(p, exponent, reference, classes)
+    return np.stack([accuracy, normalised_diversity(d, accuracy)], axis=1)
+
+
+def squared_distances(points: Array, curve: Array) -> Array:
+    """The squared distance (n,) of points (n, 2) from a curve of straight pieces (m, 2)."""
+    start, step = curve[:-1], np.diff(curve, axis=0)
+    length = np.maximum((step**2).sum(1), np.finfo(float).tiny)
+    from_start = points[:, None] - start  # (n, m - 1, 2)
+    along = np.clip((from_start * step).sum(-1) / length, 0, 1)
+    return ((from_start - along[..., None] * step) ** 2).sum(-1).min(1)
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """The exponent of the family of curves that fits some networks best."""
+
+    value: float
+    low: float  # of the 95 % bootstrap interval over networks
+    high: float
+    residual: float  # root mean square distance from the curve, in accuracy and D
+    points: int
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def fit_exponent(
+    accuracy: Any, diversity: Any, reference: float, classes: int, *, seed: int = 0, resamples: int = RESAMPLES
+) -> Exponent:
+    """The exponent whose curve has the least squared distance from networks with accuracies and diversities D (n,).
+
+    Distances are those in the plane of accuracy and D. The best of some exponents is refined by a bounded search
+    between its neighbours. The interval resamples networks.
+    """
+    from scipy.optimize import minimize_scalar
+
+    points = np.stack([np.asarray(accuracy, dtype=float), np.asarray(diversity, dtype=float)], axis=1)
+    points = points[np.isfinite(points).all(1)]
+    if not len(points):
+        raise Misuse("no networks to fit an exponent to: expected at least one with an accuracy below 1")
+    if reference >= 1:
+        raise Misuse("the reference network makes no errors: the curves of all exponents are one")
+    tried = np.geomspace(*EXPONENTS, CANDIDATES)
+    table = np.stack([squared_distances(points, family_curve(e, reference, classes)) for e in tried])  # (E, n)
+    best = int(table.sum(1).argmin())
+    ends = tried[max(best - 1, 0)], tried[min(best + 1, len(tried) - 1)]
+    found = minimize_scalar(
+        lambda e: squared_distances(points, family_curve(e, reference, classes)).mean(),
+        bounds=ends,
+        method="bounded",
+        options={"xatol": 1e-6},
+    )
+    rng = np.random.default_rng(seed)
+    weights = rng.multinomial(len(points), np.full(len(points), 1 / len(points)), size=resamples)
+    drawn = refined_minima(np.log(tried), weights @ table.T)
+    low, high = np.exp(np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    value = float(found.x)
+    return Exponent(value, min(float(low), value), max(float(high), value), math.sqrt(float(found.fun)), len(points))
+
+
+def refined_minima(x: Array, values: Array) -> Array:
+    """The places (B,) of the least of values (B, E) at equally spaced x (E,), refined by a parabola through three."""
+    best = values.argmin(1)
+    inner = np.clip(best, 1, len(x) - 2)
+    rows = np.arange(len(values))
+    left, middle, right = (values[rows, inner + shift] for shift in (-1, 0, 1))
+    curvature = left - 2 * middle + right
+    shift = np.where(curvature > 0, 0.5 * (left - right) / np.where(curvature > 0, curvature, 1), 0.0)
+    return np.where(best == inner, x[inner] + np.clip(shift, -1, 1) * (x[1] - x[0]), x[best])
+
+
+@dataclass(frozen=True, eq=False)
+class SampledNetworks:
+    """Networks of one method beside a reference network."""
+
+    accuracy: Array  # (n,)
+    disagreement: Array  # (n,) with the reference
+
+    @property
+    def diversity(self) -> Array:
+        """D (n,), NaN for a network without errors."""
+        return normalised_diversity(self.disagreement, self.accuracy)
+
+
+@dataclass(frozen=True, eq=False)
+class TradeOff:
+    """Diversity and accuracy of sampled networks, with the curves that limit them."""
+
+    reference: float  # accuracy a* of the reference network
+    classes: int
+    examples: int
+    methods: Mapping[str, SampledNetworks]  # "independent": the other members
+    exponents: Mapping[str, Exponent]  # by method, and of all subspace samples together ("subspaces")
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the samplers
+
+    def curves(self, points: int = 101) -> dict[str, Array]:
+        """Curves (n, 2) of accuracy and D by name, from chance to the accuracy of the reference."""
+        chance = 1 / self.classes
+        if not chance < self.reference < 1:
+            return {}
+        a = np.linspace(chance, self.reference, points)
+        found = {
+            "independent errors": independent_disagreement(a, self.reference, self.classes),
+            "random label changes": perturbed_disagreement(a, self.reference, self.classes),
+            "worst case": worst_disagreement(a, self.reference),
+            "upper bound": disagreement_bounds(a, self.reference, self.classes)[1],
+        }
+        curves = {name: np.stack([a, normalised_diversity(d, a)], axis=1) for name, d in found.items()}
+        if SUBSPACES in self.exponents:
+            fitted = family_curve(self.exponents[SUBSPACES].value, self.reference, self.classes, points)
+            curves["fitted family"] = fitted[fitted[:, 0] >= chance]
+        return curves
+
+    @property
+    def within_bounds(self) -> bool:
+        """Whether every network lies between the worst case and the upper bound, up to rounding."""
+        for each in self.methods.values():
+            low, high = disagreement_bounds(each.accuracy, self.reference, self.classes)
+            if ((each.disagreement < low - 1e-9) | (each.disagreement > high + 1e-9)).any():
+                return False
+        return True
+
+    @property
+    def matched(self) -> dict[str, tuple[float, int]]:
+        """By method the mean D of networks of equal accuracy, and their number; empty without other members.
+
+        Equal is within 2 points of the mean accuracy of the independent networks.
+        """
+        if INDEPENDENT not in self.methods:
+            return {}
+        level = self.methods[INDEPENDENT].accuracy.mean()
+        found = {}
+        for name, each in self.methods.items():
+            near = (np.abs(each.accuracy - level) <= MATCHED) & np.isfinite(each.diversity)
+            found[name] = (float(each.diversity[near].mean()) if near.any() else math.nan, int(near.sum()))
+        return found
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Claims of Fort et al. (2019) that these networks can decide, each with a sentence of numbers."""
+        found = [] if (matched := matched_verdict(self)) is None else [matched]
+        if SUBSPACES in self.exponents:
+            fit = self.exponents[SUBSPACES]
+            sentence = (
+                f"the best exponent is e = {fit.value:.2f} (95 % interval {fit.low:.2f} to {fit.high:.2f}), with a "
+                f"root mean square distance of {fit.residual:.2g} from the curve"
+            )
+            found.append(Verdict("wrong labels change more easily than right ones", fit.high < 1, sentence))
+        return tuple(found)
+
+    def to_json(self) -> dict[str, Any]:
+        methods = {
+            name: {key: getattr(each, key).tolist() for key in ("accuracy", "disagreement", "diversity")}
+            for name, each in self.methods.items()
+        }
+        known = {name: getattr(self, name) for name in ("reference", "classes", "examples", "within_bounds")}
+        matched = {name: {"diversity": value, "networks": count} for name, (value, count) in self.matched.items()}
+        curves = {name: curve.tolist() for name, curve in self.curves().items()}
+        fits = {name: fit.to_json() for name, fit in self.exponents.items()}
+        return {
+            **known,
+            "methods": methods,
+            "matched": matched,
+            "exponents": fits,
+            "curves": curves,
+            "settings": dict(self.settings),
+            "verdicts": [vars(each) for each in self.verdicts],
+        }
+
+    def frame(self) -> "pd.DataFrame":
+        """One row for each number: method, network, measure and value."""
+        import pandas as pd
+
+        parts = [
+            pd.DataFrame({"method": name, "network": range(len(values)), "measure": key, "value": values})
+            for name, each in self.methods.items()
+            for key in ("accuracy", "disagreement", "diversity")
+            for values in [getattr(each, key)]
+        ]
+        return pd.concat(parts, ignore_index=True)
+
+
+def matched_verdict(found: TradeOff) -> Verdict | None:
+    """Whether independent networks are more diverse than all samples of equal accuracy; None if nothing is equal."""
+    known = {name: value for name, (value, count) in found.matched.items() if count}
+    if INDEPENDENT not in known or len(known) == 1:
+        return None
+    own = known.pop(INDEPENDENT)
+    best = max(known, key=lambda name: known[name])
+    missing = [name for name in found.methods if name not in known and name != INDEPENDENT]
+    left_out = f"; no sample of {', '.join(missing)} is as accurate" if missing else ""
+    sentence = (
+        f"within {100 * MATCHED:.0f} points of accuracy {found.methods[INDEPENDENT].accuracy.mean():.1%}, D is "
+        f"{own:.3g} for independent networks and {known[best]:.3g} for {best}, the most diverse sampler{left_out}"
+    )
+    return Verdict("at equal accuracy independent networks are more diverse than samples", own > known[best], sentence)
+
+
+def trade_off(
+    networks: Networks,
+    trajectory: Trajectory | None,
+    data: Any,
+    *,
+    reference: int = 0,
+    samplers: Sequence[str] | None = None,
+    count: int = PLANE_COUNT,
+    settings: Mapping[str, Mapping[str, Any]] = PLANE,
+    others: Mapping[str, Networks] | None = None,
+    val: Any = None,
+    train: Any = None,
+    seed: int = 0,
+    folder: Path | None = None,
+    show: Show = silent,
+) -> TradeOff:
+    """Diversity and accuracy of samples around one member and of the other members, on labelled examples.
+
+    `samplers` are names of `SAMPLERS`, by default all that draw several networks (without a trajectory those that need
+    none), with `settings` by name; `others` are further networks of the same architecture by the name of their method,
+    such as draws of SWAG. Finished parts are kept in `folder`, so that a killed computation can continue.
+    """
+    points = points_of(networks)
+    x, y = examples_of(networks, data)
+    outputs = PointOutputs(points[[reference]], x, inputs_of(networks, train))
+    chosen = tuple(samplers) if samplers is not None else DRAWN if trajectory is not None else WITHOUT_PATH
+    given = {name: dict(settings.get(name, {})) for name in chosen}
+    further = {name: points_of(each).vectors for name, each in (others or {}).items()}
+    around = neighbourhood(networks, trajectory, reference, val=val, train=train, seed=seed)
+    sources: dict[str, Callable[[], Iterable[Tensor]]] = {
+        **{name: partial(draw_vectors, around, name, count, **given[name]) for name in chosen},
+        **{name: partial(iter, vectors) for name, vectors in further.items()},
+    }
+    if len(points) > 1:
+        rest = [index for index in range(len(points)) if index != reference]
+        sources = {INDEPENDENT: partial(iter, points.vectors[rest]), **sources}
+    known = {"reference": reference, "count": count, "seed": seed, "settings": given}
+    known["trajectory"] = [] if trajectory is None else list(trajectory.steps)
+    cells = Cells(folder, {"weights": digest(points.vectors, *further.values()), "data": digest(x, y), **known})
+    own = next(outputs([points.vectors[reference]]))
+    alone = score_points([own], y, points.likelihood)
+
+    def compared(vectors: list[Tensor]) -> Arrays:
+        found = score_points(outputs(vectors), y, points.likelihood)
+        return {"accuracy": found.accuracy.numpy(), "disagreement": 1 - found.agreement(alone.labels[0]).numpy()}
+
+    methods = {}
+    for done, (name, vectors) in enumerate(sources.items()):
+        show(name, done, len(sources))
+        if parts := [cells(f"{name}-{part}", partial(compared, some)) for part, some in parts_of(vectors())]:
+            methods[name] = SampledNetworks(*(np.concatenate([part[key] for part in parts]) for key in parts[0]))
+    return TradeOff(
+        alone.accuracy.item(),
+        own.shape[-1],
+        len(y),
+        methods,
+        fitted_exponents(methods, chosen, alone.accuracy.item(), own.shape[-1]),
+        {**given, "count": count, "seed": seed},
+    )
+
+
+def parts_of(vectors: Iterable[Tensor]) -> Iterator[tuple[int, list[Tensor]]]:
+    """A few vectors at a time, with the number of the part."""
+    remaining = iter(vectors)
+    for part in itertools.count():
+        if not (some := list(itertools.islice(remaining, AT_ONCE))):
+            return
+        yield part, some
+
+
+def fitted_exponents(
+    methods: Mapping[str, SampledNetworks], samplers: Sequence[str], reference: float, classes: int
+) -> dict[str, Exponent]:
+    """The exponent of each sampler with enough networks, and of all together; none for a reference without errors."""
+    drawn = {name: methods[name] for name in samplers if name in methods}
+    if not drawn or not 1 / classes < reference < 1:
+        return {}
+    everything = SampledNetworks(
+        np.concatenate([each.accuracy for each in drawn.values()]),
+        np.concatenate([each.disagreement for each in drawn.values()]),
+    )
+    enough = {
+        name: each
+        for name, each in {SUBSPACES: everything, **drawn}.items()
+        if np.isfinite(each.diversity).sum() >= FEWEST
+    }
+    return {name: fit_exponent(each.accuracy, each.diversity, reference, classes) for name, each in enough.items()}

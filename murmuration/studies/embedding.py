@@ -1,0 +1,264 @@
+"""t-SNE of predictions: runs, their checkpoints and samples around them as points of a plane.
+
+A network is the vector of its class probabilities on fixed inputs. t-SNE (van der Maaten and Hinton 2008) places the
+networks in a plane by minimising the Kullback-Leibler divergence of neighbour probabilities Q in the plane from those P
+of the vectors. A map shows neighbours and no distances, so the record has numbers beside it: distances between runs
+over distances within them, in predictions and in the map, and how many samples are nearest to their own run.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from murmuration.likelihoods import Categorical
+from murmuration.studies.landscape import Verdict
+from murmuration.studies.similarity import LATE
+from murmuration.studies.subspaces import COUNT, draw_vectors, neighbourhood
+from murmuration.studies.trajectory import Trajectory
+from murmuration.studies.weight_space import Networks, PointOutputs, examples_of, inputs_of, points_of
+from murmuration.system.errors import Misuse
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+Kind = Literal["path", "sample"]
+PERPLEXITY = 30.0
+HALVINGS = 64  # of the range of precisions in which a perplexity is sought
+
+
+def conditional_probabilities(squared: Array, perplexity: float) -> Array:
+    """P (n, n): row i is exp(-b_i |z_i - z_j|²), normalised over j != i, and has the entropy log perplexity.
+
+    `squared` are squared distances (n, n). b_i is found by bisection.
+    """
+    count = len(squared)
+    if not 1 <= perplexity <= count - 1:
+        raise Misuse(f"perplexity={perplexity:g} of {count} points: expected a number from 1 to {count - 1}")
+    away = ~np.eye(count, dtype=bool)
+    rows = squared[away].reshape(count, count - 1)
+    rows = rows - rows.min(1, keepdims=True)  # leaves P as it is and avoids underflow
+    scale = np.maximum(rows.mean(1, keepdims=True), np.finfo(float).tiny)
+    low, high = np.full((count, 1), -60.0), np.full((count, 1), 60.0)  # of log b, in units of 1 / scale
+    found = np.full_like(rows, 1 / (count - 1))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        weights = np.exp(-np.exp(middle) / scale * rows)
+        found = weights / weights.sum(1, keepdims=True)
+        entropy = -(found * np.log(np.maximum(found, np.finfo(float).tiny))).sum(1, keepdims=True)
+        wide = entropy > math.log(perplexity)
+        low, high = np.where(wide, middle, low), np.where(wide, high, middle)
+    whole = np.zeros((count, count))
+    whole[away] = found.ravel()
+    return whole
+
+
+def kl_objective(squared: Array, positions: Array, perplexity: float) -> float:
+    """The divergence of Q from P that t-SNE minimises, at positions (n, 2) of points with squared distances (n, n)."""
+    conditional = conditional_probabilities(squared, perplexity)
+    p = (conditional + conditional.T) / (2 * len(conditional))
+    q = 1 / (1 + squared_distances(positions))
+    np.fill_diagonal(q, 0)
+    q /= q.sum()
+    tiny = np.finfo(float).tiny
+    return float((p * (np.log(np.maximum(p, tiny)) - np.log(np.maximum(q, tiny)))).sum())
+
+
+def squared_distances(rows: Array) -> Array:
+    """Squared Euclidean distances (n, n) of rows (n, D)."""
+    rows = np.asarray(rows, dtype=float)
+    rows = rows - rows.mean(0)
+    squares = (rows**2).sum(1)
+    found = np.maximum(squares[:, None] + squares[None, :] - 2 * rows @ rows.T, 0)
+    np.fill_diagonal(found, 0)
+    return (found + found.T) / 2
+
+
+def principal_coordinates(rows: Array) -> Array:
+    """Coordinates (n, r) of rows (n, D) on all their principal directions: the same distances in fewer columns."""
+    centred = np.asarray(rows, dtype=float) - np.asarray(rows, dtype=float).mean(0)
+    values, vectors = np.linalg.eigh(centred @ centred.T)
+    keep = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
+    return (vectors[:, keep] * np.sqrt(values[keep]))[:, ::-1]
+
+
+def tsne(rows: Array, *, perplexity: float = PERPLEXITY, seed: int = 0, iterations: int = 1000) -> Array:
+    """Positions (n, 2) of rows (n, D) by scikit-learn's t-SNE at its defaults, from the first principal components."""
+    from sklearn.manifold import TSNE
+
+    reduced = principal_coordinates(rows).astype(np.float32)
+    if reduced.shape[1] < 2:
+        return np.pad(reduced, ((0, 0), (0, 2 - reduced.shape[1]))).astype(float)
+    model = TSNE(perplexity=perplexity, init="pca", learning_rate="auto", random_state=seed, max_iter=iterations)
+    return model.fit_transform(reduced).astype(float)
+
+
+@dataclass(frozen=True, eq=False)
+class Separation:
+    """How far apart runs are in one space."""
+
+    between: float  # mean distance of late checkpoints of different runs
+    within: float  # mean distance of late checkpoints of one run
+    own_run: float  # fraction of samples whose nearest checkpoint is of their own run; NaN without samples
+
+    @property
+    def ratio(self) -> float:
+        return self.between / self.within if self.within > 0 else math.inf if self.between > 0 else math.nan
+
+    def to_json(self) -> dict[str, float]:
+        return {**vars(self), "ratio": self.ratio}
+
+
+def separation(squared: Array, runs: Sequence[int], kinds: Sequence[Kind], late: Sequence[bool]) -> Separation:
+    """The separation of networks with squared distances (n, n), from their runs, kinds and whether they are late."""
+    distance, run = np.sqrt(squared), np.array(runs)
+    path, latest = np.array(kinds) == "path", np.array(late)
+    pairs = np.outer(latest & path, latest & path) & ~np.eye(len(run), dtype=bool)
+    same = run[:, None] == run[None, :]
+    samples = np.flatnonzero(~path)
+    nearest = run[path][distance[np.ix_(samples, np.flatnonzero(path))].argmin(1)] if len(samples) else []
+    return Separation(
+        mean_of(distance[pairs & ~same]),
+        mean_of(distance[pairs & same]),
+        mean_of(np.asarray(nearest == run[samples], dtype=float)),
+    )
+
+
+def mean_of(values: Array) -> float:
+    """The mean, NaN of nothing."""
+    return float(values.mean()) if values.size else math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding:
+    """Networks in a plane, by t-SNE of their predictions."""
+
+    positions: Array  # (n, 2)
+    runs: tuple[int, ...]  # the member that each network belongs to
+    kinds: tuple[Kind, ...]
+    methods: tuple[str, ...]  # "path", or the sampler
+    epochs: tuple[float, ...]  # of checkpoints; NaN for samples
+    predictions: Separation
+    map: Separation
+    kl: float  # the objective of t-SNE at the positions
+    perplexity: float
+    examples: int
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Claims of Fort et al. (2019) that these networks can decide, each with a sentence of numbers."""
+        found = []
+        if math.isfinite(self.predictions.between) and math.isfinite(self.predictions.within):
+            sentence = (
+                f"late checkpoints of different runs are {self.predictions.ratio:.3g} times as far apart as those of "
+                f"one run in predictions, {self.map.ratio:.3g} times on the map"
+            )
+            found.append(Verdict("runs end in functions of their own", self.predictions.ratio > 1, sentence))
+        if math.isfinite(self.predictions.own_run):
+            sentence = (
+                f"{self.predictions.own_run:.1%} of the samples are nearest to a checkpoint of their own run in "
+                f"predictions, {self.map.own_run:.1%} on the map"
+            )
+            found.append(Verdict("samples of a subspace stay at their run", self.predictions.own_run == 1, sentence))
+        return tuple(found)
+
+    def to_json(self) -> dict[str, Any]:
+        known = {name: list(getattr(self, name)) for name in ("runs", "kinds", "methods", "epochs")}
+        spaces = {"predictions": self.predictions.to_json(), "map": self.map.to_json()}
+        numbers = {"kl": self.kl, "perplexity": self.perplexity, "examples": self.examples}
+        verdicts = [vars(each) for each in self.verdicts]
+        return {"positions": self.positions.tolist(), **known, **spaces, **numbers, "verdicts": verdicts}
+
+    def frame(self) -> "pd.DataFrame":
+        """One row for each number: run, kind, method, epoch, measure ("x" or "y") and value."""
+        import pandas as pd
+
+        known = {"run": self.runs, "kind": self.kinds, "method": self.methods, "epoch": self.epochs}
+        parts = [pd.DataFrame({**known, "measure": name, "value": self.positions[:, i]}) for i, name in enumerate("xy")]
+        return pd.concat(parts, ignore_index=True)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A network to place: its run, its kind and method, its epoch, and whether it is at the end of a path."""
+
+    run: int
+    kind: Kind
+    method: str
+    epoch: float = math.nan
+    late: bool = False
+
+
+def embed(
+    predictions: Any, rows: Sequence[Row], *, examples: int, perplexity: float = PERPLEXITY, seed: int = 0
+) -> Embedding:
+    """The embedding of networks with flattened predictions (n, D); the perplexity is at most a third of them."""
+    vectors = np.asarray(predictions, dtype=float)
+    if len(vectors) != len(rows) or len(rows) < 4:
+        raise Misuse(f"{len(vectors)} predictions of {len(rows)} networks: need as many of each, and at least 4")
+    perplexity = min(perplexity, (len(rows) - 1) / 3)
+    positions = tsne(vectors, perplexity=perplexity, seed=seed)
+    squared, runs, kinds = squared_distances(vectors), [row.run for row in rows], [row.kind for row in rows]
+    late = [row.late for row in rows]
+    return Embedding(
+        positions,
+        tuple(runs),
+        tuple(kinds),
+        tuple(row.method for row in rows),
+        tuple(row.epoch for row in rows),
+        separation(squared, runs, kinds, late),
+        separation(squared_distances(positions), runs, kinds, late),
+        kl_objective(squared, positions, perplexity),
+        perplexity,
+        examples,
+    )
+
+
+def embed_paths(
+    networks: Networks,
+    trajectory: Trajectory,
+    data: Any,
+    *,
+    members: Sequence[int] = (0, 1, 2),
+    samplers: Mapping[str, Mapping[str, Any]] | Sequence[str] = (),
+    count: int = COUNT,
+    examples: int = 500,
+    perplexity: float = PERPLEXITY,
+    val: Any = None,
+    train: Any = None,
+    seed: int = 0,
+) -> Embedding:
+    """Checkpoints of some members, and samples around them, in one map of their predictions.
+
+    `samplers` are names of `SAMPLERS`, or settings by name. Predictions are those on the first `examples` of `data`.
+    """
+    points = points_of(networks)
+    x, _ = examples_of(networks, data)
+    outputs = PointOutputs(points, x[:examples], inputs_of(networks, train))
+    given = samplers if isinstance(samplers, Mapping) else {name: {} for name in samplers}
+    rows: list[Row] = []
+    predictions: list[Tensor] = []
+
+    def place(vectors: Iterable[Tensor], known: Iterable[Row]) -> None:
+        for found, row in zip(outputs(vectors), known, strict=False):
+            likelihood = points.likelihood or Categorical(found.shape[-1])
+            predictions.append(likelihood.probs(found).flatten())
+            rows.append(row)
+
+    late = len(trajectory) - LATE
+    for member in (each for each in members if each < len(points)):
+        checkpoints = [Row(member, "path", "path", e, i >= late) for i, e in enumerate(trajectory.epochs)]
+        place(trajectory.vectors(member), checkpoints)
+        around = neighbourhood(networks, trajectory, member, val=val, train=train, seed=seed)
+        for name, settings in given.items():
+            place(draw_vectors(around, name, count, **settings), itertools.repeat(Row(member, "sample", name)))
+    if not rows:
+        raise Misuse(f"members {list(members)} of {len(points)}: none of them exists")
+    return embed(torch.stack(predictions), rows, examples=len(outputs.x), perplexity=perplexity, seed=seed)

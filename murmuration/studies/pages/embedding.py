@@ -1,0 +1,74 @@
+"""The page on t-SNE of predictions: the map of runs and samples, and numbers that a map does not show."""
+
+from typing import Any
+
+import numpy as np
+
+from murmuration.reports.figures import SYMBOLS, Figure, axis, colour, layout, plot_text, scatter
+from murmuration.reports.formatting import number, percent, plural
+from murmuration.reports.html import Markup, figure, join, section, table
+from murmuration.studies.embedding import Embedding
+from murmuration.studies.pages.maps import verdict_section
+
+SHAPES = [shape for shape in SYMBOLS if shape not in ("circle", "star")]  # of samplers; paths have the others
+
+
+def embedding_sections(found: Embedding) -> Markup:
+    """The sections of the page on one embedding."""
+    reading = "Networks are compared by all their class probabilities on the same inputs, not by a score."
+    parts = [verdict_section(found.verdicts, "What the map shows", reading), map_section(found), numbers_section(found)]
+    return join(parts)
+
+
+def embedding_figures(found: Embedding) -> dict[str, Figure]:
+    """The map, by name."""
+    return {"map": embedding_map(found)}
+
+
+def map_section(found: Embedding) -> Markup:
+    reading = (
+        "Each line is a run from its first checkpoint, a star, to its last; other symbols are samples around the run "
+        "of the same colour. Neighbours on the map predict alike; distances between distant points mean little."
+    )
+    return section("map", "Runs and samples", reading, figure(embedding_map(found)))
+
+
+def embedding_map(found: Embedding) -> Figure:
+    """Runs as lines, samples as symbols, in the colour of their run."""
+    runs, methods = np.array(found.runs), np.array(found.methods)
+    order, samplers = list(dict.fromkeys(found.runs)), [m for m in dict.fromkeys(found.methods) if m != "path"]
+    data: list[dict[str, Any]] = []
+    for place, run in enumerate(order):
+        ink, path = colour(place), (runs == run) & (methods == "path")
+        x, y = found.positions[path].T
+        epochs = [found.epochs[i] for i in np.flatnonzero(path)]
+        hover = {"customdata": epochs, "hovertemplate": f"run {run}, epoch %{{customdata:.3g}}<extra></extra>"}
+        line = {"line": {"color": ink, "width": 1}, "marker": {"color": ink, "size": 5}}
+        data.append(scatter("lines+markers", x, y, f"run {run}") | line | hover)
+        first = {"marker": {"color": ink, "size": 12, "symbol": "star"}, "showlegend": False, "hoverinfo": "skip"}
+        data.append(scatter("markers", x[:1], y[:1]) | first)
+        for turn, method in enumerate(samplers):
+            x, y = found.positions[(runs == run) & (methods == method)].T
+            look = {"color": ink, "size": 7, "symbol": SHAPES[turn % len(SHAPES)], "opacity": 0.75}
+            told = {"hovertemplate": f"{plot_text(method)}, run {run}<extra></extra>", "showlegend": place == 0}
+            data.append(scatter("markers", x, y, method) | {"marker": look, "legendgroup": method} | told)
+    blank = {"showgrid": False, "showticklabels": False, "constrain": "domain"}
+    look = layout(axis() | blank, axis() | blank | {"scaleanchor": "x"}) | {"showlegend": True}
+    counted = f"{plural(len(order), 'run')} and {plural(int((methods != 'path').sum()), 'sample')}"
+    words = f"t-SNE of predictions of {counted}: runs are {number(found.map.ratio)} times as far apart as they are wide"
+    return Figure("embedding", "t-SNE of predictions", words, data, look, 520)
+
+
+def numbers_section(found: Embedding) -> Markup:
+    """The separation of runs in predictions and on the map."""
+    spaces = {"Predictions": found.predictions, "Map": found.map}
+    columns = ["Space", "Between runs", "Within a run", "Ratio", "Samples nearest to their own run"]
+    rows = [
+        (name, [number(each.between), number(each.within), number(each.ratio), percent(each.own_run)])
+        for name, each in spaces.items()
+    ]
+    reading = (
+        f"Mean distances of late checkpoints, on {found.examples:,} examples. The objective of t-SNE is "
+        f"{number(found.kl)} nats at perplexity {number(found.perplexity)}."
+    )
+    return section("numbers", "Numbers", reading, table("Separation of runs", columns, rows))

@@ -1,0 +1,82 @@
+"""The page on the sources of diversity: initialisation, batch order and learning rate."""
+
+import numpy as np
+
+from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, scatter, symbol, whiskers
+from murmuration.reports.formatting import number, percent
+from murmuration.reports.html import Markup, figure, grid, join, section, table
+from murmuration.studies.pages.maps import verdict_section
+from murmuration.studies.randomness import LEVELS, Factorial
+
+SHOWN = {
+    "disagreement": "Disagreement of two networks",
+    "diversity": "Disagreement over the error rate",
+    "cosine": "Cosine of their weights",
+    "accuracy": "Accuracy",
+}
+CELLS = [(start, order) for start in (0, 1) for order in (0, 1)]
+
+
+def cell_name(start: int, order: int) -> str:
+    return f"{LEVELS[start]} initialisation, {LEVELS[order]} batches"
+
+
+def factorial_figures(found: Factorial) -> dict[str, Figure]:
+    """Means over runs against the learning rate, by measure."""
+    return {measure: measure_figure(found, measure) for measure in SHOWN}
+
+
+def measure_figure(found: Factorial, measure: str) -> Figure:
+    """One measure of every cell against the learning rate, with two standard errors over runs."""
+    means, errors = found.mean(measure), found.standard_error(measure)
+    share = measure in ("disagreement", "accuracy")
+    data = []
+    for place, (start, order) in enumerate(CELLS):
+        value, error = means[:, start, order], 2 * np.nan_to_num(errors[:, start, order])
+        ink = colour(place)
+        look = {
+            "error_y": whiskers(value, value - error, value + error) | {"color": ink, "width": 3},
+            "marker": {"color": ink, "symbol": symbol(place), "size": 8},
+            "line": {"color": ink, "dash": dash(place), "width": 2},
+            "hovertemplate": "%{y:.1%}" if share else "%{y:.3g}",
+        }
+        data.append(scatter("lines+markers", found.lrs, value, cell_name(start, order)) | look)
+    rates = {"type": "log", "tickvals": numbers(found.lrs), "ticktext": [f"{rate:g}" for rate in found.lrs]}
+    up = axis(SHOWN[measure].lower()) | ({"tickformat": ".0%"} if share else {})
+    told = "; ".join(f"{cell_name(*cell)} {number(float(np.nanmean(means[:, cell[0], cell[1]])))}" for cell in CELLS)
+    panel = layout(axis("learning rate") | rates, up) | {"showlegend": True}
+    return Figure(f"factorial-{measure}", SHOWN[measure], f"{SHOWN[measure]}: {told}", data, panel, 340)
+
+
+def factorial_sections(found: Factorial) -> Markup:
+    """The verdicts, the figures and the table."""
+    reading = (
+        f"Networks are trained with the same or different initial weights, and the same or different batches (and "
+        f"dropout masks), {found.runs} runs of every cell. Disagreement is the fraction of {found.examples:,} examples "
+        "on which two networks of a run predict different classes."
+    )
+    figures = factorial_figures(found)
+    bars = "Bars are two standard errors over runs."
+    return join(
+        [
+            verdict_section(found.verdicts, "What makes networks differ", reading),
+            section("sources", "By learning rate", bars, grid(map(figure, figures.values()))),
+            section("cells", "Every cell", "Means over runs and their standard errors.", cells_table(found)),
+        ]
+    )
+
+
+def cells_table(found: Factorial) -> Markup:
+    """A row for every cell of the factorial."""
+    rows = []
+    for place, rate in enumerate(found.lrs):
+        for start, order in CELLS:
+            cells = []
+            for measure in SHOWN:
+                mean, error = (
+                    values[place, start, order] for values in (found.mean(measure), found.standard_error(measure))
+                )
+                written = percent if measure in ("disagreement", "accuracy") else number
+                cells.append(f"{written(float(mean))} ± {written(float(error))}")
+            rows.append((f"{rate:g}, {cell_name(start, order)}", cells))
+    return table("Means and standard errors of every cell", ["Learning rate and cell", *SHOWN.values()], rows)

@@ -1,0 +1,108 @@
+"""The page on diversity against accuracy: sampled networks between their limit curves."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from murmuration.reports.figures import Figure, axis, colour, dash, layout, scatter, symbol
+from murmuration.reports.formatting import MISSING, count, finite_mean, number, percent
+from murmuration.reports.html import Markup, figure, join, section, table, tag
+from murmuration.studies.diversity import INDEPENDENT, SUBSPACES, TradeOff
+from murmuration.studies.pages.maps import verdict_section
+
+CURVES = {
+    "independent errors": "Both networks err independently; no maximum, but what unrelated networks would reach.",
+    "random label changes": "Labels of the reference changed at random: diversity that is bought with accuracy alone.",
+    "worst case": "Right labels become wrong and nothing else changes: the least diversity at an accuracy.",
+    "upper bound": "The largest diversity that is possible at an accuracy.",
+    "fitted family": "Wrong labels change with probability p^e where right ones change with p, with the fitted e.",
+}
+NEAR = 0.05  # of the reference's accuracy
+HIGHEST = 1.3  # of D that is shown, unless networks lie above
+
+
+def trade_off_sections(found: TradeOff) -> Markup:
+    """The sections of the page on one plane of networks."""
+    reading = (
+        "Networks far from a trained one differ from it because they are worse. What counts is how different networks "
+        "are at equal accuracy."
+    )
+    parts = [verdict_section(found.verdicts, "Diversity at equal accuracy", reading), plane_section(found)]
+    return join([*parts, methods_section(found), curves_section(found)])
+
+
+def trade_off_figures(found: TradeOff) -> dict[str, Figure]:
+    """The plane, and its part near the reference, by name."""
+    return {"plane": diversity_plane(found), "near": near_reference(found)}
+
+
+def plane_section(found: TradeOff) -> Markup:
+    reading = (
+        "Each point is a network: its accuracy, and the fraction of predictions that differ from the reference "
+        "network, divided by its error rate. The reference is the star at height 0."
+    )
+    return section("plane", "Sampled networks", reading, join(map(figure, trade_off_figures(found).values())))
+
+
+def diversity_plane(found: TradeOff) -> Figure:
+    """Networks by accuracy and normalised diversity, with the limit curves."""
+    data: list[dict[str, Any]] = []
+    for place, (name, curve) in enumerate(found.curves().items()):
+        line = {"color": "var(--ink-soft)", "width": 1.5, "dash": dash(place)}
+        data.append(scatter("lines", curve[:, 0], curve[:, 1], name) | {"line": line, "hoverinfo": "skip"})
+    highest = HIGHEST
+    for place, (name, each) in enumerate(found.methods.items()):
+        own = name == INDEPENDENT
+        look = {"color": colour(place), "symbol": "star" if own else symbol(place), "size": 12 if own else 6}
+        hover = f"{name}: accuracy %{{x:.1%}}, D %{{y:.3f}}<extra></extra>"
+        data.append(scatter("markers", each.accuracy, each.diversity, name) | {"marker": look, "hovertemplate": hover})
+        highest = max(highest, 1.1 * float(np.nanmax(each.diversity, initial=0)))
+    star = {"color": "var(--ink)", "symbol": "star", "size": 14}
+    data.append(scatter("markers", [found.reference], [0.0], "reference") | {"marker": star, "hoverinfo": "skip"})
+    across = axis("accuracy") | {"tickformat": ".0%"}
+    look = layout(across, axis("disagreement / error rate") | {"range": [-0.05, highest]}) | {"showlegend": True}
+    means = ", ".join(f"{name} {number(finite_mean(each.diversity))}" for name, each in found.methods.items())
+    words = (
+        f"Normalised diversity against accuracy beside a network of accuracy {percent(found.reference)}; means: {means}"
+    )
+    return Figure("diversity-plane", "Diversity against accuracy", words, data, look, 480)
+
+
+def near_reference(found: TradeOff) -> Figure:
+    """The part of the plane within some points of the reference's accuracy."""
+    whole, title = diversity_plane(found), f"Within {100 * NEAR:.0f} points of the reference"
+    best = max([found.reference, *(float(each.accuracy.max()) for each in found.methods.values())])
+    across = whole.layout["xaxis"] | {"range": [found.reference - NEAR, best + NEAR / 10]}
+    return replace(whole, name="diversity-near", title=title, layout=whole.layout | {"xaxis": across})
+
+
+def methods_section(found: TradeOff) -> Markup:
+    """A table of the methods."""
+    matched, rows = found.matched, []
+    for name, each in found.methods.items():
+        equal, networks = matched.get(name, (float("nan"), 0))
+        cells = [count(len(each.accuracy)), percent(each.accuracy.mean()), number(finite_mean(each.diversity))]
+        rows.append((name, [*cells, f"{number(equal)} ({networks})" if networks else MISSING, exponent(found, name)]))
+    if SUBSPACES in found.exponents:
+        rows.append(("all samples", [MISSING] * 4 + [exponent(found, SUBSPACES)]))
+    reading = (
+        f"On {found.examples:,} examples of {found.classes} classes. Equal accuracy is within 2 points of the mean of "
+        "the independent networks, with the number of such networks in brackets; e is the exponent of the fitted curve "
+        "with its 95 % interval."
+    )
+    columns = ["Method", "Networks", "Mean accuracy", "Mean D", "D at equal accuracy", "e"]
+    return section("methods", "Methods", reading, table("Diversity and accuracy by method", columns, rows))
+
+
+def exponent(found: TradeOff, name: str) -> str:
+    """The exponent of a method with its interval."""
+    fit = found.exponents.get(name)
+    return MISSING if fit is None else f"{fit.value:.2f} ({fit.low:.2f} to {fit.high:.2f})"
+
+
+def curves_section(found: TradeOff) -> Markup:
+    """What the curves are."""
+    rows = [(name, [tag("span", CURVES[name], "wide")]) for name in found.curves()]
+    board = table("Limit curves", ["Curve", tag("span", "Meaning", "wide")], rows)
+    return section("curves", "Limit curves", "", tag("div", board, "wrapped"))

@@ -1,0 +1,318 @@
+"""The page of the experiment in one file: verdicts, curves over the number of members, kernels and settings."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import murmuration.studies.papers.embedded.predictions as predictions
+from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, scale_of, scatter, symbol
+from murmuration.reports.formatting import MISSING, number
+from murmuration.reports.html import Markup, definitions, details, figure, grid, join, section, table, tag
+from murmuration.reports.page import framed
+from murmuration.studies.kernels import spike_threshold
+from murmuration.studies.papers.embedded.record import Record, Results
+from murmuration.studies.papers.embedded.settings import ARMS, BETWEEN, PROBED, between_name
+
+FLOOR = 5e-4  # errors below this are drawn here: the axis is logarithmic
+ACCURACIES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
+PANELS = {  # score -> what it is
+    "accuracy": "ensemble test accuracy",
+    "member_accuracy": "mean member test accuracy",
+    "member_train_accuracy": "mean member training accuracy",
+    "disagreement": "disagreement between members",
+}
+TITLE = "Ensembles inside one network"
+MARKS = {"holds": "right", "does not hold": "wrong", "cannot tell": "", "not run": ""}
+COUNTED = {  # how one prediction, and several, are spoken of
+    "holds": ("holds", "hold"),
+    "does not hold": ("does not hold", "do not hold"),
+    "cannot tell": ("cannot be decided by these runs", "cannot be decided by these runs"),
+    "not run": ("was not run", "were not run"),
+}
+
+
+def curve(
+    xs: Sequence[float], values: Iterable[list[float]], place: int, name: str, *, faint: bool = False
+) -> list[dict[str, Any]]:
+    """A line of means over seeds at every x that has values, with error bars of one standard error; [] without any.
+
+    A faint one is dotted and without markers or error bars. `place` decides its colour and marker.
+    """
+    there = [(x, found) for x, found in zip(xs, values, strict=True) if found]
+    means, ink = numbers(sum(found) / len(found) for _, found in there), colour(place)
+    errors = numbers(predictions.standard_error(found) for _, found in there)
+    bars = {} if faint else {"error_y": {"type": "data", "array": errors, "color": ink, "width": 2}}
+    line = scatter("lines" if faint else "lines+markers", (x for x, _ in there), means, name) | {
+        "line": {"color": ink, "width": 1.3 if faint else 2, "dash": "dot" if faint else "solid"},
+        "marker": {"color": ink, "symbol": symbol(place), "size": 7},
+        **bars,
+        "hovertemplate": f"{name}, %{{x}}: %{{customdata:.4f}}<extra></extra>",
+        "customdata": means,
+        "showlegend": not faint,
+        "legendgroup": name,
+    }
+    return [line] if there else []
+
+
+def as_error(trace: dict[str, Any]) -> dict[str, Any]:
+    """The curve of an accuracy as that of its error, for a reversed logarithmic axis."""
+    return {**trace, "y": [None if y is None else max(1 - y, FLOOR) for y in trace["y"]]}
+
+
+def accuracy_axis(title: str) -> dict[str, Any]:
+    """A reversed logarithmic axis of errors, labelled by accuracies."""
+    ticks = [max(1 - accuracy, FLOOR) for accuracy in ACCURACIES]
+    labels = {"type": "log", "autorange": "reversed", "tickvals": ticks, "ticktext": [f"{a:g}" for a in ACCURACIES]}
+    return axis(title) | labels
+
+
+def models_axis(models: Sequence[int]) -> dict[str, Any]:
+    ticks = {"tickvals": list(models), "ticktext": [str(each) for each in models]}
+    return axis("number of models M") | {"type": "log", **ticks}
+
+
+def line_panel(found: Results, arm: str, score: str, letter: str = "") -> Figure | None:
+    """One score of an arm against the number of members, one curve per width; separate networks are dotted."""
+    apart = score == "disagreement"
+    models = [each for each in found.models if each > 1 or not apart]  # one member agrees with itself
+    data: list[dict[str, Any]] = []
+    for place, width in enumerate(found.widths):
+        name = f"N={found.neurons(width)}"
+        for each in dict.fromkeys((arm, "naive")):
+            values = (found.over_seeds(each, width, m, score) for m in models)
+            drawn = curve(models, values, place, name, faint=each != arm)
+            data += drawn if apart else map(as_error, drawn)
+    if not data:
+        return None
+    up = axis("fraction of pairs that differ") | {"rangemode": "tozero"} if apart else accuracy_axis("accuracy")
+    title = f"({letter}) {PANELS[score]}" if letter else PANELS[score]
+    label = f"{arm}: {PANELS[score]} against the number of models, by width"
+    panel = layout(models_axis(models), up) | {"showlegend": True}
+    name = f"{arm}-{score}".replace(".", "-").replace("_", "-")  # an id, such as masks-0-5-member-accuracy
+    return Figure(name, title, label, data, panel, 340)
+
+
+def parameters_panel(found: Results) -> Figure | None:
+    """Ensemble accuracy against stored parameters, one marker per width and number of members, one colour per arm."""
+    data: list[dict[str, Any]] = []
+    sizes: list[float] = []
+    for place, arm in enumerate(found.arms):
+        marks = [(w, m) for w in found.widths for m in found.models if found.over_seeds(arm, w, m, "accuracy")]
+        if arm != "naive":
+            marks = [(w, m) for w, m in marks if m > 1]
+        size = [found.over_seeds(arm, w, m, "parameters")[0] for w, m in marks]
+        sizes += size
+        accuracies = (found.over_seeds(arm, w, m, "accuracy") for w, m in marks)
+        words = {"mode": "markers", "text": [f"N={found.neurons(w)}, M={m}" for w, m in marks]}
+        words["hovertemplate"] = f"{arm}, %{{text}}: %{{customdata:.4f}}<extra></extra>"
+        for trace in curve(size, accuracies, place, arm):
+            del trace["error_y"]
+            data.append(as_error(trace) | words)
+    if not data:
+        return None
+    panel = layout(axis("stored parameters") | scale_of(sizes), accuracy_axis("accuracy")) | {"showlegend": True}
+    title = "(d) ensemble test accuracy against stored parameters, all arms"
+    return Figure("parameters", title, title.removeprefix("(d) "), data, panel, 460)
+
+
+def between_panel(found: Results, scores: dict[str, str], name: str, title: str) -> Figure | None:
+    """Scores against the mean of factors, with the predicted threshold."""
+    width, (models,) = PROBED[BETWEEN]
+    data: list[dict[str, Any]] = []
+    for place, (score, words) in enumerate(scores.items()):
+        values = (found.over_seeds(between_name(mean), width, models, score) for mean in found.means)
+        data += curve(found.means, values, place, words)
+    if not data:
+        return None
+    panel = layout(axis("mean m of factors"), axis()) | {"showlegend": True}
+    x, dotted = spike_threshold(models, found.neurons(width)), {"color": "var(--ink-soft)", "width": 1, "dash": "dot"}
+    panel["shapes"] = [{"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": dotted}]
+    return Figure(name, title, f"{title} against the mean of factors", data, panel, 320)
+
+
+def probe_panel(found: Results, arms: dict[str, str], kind: str, name: str, title: str) -> Figure | None:
+    """The largest step, or the number of steps, against M, both axes logarithmic."""
+    width, models = PROBED[kind]
+    data: list[dict[str, Any]] = []
+    for place, (arm, words) in enumerate(arms.items()):
+        values = (found.over_seeds(arm, width, m, "value") for m in models)
+        line = {"line": {"color": colour(place), "width": 2, "dash": dash(place)}}
+        data += [drawn | line for drawn in curve(models, values, place, words)]
+    if not data:
+        return None
+    ticks = [step * 10.0**power for power in range(-4, 5) for step in (1, 2, 5)]
+    up = axis() | {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+    panel = layout(models_axis(models), up) | {"showlegend": True}
+    return Figure(name, title, f"{title} against the number of models", data, panel, 320)
+
+
+def page(record: Record, command: str = "") -> str:
+    """The whole page."""
+    found = Results(record)
+    data = record["data"]
+    parts: tuple[Callable[[Results], Markup], ...] = (opening, main_figure, other_arms, regimes, probes, tables)
+    body = join([*(part(found) for part in parts), settings(found, command)])
+    return framed(
+        TITLE, f"{data['name']} · {len(found.cells):,} cells · seeds {', '.join(map(str, found.seeds))}", body
+    )
+
+
+def opening(found: Results) -> Markup:
+    """The predictions and their verdicts."""
+    told = predictions.verdicts(found.record)
+    count = {word: sum(each.word == word for each in told) for word in COUNTED}
+    lead = "; ".join(f"{many} {COUNTED[word][many > 1]}" for word, many in count.items() if many)
+    rows = [verdict_row(each) for each in told]
+    board = tag("div", table("Predictions of theory", ("Verdict", "Prediction", "Estimates"), rows), "words")
+    reading = (
+        "The members of an embedded ensemble share the kernels of one network and differ by one factor per neuron. The "
+        "theory of infinitely wide networks says when they learn like separate networks. A prediction holds if the "
+        "95 % intervals (Student's t over three seeds or more) of all its estimates lie in the predicted region, and "
+        "does not hold if one lies outside; otherwise these runs cannot tell."
+    )
+    summary = tag("p", f"Of {len(told)} predictions: {lead}.", "lead")
+    warning = tag("p", predictions.undertrained(found), "warning")
+    return section("verdicts", "Predictions and verdicts", reading, join([summary, warning, board]))
+
+
+def verdict_row(verdict: predictions.Verdict) -> tuple[Markup, list[str]]:
+    """The name with the verdict, and two cells: the claim, and the estimates with a note."""
+    head = join([verdict.name, tag("span", verdict.word, f"mark {MARKS[verdict.word]}".strip())])
+    lines = []
+    for each in verdict.estimates:
+        about = tag("small", f"{each.what}; predicted {each.region}")
+        lines.append(tag("div", join([tag("span", estimate_text(each)), about])))
+    return head, [verdict.claim, join([*lines, tag("small", verdict.note)])]
+
+
+def estimate_text(estimate: predictions.Estimate) -> str:
+    """The estimate with its interval."""
+    value, low, high = (number(round(each, 9)) for each in (estimate.value, estimate.low, estimate.high))
+    return f"{value} ({low} to {high})" if math.isfinite(estimate.low) else value
+
+
+def main_figure(found: Results) -> Markup:
+    """The four panels of the figure in the paper."""
+    if "independent" not in found.arms:
+        return Markup("")
+    letters = dict(zip(PANELS, "abc", strict=False))
+    plots = [figure(line_panel(found, "independent", score, letters.get(score, ""))) for score in PANELS]
+    reading = (
+        "Solid: members inside one network, in the independent regime. Dotted, in the same colour: as many separate "
+        "networks of that width. N is the number of neurons in each of two hidden layers. Whiskers are one standard "
+        "error over seeds. Accuracy is drawn by the logarithm of the error."
+    )
+    body = join([grid(plots), figure(parameters_panel(found))])
+    return section("figure", "Independent members", reading, body)
+
+
+def other_arms(found: Results) -> Markup:
+    """The same panels for every other arm."""
+    shown = [arm for arm in found.arms if arm not in ("independent", "naive")]
+    parts = []
+    for arm in shown:
+        scores = ["accuracy", "member_train_accuracy"] if arm == "single" else list(PANELS)
+        plots = grid(figure(line_panel(found, arm, score)) for score in scores)
+        parts.append(join([tag("h3", f"{arm}: {ARMS[arm].about}", "part"), plots]))
+    reading = "Dotted, as before, are separate networks."
+    return section("arms", "Other ways to embed", reading, join(parts))
+
+
+def regimes(found: Results) -> Markup:
+    """Scores and kernels between the regimes."""
+    width, (models,) = PROBED[BETWEEN]
+    plots = [
+        figure(between_panel(found, scores, name, title))
+        for name, title, scores in (
+            ("top", "largest eigenvalue of alignments at the start", {"top_alignment": "1 if members are unrelated"}),
+            ("ratio", "T_o / T_d at the start", {"tangent_ratio": "T_o / T_d"}),
+            ("worth", "accuracy", {"accuracy": "ensemble", "member_accuracy": "a member alone"}),
+            ("apart", "disagreement between members", {"disagreement": "fraction of pairs that differ"}),
+        )
+    ]
+    reading = (
+        f"Factors m + sqrt(1 - m²) noise, from independent (m = 0) to equal (m = 1), for M = {models} and N = "
+        f"{found.neurons(width)}; shared weights move by gamma = M / (1 + (M - 1) T_o / T_d). The dotted line is "
+        "(M N)^(-1/4), where a layer of constant features would switch. An alignment of two members is their tangent "
+        "kernel over the roots of their own."
+    )
+    return section("between", "Between the regimes", reading, grid(plots))
+
+
+def probes(found: Results) -> Markup:
+    """Largest stable step and number of steps, by gamma."""
+    words = {"": "sum of gradients (gamma = M)", "-mean": "mean (gamma = 1)"}
+    plots = [
+        figure(probe_panel(found, {f"{arm}{end}": each for end, each in words.items()}, kind, arm, title))
+        for arm, kind, title in (
+            ("largest-step", "step", "largest stable step, collective"),
+            ("steps", "steps", "steps to half the loss, independent"),
+        )
+    ]
+    reading = (
+        "Shared weights move by gamma / M times the sum of members' gradients. Both panels are of plain gradient "
+        f"descent at N = {found.neurons(1.0)}."
+    )
+    return section("gamma", "Sum or mean", reading, grid(plots))
+
+
+def tables(found: Results) -> Markup:
+    """The values behind the panels, and the measured kernels."""
+    parts = [ratio_table(found)]
+    for arm in found.arms:
+        for score in PANELS:
+            columns = ["N", *(f"M={models}" for models in found.models)]
+            rows = [
+                (found.neurons(width), [interval_text(found, arm, width, m, score) for m in found.models])
+                for width in found.widths
+            ]
+            parts.append(details(f"{arm}: {PANELS[score]}", table(f"{arm}: {PANELS[score]}", columns, rows)))
+    reading = (
+        "T_o / T_d is the tangent kernel between two members over that of one, before training: means over seeds and "
+        "M, of the parameters as they are stored. Below it, means over seeds of every panel and half the width of "
+        "their 95 % interval (Student's t)."
+    )
+    return section("numbers", "Numbers", reading, join(parts))
+
+
+def ratio_table(found: Results) -> Markup:
+    """T_o / T_d by arm and width."""
+    arms = [arm for arm in found.arms if mean_ratio(found, arm, found.widths) != MISSING]
+    columns = ["Arm", *(f"N={found.neurons(width)}" for width in found.widths)]
+    rows = [(arm, [mean_ratio(found, arm, [width]) for width in found.widths]) for arm in arms]
+    return table("T_o / T_d before training", columns, rows)
+
+
+def mean_ratio(found: Results, arm: str, widths: list[float]) -> str:
+    """The mean T_o / T_d of an arm at some widths."""
+    values = [v for w in widths for m in found.models if m > 1 for v in found.over_seeds(arm, w, m, "tangent_ratio")]
+    return number(sum(values) / len(values)) if values else MISSING
+
+
+def interval_text(found: Results, arm: str, width: float, models: int, score: str) -> str:
+    """The mean over seeds and half the width of its interval."""
+    mean, low, high = predictions.mean_interval(found.over_seeds(arm, width, models, score))
+    if not math.isfinite(mean):
+        return MISSING
+    return f"{mean:.3f} ± {(high - low) / 2:.3f}" if math.isfinite(low) else f"{mean:.3f}"
+
+
+def settings(found: Results, command: str) -> Markup:
+    """The settings, data and versions."""
+    data, diverged = found.record["data"], sum(cell.get("diverged", 0) > 0 for cell in found.cells.values())
+    facts = {
+        "Command": command,
+        "Data": f"{data['name']}, {', '.join(f'{part} {size:,}' for part, size in data['examples'].items())}",
+        "Fingerprint": data["fingerprint"],
+        "Network": f"dense, {found.setting.layers} hidden layers of N = {found.setting.base} x width, ReLU",
+        "Training": f"SGD, momentum {found.setting.momentum:g}, step {found.setting.lr:g} along a cosine, batches of "
+        f"{found.setting.batch_size}, {found.setting.epochs} epochs; all members see the same batches",
+        "Arms": "; ".join(f"{name}: {arm.sharing}, {arm.weights}" for name, arm in ARMS.items() if name in found.arms),
+        "Cells with members that diverged": str(diverged),
+        "Versions": ", ".join(f"{name} {version}" for name, version in found.record["versions"].items()),
+    }
+    known = definitions(((name, value) for name, value in facts.items() if value), "facts")
+    reading = (
+        "As in the theory: factors before and after each activation, own biases, and the same batches for all members."
+    )
+    return section("settings", "Settings", reading, known)

@@ -1,0 +1,356 @@
+"""Seven predictions of the theory of embedded ensembles, each a function from results to a verdict.
+
+The constants below are the regions in which an estimate has to lie; they were fixed before the records were made. Every
+estimate is a mean over seeds with Student's interval, which needs three of them: two agree by chance too often.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+from murmuration.evaluation.metrics.intervals import LEVEL
+from murmuration.reports.formatting import MINUS, percent, plural
+from murmuration.studies.kernels import spike_threshold
+from murmuration.studies.papers.embedded.record import Record, Results, known
+from murmuration.studies.papers.embedded.settings import BETWEEN, PROBED, Cell, between_name
+
+Word = Literal["holds", "does not hold", "cannot tell", "not run"]
+SEEDS = 3  # fewest for an interval
+ROOMY = 1 / 8  # M / N up to which independent members should not interfere
+ALIKE = 0.01  # accuracies closer than this count as equal
+FALL = 0.01  # a decrease of accuracy by this counts as a fall
+FLAT = 0.002  # change of accuracy per doubling of M that counts as none
+SATURATED = 0.005  # gain of the last two doublings of M that counts as none
+PROPORTIONAL = (0.75, 1.25)  # exponents that count as 1
+OUT_OF_BULK = 1.25  # an eigenvalue so many times that of factors of mean 0 counts as outside the bulk
+NEAR = (0.5, 2.0)  # a ratio of thresholds that count as near each other
+TRAINED = 0.9  # training accuracy of the widest separate networks below which they count as undertrained
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate, its 95 % interval, and the predicted region."""
+
+    what: str
+    value: float
+    low: float
+    high: float
+    least: float  # of the region
+    most: float
+
+    @property
+    def word(self) -> Word:
+        """`holds` if the interval lies in the region, `does not hold` if outside; else, or without one, `cannot tell`.
+
+        >>> Estimate("slope", 0.9, 0.8, 1.0, 0.75, 1.25).word, Estimate("slope", 0.9, 0.7, 1.1, 0.75, 1.25).word
+        ('holds', 'cannot tell')
+        """
+        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+            return "cannot tell"
+        if self.least <= self.low and self.high <= self.most:
+            return "holds"
+        return "does not hold" if self.high < self.least or self.most < self.low else "cannot tell"
+
+    @property
+    def region(self) -> str:
+        ends = [f"{end:g}".replace("-", MINUS) for end in (self.least, self.most)]
+        return f"above {ends[0]}" if math.isinf(self.most) else " to ".join(ends)
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.value:.3g} [{self.low:.3g}, {self.high:.3g}], predicted {self.region}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A prediction and the estimates that decide it."""
+
+    name: str
+    claim: str
+    estimates: tuple[Estimate, ...]
+    note: str = ""
+    missing: tuple[str, ...] = ()  # arms that it needs and that were not run
+
+    @property
+    def word(self) -> Word:
+        """The worst of all estimates; `cannot tell` without any, `not run` without the cells they need."""
+        if self.missing:
+            return "not run"
+        words = [estimate.word for estimate in self.estimates]
+        if "does not hold" in words:
+            return "does not hold"
+        return "holds" if words and set(words) == {"holds"} else "cannot tell"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "claim": self.claim,
+            "verdict": self.word,
+            "estimates": [{**vars(each), "verdict": each.word} for each in self.estimates],
+            "note": self.note,
+        }
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of values and its 95 % interval by Student's t; NaN limits for fewer than two values.
+
+    >>> [round(each, 3) for each in mean_interval([1.0, 2.0, 3.0])]
+    [2.0, -0.484, 4.484]
+    """
+    mean = statistics.fmean(values) if values else math.nan
+    if len(values) < 2:
+        return mean, math.nan, math.nan
+    from scipy.stats import t
+
+    half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """The standard error of the mean; NaN for fewer than two values."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
+def estimate(what: str, values: Sequence[float], least: float, most: float) -> Estimate:
+    """The mean over seeds of one value per seed, against a region; without an interval for fewer than three seeds."""
+    mean, low, high = mean_interval(values)
+    return Estimate(what, mean, *((low, high) if len(values) >= SEEDS else (math.nan, math.nan)), least, most)
+
+
+def slope(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """The least-squares slope of points; None with fewer than two different x.
+
+    >>> slope([0.0, 1.0, 2.0], [1.0, 3.0, 5.0])
+    2.0
+    """
+    if len(set(x)) < 2:
+        return None
+    return statistics.linear_regression(x, y).slope
+
+
+def like_naive(found: Results) -> Verdict:
+    """P1: while M / N is small, the independent arm is as accurate as separate networks."""
+    roomy = [(w, models) for w in found.widths for models in found.models if 1 < models <= ROOMY * found.neurons(w)]
+
+    def gaps(name: str) -> list[float]:
+        return known(mean_of(_gap(found, width, models, seed, name) for width, models in roomy) for seed in found.seeds)
+
+    return Verdict(
+        "P1",
+        f"independent members are as accurate as separate networks while M / N is at most {ROOMY:g}",
+        (
+            estimate("ensemble accuracy, independent less naive", gaps("accuracy"), -ALIKE, ALIKE),
+            estimate("member accuracy, independent less naive", gaps("member_accuracy"), -ALIKE, ALIKE),
+        ),
+        f"mean over {len(roomy)} cells of width and M",
+    )
+
+
+def _gap(found: Results, width: float, models: int, seed: int, name: str) -> float | None:
+    ours, theirs = (found.score(Cell(arm, width, models, seed), name) for arm in ("independent", "naive"))
+    return None if ours is None or theirs is None else ours - theirs
+
+
+def train_falls_first(found: Results) -> Verdict:
+    """P2: as M / N grows, training accuracy of members falls before the test accuracy of the ensemble."""
+    per_seed, places = [], []
+    for seed in found.seeds:
+        leads = []
+        for width in found.widths:
+            falls = falls_of(found, width, seed, "member_train_accuracy")
+            first = next((models for models, fall in falls.items() if fall >= FALL), None)
+            tested = falls_of(found, width, seed, "accuracy")
+            if first is not None and first in tested:
+                leads.append(falls[first] - tested[first])
+                places.append(first / found.neurons(width))
+        per_seed.append(mean_of(leads))
+    note = f"at M / N from {min(places):.2g} to {max(places):.2g}" if places else "training accuracy never fell"
+    what = "by how much more member training accuracy has fallen than ensemble test accuracy"
+    return Verdict(
+        "P2",
+        f"where member training accuracy has first fallen by {FALL:g}, ensemble test accuracy has fallen less",
+        (estimate(what, known(per_seed), 0.0, math.inf),),
+        note,
+    )
+
+
+def falls_of(found: Results, width: float, seed: int, name: str) -> dict[int, float]:
+    """Decrease of a score of the independent arm from the smallest M on, for every M."""
+    line = found.line("independent", width, [models for models in found.models if models > 1], seed, name)
+    return {models: next(iter(line.values())) - value for models, value in line.items()}
+
+
+def wider_hold_more(found: Results) -> Verdict:
+    """P3: the number of members that a width tolerates grows in proportion to it."""
+    per_seed, held = [], dict[int, list[float]]()
+    for seed in found.seeds:
+        tolerated = {found.neurons(width): members_tolerated(found, width, seed) for width in found.widths}
+        there = {neurons: models for neurons, models in tolerated.items() if models is not None}
+        for neurons, models in there.items():
+            held.setdefault(neurons, []).append(models)
+        if len(there) >= 3:
+            per_seed.append(slope([math.log(n) for n in there], [math.log(m) for m in there.values()]))
+    told = ", ".join(f"N={neurons}: {mean_of(models):.2g}" for neurons, models in sorted(held.items()))
+    return Verdict(
+        "P3",
+        f"the M at which member training accuracy has fallen by {FALL:g} grows in proportion to the width N",
+        (estimate("exponent of N", known(per_seed), *PROPORTIONAL),),
+        f"M tolerated: {told}" if told else "training accuracy never fell",
+    )
+
+
+def members_tolerated(found: Results, width: float, seed: int) -> float | None:
+    """The M at which member training accuracy has fallen by FALL, interpolated linearly in log M."""
+    falls = falls_of(found, width, seed, "member_train_accuracy")
+    for (before, low), (after, high) in pairwise(falls.items()):
+        if low < FALL <= high:
+            return math.exp(math.log(before) + (FALL - low) / (high - low) * math.log(after / before))
+    return None
+
+
+def collective_saturates(found: Results) -> Verdict:
+    """P4: in the collective arm member accuracy does not depend on M, and the gain of the ensemble saturates."""
+    several = [models for models in found.models if models > 1]
+    most = max(several, default=0)
+    ends = (most // 4, most)
+    flat, late = [], []
+    for seed in found.seeds:
+        slopes, gains = [], []
+        for width in found.widths:
+            alone = found.line("collective", width, several, seed, "member_accuracy")
+            slopes.append(slope([math.log2(models) for models in alone], list(alone.values())))
+            whole, part = (
+                found.line("collective", width, ends, seed, name) for name in ("accuracy", "member_accuracy")
+            )
+            gain = {models: whole[models] - part[models] for models in whole.keys() & part.keys()}
+            gains.append(gain[most] - gain[most // 4] if len(gain) == 2 else None)  # over two doublings of M
+        flat.append(mean_of(slopes))
+        late.append(mean_of(gains))
+    return Verdict(
+        "P4",
+        "the accuracy of collective members does not depend on their number, and the gain of their ensemble saturates",
+        (
+            estimate("member accuracy a doubling of M", known(flat), -FLAT, FLAT),
+            estimate(f"ensemble gain from M={most // 4} to {most}", known(late), -SATURATED, SATURATED),
+        ),
+        "the gain is ensemble accuracy less member accuracy",
+    )
+
+
+def sum_needs_small_steps(found: Results) -> Verdict:
+    """P5: with gamma = M the largest stable step of the collective arm shrinks as 1 / M."""
+    return Verdict(
+        "P5",
+        "the largest stable step of collective members shrinks as 1 / M when gradients are summed, and not at all "
+        "when they are averaged",
+        (
+            estimate("exponent of M, sum", exponents(found, "largest-step"), -PROPORTIONAL[1], -PROPORTIONAL[0]),
+            estimate("exponent of M, mean", exponents(found, "largest-step-mean"), -0.25, 0.25),
+        ),
+        "plain gradient descent; steps are known to a factor of 1.41",
+    )
+
+
+def exponents(found: Results, arm: str) -> list[float]:
+    """For every seed, the slope of the logarithm of the largest step over that of M."""
+    width, numbers = PROBED["step"]
+    made = []
+    for seed in found.seeds:
+        line = found.line(arm, width, numbers, seed, "value")
+        made.append(slope([math.log(models) for models in line], [math.log(value) for value in line.values()]))
+    return known(made)
+
+
+def mean_needs_many_steps(found: Results) -> Verdict:
+    """P6: with gamma = 1 the independent arm needs about M times as many steps."""
+    width, numbers = PROBED["steps"]
+    per_seed, ratios = [], dict[int, list[float]]()
+    for seed in found.seeds:
+        powers = []
+        for models in numbers:
+            mean, total = (found.score(Cell(arm, width, models, seed), "value") for arm in ("steps-mean", "steps"))
+            if mean is not None and total is not None:
+                powers.append(math.log(mean / total) / math.log(models))
+                ratios.setdefault(models, []).append(mean / total)
+        per_seed.append(mean_of(powers))
+    told = ", ".join(f"M={models}: {mean_of(each):.3g}" for models, each in ratios.items())
+    return Verdict(
+        "P6",
+        "independent members need about M times as many steps when gradients are averaged instead of summed",
+        (estimate("exponent of M in the ratio of steps", known(per_seed), *PROPORTIONAL),),
+        f"times as many steps: {told}" if told else "",
+    )
+
+
+def switch_at_threshold(found: Results) -> Verdict:
+    """P7: members begin to interact where the mean of factors is near (M N)^(-1/4)."""
+    width, (models,) = PROBED[BETWEEN]
+    expected = spike_threshold(models, found.neurons(width))
+    switches = known(find_switch(found, seed) for seed in found.seeds)
+    return Verdict(
+        "P7",
+        f"the largest eigenvalue of members' alignments leaves the bulk (is {OUT_OF_BULK:g} times that of mean 0) at a "
+        "mean of factors near (M N)^(-1/4), blurred by depth",
+        (estimate("mean at the switch over (M N)^(-1/4)", [each / expected for each in switches], *NEAR),),
+        f"(M N)^(-1/4) = {expected:.3g}, switch at {mean_of(switches):.3g}" if switches else "no switch was seen",
+    )
+
+
+def find_switch(found: Results, seed: int) -> float | None:
+    """The mean of factors at which the largest eigenvalue leaves the bulk, interpolated linearly."""
+    width, (models,) = PROBED[BETWEEN]
+    cells = {mean: Cell(between_name(mean), width, models, seed) for mean in found.means}
+    there = [(mean, top) for mean, cell in cells.items() if (top := found.score(cell, "top_alignment")) is not None]
+    if not there or there[0][0] != 0:
+        return None
+    goal = OUT_OF_BULK * there[0][1]
+    for (before, low), (after, high) in pairwise(there):
+        if low < goal <= high:
+            return before + (goal - low) / (high - low) * (after - before)
+    return None
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are not None; None without any."""
+    there = known(values)
+    return sum(there) / len(there) if there else None
+
+
+PREDICTIONS: dict[Callable[[Results], Verdict], tuple[str, ...]] = {  # and the arms that each needs
+    like_naive: ("independent", "naive"),
+    train_falls_first: ("independent",),
+    wider_hold_more: ("independent",),
+    collective_saturates: ("collective",),
+    sum_needs_small_steps: ("largest-step", "largest-step-mean"),
+    mean_needs_many_steps: ("steps", "steps-mean"),
+    switch_at_threshold: (between_name(0),),
+}
+
+
+def verdicts(record: Record) -> list[Verdict]:
+    """All verdicts on a record; of those whose arms were not run there are no estimates."""
+    found, made = Results(record), []
+    there = {cell.arm for cell in found.cells}
+    for predict, arms in PREDICTIONS.items():
+        missing = tuple(arm.removesuffix("-0") for arm in arms if arm not in there)
+        verdict = predict(found)
+        note = f"needs the arm{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        made.append(replace(verdict, estimates=(), note=note, missing=missing) if missing else verdict)
+    return made
+
+
+def undertrained(found: Results) -> str:
+    """A warning if the widest separate networks are far from fitting their training examples; else empty."""
+    cells = [cell for cell in found.cells if cell.arm == "naive"]
+    widest = max((cell.width for cell in cells), default=0.0)
+    values = known(found.score(cell, "member_train_accuracy") for cell in cells if cell.width == widest)
+    mean = mean_of(values)
+    if mean is None or mean >= TRAINED:
+        return ""
+    return (
+        f"Undertrained: after {plural(found.setting.epochs, 'epoch')} separate networks of N = {found.neurons(widest)} "
+        f"classify {percent(mean)} of their training examples correctly. The theory is of networks trained to the end: "
+        "train for more epochs before you believe a verdict."
+    )

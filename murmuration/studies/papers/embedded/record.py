@@ -1,0 +1,145 @@
+"""The record of the experiment: computed cell by cell, continued after a kill, and queried as `Results`."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from murmuration.data import Data, open_data
+from murmuration.studies.papers.embedded.cells import count_steps, find_largest_step, train_cell
+from murmuration.studies.papers.embedded.settings import (
+    BETWEEN,
+    LINES,
+    Cell,
+    Grid,
+    Setting,
+    arm_named,
+    mean_in,
+    trained_as,
+)
+from murmuration.system.errors import Failure, Misuse
+from murmuration.system.files import json_numbers, read_json, write_json
+from murmuration.training.fitting import versions
+
+RECORD = "record.json"
+Show = Callable[[str, int, int], None]
+Record = dict[str, Any]
+MEASURES: dict[str, Callable[[Cell, Setting, Data], dict[str, Any]]] = {
+    "trained": train_cell,
+    "wider": train_cell,
+    "step": find_largest_step,
+    "steps": count_steps,
+}
+
+
+def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
+    """The record in `out` with all cells of the grid; cells that it already holds are not computed again."""
+    data = open_data(setting.data)
+    if data.task != "classification":
+        raise Misuse(
+            f"data='{setting.data}' is a regression: the experiment measures accuracies, so give data with classes"
+        )
+    path = out / RECORD
+    record = continue_record(path, setting, data) if path.exists() else new_record(setting, data)
+    out.mkdir(parents=True, exist_ok=True)
+    known = {cell_of(entry) for entry in record["cells"]}
+    wanted = grid.cells()
+    for done, cell in enumerate(wanted):
+        show(f"{cell.arm}, width {cell.width:g}, M={cell.models}, seed {cell.seed}", done, len(wanted))
+        if cell in known:
+            continue
+        record["cells"].append(json_numbers(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
+        write_json(path, record)
+    show("", len(wanted), len(wanted))
+    return record
+
+
+def new_record(setting: Setting, data: Data) -> Record:
+    """A record without cells."""
+    parts = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
+    return {
+        "experiment": "embedded",
+        "setting": asdict(setting),
+        "data": {"name": data.name, "fingerprint": data.fingerprint, "examples": parts},
+        "versions": versions(),
+        "cells": [],
+    }
+
+
+def continue_record(path: Path, setting: Setting, data: Data) -> Record:
+    """The existing record, refused if it was made with other settings or data."""
+    record = read_json(path)
+    if not isinstance(record, dict) or record.get("experiment") != "embedded" or "cells" not in record:
+        raise Failure(f"{path} is no record of the experiment embedded: choose another out=...")
+    now = new_record(setting, data)
+    for key, value in now["setting"].items():
+        if record["setting"].get(key) != value:
+            before = record["setting"].get(key)
+            raise Misuse(f"{path} was made with {key}={before}, not {value}: repeat it, or give another out=...")
+    if record["data"]["fingerprint"] != now["data"]["fingerprint"]:
+        raise Failure(f"{setting.data} has changed since {path} was begun (fingerprints differ): give another out=...")
+    return record
+
+
+def cell_of(entry: dict[str, Any]) -> Cell:
+    return Cell(entry["arm"], float(entry["width"]), entry["models"], entry["seed"])
+
+
+@dataclass(frozen=True)
+class Results:
+    """Queries of a record."""
+
+    record: Record
+
+    @cached_property
+    def cells(self) -> dict[Cell, dict[str, Any]]:
+        return {cell_of(entry): entry for entry in self.record["cells"]}
+
+    @cached_property
+    def setting(self) -> Setting:
+        return Setting(**self.record["setting"])
+
+    @cached_property
+    def arms(self) -> list[str]:
+        """The arms with curves that have trained cells, in the order they are shown."""
+        return [arm for arm in LINES if any(cell.arm == arm for cell in self.cells)]
+
+    @cached_property
+    def widths(self) -> list[float]:
+        return sorted({cell.width for cell in self.cells if cell.arm in LINES})
+
+    @cached_property
+    def models(self) -> list[int]:
+        return sorted({cell.models for cell in self.cells if cell.arm in LINES})
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        return sorted({cell.seed for cell in self.cells})
+
+    @cached_property
+    def means(self) -> list[float]:
+        """Means of factors between the regimes."""
+        return sorted({mean_in(cell.arm) for cell in self.cells if cell.arm.startswith(f"{BETWEEN}-")})
+
+    def score(self, cell: Cell, name: str) -> float | None:
+        """A result of a cell; None if it is not in the record."""
+        value = self.cells.get(trained_as(cell), {}).get(name)
+        return None if value is None else float(value)
+
+    def over_seeds(self, arm: str, width: float, models: int, name: str) -> list[float]:
+        """A result of one cell, for every seed that has it."""
+        return known(self.score(Cell(arm, width, models, seed), name) for seed in self.seeds)
+
+    def line(self, arm: str, width: float, models: Iterable[int], seed: int, name: str) -> dict[int, float]:
+        """A result of an arm at one width and seed, for every number of members that has it."""
+        found = {each: self.score(Cell(arm, width, each, seed), name) for each in models}
+        return {each: value for each, value in found.items() if value is not None}
+
+    def neurons(self, width: float) -> int:
+        return self.setting.neurons(width)
+
+
+def known(values: Iterable[float | None]) -> list[float]:
+    """The values that are not None."""
+    return [value for value in values if value is not None]

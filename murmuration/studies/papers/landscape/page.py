@@ -1,0 +1,113 @@
+"""The page of the reproduction: every claim beside the published number, then every part with its figures."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from murmuration.reports.figures import Figure, axis, colour, layout, scatter
+from murmuration.reports.formatting import number
+from murmuration.reports.html import Markup, figure, join, section, table, tag
+from murmuration.reports.page import framed
+from murmuration.studies.pages.maps import verdict_section
+from murmuration.studies.papers.landscape.chains import Chains
+from murmuration.studies.papers.landscape.claims import Claim
+from murmuration.studies.papers.landscape.settings import NOT_ATTEMPTED
+
+TITLES = {
+    "similarity": "Similarity",
+    "tsne": "t-SNE",
+    "plane": "Plane",
+    "tunnel": "Tunnel",
+    "trade-off": "Diversity and accuracy",
+    "sizes": "Ensemble size",
+    "factorial": "Factorial",
+    "chains": "Chains",
+}
+
+
+def page(record: Mapping[str, Any], found: Sequence[Claim], bodies: Mapping[str, Markup], command: str) -> str:
+    """The whole page."""
+    setting = record["setting"]
+    groups = {"Claims": join([summary(found), claims_section(found), settings_section(record, command)])}
+    groups |= {TITLES[part]: prefixed(body, part) for part, body in bodies.items()}
+    subtitle = f"{setting['data']} · {setting['net']} · {setting['members']} runs of {setting['epochs']} epochs"
+    return framed("Deep ensembles: a loss landscape perspective", subtitle, join(groups.values()), groups)
+
+
+def prefixed(body: Markup, part: str) -> Markup:
+    """The sections of a part under names that are unique on the page."""
+    pattern = r'<section id="([\w-]+)" aria-labelledby="\1-title">(\s*)<h2 id="\1-title">'
+    named = rf'<section id="{part}-\1" aria-labelledby="{part}-\1-title">\2<h2 id="{part}-\1-title">'
+    return Markup(re.sub(pattern, named, body))
+
+
+def summary(found: Sequence[Claim]) -> Markup:
+    """How many claims hold."""
+    counts = Counter(each.verdict for each in found)
+    judged = counts["holds"] + counts["does not hold"]
+    words = f"{counts['holds']} of {judged} claims hold here"
+    words += f"; {counts['not run']} were not run." if counts["not run"] else "."
+    failed = [each.statement for each in found if each.verdict == "does not hold"]
+    rest = (
+        join([tag("p", "What does not hold:"), tag("ul", join(tag("li", each) for each in failed))]) if failed else ""
+    )
+    reading = "Fort, Hu and Lakshminarayanan (2019), arXiv 1912.02757, at the scale of one machine."
+    return section("summary", "Which claims hold", reading, join([tag("p", words, "lead"), rest]))
+
+
+def claims_section(found: Sequence[Claim]) -> Markup:
+    """Every claim with its numbers and the published ones."""
+    rows = []
+    for each in found:
+        where = each.figure if each.figure.startswith("section") else f"figure {each.figure}"
+        beside = join([tag("p", each.measured), tag("p", f"Published: {each.published} ({where}).")])
+        rows.append((each.verdict, [tag("span", each.statement, "wide"), tag("div", beside, "wide")]))
+    reading = "The paper shows most results as figures; the numbers of its text are given as published."
+    board = tag("div", table("Claims of the paper", ("Verdict", "Claim", "Measured here"), rows), "words")
+    return section("claims", "Claim by claim", reading, board)
+
+
+def settings_section(record: Mapping[str, Any], command: str) -> Markup:
+    """The settings, the networks, and what was not attempted."""
+    rows = [(name, [str(value)]) for name, value in record["setting"].items() if name != "parts"]
+    networks = [(name, [written(value)]) for name, value in record.get("networks", {}).items()]
+    left_out = [(name, [tag("span", cost, "wide")]) for name, cost in NOT_ATTEMPTED.items()]
+    parts = [
+        table("Settings", ["Setting", "Value"], rows),
+        table("Networks", ["What", "Value"], networks),
+        tag("div", table("Not attempted", ["Figure", "What it would take"], left_out), "wrapped"),
+        tag("p", f"Command: {command}") if command else Markup(""),
+    ]
+    return section("settings", "Settings", "What was trained, and what was left out.", join(parts))
+
+
+def written(value: Any) -> str:
+    """Numbers, lists and small records as text."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {written(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(written(each) for each in value)
+    return f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
+
+
+def chains_section(found: Chains) -> Markup:
+    """Diversity between chains and between cycles."""
+    reading = (
+        "Disagreement of two samples over their error rates, for samples of different chains at the same cycle and of "
+        "different cycles of one chain."
+    )
+    data = []
+    for place, (name, values) in enumerate(found.pairs.items()):
+        spread = place + np.linspace(-0.2, 0.2, len(values)) if len(values) > 1 else [place]
+        look = {"marker": {"color": colour(place), "size": 9}, "hovertemplate": "%{y:.3f}"}
+        data.append(scatter("markers", spread, values, name) | look)
+    across = axis() | {"tickvals": [0, 1], "ticktext": list(found.pairs), "range": [-0.5, 1.5], "showgrid": False}
+    told = "; ".join(f"{name} {number(float(np.mean(values)))} on average" for name, values in found.pairs.items())
+    drawn = Figure(
+        "chains-diversity", "Normalised diversity", told, data, layout(across, axis("normalised diversity")), 340
+    )
+    verdicts = verdict_section(found.verdicts, "Chains and cycles", reading)
+    return join([verdicts, section("pairs", "Every pair", "One point a pair of samples.", figure(drawn))])

@@ -1,0 +1,173 @@
+"""The command: trains the networks, runs every study, and judges the claims of the paper."""
+
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from murmuration.core.recipe import make_recipe
+from murmuration.data import Data, Split, open_data
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.reports.html import Markup
+from murmuration.runs.directory import MANIFEST
+from murmuration.studies.pages.studies import STUDIES
+from murmuration.studies.pages.study import Choices, Subject, ood_splits
+from murmuration.studies.papers import Outcome, Request, ScreenTable, Show
+from murmuration.studies.papers.landscape.chains import chains_of
+from murmuration.studies.papers.landscape.claims import Claim, claims
+from murmuration.studies.papers.landscape.page import chains_section, page
+from murmuration.studies.papers.landscape.settings import PARTS, Setting
+from murmuration.studies.similarity import network_similarity
+from murmuration.studies.trajectory import find_trajectory
+from murmuration.system.errors import Failure, Misuse, unknown
+from murmuration.system.files import json_numbers, read_json, write_json
+from murmuration.training.fitting import fit, load, resume, versions
+from murmuration.training.plan import Plan
+
+RECORD = "record.json"
+
+
+def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Outcome:
+    """The record with claims, the page and the table of claims; parts already computed are read from their pieces."""
+    setting = setting_for(request)
+    path = out / RECORD
+    record = continue_record(path, setting) if path.exists() else new_record(setting)
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(path, record)  # before training: a killed run may continue with these settings only
+    laboratory = Laboratory(setting, out, show)
+    bodies: dict[str, Markup] = {}
+    for part in setting.parts:
+        found, bodies[part] = laboratory.compute(part)
+        record["parts"][part] = json_numbers(found)
+        record["networks"] = laboratory.about()
+        write_json(path, record)
+    judged = claims(record["parts"])
+    whole = json_numbers({**record, "claims": [asdict(each) for each in judged]})
+    write_json(path, whole)
+    return Outcome(whole, page(whole, judged, bodies, command), [claims_table(judged)])
+
+
+def setting_for(request: Request) -> Setting:
+    """The settings with the options of the request."""
+    for name in ("widths", "models", "arms", "seeds"):
+        if getattr(request, name) is not None:
+            raise Misuse(f"{name}={getattr(request, name)} is for the experiment embedded: leave it out")
+    names = ("data", "prepare", "net", "members", "epochs", "ood", "examples")
+    given = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
+    for name in ("members", "epochs", "examples"):
+        least = 2 if name == "members" else 1
+        if given.get(name, least) < least:
+            raise Misuse(f"{name}={given[name]}: need a whole number, at least {least}")
+    parts = PARTS if request.parts is None else tuple(part.strip() for part in request.parts.split(","))
+    for part in parts:
+        if part not in PARTS:
+            raise unknown("part", part, PARTS)
+    return replace(Setting(), **given, parts=parts)
+
+
+def new_record(setting: Setting) -> dict[str, Any]:
+    """A record without parts."""
+    return {"experiment": "landscape", "setting": json_numbers(asdict(setting)), "versions": versions(), "parts": {}}
+
+
+def continue_record(path: Path, setting: Setting) -> dict[str, Any]:
+    """The existing record, refused if it was made with other settings; parts may be added."""
+    record = read_json(path)
+    if not isinstance(record, dict) or record.get("experiment") != "landscape" or "parts" not in record:
+        raise Failure(f"{path} is no record of the experiment landscape: choose another --out")
+    for key, value in json_numbers(asdict(setting)).items():
+        before = record["setting"].get(key)
+        if key != "parts" and before != value:
+            raise Misuse(f"{path} was made with {key}={before}, not {value}: repeat it, or give another --out")
+    return record
+
+
+class Laboratory:
+    """The networks of a reproduction, trained when a part first needs them, and its parts."""
+
+    def __init__(self, setting: Setting, out: Path, show: Show) -> None:
+        self.setting, self.out, self.show = setting, out, show
+
+    @cached_property
+    def data(self) -> Data:
+        data = open_data(self.setting.data, prepare=self.setting.prepare)  # type: ignore[arg-type]
+        if data.task != "classification":
+            raise Misuse(f"--data {self.setting.data} is a {data.task}: the experiment compares predicted classes")
+        return data
+
+    @cached_property
+    def test(self) -> Split:
+        return self.data.test[: self.setting.examples]
+
+    @cached_property
+    def runs(self) -> Ensemble:
+        """Independent runs, with checkpoints of every epoch."""
+        return self.trained("networks", "deep-ensemble", self.setting.plan(trajectory="every-epoch"))
+
+    def trained(self, name: str, recipe: str, plan: Plan, **answers: str) -> Ensemble:
+        """The ensemble of a run of this name, continued if it was begun."""
+        path, epochs = self.out / "runs" / name, plan.epochs
+
+        def told(text: str, done: int, total: int, record: dict[str, Any] | None) -> None:
+            if total:
+                self.show(f"training {name}, epoch {min(done * epochs // total + 1, epochs)}", done, total)
+
+        if not (path / MANIFEST).exists():
+            made = make_recipe(recipe, **answers)
+            return fit(self.setting.net, self.data, recipe=made, plan=plan, out=path, show=told)
+        if read_json(path / MANIFEST)["status"] != "complete":
+            return resume(path, data=self.data, show=told)
+        return load(path, posthoc=False)
+
+    def about(self) -> dict[str, Any]:
+        """Accuracies of the runs, and how long they trained."""
+        last = self.runs.history[-1]
+        names = {"val_accuracy": "validation accuracy", "val_nll": "validation NLL"}
+        return {
+            "parameters": self.runs.groups[0].population.parameters_per_member(),
+            "examples": {part: len(getattr(self.data, part)) for part in ("train", "val", "test")},
+            **{told: last[name] for name, told in names.items()},
+        }
+
+    def compute(self, part: str) -> tuple[Any, Markup]:
+        """The record of a part, and its sections of the page."""
+        if part == "chains":
+            return self.chains()
+        setting = self.setting
+        sources = [] if setting.ood is None else [setting.ood]
+        ood = {name: split[: setting.examples] for name, split in ood_splits(sources, self.runs).items()}
+        images = len(self.data.input_shape) == 3
+        choices = Choices(
+            grid=setting.grid,
+            samples=setting.subspace if part == "sizes" else None,
+            severities=setting.severities if images else (),
+            runs=setting.factorial_runs,
+            rates=setting.rates,
+            epochs=setting.factorial_epochs,
+            ood=ood,
+        )
+        subject = Subject(
+            self.runs, self.data, self.test, self.trajectory, choices, self.out / "pieces" / part, self.show
+        )
+        found = STUDIES[part].run(subject)
+        return found.record, found.body
+
+    @cached_property
+    def trajectory(self) -> Any:
+        return find_trajectory(self.out / "runs" / "networks") if self.runs else None
+
+    def chains(self) -> tuple[Any, Markup]:
+        """cSG-MCMC: one sample a cycle and chain."""
+        setting = self.setting
+        plan = setting.plan(members=setting.chains, schedule=None, lr=5e-3)
+        dynamics = f"csgmcmc:cycles={setting.cycles},samples=1"
+        ensemble = self.trained("chains", "csgmcmc", plan, dynamics=dynamics)
+        found = network_similarity(ensemble, self.test, train=self.data.train, cka=False)
+        record = chains_of(ensemble, found, setting.chains, setting.cycles)
+        return record, chains_section(record)
+
+
+def claims_table(found: list[Claim]) -> ScreenTable:
+    """One row per claim; the page has the numbers."""
+    rows = [[each.name, each.verdict, each.figure] for each in found]
+    return ScreenTable("claims", ["", "verdict", "figure of the paper"], rows, False)

@@ -1,0 +1,365 @@
+"""Paths between two trained networks: straight lines, tunnels of low loss and curves, with scores along them.
+
+Along a path the loss is compared with the line between the losses of its ends: what exceeds it is the barrier. Low loss
+along a path does not make its networks alike, so agreement with both ends is scored too (Fort et al. 2019).
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from murmuration.studies.alignment import align
+from murmuration.studies.cells import Arrays, Cells
+from murmuration.studies.connectors import (
+    CurveKind,
+    Descent,
+    Mode,
+    Node,
+    TrainingLoss,
+    curve_point,
+    in_order,
+    train_curve,
+    tunnel_nodes,
+)
+from murmuration.studies.landscape import (
+    Array,
+    Landscape,
+    Show,
+    Verdict,
+    as_lists,
+    digest,
+    landscape_of,
+    long_rows,
+    silent,
+)
+from murmuration.studies.weight_space import Networks
+from murmuration.system.errors import Misuse, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PATHS = ("linear", "aligned", "tunnel", "bezier", "polygon")
+DEFAULT = ("linear", "tunnel", "bezier")
+LINEAR, PER_SEGMENT, CURVE = 25, 10, 61  # points at which paths are scored
+TOLERANCE = 0.05  # of the linear barrier: the excess of a segment of a tunnel up to which it is not refined
+SMALLEST = 1e-3  # the same as a loss, for ends between which there is no barrier
+LOW = 0.2  # of the linear barrier: a connection below this is of low loss
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """How far the loss rises along a path."""
+
+    excess: float  # max over the path of the loss above the line between the losses of the ends
+    rise: float  # max over the path - loss of the worse end
+    accuracy_drop: float  # accuracy of the worse end - min over the path; NaN of a regression
+    at: float  # fraction of the path's length at which the excess is largest
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredPath:
+    """Scores along a path, from its first end to its last."""
+
+    name: str
+    length: Array  # (n,), of the path up to each point
+    norm: Array  # (n,), length of the weight vector
+    scores: Arrays  # loss (n,), accuracy (n,), agreement (2, n), train_loss (n,), train_accuracy (n,)
+    vertices: tuple[int, ...] = ()  # points that are vertices of a chain, both ends included
+
+    @property
+    def fraction(self) -> Array:
+        """The fraction (n,) of the path's length up to each point; equal steps where it has none."""
+        whole = self.length[-1]
+        return self.length / whole if whole else np.linspace(0, 1, len(self.length))
+
+    @property
+    def measure(self) -> str:
+        """The loss that barriers are of: that of training examples where they were given."""
+        return "train_loss" if "train_loss" in self.scores else "loss"
+
+    def barrier(self, measure: str | None = None) -> Barrier:
+        """The barrier of "train_loss" or "loss" (of test examples)."""
+        name = measure or self.measure
+        accuracy = self.scores["train_accuracy" if name == "train_loss" else "accuracy"]
+        return barrier(self.fraction, self.scores[name], accuracy)
+
+    def summary(self) -> dict[str, float]:
+        """Lowest, highest, mean, and mean over the length, of every score along the path."""
+        steps = np.diff(self.length)
+        found: dict[str, float] = {}
+        for name, values in self.scores.items():
+            if values.ndim == 1:
+                middles = (values[1:] + values[:-1]) / 2
+                by_length = np.average(middles, weights=steps) if steps.sum() else values.mean()
+                ends = {"min": values.min(), "max": values.max(), "mean": values.mean(), "by_length": by_length}
+                found |= {f"{name}_{end}": float(value) for end, value in ends.items()}
+        return found
+
+
+def barrier(fraction: Array, loss: Array, accuracy: Array | None = None) -> Barrier:
+    """The barrier of losses (n,) at fractions (n,) of a path.
+
+    >>> barrier(np.array([0, 0.5, 1]), np.array([1.0, 3.0, 2.0]))
+    Barrier(excess=1.5, rise=1.0, accuracy_drop=nan, at=0.5)
+    """
+    excess = loss - (loss[0] + fraction * (loss[-1] - loss[0]))
+    highest = int(excess.argmax())
+    drop = math.nan if accuracy is None else float(min(accuracy[0], accuracy[-1]) - accuracy.min())
+    rise = float(loss.max() - max(loss[0], loss[-1]))
+    return Barrier(float(excess[highest]), rise, drop, float(fraction[highest]))
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Paths between two networks."""
+
+    ends: tuple[int, int]  # numbers of the networks
+    distance: float  # |θ1 - θ2|
+    cosine: float  # of the weight vectors
+    paths: tuple[ScoredPath, ...]
+    examples: int  # test examples
+    settings: dict[str, Any] = field(default_factory=dict)
+    ordered: bool = True  # whether the nodes of the tunnel advance along the straight line
+    tunnel: Tensor | None = None  # (V, P), vertices of the tunnel
+
+    def __getitem__(self, name: str) -> ScoredPath:
+        for path in self.paths:
+            if path.name == name:
+                return path
+        raise unknown("path", name, [path.name for path in self.paths])
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Claims of Fort et al. (2019) on paths between optima, each with a sentence of numbers."""
+        named = {path.name: path for path in self.paths}
+        linear = named.get("linear")
+        found = [] if linear is None else [linear_verdict(linear)]
+        for name, path in named.items():
+            found += [] if name == "linear" or linear is None else [connection_verdict(path, linear)]
+            found += (
+                [function_verdict(path, self.examples)] if name not in ("linear", "aligned") and _agrees(path) else []
+            )
+        return tuple(found)
+
+    def to_json(self) -> dict[str, Any]:
+        record = as_lists(self)
+        for path, written in zip(self.paths, record["paths"], strict=True):
+            written |= {"barrier": vars(path.barrier()), "test_barrier": vars(path.barrier("loss"))}
+            written |= {"summary": path.summary()}
+        return record | {"verdicts": [vars(verdict) for verdict in self.verdicts]}
+
+    def frame(self) -> "pd.DataFrame":
+        """One row per number: path, index, fraction, vertex, measure, value."""
+        import pandas as pd
+
+        rows = []
+        for path in self.paths:
+            index = np.arange(len(path.length))
+            places = {"path": path.name, "index": index, "fraction": path.fraction}
+            places["vertex"] = np.isin(index, path.vertices)
+            rows += long_rows(path.scores | {"length": path.length, "norm": path.norm}, places)
+        return pd.DataFrame(rows)
+
+
+def linear_verdict(path: ScoredPath) -> Verdict:
+    """Whether the straight line between the networks has a barrier."""
+    found, what = path.barrier(), "training" if path.measure == "train_loss" else "test"
+    holds = found.excess > SMALLEST
+    drop = "" if math.isnan(found.accuracy_drop) else f", and the accuracy falls by {found.accuracy_drop:.1%}"
+    sentence = (
+        f"On the straight line the {what} loss rises by {found.excess:.3g} above the line between the ends{drop}."
+        if holds
+        else f"The straight line has no barrier: the {what} loss rises by {found.excess:.2g} at most."
+    )
+    return Verdict("barrier on the straight line", holds, sentence)
+
+
+def connection_verdict(path: ScoredPath, linear: ScoredPath) -> Verdict:
+    """Whether a path has a barrier below a fifth of that of the straight line."""
+    found, straight = path.barrier().excess, linear.barrier().excess
+    share = found / straight if straight > 0 else 0.0
+    holds = found <= max(LOW * straight, SMALLEST)
+    longer = path.length[-1] / linear.length[-1] if linear.length[-1] else 1.0
+    sentence = (
+        f"On the {path.name} path the barrier is {found:.3g}, {share:.0%} of that of the straight line; the path is "
+        f"{longer:.2f} times as long."
+    )
+    return Verdict(f"low loss along the {path.name} path", bool(holds), sentence)
+
+
+def function_verdict(path: ScoredPath, examples: int) -> Verdict:
+    """Whether the ends of a path are different functions, and how predictions change along it.
+
+    A fraction d of N examples on which two networks differ has a standard error of about sqrt(d / N).
+    """
+    first, last = path.scores["agreement"]
+    middle, apart = int(np.abs(path.fraction - 0.5).argmin()), 1 - float(first[-1])
+    holds = apart > 2 * math.sqrt(apart / examples)
+    sentence = (
+        f"Along the {path.name} path agreement with the first network goes from 100.0% to {first[middle]:.1%} halfway "
+        f"and {first[-1]:.1%} at the end, agreement with the second from {last[0]:.1%} to {last[middle]:.1%} and "
+        f"100.0%{'' if holds else '; the networks differ on too few examples to tell'}."
+    )
+    return Verdict(f"functions change along the {path.name} path", holds, sentence)
+
+
+def _agrees(path: ScoredPath) -> bool:
+    return not np.isnan(path.scores["agreement"]).all()
+
+
+def score_path(name: str, landscape: Landscape, vectors: Iterable[Tensor], vertices: Sequence[int] = ()) -> ScoredPath:
+    """Scores at the vectors (P,) of a path, which are gone through once."""
+    steps, norms = [0.0], []
+
+    def measured() -> Iterator[Tensor]:
+        before = None
+        for vector in vectors:
+            exact = vector.double()
+            norms.append(float(exact.norm()))
+            if before is not None:
+                steps.append(float((exact - before).norm()))
+            before = exact
+            yield vector
+
+    scores = landscape(measured())
+    return ScoredPath(name, np.cumsum(steps), np.array(norms), scores, tuple(vertices))
+
+
+def straight(first: Tensor, last: Tensor, points: int) -> Iterator[Tensor]:
+    """Vectors at equal distances from one end to the other, both ends to the last bit."""
+    for t in np.linspace(0, 1, points).tolist():
+        yield torch.lerp(first, last, t)
+
+
+def chain(vertices: Sequence[Tensor], per_segment: int) -> Iterator[Tensor]:
+    """Vectors along straight segments between vertices, `per_segment` steps in each."""
+    for left, right in pairwise(vertices):
+        yield from islice(straight(left, right, per_segment + 1), per_segment)
+    yield vertices[-1]
+
+
+def paths_between(
+    networks: Networks,
+    examples: Any,
+    *,
+    train: Any = None,
+    ends: tuple[int, int] = (0, 1),
+    paths: Sequence[str] = DEFAULT,
+    nodes: int = 7,
+    mode: Mode = "orthogonal",
+    depth: int = 2,
+    steps: int = 300,
+    lr: float = 1e-3,
+    curve_steps: int = 1000,
+    curve_lr: float = 0.02,
+    weight_decay: float = 0.0,
+    batch_size: int = 128,
+    dropout: bool = False,
+    seed: int = 0,
+    folder: Path | None = None,
+    show: Show = silent,
+) -> Paths:
+    """Paths between two networks with their scores, of the kinds in `PATHS`.
+
+    "linear" is the straight line; "aligned" the straight line to the second network after its hidden units were
+    permuted to match those of the first (`alignment.align`). "tunnel" is a chain of `nodes` nodes, each the end of
+    `steps` steps of Adam (`connectors.tunnel_nodes`); "bezier" and "polygon" are curves of one bend, trained for
+    `curve_steps` steps (`connectors.train_curve`). The last three need training examples.
+    """
+    for name in paths:
+        if name not in PATHS:
+            raise unknown("path", name, PATHS)
+    landscape = landscape_of(networks, examples, train=train, references=ends)
+    first, last = (landscape.points.vectors[member] for member in ends)
+    settings = {"nodes": nodes, "mode": mode, "depth": depth, "steps": steps, "lr": lr, "curve_steps": curve_steps}
+    settings |= {"curve_lr": curve_lr, "weight_decay": weight_decay, "batch_size": batch_size, "dropout": dropout}
+    settings |= {"seed": seed}
+    about = {"examples": landscape.digest(), "networks": digest(first, last), "settings": settings}
+    builder = _Builder(landscape, first, last, settings, Cells(folder, about), show)
+    found = [builder.build(name) for name in paths]
+    cosine = float(first.double() @ last.double() / (first.double().norm() * last.double().norm()))
+    distance = float((first.double() - last.double()).norm())
+    tunnel = torch.stack([node.vector for node in builder.nodes]) if builder.nodes else None
+    ordered = in_order(builder.nodes) if builder.nodes else True
+    return Paths(ends, distance, cosine, tuple(found), len(landscape.test), settings, ordered, tunnel)
+
+
+class _Builder:
+    """Makes the paths between two networks; the tunnel keeps its nodes."""
+
+    def __init__(
+        self, landscape: Landscape, first: Tensor, last: Tensor, settings: dict[str, Any], cells: Cells, show: Show
+    ) -> None:
+        self.landscape, self.first, self.last = landscape, first, last
+        self.settings, self.cells, self.show = settings, cells, show
+        self.nodes: list[Node] = []
+
+    def build(self, name: str) -> ScoredPath:
+        if name == "linear":
+            return self.line(name, self.last)
+        if name == "aligned":
+            pair = replace(self.landscape.points[[0, 0]], vectors=torch.stack([self.first, self.last]))
+            return self.line(name, align(pair).points.vectors[0])
+        return self.tunnel() if name == "tunnel" else self.curve(name)  # type: ignore[arg-type]
+
+    def line(self, name: str, last: Tensor) -> ScoredPath:
+        return self.scored(name, straight(self.first, last, LINEAR))
+
+    def objective(self) -> TrainingLoss:
+        if self.landscape.train is None:
+            raise Misuse("tunnels and curves are optimised on training examples: give train=(x, y), or a Data")
+        names = ("batch_size", "seed", "dropout")
+        return TrainingLoss(self.landscape.points, self.landscape.train, *(self.settings[name] for name in names))
+
+    def tunnel(self) -> ScoredPath:
+        objective, settings = self.objective(), self.settings
+        straight_barrier = self.line("linear", self.last).barrier("train_loss").excess
+        self.nodes = tunnel_nodes(
+            self.first,
+            self.last,
+            objective,
+            **{name: settings[name] for name in ("nodes", "mode", "depth")},
+            settings=Descent(settings["steps"], settings["lr"]),
+            tolerance=max(TOLERANCE * straight_barrier, SMALLEST),
+            cells=self.cells,
+            show=self.show,
+        )
+        vertices = [node.vector for node in self.nodes]
+        places = range(0, PER_SEGMENT * (len(vertices) - 1) + 1, PER_SEGMENT)
+        return self.scored("tunnel", chain(vertices, PER_SEGMENT), places)
+
+    def curve(self, kind: CurveKind) -> ScoredPath:
+        settings = self.settings
+        control = train_curve(
+            self.first,
+            self.last,
+            self.objective(),
+            kind=kind,
+            steps=settings["curve_steps"],
+            lr=settings["curve_lr"],
+            weight_decay=settings["weight_decay"],
+            seed=settings["seed"],
+            cells=self.cells,
+            show=self.show,
+        )
+        vectors = (curve_point(control, kind, t) for t in np.linspace(0, 1, CURVE).tolist())
+        return self.scored(kind, vectors)
+
+    def scored(self, name: str, vectors: Iterable[Tensor], vertices: Sequence[int] = ()) -> ScoredPath:
+        """The scores of a path, which are a cell."""
+        self.show(f"scores of the {name} path", 0, 1)
+
+        def compute() -> Arrays:
+            found = score_path(name, self.landscape, vectors)
+            return found.scores | {"length": found.length, "norm": found.norm}
+
+        scores = dict(self.cells(f"path-{name}", compute))
+        self.show("", 1, 1)
+        return ScoredPath(name, scores.pop("length"), scores.pop("norm"), scores, tuple(vertices))

@@ -1,0 +1,315 @@
+"""Two-dimensional sections of a weight space: the radial plane through the origin and two optima (Fort et al. 2019).
+
+The plane is spanned by e1 = θ1 / |θ1| and the part of θ2 orthogonal to it. Scores on a grid of the plane are exact;
+trajectories and samples, which lie beside the plane, are projected onto it, with the relative length of what the
+projection leaves out. With origin="anchor" the plane passes through three networks (Garipov et al. 2018).
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from murmuration.studies.cells import Arrays, Cells
+from murmuration.studies.landscape import (
+    Array,
+    Landscape,
+    Show,
+    Verdict,
+    as_lists,
+    digest,
+    landscape_of,
+    long_rows,
+    silent,
+)
+from murmuration.studies.similarity import normalised_diversity
+from murmuration.studies.weight_space import Networks, Points
+from murmuration.system.errors import Misuse, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Origin = Literal["zero", "anchor"]
+COLLINEAR = 1e-6  # of the length of the second anchor: an orthogonal part below this is rounding
+
+
+Kind = Literal["anchors", "trajectory", "samples"]
+
+
+class Checkpoints(Protocol):
+    """The weights of members during their training, as `Trajectory` has them."""
+
+    def vectors(self, member: int) -> Iterable[Tensor]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class PlaneBasis:
+    """An orthonormal basis of a plane in a weight space, in double precision."""
+
+    e1: Tensor  # (P,)
+    e2: Tensor  # (P,)
+    centre: Tensor | None = None  # (P,), the point (0, 0); None: the origin of the weight space
+
+    def point(self, x: float, y: float) -> Tensor:
+        """The weight vector (P,) at coordinates of the plane, in single precision."""
+        found = x * self.e1 + y * self.e2
+        return (found if self.centre is None else found + self.centre).float()
+
+    def project(self, vector: Tensor) -> tuple[float, float, float]:
+        """Coordinates of the projection of a vector (P,), and |vector - projection| / |vector|, from the centre."""
+        offset = vector.double() if self.centre is None else vector.double() - self.centre
+        x, y = float(offset @ self.e1), float(offset @ self.e2)
+        length = float(offset.norm())
+        beside = float((offset - x * self.e1 - y * self.e2).norm())
+        return x, y, beside / length if length else 0.0
+
+
+def plane_basis(first: Tensor, second: Tensor, centre: Tensor | None = None) -> PlaneBasis:
+    """The basis of the plane through a centre (the origin unless given) and two vectors, by Gram and Schmidt.
+
+    >>> basis = plane_basis(torch.tensor([2.0, 0, 0]), torch.tensor([3.0, 4, 0]))
+    >>> basis.project(torch.tensor([3.0, 4, 0]))
+    (3.0, 4.0, 0.0)
+    """
+    middle = None if centre is None else centre.double()
+    one, two = (vector.double() if middle is None else vector.double() - middle for vector in (first, second))
+    if not one.norm():
+        raise Misuse("the first network has the weights of the plane's centre: give another")
+    e1 = one / one.norm()
+    rest = two - (two @ e1) * e1
+    rest = rest - (rest @ e1) * e1  # once more, for what rounding left
+    if rest.norm() <= COLLINEAR * two.norm():
+        raise Misuse("the networks lie on one line with the plane's centre: give two that are not multiples")
+    return PlaneBasis(e1, rest / rest.norm(), middle)
+
+
+def grid_axis(values: Sequence[float], count: int, margin: float) -> Array:
+    """`count` equally spaced coordinates that cover the values, with a margin on either side in units of their range.
+
+    >>> grid_axis([0.0, 10.0], 3, 0.2).tolist()
+    [-2.0, 5.0, 12.0]
+    """
+    low, high = min(values), max(values)
+    beside = margin * (high - low)
+    return np.linspace(low - beside, high + beside, count)
+
+
+@dataclass(frozen=True, eq=False)
+class Overlay:
+    """Networks on or beside the plane: their projections, and the scores of the networks themselves."""
+
+    name: str
+    kind: Kind
+    x: Array  # (m,)
+    y: Array  # (m,)
+    residual: Array  # (m,), distance from the plane over the distance from its centre
+    norm: Array  # (m,), length of the weight vector
+    scores: Arrays  # loss (m,), accuracy (m,), agreement (R, m), ...
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """Scores on a grid of a plane, and networks projected onto it."""
+
+    origin: Origin
+    names: tuple[str, ...]  # of the reference networks that agreement is with
+    x: Array  # (G,)
+    y: Array  # (G,)
+    scores: Arrays  # loss (G, G), accuracy (G, G), agreement (R, G, G), ...: rows by y, columns by x
+    anchors: Overlay  # the plane's centre and the reference networks
+    overlays: tuple[Overlay, ...]  # trajectories and samples
+    examples: int
+
+    @property
+    def normalised_disagreement(self) -> Array:
+        """D (R, G, G) of every point with every reference network, by the accuracy of the point."""
+        return normalised_diversity(1 - self.scores["agreement"], self.scores["accuracy"])
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Claims of Fort et al. (2019) on the radial plane, each with a sentence of numbers."""
+        trajectories = [each for each in self.overlays if each.kind == "trajectory" and len(each.norm) > 1]
+        found = [similar_scores(self)]
+        if self.origin == "zero":
+            found += map(outward, trajectories)
+            found += [] if np.isnan(self.scores["agreement"]).all() else [agreement_regions(self)]
+        return tuple(found)
+
+    def to_json(self) -> dict[str, Any]:
+        return as_lists(self) | {"verdicts": [vars(verdict) for verdict in self.verdicts]}
+
+    def frame(self) -> "pd.DataFrame":
+        """One row per number: kind ("grid", "anchors", "trajectory", "samples"), name, index, x, y, measure, value."""
+        import pandas as pd
+
+        x, y = (each.ravel() for each in np.meshgrid(self.x, self.y))
+        shown = self.scores | {"normalised_disagreement": self.normalised_disagreement}
+        flat = {name: values.reshape(*values.shape[:-2], -1) for name, values in shown.items()}
+        rows = long_rows(flat, {"kind": "grid", "name": "", "index": np.arange(len(x)), "x": x, "y": y})
+        for each in (self.anchors, *self.overlays):
+            own = each.scores | {"residual": each.residual, "norm": each.norm}
+            places = {"kind": each.kind, "name": each.name, "index": np.arange(len(each.x)), "x": each.x, "y": each.y}
+            rows += long_rows(own, places)
+        return pd.DataFrame(rows)
+
+
+def plane(
+    networks: Networks,
+    examples: Any,
+    *,
+    train: Any = None,
+    anchors: Sequence[int] = (0, 1),
+    origin: Origin = "zero",
+    grid: int = 21,
+    margin: float = 0.2,
+    trajectory: Checkpoints | None = None,
+    samples: Mapping[str, Points | Iterable[Tensor]] | None = None,
+    folder: Path | None = None,
+    show: Show = silent,
+) -> Plane:
+    """Loss, accuracy and agreement on a grid of the plane through the networks `anchors`.
+
+    With origin="zero" the plane passes through the origin of the weight space and two networks, with origin="anchor"
+    through three networks, the first of which is the point (0, 0). `trajectory` has the checkpoints of the same
+    networks by their number; `samples` are points or weight vectors (P,) by name, such as those of `sample_subspace`.
+    Both are projected, and scored where they are. Rows of the grid are kept in `folder`, from which a killed
+    computation continues.
+    """
+    _check(anchors, origin, grid, margin)
+    landscape = landscape_of(networks, examples, train=train, references=anchors)
+    vectors = [landscape.points.vectors[member] for member in anchors]
+    if origin == "zero":
+        basis, corners = plane_basis(vectors[0], vectors[1]), [torch.zeros_like(vectors[0]), *vectors]
+    else:
+        basis, corners = plane_basis(vectors[1], vectors[2], centre=vectors[0]), vectors
+    names = tuple(f"network {member}" for member in anchors)
+    groups = [_Group("anchors", "anchors", corners)]
+    if trajectory is not None:
+        groups += [_Group(f"training of network {m}", "trajectory", _Path(trajectory, m)) for m in anchors]
+    groups += [_Group(name, "samples", each) for name, each in (samples or {}).items()]
+    groups = [group for group in groups if any(True for _ in group.vectors)]
+    places = [_located(basis, group.vectors) for group in groups]
+    x, y = (grid_axis(values.tolist(), grid, margin) for values in places[0][:2])
+    about = {
+        "examples": landscape.digest(),
+        "networks": digest(*vectors),
+        "axes": [x.tolist(), y.tolist()],
+        "groups": [[group.name, place.tolist()] for group, place in zip(groups, places, strict=True)],
+    }
+    cells, rows, overlays, total = Cells(folder, about), [], [], grid + len(groups)
+    for turn, height in enumerate(y):
+        show(f"row {turn + 1}", turn, total)
+        rows.append(cells(f"row-{turn}", partial(_row, landscape, basis, x, height)))
+    for turn, (group, place) in enumerate(zip(groups, places, strict=True)):
+        show(group.name, grid + turn, total)
+        scores = cells(f"networks-{turn}", partial(landscape, group.vectors))
+        overlays.append(Overlay(group.name, group.kind, place[0], place[1], place[2], place[3], scores))
+    show("", total, total)
+    found = {name: np.stack([row[name] for row in rows], axis=-2) for name in rows[0]}
+    return Plane(origin, names, x, y, found, overlays[0], tuple(overlays[1:]), len(landscape.test))
+
+
+def _check(anchors: Sequence[int], origin: Origin, grid: int, margin: float) -> None:
+    if origin not in ("zero", "anchor"):
+        raise unknown("origin", origin, ("zero", "anchor"))
+    expected = 2 if origin == "zero" else 3
+    if len(anchors) != expected:
+        raise Misuse(f"{len(anchors)} anchors with origin='{origin}': expected the numbers of {expected} networks")
+    if grid < 2 or margin < 0:
+        raise Misuse(f"grid={grid}, margin={margin}: expected at least 2 points and a margin of at least 0")
+
+
+def _row(landscape: Landscape, basis: PlaneBasis, x: Array, y: float) -> Arrays:
+    """The scores at one height of the plane."""
+    return landscape(basis.point(float(each), y) for each in x)
+
+
+class _Group:
+    """Networks to overlay, whose vectors can be gone through more than once."""
+
+    def __init__(self, name: str, kind: Kind, vectors: Points | Iterable[Tensor]) -> None:
+        each = vectors.vectors if isinstance(vectors, Points) else vectors
+        self.name, self.kind, self.vectors = name, kind, list(each) if isinstance(each, Iterator) else each
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The checkpoints of one member, read anew each time they are gone through."""
+
+    trajectory: Checkpoints
+    member: int
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.trajectory.vectors(self.member))
+
+
+def _located(basis: PlaneBasis, vectors: Iterable[Tensor]) -> Array:
+    """Coordinates x and y, residual and norm (4, m) of vectors."""
+    return np.array([(*basis.project(vector), float(vector.double().norm())) for vector in vectors]).T
+
+
+def similar_scores(found: Plane) -> Verdict:
+    """Whether the accuracies (or, of regressions, losses) of the networks are equal within two standard errors.
+
+    Two classifiers that disagree on a fraction d of N examples differ in accuracy by a mean of N numbers -1, 0 and 1,
+    whose standard error is at most sqrt(d / N).
+    """
+    scores, first = found.anchors.scores, 1 if found.origin == "zero" else 0
+    one, two = (scores["accuracy"][first + turn] for turn in (0, 1))
+    if math.isnan(one):
+        losses = scores["loss"][first], scores["loss"][first + 1]
+        sentence = f"The two networks have test losses of {losses[0]:.3g} and {losses[1]:.3g}."
+        return Verdict("similar loss", bool(np.isclose(*losses, rtol=0.1)), sentence)
+    apart = 1 - scores["agreement"][0][first + 1]
+    error = math.sqrt(apart / found.examples)
+    holds = abs(one - two) <= 2 * error
+    sentence = (
+        f"The two networks have accuracies of {one:.1%} and {two:.1%}, "
+        f"{'equal' if holds else 'different'} within two standard errors ({2 * error:.1%}), and predict different "
+        f"classes for {apart:.1%} of the examples."
+    )
+    return Verdict("similar accuracy", bool(holds), sentence)
+
+
+def outward(trajectory: Overlay) -> Verdict:
+    """Whether the length of the weight vector grows in training, and how near to the plane the trajectory is."""
+    norm = trajectory.norm
+    growing = float(np.mean(np.diff(norm) > 0)) if len(norm) > 1 else 0.0
+    holds = len(norm) > 1 and bool(norm[-1] > norm[0])
+    sentence = (
+        f"The {trajectory.name} moves {'away from' if holds else 'towards'} the origin: the weights' length goes from "
+        f"{norm[0]:.3g} to {norm[-1]:.3g}, growing in {growing:.0%} of the steps between checkpoints; "
+        f"{trajectory.residual[0]:.0%} of the first checkpoint's length is outside the plane."
+    )
+    return Verdict("radial movement outward", holds, sentence)
+
+
+def agreement_regions(found: Plane) -> Verdict:
+    """Whether the points of the plane in the direction of one network agree with it more than with the other.
+
+    A point belongs to the network whose direction from the origin is nearer; points nearer to the origin than a quarter
+    of the networks' length are left out.
+    """
+    x, y = np.meshgrid(found.x, found.y)
+    ends = np.stack([found.anchors.x[1:], found.anchors.y[1:]], 1)
+    length = np.hypot(x, y)
+    cosines = np.stack([(x * a + y * b) / np.hypot(a, b) for a, b in ends]) / np.where(length > 0, length, 1)
+    away = (length > np.hypot(*ends.T).min() / 4) & (cosines.max(0) > math.sqrt(0.5))
+    own = [away & (cosines.argmax(0) == turn) for turn in (0, 1)]
+    means = [[float(found.scores["agreement"][other][region].mean()) for other in (0, 1)] for region in own]
+    apart = 1 - float(found.anchors.scores["agreement"][0][2])  # only examples on which the networks differ count
+    error = math.sqrt(apart / found.examples)
+    holds = min(means[0][0] - means[0][1], means[1][1] - means[1][0]) > 2 * error
+    sentence = (
+        f"In the direction of {found.names[0]}, points of the plane agree with it on {means[0][0]:.1%} of the examples "
+        f"and with {found.names[1]} on {means[0][1]:.1%}; in the direction of {found.names[1]}, with it on "
+        f"{means[1][1]:.1%} and with {found.names[0]} on {means[1][0]:.1%}. Differences "
+        f"{'exceed' if holds else 'do not both exceed'} two standard errors ({2 * error:.1%})."
+    )
+    return Verdict("each direction agrees with its own optimum", holds, sentence)

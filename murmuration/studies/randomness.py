@@ -1,0 +1,224 @@
+"""What makes networks differ: initialisation, batch order, or both, at several learning rates.
+
+Every cell of {same, different} initialisation x {same, different} batches x learning rates is trained several times
+with other seeds, and the members of one training are compared with each other (Fort, Hu and Lakshminarayanan 2019,
+appendix B). Noise, such as dropout, belongs to the batches: it is the same where they are the same. Members with the
+same initialisation and the same batches are then equal to the bit, and so must be their predictions.
+"""
+
+import hashlib
+import itertools
+import json
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from murmuration.core.recipe import Recipe, make_recipe
+from murmuration.data import Data, open_training_data
+from murmuration.likelihoods import CLASSIFICATION
+from murmuration.models.nets.source import Net
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.runs import directory as run_files
+from murmuration.studies.cells import Arrays, Cells
+from murmuration.studies.landscape import Array, Show, Verdict, silent
+from murmuration.studies.similarity import network_similarity
+from murmuration.studies.weight_space import points_of
+from murmuration.system.errors import Misuse, require_integer
+from murmuration.system.files import json_numbers
+from murmuration.training.fitting import fit, make_spec, resume, sort_settings
+from murmuration.training.plan import Plan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEVELS = ("same", "different")
+MEASURES = ("disagreement", "diversity", "cosine", "distance", "accuracy")  # means over pairs, or over members
+DECIDED = ("lr", "same", "batch_order", "trajectory")  # settings of `fit` that the factorial decides itself
+
+
+@dataclass(frozen=True, eq=False)
+class Factorial:
+    """Measures (L, 2, 2, R) of L learning rates, initialisation and batches (same, different), and R runs.
+
+    Disagreement is the fraction of examples on which two members predict different classes, diversity the same over the
+    error rate, cosine that of their weights, distance the norm of the difference of weights over their mean norm.
+    A measure is NaN where fewer than two members of a run could be trained.
+    """
+
+    lrs: tuple[float, ...]
+    runs: int
+    examples: int  # that members are compared on
+    about: dict[str, Any]  # network, data, recipe and plan
+    disagreement: Array
+    diversity: Array
+    cosine: Array
+    distance: Array
+    accuracy: Array
+
+    def mean(self, measure: str) -> Array:
+        """The mean over runs (L, 2, 2)."""
+        return over_runs(getattr(self, measure))[0]
+
+    def standard_error(self, measure: str) -> Array:
+        """The standard error of that mean (L, 2, 2); NaN for one run."""
+        return over_runs(getattr(self, measure))[1]
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Claims of Fort et al. (2019); an effect holds if it is more than two standard errors over runs above zero."""
+        start, order = self.disagreement[:, 1, 0], self.disagreement[:, 0, 1]  # (L, R), one factor alone differs
+        (by_start, _), (by_order, _) = over_runs(start.mean(0)), over_runs(order.mean(0))
+        gap, error = over_runs((start - order).mean(0))
+        sentence = (
+            f"members disagree on {by_start:.1%} of the inputs if initialisation alone differs and on {by_order:.1%} "
+            f"if batches alone differ; difference {gap:.3f}, standard error {error:.3f} over {self.runs} runs"
+        )
+        found = [self._equal_members()]
+        found.append(Verdict("initialisation matters more than batch order", bool(gap > 2 * error), sentence))
+        if len(self.lrs) > 1:
+            octaves = np.log2(self.lrs) - np.log2(self.lrs).mean()  # (L,)
+            slope, error = over_runs(octaves @ order / (octaves @ octaves))
+            sentence = (
+                f"disagreement by batch order alone changes by {slope:.3f} for twice the learning rate, standard error "
+                f"{error:.3f} over {self.runs} runs"
+            )
+            claim = "batch order matters more at a larger learning rate"
+            found.append(Verdict(claim, bool(slope > 2 * error), sentence))
+        return tuple(found)
+
+    def _equal_members(self) -> Verdict:
+        apart, moved = self.disagreement[:, 0, 0].max(), self.distance[:, 0, 0].max()
+        sentence = (
+            f"with the same initialisation and batches, members disagree on at most {apart:.1%} of the inputs and "
+            f"their weights differ by at most {moved:.2g} of their norm"
+        )
+        return Verdict("the same numbers give the same network", bool(apart == moved == 0), sentence)
+
+    def frame(self) -> "pd.DataFrame":
+        """One row for each learning rate, initialisation, batches and measure: mean, standard error, number of runs."""
+        import pandas as pd
+
+        rows = []
+        for measure in MEASURES:
+            values = getattr(self, measure)
+            means, errors = over_runs(values)
+            for place in np.ndindex(means.shape):
+                cell = {"lr": self.lrs[place[0]], "initialisation": LEVELS[place[1]], "batches": LEVELS[place[2]]}
+                known = int(np.isfinite(values[place]).sum())
+                numbers = {"mean": means[place], "standard_error": errors[place], "runs": known}
+                rows.append({**cell, "measure": measure, **numbers})
+        return pd.DataFrame(rows)
+
+    def to_json(self) -> dict[str, Any]:
+        known = {"lrs": list(self.lrs), "runs": self.runs, "examples": self.examples, "about": self.about}
+        values = {measure: getattr(self, measure).tolist() for measure in MEASURES}
+        return json_numbers({**known, "levels": LEVELS, **values, "verdicts": [asdict(each) for each in self.verdicts]})
+
+
+def over_runs(values: Array) -> tuple[Array, Array]:
+    """The mean of values (..., R) over runs and its standard error s / sqrt(R), without runs that are NaN.
+
+    That is the standard deviation of the mean over bootstrap resamples of the runs, in closed form, with the divisor
+    R - 1 instead of R: a resample of few runs varies too little.
+    """
+    count = np.isfinite(values).sum(-1).astype(float)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.nansum(values, -1) / np.where(count > 0, count, np.nan)
+        spread = np.nansum((values - mean[..., None]) ** 2, -1)
+        return mean, np.sqrt(spread / np.where(count > 1, count - 1, np.nan) / count)
+
+
+def factorial(
+    net: Net | None,
+    data: Any,
+    *,
+    recipe: str | Recipe = "deep-ensemble",
+    lrs: Sequence[float] = (4e-4, 8e-4, 1.6e-3, 3.2e-3),
+    runs: int = 3,
+    epochs: int = 10,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    show: Show = silent,
+    **settings: Any,
+) -> Factorial:
+    """Train and compare networks in all cells of initialisation x batches x learning rate, `runs` times each.
+
+    A run is an ensemble of `members` (2 unless given) by a seed of its own: `seed`, `seed + 1`, ... Settings are those
+    of `fit`. Members are compared on the test split, or on the validation split where there is none. With a `folder`,
+    finished runs are read from it and one that was killed continues; more learning rates and runs can be added.
+    """
+    require_integer("runs", runs, 1)
+    decided = [name for name in DECIDED if name in settings]
+    if decided:
+        raise Misuse(
+            f"{decided[0]}= with factorial, which decides it: leave it out; learning rates are lrs=(0.001, ...)"
+        )
+    planned, reading = sort_settings({"members": 2, "engine": "threads", **settings, "posthoc": None})
+    chosen, opened = make_recipe(recipe), open_training_data(data, **reading)
+    plan = replace(Plan(epochs=epochs), **planned).for_recipe(chosen)
+    if plan.members < 2:
+        raise Misuse(f"members={plan.members}: a factorial compares members; need at least 2")
+    spec, source = make_spec(net, opened, chosen, plan)
+    if spec.likelihood.task != CLASSIFICATION:
+        raise Misuse("a factorial of a regression: disagreement compares predicted classes; give a classification")
+    if plan.batch_order == "same":
+        raise Misuse(f"recipe {chosen.name} has the same batches for all members: a factorial compares other ones too")
+    about = {"net": source.record, "data": opened.fingerprint, "recipe": chosen.to_json()}
+    about["plan"] = {**plan.to_json(), **dict.fromkeys(("lr", "seed", "same", "batch_order"))}
+    cells = Cells(None if folder is None else Path(folder), about)
+    places = list(itertools.product(range(len(lrs)), range(2), range(2), range(runs)))
+    values = {measure: np.full((len(lrs), 2, 2, runs), np.nan) for measure in MEASURES}
+    for done, (rate, start, order, run) in enumerate(places):
+        key = f"lr-{lrs[rate]:g}-initialisation-{LEVELS[start]}-batches-{LEVELS[order]}-seed-{seed + run}"
+        show(key, done, len(places))
+        same = (() if start else ("initialisation",)) + (() if order else ("batches", "noise"))
+        mine = replace(plan, lr=lrs[rate], seed=seed + run, same=same, batch_order=None)
+        path = None if cells.folder is None else cells.folder / f"{key}-{short_digest(about)}"
+        found = cells(key, partial(compare_members, net, opened, chosen, mine, path))
+        for measure in MEASURES:
+            values[measure][rate, start, order, run] = found[measure]
+    show("", len(places), len(places))
+    return Factorial(tuple(lrs), runs, len(opened.held_out), about, **values)
+
+
+def compare_members(net: Net | None, data: Data, recipe: Recipe, plan: Plan, path: Path | None) -> Arrays:
+    """The measures of one run: means over pairs of members, or over members; NaN with fewer than two.
+
+    The run is written to the path while it is trained, continued if it was begun there, and removed at the end.
+    """
+    ensemble = train_members(net, data, recipe, plan, path)
+    if path is not None:
+        with run_files.locked(path):
+            run_files.remove_files(path)
+        run_files.remove_empty([path])
+    if ensemble.members < 2:
+        return {measure: np.array(math.nan) for measure in MEASURES}
+    found = network_similarity(ensemble, data.held_out, train=data.train, cka=False)
+    vectors = points_of(ensemble).vectors.double()
+    apart = [(vectors[i] - vectors[j]).norm().item() for i, j in itertools.combinations(range(len(vectors)), 2)]
+    distance = sum(apart) / len(apart) / vectors.norm(dim=1).mean().item()
+    pairs = {measure: found.mean(measure) for measure in ("disagreement", "diversity", "cosine")}
+    known = {**pairs, "distance": distance, "accuracy": float(found.accuracy.mean())}
+    return {measure: np.array(value) for measure, value in known.items()}
+
+
+def train_members(net: Net | None, data: Data, recipe: Recipe, plan: Plan, path: Path | None) -> Ensemble:
+    """The members of one run, continued if it was begun in the path."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "all members begin with the same weights")
+        if path is None or not (path / run_files.MANIFEST).exists():
+            return fit(net, data, recipe=recipe, plan=plan, out=path, progress=False)
+        own = None if isinstance(net, str) else net
+        optimizer = plan.optimizer if callable(plan.optimizer) else None
+        return resume(path, net=own, data=data, recipe=recipe, optimizer=optimizer)
+
+
+def short_digest(record: dict[str, Any]) -> str:
+    """Eight digits that tell the settings of two factorials in one folder apart."""
+    return hashlib.sha256(json.dumps(json_numbers(record), sort_keys=True).encode()).hexdigest()[:8]

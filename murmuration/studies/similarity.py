@@ -1,0 +1,355 @@
+"""How alike networks are: in weights, in predictions and in features; along a path, across members, across samples.
+
+With weights w and predicted classes f(x) of two networks:
+
+    cosine        w1 . w2 / (|w1| |w2|)
+    disagreement  d = fraction of inputs with f1(x) != f2(x); agreement 1 - d
+    diversity     D = d / (1 - a), a the accuracy of the second network (Fort, Hu and Lakshminarayanan 2019)
+    CKA           |F1' F2|² / (|F1' F1| |F2' F2|) of centred features F (N, D), Frobenius norms (Kornblith et al. 2019)
+
+Matrices (m, m) are filled block by block, so that the number of networks does not matter for memory.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from murmuration.evaluation.ood_scores import module_features
+from murmuration.studies.landscape import Verdict
+from murmuration.studies.trajectory import Trajectory
+from murmuration.studies.weight_space import (
+    AT_ONCE,
+    Networks,
+    PointOutputs,
+    examples_of,
+    inputs_of,
+    points_of,
+    score_points,
+)
+from murmuration.system.errors import Misuse
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Subject = Literal["members", "path", "samples"]
+Array = NDArray[np.float64]
+T = TypeVar("T")
+From = Callable[[int], Iterator[T]]  # a sequence that can be read again, from an index on
+
+COLUMNS = 1 << 16  # weights that are converted to double precision at a time
+BYTES = 1 << 28  # of weight vectors in memory for one block
+FEATURE_INPUTS = 1000  # inputs that CKA is computed on, at most
+LATE = 10  # the last checkpoints of a path
+ALIKE, ORTHOGONAL = 0.9, 0.1  # cosines above and below
+
+
+def pairwise(read: From[T], product: Callable[[list[T], list[T]], Array], size: int = AT_ONCE) -> Array:
+    """The symmetric matrix (m, m) of products of all pairs of a sequence, two blocks of `size` in memory at a time.
+
+    >>> pairwise(lambda first: iter([1.0, 2.0, 3.0][first:]), np.multiply.outer, size=2).tolist()
+    [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 6.0, 9.0]]
+    """
+    rows: list[Array] = []
+    for first in itertools.count(0, size):
+        rest = read(first)
+        if not (block := list(itertools.islice(rest, size))):
+            break
+        own = product(block, block)
+        parts = [(own + own.T) / 2]
+        while other := list(itertools.islice(rest, size)):
+            parts.append(product(block, other))
+        rows.append(np.concatenate(parts, axis=1))
+    whole = np.zeros((sum(map(len, rows)),) * 2)
+    for index, row in enumerate(rows):
+        first = index * size
+        whole[first : first + len(row), first:] = row
+        whole[first:, first : first + len(row)] = row.T
+    return whole
+
+
+def inner_products(a: list[Tensor], b: list[Tensor]) -> Array:
+    """Inner products (m, n) of weight vectors (P,), summed in double precision."""
+    first, second = torch.stack(a), torch.stack(b)
+    parts = zip(first.split(COLUMNS, 1), second.split(COLUMNS, 1), strict=True)
+    return sum(left.double() @ right.double().mT for left, right in parts).numpy()
+
+
+def gram(read: From[Tensor]) -> Array:
+    """Inner products (m, m) of weight vectors (P,), a few of them in memory at a time."""
+    first = next(read(0), None)
+    size = AT_ONCE if first is None else max(1, min(AT_ONCE, BYTES // first.nbytes))
+    return pairwise(read, inner_products, size)
+
+
+def normalised(products: Array) -> Array:
+    """Products (m, m) divided by the roots of both diagonal entries: 1 on the diagonal, NaN for what is zero."""
+    lengths = np.sqrt(np.diagonal(products))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosines = products / np.outer(lengths, lengths)
+    np.fill_diagonal(cosines, np.where(lengths > 0, 1.0, np.nan))
+    return cosines
+
+
+def cosines(read: From[Tensor]) -> Array:
+    """Cosines (m, m) of weight vectors (P,)."""
+    return normalised(gram(read))
+
+
+def disagreements(labels: Tensor) -> Array:
+    """The fraction (m, m) of inputs on which two networks predict different classes, from labels (m, N)."""
+    return pairwise(
+        lambda first: iter(labels[first:]),
+        lambda a, b: np.stack([(torch.stack(b) != one).double().mean(1).numpy() for one in a]),
+    )
+
+
+def normalised_diversity(disagreement: Any, accuracy: Any) -> Array:
+    """D = d / (1 - a), with the accuracy a of the network that is compared, not of the reference; NaN at a = 1.
+
+    >>> float(normalised_diversity(0.3, 0.4))
+    0.5
+    """
+    error = 1 - np.asarray(accuracy, dtype=float)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(error > 0, np.asarray(disagreement, dtype=float) / error, np.nan)
+
+
+def disagreement_bounds(a: Any, b: Any, classes: int) -> tuple[Array, Array]:
+    """The least and the largest disagreement of two classifiers with accuracies a and b.
+
+    |a - b| <= d <= min(1, 2 - a - b): where exactly one is right they disagree, and both are right on at least
+    a + b - 1 of the inputs. Two classes leave one wrong answer, so that then also d <= a + b.
+
+    >>> [float(end) for end in disagreement_bounds(0.75, 0.5, classes=10)]
+    [0.25, 0.75]
+    """
+    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    upper = np.minimum(1.0 if classes > 2 else a + b, 2 - a - b)
+    return np.abs(a - b), upper
+
+
+def hsic(a: Tensor, b: Tensor) -> float:
+    """|A' B|², squared Frobenius norm, of centred features (N, D1) and (N, D2), by the smaller of two products.
+
+    Equal to tr(K H L H) with K = A A', L = B B' and the centring matrix H (Gretton et al. 2005), up to (N - 1)².
+    """
+    a, b = (each - each.mean(0) for each in (a.double(), b.double()))
+    if len(a) < min(a.shape[1], b.shape[1]):
+        return float(((a @ a.mT) * (b @ b.mT)).sum())
+    return float((a.mT @ b).square().sum())
+
+
+def linear_cka(a: Tensor, b: Tensor) -> float:
+    """Linear centred kernel alignment of features (N, D1) and (N, D2), from 0 to 1; NaN where one is constant.
+
+    It does not change under orthogonal maps and isotropic scaling of the features.
+
+    >>> features = torch.eye(3)[[0, 1, 2, 0]]
+    >>> round(linear_cka(features, -2 * features), 6)
+    1.0
+    """
+    if len(a) != len(b):
+        raise Misuse(f"features of {len(a)} and {len(b)} inputs: CKA compares features of the same inputs")
+    scale = math.sqrt(hsic(a, a) * hsic(b, b))
+    return hsic(a, b) / scale if scale > 0 else math.nan
+
+
+def feature_alignment(outputs: PointOutputs, read: From[Tensor]) -> Array:
+    """Linear CKA (m, m) of the features of networks at weight vectors (P,): what enters their last linear operator."""
+
+    def features(first: int) -> Iterator[Tensor]:
+        for module in outputs.modules(read(first)):
+            yield torch.cat(list(module_features(module, outputs.x)))
+
+    return normalised(pairwise(features, lambda a, b: np.array([[hsic(f, g) for g in b] for f in a])))
+
+
+@dataclass(frozen=True, eq=False)
+class Similarity:
+    """How alike m networks are, as symmetric matrices (m, m)."""
+
+    subject: Subject
+    names: tuple[str, ...]  # of the networks
+    groups: tuple[str, ...]  # the run or method of each network
+    cosine: Array  # (m, m) of weights
+    disagreement: Array  # (m, m) of predicted classes
+    accuracy: Array  # (m,)
+    classes: int
+    examples: int
+    cka: Array | None = None  # (m, m) of features
+
+    @property
+    def agreement(self) -> Array:
+        return 1 - self.disagreement
+
+    @property
+    def diversity(self) -> Array:
+        """D (m, m): the disagreement of a column's network with a row's, over the error rate of the column's."""
+        return normalised_diversity(self.disagreement, self.accuracy[None, :])
+
+    @property
+    def bounds(self) -> tuple[Array, Array]:
+        """The least and the largest possible disagreement (m, m) at these accuracies."""
+        return disagreement_bounds(self.accuracy[:, None], self.accuracy[None, :], self.classes)
+
+    @property
+    def matrices(self) -> dict[str, Array]:
+        """The matrices by name."""
+        found = {name: getattr(self, name) for name in ("cosine", "disagreement", "diversity")}
+        return found if self.cka is None else {**found, "cka": self.cka}
+
+    def mean(self, matrix: str, *, same_group: bool | None = None) -> float:
+        """The mean over pairs of different networks; of one group or of two, if asked for. NaN without such pairs."""
+        pairs = ~np.eye(len(self.names), dtype=bool)
+        if same_group is not None:
+            groups = np.array(self.groups)
+            pairs &= (groups[:, None] == groups[None, :]) == same_group
+        values = self.matrices[matrix][pairs]
+        return float(np.nanmean(values)) if np.isfinite(values).any() else math.nan
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Claims of Fort et al. (2019) on these networks, each with a sentence of numbers; none for one network."""
+        if len(self.names) < 2:
+            return ()
+        if self.subject == "path":
+            late = slice(-LATE, None)
+            same, moved = (np.nanmean(without_diagonal(m[late, late])) for m in (self.cosine, self.disagreement))
+            sentence = (
+                f"the last {len(self.names[late])} checkpoints have a mean cosine of {same:.3f} and disagree on "
+                f"{moved:.1%} of the inputs; the first and the last have {self.cosine[0, -1]:.3f} and "
+                f"{self.disagreement[0, -1]:.1%}"
+            )
+            return (Verdict("the end of a path is one function at one place", bool(same > ALIKE), sentence),)
+        grouped = 1 < len(set(self.groups)) < len(self.groups)
+        cosine, apart, diversity = (
+            self.mean(name, same_group=False if grouped else None) for name in ("cosine", "disagreement", "diversity")
+        )
+        pair = "networks of different groups" if grouped else f"two {self.subject}"
+        sentence = (
+            f"{pair} have weights of cosine {cosine:.3f} on average and disagree on {apart:.1%} of the inputs, "
+            f"{diversity:.2f} times the error rate"
+        )
+        found = [Verdict("independent networks are orthogonal in weight space", cosine < ORTHOGONAL, sentence)]
+        if grouped:
+            inside = self.mean("disagreement", same_group=True)
+            sentence = (
+                f"networks disagree on {inside:.1%} of the inputs within a group and on {apart:.1%} between groups"
+            )
+            found.append(
+                Verdict("groups differ at least twice as much as their networks", apart >= 2 * inside, sentence)
+            )
+        return tuple(found)
+
+    def to_json(self) -> dict[str, Any]:
+        matrices = {name: matrix.tolist() for name, matrix in self.matrices.items()}
+        lists = {"names": list(self.names), "groups": list(self.groups), "accuracy": self.accuracy.tolist()}
+        known = {"subject": self.subject, "classes": self.classes, "examples": self.examples}
+        return {**known, **lists, **matrices, "verdicts": [vars(each) for each in self.verdicts]}
+
+    def frame(self) -> "pd.DataFrame":
+        """One row for each number: measure, the two networks and the value."""
+        import pandas as pd
+
+        first, second = (side.ravel() for side in np.meshgrid(self.names, self.names, indexing="ij"))
+        parts = [
+            pd.DataFrame({"measure": name, "first": first, "second": second, "value": matrix.ravel()})
+            for name, matrix in self.matrices.items()
+        ]
+        own = pd.DataFrame({"measure": "accuracy", "first": self.names, "second": self.names, "value": self.accuracy})
+        return pd.concat([*parts, own], ignore_index=True)
+
+
+def without_diagonal(matrix: Array) -> Array:
+    """A copy with NaN on the diagonal."""
+    copy = np.array(matrix, dtype=float)
+    np.fill_diagonal(copy, np.nan)
+    return copy
+
+
+def network_similarity(
+    networks: Networks,
+    data: Any,
+    *,
+    train: Any = None,
+    cka: bool = True,
+    names: Sequence[str] = (),
+    groups: Sequence[str] = (),
+) -> Similarity:
+    """How alike the members of an ensemble, or other networks of one architecture, are on labelled examples.
+
+    `data` is a `Data` (its test split), a split or a pair (x, y); `train` the training inputs, which networks with
+    batch-norm layers need. `groups` names the run of every network where there are several: then `mean` and the
+    verdicts compare pairs within and between them.
+
+    >>> nets = [torch.nn.Linear(4, 3) for _ in range(3)]
+    >>> network_similarity(nets, (torch.randn(20, 4), torch.arange(20) % 3)).cosine.shape
+    (3, 3)
+    """
+    points = points_of(networks)
+    x, y = examples_of(networks, data)
+    outputs = PointOutputs(points, x, inputs_of(networks, train))
+    runs = tuple(groups) or tuple(str(index) for index in range(len(points)))
+    subject: Subject = "members" if len(set(runs)) == len(runs) else "samples"
+    labels = tuple(names) or tuple(str(index) for index in range(len(points)))
+    for given, what in ((labels, "names"), (runs, "groups")):
+        if len(given) != len(points):
+            raise Misuse(f"{len(given)} {what} for {len(points)} networks: expected one for each")
+    return measured(subject, outputs, y, lambda first: iter(points.vectors[first:]), labels, runs, cka)
+
+
+def path_similarity(
+    trajectory: Trajectory, data: Any, member: int = 0, *, train: Any = None, cka: bool = False
+) -> Similarity:
+    """How alike the checkpoints of one member along its path are.
+
+    `data` and `train` are as in `network_similarity`, prepared. Checkpoints are read from the disk as they are needed.
+    """
+    x, y = examples_of(trajectory, data)
+    outputs = PointOutputs(trajectory.points, x, inputs_of(trajectory, train))
+
+    def read(first: int) -> Iterator[Tensor]:
+        return (trajectory.at(member, index) for index in range(first, len(trajectory.steps)))
+
+    names = tuple(f"{epoch:g}" for epoch in trajectory.epochs)
+    return measured("path", outputs, y, read, names, (str(member),) * len(names), cka)
+
+
+def measured(
+    subject: Subject,
+    outputs: PointOutputs,
+    y: Tensor,
+    read: From[Tensor],
+    names: tuple[str, ...],
+    groups: tuple[str, ...],
+    cka: bool,
+) -> Similarity:
+    """The record of networks at weight vectors, which are read several times."""
+    widths: set[int] = set()
+
+    def seen(found: Tensor) -> Tensor:
+        widths.add(found.shape[-1])
+        return found
+
+    scores = score_points(map(seen, outputs(read(0))), y, outputs.points.likelihood)
+    if not scores.labels.shape[1]:
+        raise Misuse("the networks are for regression: disagreement compares predicted classes")
+    few = PointOutputs(outputs.points, outputs.x[:FEATURE_INPUTS], outputs.train_x, outputs.engine)
+    return Similarity(
+        subject,
+        names,
+        groups,
+        cosines(read),
+        disagreements(scores.labels),
+        scores.accuracy.numpy(),
+        max(widths),
+        len(y),
+        feature_alignment(few, read) if cka else None,
+    )

@@ -1,0 +1,116 @@
+"""Planes through the origin and consecutive vertices of a path, stitched together (Fort et al. 2019, figure S3).
+
+Between the rays through two vertices lies a wedge of the plane through both and the origin. Wedge after wedge is laid
+beside the one before it, so that the ray through a vertex is shared: one figure shows the whole path although no
+plane contains it.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from murmuration.studies.cells import Arrays, Cells
+from murmuration.studies.landscape import Array, Landscape, Show, as_lists, digest, landscape_of, long_rows, silent
+from murmuration.studies.planes import plane_basis
+from murmuration.studies.weight_space import Networks
+from murmuration.system.errors import Misuse
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class StitchedView:
+    """Scores on rays from the origin, in polar coordinates of the stitched wedges."""
+
+    angle: Array  # (A,), of every ray, from 0 at the first vertex to the sum of the angles between consecutive ones
+    radius: Array  # (R,)
+    scores: Arrays  # loss (A, R), accuracy (A, R), agreement (2, A, R), ...
+    vertex_angle: Array  # (V,)
+    vertex_radius: Array  # (V,), lengths of the vertices
+    vertices: Arrays  # scores (V,) of the vertices themselves
+
+    @property
+    def scale(self) -> float:
+        """The factor by which angles are drawn: 1, unless together they exceed a full turn."""
+        return min(1.0, 2 * math.pi / self.angle[-1])
+
+    def to_json(self) -> dict[str, Any]:
+        return as_lists(self) | {"scale": self.scale}
+
+    def frame(self) -> "pd.DataFrame":
+        """One row per number: kind ("grid" or "vertex"), angle, radius, measure, value."""
+        import pandas as pd
+
+        angle, radius = (each.ravel() for each in np.meshgrid(self.angle, self.radius, indexing="ij"))
+        flat = {name: values.reshape(*values.shape[:-2], -1) for name, values in self.scores.items()}
+        rows = long_rows(flat, {"kind": "grid", "angle": angle, "radius": radius})
+        places = {"kind": "vertex", "angle": self.vertex_angle, "radius": self.vertex_radius}
+        return pd.DataFrame(rows + long_rows(self.vertices, places))
+
+
+def wedge_directions(left: Tensor, right: Tensor, steps: int) -> tuple[float, list[Tensor]]:
+    """The angle between two vectors (P,), and unit vectors (P,) at `steps` + 1 equal steps from one to the other."""
+    one, two = (vector.double() / vector.double().norm() for vector in (left, right))
+    basis = plane_basis(one, two)
+    x, y, _ = basis.project(two)
+    whole = math.atan2(y, x)
+    turns = [whole * turn / steps for turn in range(1, steps)]
+    between = [math.cos(turn) * basis.e1 + math.sin(turn) * basis.e2 for turn in turns]
+    return whole, [one, *between, two]  # the ends are the vertices' own directions, so that seams are shared
+
+
+def stitched_view(
+    networks: Networks,
+    examples: Any,
+    vertices: Tensor,
+    *,
+    train: Any = None,
+    ends: tuple[int, int] = (0, 1),
+    angles: int = 36,
+    radii: int = 13,
+    margin: float = 0.2,
+    folder: Path | None = None,
+    show: Show = silent,
+) -> StitchedView:
+    """Scores on the wedges between consecutive `vertices` (V, P) of a path, such as `Paths.tunnel`.
+
+    About `angles` rays are divided among the wedges by their angles; each has `radii` points, from the origin to the
+    longest vertex and `margin` of it beyond. Agreement is with the networks `ends`. Every ray is kept in `folder`.
+    """
+    if len(vertices) < 2 or angles < 1 or radii < 2:
+        raise Misuse(
+            f"{len(vertices)} vertices, angles={angles}, radii={radii}: expected two vertices, one angle and two radii"
+        )
+    landscape = landscape_of(networks, examples, train=train, references=ends)
+    rough = [wedge_directions(left, right, 1)[0] for left, right in pairwise(vertices)]
+    steps = [max(1, round(angles * angle / sum(rough))) for angle in rough]
+    radius = np.linspace(0, (1 + margin) * float(vertices.double().norm(dim=1).max()), radii)
+    about = {"examples": landscape.digest(), "networks": digest(vertices, landscape.references)}
+    cells = Cells(folder, about | {"steps": steps, "radius": radius.tolist()})
+    rays: list[Arrays] = []
+    places, vertex_angle = [], [0.0]
+    for turn, ((left, right), count) in enumerate(zip(pairwise(vertices), steps, strict=True)):
+        whole, directions = wedge_directions(left, right, count)
+        last = turn == len(steps) - 1
+        for step, direction in enumerate(directions if last else directions[:-1]):
+            show(f"wedge {turn + 1}", len(rays), sum(steps) + 1)
+            rays.append(cells(f"ray-{len(rays)}", partial(_ray, landscape, direction, radius)))
+            places.append(vertex_angle[-1] + whole * step / count)
+        vertex_angle.append(vertex_angle[-1] + whole)
+    scores = {name: np.stack([ray[name] for ray in rays], axis=-2) for name in rays[0]}
+    found = cells("vertices", partial(landscape, vertices))
+    show("", sum(steps) + 1, sum(steps) + 1)
+    lengths = vertices.double().norm(dim=1).numpy()
+    return StitchedView(np.array(places), radius, scores, np.array(vertex_angle), lengths, found)
+
+
+def _ray(landscape: Landscape, direction: Tensor, radius: Array) -> Arrays:
+    """Scores at distances (R,) from the origin in one direction (P,)."""
+    return landscape((distance * direction).float() for distance in radius.tolist())

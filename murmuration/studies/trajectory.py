@@ -1,0 +1,138 @@
+"""Checkpoints of networks along the path of training, read from the disk one at a time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.core.recipe import Recipe
+from murmuration.likelihoods import Likelihood
+from murmuration.models.nets.source import Net
+from murmuration.prediction.ensemble import Ensemble, MemberGroup
+from murmuration.runs import directory as runs
+from murmuration.studies.weight_space import Points, points_of
+from murmuration.system.devices import CPU
+from murmuration.system.errors import Misuse
+from murmuration.training.fitting import load
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """The paths of some members in weight space: their checkpoints in time order, read when they are asked for.
+
+    A member that stopped early or diverged stays where it stopped; `trained` tells such checkpoints.
+    """
+
+    points: Points  # the members at the end
+    steps: tuple[int, ...]  # of the stored checkpoints, without step 0
+    epochs: tuple[float, ...]  # passes over the training examples until then
+    read: Callable[[int, int], Tensor]  # member, step -> its weights (P,)
+    active: Callable[[int, int], bool] = lambda member, step: True  # member, step -> whether it was still trained
+
+    def __len__(self) -> int:
+        """The number of checkpoints of a member."""
+        return len(self.steps)
+
+    @property
+    def members(self) -> int:
+        return len(self.points)
+
+    def at(self, member: int, index: int) -> Tensor:
+        """The weights (P,) float32 of one member at one checkpoint."""
+        self._require_member(member)
+        if not -len(self) <= index < len(self):
+            raise Misuse(f"checkpoint {index} of a trajectory of {len(self)}: the first is 0, the last -1")
+        return self.read(member, self.steps[index]).float()
+
+    def vectors(self, member: int, last: int | None = None) -> Iterator[Tensor]:
+        """The checkpoints (P,) of one member in time order, or the last few of them, one in memory at a time."""
+        first = 0 if last is None else max(len(self) - last, 0)
+        return (self.at(member, index) for index in range(first, len(self)))
+
+    def start(self, member: int) -> Tensor:
+        """The initial weights (P,) of one member."""
+        self._require_member(member)
+        return self.read(member, 0).float()
+
+    def trained(self, member: int) -> list[bool]:
+        """For each checkpoint, whether the member was still trained after it: not stopped early, and not diverged."""
+        self._require_member(member)
+        return [self.active(member, step) for step in self.steps]
+
+    def _require_member(self, member: int) -> None:
+        if not 0 <= member < self.members:
+            raise Misuse(f"member {member} of a trajectory of {self.members}: the first is 0")
+
+
+def open_trajectory(
+    run: str | Path, *, net: Net | None = None, recipe: Recipe | None = None, likelihood: Likelihood | None = None
+) -> Trajectory:
+    """The trajectory of a finished run that was trained with `trajectory=` (`--trajectory`).
+
+    `net`, `recipe` and `likelihood` are needed where the run has those of the caller's own, as in `load`. The points
+    at the end are the members of the ensemble, in their order. Of a run that leaves several members on one path (SWAG,
+    snapshots) they are the networks at the last checkpoint, one for each path.
+    """
+    path = Path(run)
+    ensemble = load(path, net=net, recipe=recipe, likelihood=likelihood, posthoc=False, device=CPU)
+    stored = runs.path_steps(path)
+    if not stored:
+        raise Misuse(f"{path} has no trajectory: train it with trajectory='every-epoch' (--trajectory every-epoch)")
+    plan, origins = ensemble.manifest["plan"], ensemble.manifest["origins"]
+    steps = tuple(step for step in stored if step > 0)
+    whole = max(1, ensemble.manifest["data"]["examples"]["train"] // plan["batch_size"])
+    per_epoch = ensemble.manifest.get("steps_per_epoch", whole)  # runs without this record had whole batches only
+
+    def network(row: int, step: int) -> Points:
+        population, _ = runs.load_path_point(path, step, row)
+        group, own = ensemble.groups[0], dict(population.own)
+        own |= {name: t for name, t in population.fixed.items() if len(group.population.fixed[name]) > 1}
+        alone = replace(population, own=own, fixed={n: t for n, t in population.fixed.items() if n not in own})
+        return points_of(replace(ensemble, groups=(MemberGroup(group.module, alone),)))
+
+    rows = sorted(set(origins))
+    if len(rows) == len(origins):
+        rows, points = origins, points_of(ensemble)
+    else:
+        points = joined([network(row, steps[-1]) for row in rows])
+    return Trajectory(
+        points,
+        steps,
+        tuple(step / per_epoch for step in steps),
+        lambda member, step: network(rows[member], step).vectors[0],
+        lambda member, step: runs.load_path_point(path, step, rows[member])[1],
+    )
+
+
+def find_trajectory(run: str | Path, *, net: Net | None = None) -> Trajectory | None:
+    """The trajectory of a finished run, or None if it was trained without one."""
+    return open_trajectory(run, net=net) if runs.stored_steps(Path(run)) else None
+
+
+def trajectory_of(checkpoints: Sequence[Sequence[nn.Module]], start: Sequence[nn.Module] | None = None) -> Trajectory:
+    """The trajectory of networks trained elsewhere, `checkpoints[member][time]`; `start` are their initial networks.
+
+    >>> trajectory_of([[nn.Linear(4, 3) for _ in range(5)] for _ in range(2)]).at(1, -1).shape
+    torch.Size([15])
+    """
+    lengths = {len(path) for path in checkpoints}
+    if len(lengths) != 1 or 0 in lengths:
+        raise Misuse(f"paths of {sorted(lengths)} checkpoints: need at least one member, and equally many of each")
+    points = points_of(Ensemble.from_models([path[-1] for path in checkpoints]))
+
+    def read(member: int, step: int) -> Tensor:
+        if step == 0 and start is None:
+            raise Misuse("the initial networks of this trajectory are not known: give them as start=[net, ...]")
+        net = checkpoints[member][step - 1] if step or start is None else start[member]
+        return points.space.flatten({name: t.detach().unsqueeze(0) for name, t in net.named_parameters()})[0]
+
+    steps = tuple(range(1, lengths.pop() + 1))
+    return Trajectory(points, steps, tuple(map(float, steps)), read)
+
+
+def joined(points: Sequence[Points]) -> Points:
+    """Points of one weight space together."""
+    buffers = {name: torch.cat([each.buffers[name] for each in points]) for name in points[0].buffers}
+    return replace(points[0], vectors=torch.cat([each.vectors for each in points]), buffers=buffers)

@@ -1,0 +1,273 @@
+"""Networks of one architecture as points of a weight space, and their outputs at many points.
+
+The weights of a network, in the order of its parameters, are one vector (P,). Trained networks, checkpoints of their
+training, points between them and draws around them are vectors alike. `PointOutputs` runs the network at any number of
+vectors on the same inputs, a few at a time, so that memory does not grow with their number.
+"""
+
+import copy
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.core.engines import Engine, Team, assemble, engine, member_outputs
+from murmuration.core.population import Named, Population
+from murmuration.core.recipe import POINT, Recipe
+from murmuration.core.weights import KernelTrace
+from murmuration.data import Data, Split
+from murmuration.likelihoods import CLASSIFICATION, Categorical, Likelihood
+from murmuration.prediction.ensemble import Ensemble, MemberGroup
+from murmuration.system.devices import CPU
+from murmuration.system.errors import Misuse
+from murmuration.training.batch_norm import refresh_batch_norm, statistics
+
+AT_ONCE = 16  # networks that are in memory together
+
+
+@dataclass(frozen=True)
+class WeightSpace:
+    """The weights of one architecture as vectors (P,), in the order of the network's parameters.
+
+    Fixed parameters that all networks have in common are no weights: they stand among the buffers of `Points`.
+    """
+
+    module: nn.Module  # the architecture; its own weights are not used
+    fixed: frozenset[str] = frozenset()
+
+    @cached_property
+    def shapes(self) -> dict[str, torch.Size]:
+        """The shape of every parameter that is not fixed."""
+        return {name: p.shape for name, p in self.module.named_parameters() if name not in self.fixed}
+
+    @property
+    def size(self) -> int:
+        """The number P of weights."""
+        return sum(shape.numel() for shape in self.shapes.values())
+
+    @cached_property
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the batch-norm statistics, which depend on the weights and on the training inputs."""
+        return tuple(statistics(self.module))
+
+    def flatten(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Parameters (m, ...) of m networks as vectors (m, P)."""
+        return torch.cat([parameters[name].flatten(1) for name in self.shapes], dim=1)
+
+    def unflatten(self, vectors: Tensor) -> Named:
+        """The parameters (m, ...) at vectors (m, P), as views."""
+        parts = vectors.split([shape.numel() for shape in self.shapes.values()], dim=1)
+        return {
+            name: part.view(len(vectors), *shape)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+
+@dataclass(frozen=True)
+class Points:
+    """Some points of a weight space, with the buffers and the fixed parameters of their networks."""
+
+    space: WeightSpace
+    vectors: Tensor  # (m, P)
+    buffers: Named  # (m, ...) each
+    likelihood: Likelihood | None = None  # None: classification over as many classes as there are outputs
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, rows: slice | list[int]) -> "Points":
+        """Some of the points."""
+        buffers = {name: tensor[rows] for name, tensor in self.buffers.items()}
+        return replace(self, vectors=self.vectors[rows], buffers=buffers)
+
+    def population(self) -> Population:
+        """The networks as a population of independent members."""
+        return Population(len(self), self.space.unflatten(self.vectors), {}, self.buffers)
+
+    def ensemble(self, like: Ensemble | None = None) -> Ensemble:
+        """The networks as an ensemble, with the preparation of inputs and the provenance of another if it is given."""
+        groups, recipe, runner = (
+            (MemberGroup(self.space.module, self.population()),),
+            Recipe("given"),
+            engine("threads"),
+        )
+        if like is None:
+            return Ensemble(groups, self.likelihood, runner, recipe)
+        manifest = {name: value for name, value in like.manifest.items() if name in INHERITED}
+        manifest |= {"recipe": recipe.to_json(), "engine": asdict(runner)}
+        return Ensemble(groups, like.likelihood, runner, recipe, manifest, preparation=like.preparation)
+
+    def module(self, index: int) -> nn.Module:
+        """One of the networks as a plain module in evaluation mode, with its own copy of the weights."""
+        module = copy.deepcopy(self.space.module)
+        own = {
+            **self.space.unflatten(self.vectors[index : index + 1]),
+            **{n: t[[index]] for n, t in self.buffers.items()},
+        }
+        module.load_state_dict({name: tensor[0] for name, tensor in own.items()}, strict=False)
+        return module.eval()
+
+    def refreshed(self, train_x: Tensor | None, runner: Engine | None = None) -> "Points":
+        """The points with batch-norm statistics computed anew from the training inputs (N, ...).
+
+        A network without batch-norm layers is returned as it is; one with them is refused without inputs.
+        """
+        if not self.space.statistics:
+            return self
+        require_training_inputs(train_x)
+        fresh = replace(self, buffers={name: tensor.clone() for name, tensor in self.buffers.items()})
+        with assemble(runner or engine("threads"), self.space.module) as team:
+            refresh(team, fresh.population(), train_x)
+        return fresh
+
+
+INHERITED = ("data", "net", "input_shape", "likelihood", "versions")  # of a manifest, by points beside the ensemble
+Networks = Ensemble | Points | Sequence[nn.Module]
+Vectors = Iterable[Tensor]  # weight vectors (P,), one after another
+
+
+def require_training_inputs(train_x: Tensor | None) -> None:
+    if train_x is None:
+        raise Misuse(
+            "the network has batch-norm layers, whose statistics belong to its weights: give train_x=, the "
+            "training inputs to compute them from"
+        )
+
+
+def refresh(team: Team, members: Population, train_x: Tensor | None) -> None:
+    """Compute the batch-norm statistics of the members anew, in place; without training inputs they stay."""
+    if train_x is not None:
+        family = POINT.in_network(KernelTrace(()))
+        refresh_batch_norm(team, family, members, train_x, seed=0, numbers=range(members.members), step=0)
+
+
+def examples_of(networks: Any, data: Any) -> tuple[Tensor, Tensor]:
+    """Prepared inputs (N, ...) and targets (N, ...) of labelled examples.
+
+    `data` is a `Data` (its test split), a split, or a pair (x, y). An ensemble prepares them as in training, so that
+    a pair holds inputs as `fit` took them; for other networks the inputs of a pair are prepared. A split without
+    inputs as given holds prepared ones, which are taken as they are.
+    """
+    if isinstance(data, Split) and data.x is None:
+        return data.prepared, data.y
+    if isinstance(networks, Ensemble) and networks.preparation is not None:
+        data = networks.labelled(data)
+    elif isinstance(data, Data):
+        data = data.test
+    if isinstance(data, Split):
+        return data.prepared, data.y
+    x, y = (torch.as_tensor(each) for each in data)
+    if len(x) != len(y):
+        raise Misuse(f"{len(x)} inputs and {len(y)} targets: expected as many of each")
+    return x, y
+
+
+def inputs_of(networks: Any, data: Any) -> Tensor | None:
+    """Prepared inputs (N, ...) without targets, as `examples_of` reads them; None for None."""
+    if data is None or isinstance(data, Split):
+        return None if data is None else data.prepared
+    if isinstance(networks, Ensemble) and networks.preparation is not None:
+        return networks.prepare(data)
+    return torch.as_tensor(data)
+
+
+def points_of(networks: Networks) -> Points:
+    """The networks of an ensemble, or given as modules, as points of one weight space.
+
+    Members that share weights, or have factors and masks, count as the plain networks they amount to; of a
+    distribution of weights the mean counts. Points are on the CPU.
+
+    >>> points = points_of([nn.Linear(4, 3), nn.Linear(4, 3)])
+    >>> len(points), points.space.size
+    (2, 15)
+    """
+    if isinstance(networks, Points):
+        return networks
+    ensemble = networks if isinstance(networks, Ensemble) else Ensemble.from_models(networks)
+    if len(ensemble.groups) != 1:
+        raise Misuse(
+            f"networks of {len(ensemble.groups)} architectures have no weight space in common: give those of one"
+        )
+    ensemble = ensemble.to(CPU)
+    modules = [ensemble.member(index) for index in range(ensemble.members)]
+    group = ensemble.groups[0]
+    space = WeightSpace(group.module, frozenset(name for name, t in group.population.fixed.items() if len(t) == 1))
+    parameters = [dict(module.named_parameters()) for module in modules]
+    fixed = [{name: each[name].detach() for name in space.fixed} for each in parameters]
+    buffers = [dict(module.named_buffers()) | each for module, each in zip(modules, fixed, strict=True)]
+    vectors = space.flatten({name: torch.stack([each[name].detach() for each in parameters]) for name in space.shapes})
+    stacked = {name: torch.stack([each[name] for each in buffers]) for name in buffers[0]}
+    return Points(space, vectors, stacked, ensemble.likelihood)
+
+
+@dataclass(frozen=True)
+class PointOutputs:
+    """The outputs of a network at any weight vectors, on fixed inputs.
+
+    Batch-norm statistics are computed anew at every vector from the training inputs `train_x`; a network that has
+    such layers is refused without them. Other buffers are those of the first of `points`.
+    """
+
+    points: Points
+    x: Tensor  # (N, ...) prepared inputs
+    train_x: Tensor | None = None  # (N', ...) prepared training inputs
+    engine: Engine = field(default_factory=lambda: engine("threads"))
+
+    def __post_init__(self) -> None:
+        if self.points.space.statistics:
+            require_training_inputs(self.train_x)
+
+    def __call__(self, vectors: Vectors) -> Iterator[Tensor]:
+        """The outputs (N, K) at each of some vectors (P,), in order."""
+        family = POINT.in_network(KernelTrace(()))
+        with assemble(self.engine, self.points.space.module) as team:
+            for some in self._in_memory(team, vectors):
+                yield from member_outputs(team, family, some.population(), self.x)
+
+    def modules(self, vectors: Vectors) -> Iterator[nn.Module]:
+        """The network at each of some vectors (P,), in order, as a plain module in evaluation mode."""
+        with assemble(self.engine, self.points.space.module) as team:
+            for some in self._in_memory(team, vectors):
+                yield from (some.module(index) for index in range(len(some)))
+
+    def _in_memory(self, team: Team, vectors: Vectors) -> Iterator[Points]:
+        """A few of the vectors at a time, with batch-norm statistics of their own."""
+        remaining = iter(vectors)
+        while some := list(itertools.islice(remaining, AT_ONCE)):
+            first = {name: t[:1].expand(len(some), *t.shape[1:]).clone() for name, t in self.points.buffers.items()}
+            found = replace(self.points, vectors=torch.stack(some), buffers=first)
+            refresh(team, found.population(), self.train_x)
+            yield found
+
+
+@dataclass(frozen=True)
+class PointScores:
+    """What networks do on inputs with targets: their mean loss; of classifiers also accuracy and predicted classes."""
+
+    loss: Tensor  # (m,) float64, mean negative log-likelihood
+    accuracy: Tensor  # (m,) float64, NaN of a regression
+    labels: Tensor  # (m, N) int16, predicted classes; (m, 0) of a regression
+
+    def agreement(self, labels: Tensor) -> Tensor:
+        """The fraction of inputs (m,) on which each network predicts the given classes (N,)."""
+        if not self.labels.shape[1]:
+            raise Misuse("the networks are for regression: only classifiers agree or disagree on a class")
+        return (self.labels == labels).double().mean(1)
+
+
+def score_points(outputs: Iterable[Tensor], y: Tensor, likelihood: Likelihood | None = None) -> PointScores:
+    """Scores from outputs (N, K) of networks, taken one after another, on targets y (N, ...)."""
+    loss, accuracy, labels = [], [], []
+    for found in outputs:
+        judge = likelihood or Categorical(found.shape[-1])
+        classifies = judge.task == CLASSIFICATION
+        predicted = judge.logits(found).argmax(-1) if classifies else y.new_empty(0, dtype=torch.int16)
+        loss.append(-judge.log_prob(found.unsqueeze(0), y).double().mean())
+        accuracy.append((predicted == y).double().mean() if classifies else torch.tensor(math.nan).double())
+        labels.append(predicted.to(torch.int16))
+    return PointScores(torch.stack(loss), torch.stack(accuracy), torch.stack(labels))

@@ -1,0 +1,1 @@
+"""Errors, devices, files, random streams, memory, threads, signals, progress, plug-ins."""

@@ -1,0 +1,212 @@
+"""Files written whole or not at all: JSON, bytes and tensors.
+
+Every file is written beside its place, flushed to the disk and renamed, so that a killed process leaves either the old
+file or the new one. Tensors are safetensors and the rest is JSON: nothing is ever unpickled. A JSON record may hold
+the digest of its other entries, which is checked on reading.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from murmuration.system.errors import Failure, Misuse
+
+DAMAGED = "the run is damaged"
+ALIGNMENT = 64  # bytes: the addresses of torch's own tensors on a CPU
+SEAL = "record_sha256"  # in a JSON record: the SHA-256 of its other entries
+UNSUPPORTED = {  # errors of systems that cannot flush a directory, or a file, to the disk
+    getattr(errno, name)
+    for name in ("EINVAL", "ENOSYS", "ENOTSUP", "EOPNOTSUPP", "EACCES", "EPERM", "EISDIR", "EBADF")
+    if hasattr(errno, name)
+}
+ON_WINDOWS = os.name == "nt"
+ATTEMPTS, PAUSE = 10, 0.05  # at replacing a file that another program has open, where that is refused; seconds between
+
+
+def json_numbers(record: Any) -> Any:
+    """The record as JSON holds it: objects by their `to_json`, else by their fields; None for numbers not finite.
+
+    >>> json_numbers({"a": [1.0, float("nan")]})
+    {'a': [1.0, None]}
+    """
+    if hasattr(record, "to_json"):
+        return json_numbers(record.to_json())
+    if is_dataclass(record):
+        record = vars(record)
+    if isinstance(record, dict):
+        return {key: json_numbers(value) for key, value in record.items()}
+    if isinstance(record, list | tuple):
+        return [json_numbers(value) for value in record]
+    return None if isinstance(record, float) and not math.isfinite(record) else record
+
+
+def require_regular(path: Path) -> None:
+    """Refuse what is not a file with content of its own: a folder, a pipe, a device, or a link that leads nowhere."""
+    if path.is_file():
+        return
+    kind = "a link that leads nowhere" if path.is_symlink() and not path.exists() else "a pipe or device"
+    raise Failure(f"cannot read '{path}': it is {'a folder' if path.is_dir() else kind}, not a file")
+
+
+def write_json(path: Path, record: Any) -> None:
+    write_bytes(path, json_bytes(record))
+
+
+def json_bytes(record: Any) -> bytes:
+    """The content of a JSON file."""
+    return (json.dumps(record, indent=2) + "\n").encode()
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise Failure(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError):  # not UTF-8, or not JSON
+        raise Failure(f"{path} cannot be read: it is no JSON file, or damaged") from None
+
+
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    """Write a JSON record with the digest of its entries, which `read_record` checks."""
+    plain = json.loads(json.dumps({key: value for key, value in record.items() if key != SEAL}))
+    write_json(path, {**plain, SEAL: record_digest(plain)})
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record of `write_record`; refused if it is not the one that was written."""
+    return unsealed(path, read_json(path))
+
+
+def unsealed(path: Path, record: Any) -> dict[str, Any]:
+    """The entries of a record that was read from `path`, without their digest; refuses others than were written."""
+    plain = {key: value for key, value in record.items() if key != SEAL} if isinstance(record, dict) else {}
+    if not isinstance(record, dict) or record.get(SEAL) != record_digest(plain):
+        raise changed(path)
+    return plain
+
+
+def record_digest(record: dict[str, Any]) -> str:
+    """The SHA-256 of the entries of a JSON record, in whatever order and layout they are written."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def changed(path: Path) -> Failure:
+    """The failure that names a file with another content than was written."""
+    return Failure(f"{path} has changed since it was written: {DAMAGED}")
+
+
+def require_digest(path: Path, *accepted: str | None) -> Path:
+    """The file; refused if it is missing, or its SHA-256 is none of those accepted."""
+    if not path.is_file():
+        raise Failure(f"{path} is missing: {DAMAGED}")
+    if digest_of(path) not in accepted:
+        raise changed(path)
+    return path
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    write_whole(path, lambda temporary: temporary.write_bytes(content))
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    from safetensors.torch import save_file
+
+    plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
+    write_whole(path, lambda temporary: save_file(plain, str(temporary)))
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """The tensor at an address like those of torch's own ones, a copy if need be: products may round by the address."""
+    return tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor
+
+
+def read_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, after a check that it is the file that was written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if digest is not None or not path.is_file():
+        require_digest(path, digest)
+    try:
+        return {name: aligned(tensor) for name, tensor in load_file(str(path)).items()}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise Failure(f"{path} is not a readable safetensors file: {error}") from error
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file by a function that gets a temporary path beside it; the file is replaced whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        temporary.touch()
+        usual = temporary.stat().st_mode  # some writers would narrow the permissions
+        write(temporary)
+        temporary.chmod(usual)
+        with open(temporary, "r+b") as file:  # writable: Windows flushes no other
+            _sync(file.fileno())
+        _replace(temporary, path)
+        _sync_directory(path.parent)
+    except BaseException as error:  # Ctrl-C too leaves nothing behind
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, Misuse) or not isinstance(error, Exception):
+            raise
+        raise cannot_write(path, error) from error
+
+
+def _sync(handle: int) -> None:
+    """Flush to the disk, on systems that can."""
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+
+
+def _sync_directory(directory: Path) -> None:
+    """Flush the names in a directory to the disk; Windows cannot even open one."""
+    try:
+        handle = os.open(directory, os.O_RDONLY)
+    except OSError as error:
+        if error.errno in UNSUPPORTED:
+            return
+        raise
+    try:
+        _sync(handle)
+    finally:
+        os.close(handle)
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    """Rename over a file; where an open file cannot be replaced (Windows), wait a little for its reader."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return os.replace(temporary, path)
+        except PermissionError:
+            if not ON_WINDOWS or attempt == ATTEMPTS - 1:
+                raise
+            time.sleep(PAUSE)
+
+
+def cannot_write(path: Path, error: Exception) -> Failure:
+    """The failure that names a file and why it could not be written."""
+    if isinstance(error, Failure):
+        return error
+    full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+    return Failure(f"cannot write {path}: " + ("the disk is full" if full else str(error)))
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,526 @@
+"""`estimate_costs`: time, memory, disk and communication of a training run before it is paid for.
+
+A few steps of a few members are made on the real network and batch, and scaled: seconds of a step are linear in the
+members of a process, epochs and steps multiply them. What comes before the first step is timed as it is done here;
+scores and the report of a command are a stated constant. Memory and disk are sums of tensors whose sizes are known;
+communication is arithmetic on the sizes of what members exchange.
+"""
+
+import math
+import re
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from murmuration.core.coupling.space import OWN_WEIGHTS
+from murmuration.core.dynamics import Dynamics, TrainTime, WeightPath
+from murmuration.core.dynamics.base import keep_times
+from murmuration.core.engines import Engine, Team, assemble, member_outputs
+from murmuration.core.gradients import local
+from murmuration.core.population import Population
+from murmuration.core.recipe import Recipe, make_recipe
+from murmuration.core.step import step
+from murmuration.data import Data, open_training_data
+from murmuration.models.nets.source import Net
+from murmuration.system.errors import Misuse, require_integer
+from murmuration.system.streams import Noise
+from murmuration.training import Progress, TrainSpec, begin, choose_engine
+from murmuration.training.batches import epoch_batches, plan_for_steps
+from murmuration.training.fitting import make_spec, sort_settings
+from murmuration.training.head_only import head_only_spec
+from murmuration.training.plan import Plan
+from murmuration.training.table_defaults import defaults_for, filled_loss, filled_plan
+
+FEW = 8  # members that are measured, at most
+WARM_UP, STEPS = 4, 7  # steps before those that are timed, for caches and captured operators; steps that are timed
+INPUTS = 512  # validation examples of a timed forward pass, at most
+FLOAT, COUNTS = 4, 16  # bytes of a number, and of the two counts that are summed with shared gradients
+WEIGHTS = "(((M - m) x p + m x (P - p) + M^2) x 4 + (ranks - 1) x m) / every"
+MIXED_WEIGHTS = "(3 x (M - m) x p + 2 x m x (P - p) + 2 x M^2) x 4 + 2 x (ranks - 1) x m"
+FEWEST = 3  # members that a proposal keeps as long as it can
+SHARES, SMALL_SHARES = (0.9, 0.8, 0.7, 0.6, 0.5), (0.4, 0.3, 0.2, 0.1, 0.05)  # of the epochs, in a proposal
+Result = TypeVar("Result")
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """A time by the clock, and the processor time of all threads together."""
+
+    wall: float
+    cpu: float
+
+    def __add__(self, other: "Seconds") -> "Seconds":
+        return Seconds(self.wall + other.wall, self.cpu + other.cpu)
+
+    def __mul__(self, times: float) -> "Seconds":
+        return Seconds(self.wall * times, self.cpu * times)
+
+
+NOTHING = Seconds(0.0, 0.0)
+REPORT = Seconds(1.1, 1.1)  # scores with intervals, metrics.json and report.html of a few hundred test examples
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What a rank receives from the others in one step, as a formula and in bytes."""
+
+    what: str
+    formula: str
+    terms: dict[str, int]
+    bytes_per_step: float
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Measurements of a few steps, and the sizes they showed."""
+
+    engine: Engine
+    steps: dict[int, Seconds]  # members -> median of a step
+    passed: Seconds  # forward pass of one input by one member
+    population: Population  # of the members measured
+    opt_state: int  # bytes of the optimizer's state for a member
+    activations: int  # bytes that a member's graph holds
+    features: tuple[int, int] | None  # (B, R) of the coupling's space; None: no coupling
+    first: Seconds = NOTHING  # first weights, choice of the engine, and what the first steps take more than others
+
+    def step(self, members: int) -> Seconds:
+        """A step of so many members, on the line through the measured ones."""
+        sizes = sorted(self.steps)
+        if members in self.steps or len(sizes) == 1:
+            return self.steps[members] if members in self.steps else self.steps[sizes[0]] * (members / sizes[0])
+        low, high = self.steps[sizes[0]], self.steps[sizes[-1]]
+        slope = (high + low * -1) * (1 / (sizes[-1] - sizes[0]))
+        found = high + slope * (members - sizes[-1])
+        return Seconds(max(found.wall, low.wall / FEW), max(found.cpu, low.cpu / FEW))
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """The predicted costs of a training run."""
+
+    recipe: str
+    members: int
+    epochs: int
+    steps_per_epoch: int
+    ranks: int
+    engine: str
+    measured_members: tuple[int, ...]
+    step: Seconds  # of a rank's members
+    training: Seconds  # of a rank: steps and validation
+    evaluation: Seconds  # forward passes for post-hoc steps and test scores, on one process
+    memory: dict[str, int]  # bytes of a rank, by what they hold
+    disk: dict[str, int]  # bytes, by what they hold
+    exchanges: tuple[Exchange, ...]
+    start: Seconds = NOTHING  # opening of the data, and imports of a command
+    first: Seconds = NOTHING  # first weights, choice of the engine, and what the first steps take more than others
+    report: Seconds = NOTHING  # scores and report of a command
+    proposal: "Proposal | None" = None
+
+    @property
+    def total(self) -> Seconds:
+        return self.start + self.first + self.training + self.evaluation + self.report
+
+    @property
+    def bytes_per_step(self) -> float:
+        """What a rank receives from the others in a step."""
+        return sum(each.bytes_per_step for each in self.exchanges)
+
+    @property
+    def bytes_in_total(self) -> float:
+        return self.bytes_per_step * self.steps_per_epoch * self.epochs
+
+    def to_json(self) -> dict[str, Any]:
+        totals: dict[str, float] = {"memory_bytes": sum(self.memory.values()), "disk_bytes": sum(self.disk.values())}
+        totals |= {"received_bytes_per_step": self.bytes_per_step, "received_bytes": self.bytes_in_total}
+        return {**asdict(self), "total": asdict(self.total), **totals}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Settings whose predicted time is within a budget, and what was given up for it."""
+
+    budget: float  # seconds
+    recipe: str
+    members: int
+    epochs: int
+    seconds: float
+    given_up: str
+
+
+def estimate_costs(
+    net: Net | None = None,
+    data: Any = "digits",
+    *,
+    recipe: str | Recipe = "deep-ensemble",
+    plan: Plan | None = None,
+    ranks: int = 1,
+    budget: str | float | None = None,
+    of_command: Seconds | None = None,
+    **settings: Any,
+) -> CostEstimate:
+    """The time, memory, disk and communication that `fit` with the same arguments would take, from a few steps.
+
+    With `ranks`, members are divided among so many processes, each with a machine or GPU like this one to itself; the
+    time of the exchange itself is not in the prediction. `budget` is a time such as "30m" or a number of seconds: the
+    estimate then has a `proposal` of members, epochs and recipe that fit, and of what it gave up. Times are those of
+    the machine as it is now, with whatever else runs on it. The estimate is that of `fit`, with the opening of the
+    data if it is opened here; with `of_command`, the time that a command has taken so far, it is that of the command.
+
+    >>> estimate = estimate_costs("mlp", "two-moons", members=2, epochs=3)
+    >>> estimate.members, estimate.epochs, estimate.bytes_per_step
+    (2, 3, 0)
+    """
+    require_integer("ranks", ranks, 1)
+    seconds = None if budget is None else parse_budget(budget)
+    chosen = make_recipe(recipe)
+    given = {name: settings[name] for name in OF_THE_SPEC if settings.get(name) is not None}
+    others = {name: value for name, value in settings.items() if name not in (*OF_THE_SPEC, *NOT_NEEDED)}
+    planned, reading = sort_settings(others)
+    opening, opened = timed_result(lambda: open_training_data(data, **reading))
+    start = opening if of_command is None else of_command
+    asked = replace(plan or Plan(), **planned)
+    random_start = "init_from" not in given and not given.get("pretrained")
+    defaults = defaults_for(opened, chosen, net) if plan is None and random_start else None
+    if defaults is not None:
+        net, asked = defaults.net, filled_plan(defaults, planned)
+        given["likelihood"] = filled_loss(defaults, given.get("likelihood"), given.get("noise_std"))
+    asked = replace(asked, trajectory=None)
+
+    def make(other: Recipe) -> TrainSpec:
+        return _spec(net, opened, other, asked, given)
+
+    spec = make(chosen)
+    if ranks > spec.plan.members:
+        raise Misuse(f"ranks={ranks} for {spec.plan.members} members: give at most {spec.plan.members}")
+    probe = measure(spec, ranks)
+    found = replace(estimate(spec, probe, ranks), start=start, report=NOTHING if of_command is None else REPORT)
+    left = 0.0 if seconds is None else seconds - (found.start + found.report).wall
+    return found if seconds is None else replace(found, proposal=propose(make, spec, probe, ranks, left, seconds))
+
+
+OF_THE_SPEC = ("noise_std", "link", "likelihood", "init_from", "reset", "pretrained", "output")  # keywords of `fit`
+NOT_NEEDED = ("out", "progress", "show", "checkpoint_seconds")
+
+
+def _spec(net: Net | None, data: Data, recipe: Recipe, plan: Plan, given: dict[str, Any]) -> TrainSpec:
+    """The specification that is trained: that of the heads alone on a frozen backbone."""
+    filled = plan_for_steps(plan.for_recipe(recipe), data.train)
+    return head_only_spec(make_spec(net, data, recipe, filled, **given)[0])
+
+
+def parse_budget(text: str | float) -> float:
+    """The seconds of a time such as 45s, 30m, 1h30m, 2d, or a number of seconds.
+
+    >>> parse_budget("1h30m"), parse_budget("45")
+    (5400.0, 45.0)
+    """
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", str(text))
+    seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
+    if "".join(f"{number}{unit}" for number, unit in parts) != str(text):
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise Misuse(f"budget={text}: expected a time such as 45s, 30m or 1h30m")
+    return float(seconds)
+
+
+# measurement
+
+
+def measure(spec: TrainSpec, ranks: int = 1) -> Probe:
+    """Steps of as many members as a rank has, or of a few, and of half as many, on the real network and batch.
+
+    Of a coupled recipe they are two at least: a member alone is not coupled.
+    """
+    fewest = 2 if spec.recipe.coupling is not None and spec.plan.members > 1 else 1
+    few = max(fewest, min(-(-spec.plan.members // ranks), FEW))
+    sizes = sorted({max(fewest, -(-few // 2)), few})
+    parts = {size: replace(spec, plan=replace(spec.plan, members=size)) for size in sizes}
+    largest = parts[sizes[-1]]
+    weights, progress = timed_result(lambda: begin(largest))
+    choice, engine = timed_result(lambda: choose_engine(largest, progress).engine)
+    first, steps = weights + choice, {}
+    with assemble(engine, spec.member(0)) as team:
+        for size in reversed(sizes):  # the largest first: what first steps take is that of the run
+            more, steps[size] = timed_steps(team, parts[size], progress if size == sizes[-1] else begin(parts[size]))
+            first = first + more if size == sizes[-1] else first
+        passed = timed_pass(team, largest, progress)
+        activations, features = graph_of_one(team, largest, progress)
+    state = progress.state
+    opt_state = sum(_bytes(named) for named in state.opt_state.values()) // sizes[-1]
+    opt_state += sum(_bytes(each) for each in state.memory.get(0, [])) if state.memory else 0
+    steps = dict(sorted(steps.items()))
+    return Probe(engine, steps, passed, state.population, opt_state, activations, features, first)
+
+
+def timed_steps(team: Team, spec: TrainSpec, progress: Progress) -> tuple[Seconds, Seconds]:
+    """The time that first steps take more than others (captured operators, caches), and the median of the others."""
+    config, batches = spec.step_config(), epoch_batches(spec.train_split, spec.plan, 0, spec.schedule)
+
+    def run(index: int) -> None:
+        step(team, config, progress.state, batches(index % spec.end.steps_per_epoch))
+
+    found = [timed(partial(run, index)) for index in range(WARM_UP + STEPS)]
+    usual = median(found[WARM_UP:])
+    first = sum(found[:WARM_UP], NOTHING)
+    return Seconds(max(0.0, first.wall - WARM_UP * usual.wall), max(0.0, first.cpu - WARM_UP * usual.cpu)), usual
+
+
+def timed_pass(team: Team, spec: TrainSpec, progress: Progress) -> Seconds:
+    """A forward pass of one input by one member, from passes over validation examples."""
+    inputs, population = spec.data.val.prepared[:INPUTS], progress.state.population
+    weights = spec.weights.deterministic()
+
+    def run() -> object:
+        return member_outputs(team, weights, population, inputs)
+
+    run()
+    return median([timed(run) for _ in range(3)]) * (1 / (len(inputs) * population.members))
+
+
+def graph_of_one(team: Team, spec: TrainSpec, progress: Progress) -> tuple[int, tuple[int, int] | None]:
+    """The bytes that autograd holds for a member's step beside its weights, and the size (B, R) of its features."""
+    batch = epoch_batches(spec.train_split, spec.plan, 0, spec.schedule)(0)
+    held: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        here = local(team, spec.step_config(), progress.state, slice(0, 1), batch)
+    weights = {t.untyped_storage().data_ptr() for t in (*here.own.values(), *here.shared.values())}
+    features = here.features
+    shape = None if features is None else (int(features.shape[1]), int(features[0, 0].numel()))
+    return sum(size for place, size in held.items() if place not in weights), shape
+
+
+def timed(work: Callable[[], object]) -> Seconds:
+    """The time that a piece of work takes."""
+    return timed_result(work)[0]
+
+
+def timed_result(work: Callable[[], Result]) -> tuple[Seconds, Result]:
+    """The time that a piece of work takes, and what it returns."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return Seconds(time.perf_counter() - wall, time.process_time() - cpu), found
+
+
+def median(times: Sequence[Seconds]) -> Seconds:
+    return Seconds(statistics.median(t.wall for t in times), statistics.median(t.cpu for t in times))
+
+
+# scaling
+
+
+def estimate(spec: TrainSpec, probe: Probe, ranks: int = 1) -> CostEstimate:
+    """The costs of a whole run, from the measurements of a few steps."""
+    plan, end = spec.plan, spec.end
+    own = -(-plan.members // ranks)
+    one_step, val, test = probe.step(own), len(spec.data.val), len(spec.data.test)
+    training = (one_step * end.steps_per_epoch + probe.passed * (own * val)) * plan.epochs
+    members = plan.members * kept_per_row(spec.dynamics, end)
+    draws = spec.recipe.weights.resolve_draws(None)
+    posthoc = val if plan.posthoc is not None else 0
+    evaluation = probe.passed * (members * draws * (posthoc + (test or val)))
+    return CostEstimate(
+        spec.recipe.name,
+        plan.members,
+        plan.epochs,
+        end.steps_per_epoch,
+        ranks,
+        probe.engine.name,
+        tuple(probe.steps),
+        one_step,
+        training,
+        evaluation,
+        memory_terms(spec, probe, own, members * draws * max(val, test)),
+        disk_terms(spec, probe, members),
+        communication(spec, probe, plan.members, ranks),
+        first=probe.first,
+    )
+
+
+def kept_per_row(dynamics: Dynamics, end: TrainTime) -> int:
+    """The number of members that the dynamics makes of a trained one, from a run of it on one number."""
+    tiny, path = Population(1, {"w": torch.zeros(1, 1)}, {}, {}), WeightPath()
+    for _ in keep_times(dynamics, end):
+        dynamics.collect(path, tiny, torch.tensor([0]))
+    return dynamics.finish(path, tiny, lambda member, draw: Noise(0, member, draw, "draws"))[0].members
+
+
+def weight_bytes(population: Population, members: int) -> int:
+    """The bytes of the tensors of so many members."""
+    own = (_bytes(population.own) + _bytes(population.buffers)) // population.members * members
+    return own + _bytes(population.shared) + _bytes(population.fixed)
+
+
+def memory_terms(spec: TrainSpec, probe: Probe, members: int, predictions: int) -> dict[str, int]:
+    """The bytes of a process that trains so many members, by what they hold; their sum is about the peak."""
+    weights, copies = weight_bytes(probe.population, members), spec.dynamics.copies(spec.end)
+    together = members if probe.engine.stacked or spec.coupling is not None else min(members, probe.engine.workers)
+    return {
+        "process, libraries and data now": resident_bytes(),
+        "weights and a copy to return to": 2 * weights,
+        "gradients": weights,
+        "optimizer state": probe.opt_state * members,
+        "weights collected by the dynamics": copies * weights,
+        f"activations of {together} members": probe.activations * together,
+        "predictions": predictions * spec.likelihood.width * FLOAT,
+    }
+
+
+def disk_terms(spec: TrainSpec, probe: Probe, members: int) -> dict[str, int]:
+    """The bytes of a run directory while it is trained, by what they hold."""
+    rows = spec.plan.members
+    weights = weight_bytes(probe.population, rows)
+    checkpoint = (2 + spec.dynamics.copies(spec.end)) * weights + probe.opt_state * rows
+    return {"members": weight_bytes(probe.population, members), "checkpoint, until the run is complete": checkpoint}
+
+
+def communication(spec: TrainSpec, probe: Probe, members: int, ranks: int) -> tuple[Exchange, ...]:
+    """What a rank receives from the others in a step; nothing if there is one, or members are independent."""
+    numbers = sum(tensor[0].numel() for tensor in probe.population.own.values())
+    shared = sum(tensor.numel() for tensor in probe.population.shared.values())
+    coupling = spec.recipe.coupling
+    space = None
+    if coupling is not None and probe.features is not None:
+        space = "weights" if OWN_WEIGHTS in coupling.space.needs else "features"
+    mixing = coupling is not None and coupling.space.mixing_estimator
+    every = coupling.every if coupling is not None else 1
+    size = probe.features or (0, 0)
+    return exchanges(members, ranks, space, size, numbers, shared, mixing=mixing, every=every)
+
+
+def exchanges(
+    members: int,
+    ranks: int,
+    space: str | None,
+    features: tuple[int, int],
+    numbers: int,
+    shared: int,
+    *,
+    mixing: bool = False,
+    every: int = 1,
+) -> tuple[Exchange, ...]:
+    """The collectives of a step, in float32, as bytes that the first rank, which has the most members, receives.
+
+    Features (B, R) of all members are gathered. Weights of P numbers a member are exchanged by columns, so that no rank
+    holds all of them, and their cotangents back; products (M, M) are summed, and a byte a member is the flag of a
+    finite one. Mixed gradients (SVGD) are exchanged in the same way, with the weights once more. S shared gradients are
+    summed, with two counts of members; the payload of a sum is counted. `every` is the number of steps between two
+    interactions.
+
+    >>> exchanges(10, 5, "features", (32, 10), 0, 0)[0].bytes_per_step
+    10240.0
+    >>> exchanges(3, 2, "weights", (1, 7), 7, 0)[0].bytes_per_step  # (1 x 4 + 2 x 3 + 9) x 4 + 2
+    78.0
+    """
+    if ranks == 1:
+        return ()
+    found, m = [], -(-members // ranks)
+    base = {"M": members, "ranks": ranks, "every": every}
+    if space == "features":
+        count: float = (ranks - 1) * m * features[0] * features[1]
+        formula = "(ranks - 1) x ceil(M / ranks) x B x R x 4 / every"
+        terms = base | {"B": features[0], "R": features[1]}
+        found.append(Exchange("features of the others (all-gather)", formula, terms, count * FLOAT / every))
+    if space == "weights":
+        p = -(-numbers // ranks)
+        there, back = (members - m) * p, m * (numbers - p)
+        count = (3 * there + 2 * back + 2 * members**2 if mixing else there + back + members**2) * FLOAT
+        count += (2 if mixing else 1) * (ranks - 1) * m
+        formula = MIXED_WEIGHTS if mixing else WEIGHTS
+        what = "weights and cotangents by columns (all-to-all), products (all-reduce)"
+        found.append(Exchange(what, formula, base | {"P": numbers, "m": m, "p": p}, count / every))
+    if shared:
+        size = shared * FLOAT + COUNTS
+        found.append(Exchange("gradients of shared tensors (all-reduce)", "S x 4 + 16", {"S": shared}, size))
+    return tuple(found)
+
+
+def resident_bytes() -> int:
+    """The memory of this process now, or at most so far where the system does not say (not Linux)."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return int(peak) * (1 if sys.platform == "darwin" else 1024)
+
+
+def _bytes(named: Any) -> int:
+    return sum(t.numel() * t.element_size() for t in named.values() if isinstance(t, Tensor))
+
+
+# a budget
+
+
+def propose(
+    make: Callable[[Recipe], TrainSpec], spec: TrainSpec, probe: Probe, ranks: int, left: float, budget: float
+) -> Proposal | None:
+    """Settings that fit: all that was asked for, else fewer members, fewer epochs, no coupling, one run; or None.
+
+    `left` are the seconds of the budget that opening and report leave.
+    Members are given up before epochs, down to three; then epochs, down to half of them; then repulsion; then separate
+    runs, for snapshots of one; then further epochs.
+    """
+    asked, epochs = spec.plan.members, spec.plan.epochs
+
+    def within(spec: TrainSpec, probe: Probe, members: int, epochs: int) -> Proposal | None:
+        plan = replace(spec.plan, members=members, epochs=epochs)
+        wall = estimate(replace(spec, plan=plan), probe, min(ranks, members)).total.wall
+        lost = [f"{asked - members} of {asked} members"] if members < asked else []
+        lost += [f"{spec0.plan.epochs - epochs} of {spec0.plan.epochs} epochs"] if epochs < spec0.plan.epochs else []
+        lost += [f"recipe {spec0.recipe.name}"] if spec.recipe.name != spec0.recipe.name else []
+        told = ", ".join(lost) or "nothing"
+        whole = wall + budget - left
+        return Proposal(budget, spec.recipe.name, members, epochs, whole, told) if wall <= left else None
+
+    spec0 = spec
+    for turn, other in enumerate(fallbacks(spec.recipe)):
+        if turn:
+            spec = make(other)
+            probe = measure(spec, min(ranks, spec.plan.members))
+        rows = asked if turn == 0 or other.members is None else 1
+        fewest = min(FEWEST, rows)
+        tries = [(members, epochs) for members in range(rows, fewest - 1, -1)]
+        shares = SHARES if turn < len(fallbacks(spec0.recipe)) - 1 else (*SHARES, *SMALL_SHARES)
+        tries += [(fewest, max(1, int(share * epochs))) for share in shares]
+        for members, fewer in tries:
+            found = within(spec, probe, members, fewer) if can_train(spec, fewer) else None
+            if found is not None:
+                return found
+    return None
+
+
+def can_train(spec: TrainSpec, epochs: int) -> bool:
+    """Whether the dynamics can do with so many epochs."""
+    try:
+        replace(spec, plan=replace(spec.plan, epochs=epochs)).check()
+    except Misuse:
+        return False
+    return True
+
+
+def fallbacks(recipe: Recipe) -> list[Recipe]:
+    """The recipe, then cheaper ones: independent members instead of coupled ones, and snapshots of one run."""
+    found = [recipe]
+    if recipe.coupling is not None:
+        found.append(make_recipe("deep-ensemble", sharing=recipe.sharing, weights=recipe.weights))
+    plain = recipe.sharing.what == "own" and not recipe.weights.stochastic
+    return [*found, make_recipe("snapshot")] if plain and recipe.name != "snapshot" else found

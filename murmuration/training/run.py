@@ -1,0 +1,305 @@
+"""One training run, from its first step to the complete run directory.
+
+`run_training` trains, shows progress, writes checkpoints and the trajectory, fits the post-hoc steps and stores the
+members.
+"""
+
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from murmuration.core.dynamics.trajectory import parse_trajectory
+from murmuration.core.engines import ALONE, Engine, Ranks
+from murmuration.core.engines import engine as engine_named
+from murmuration.core.recipe import Recipe
+from murmuration.data import Data
+from murmuration.likelihoods import Likelihood
+from murmuration.models.estimators.member import fit_members
+from murmuration.models.estimators.selection import select
+from murmuration.models.estimators.table import models_for, name_of
+from murmuration.prediction.ensemble import Ensemble, MemberGroup
+from murmuration.prediction.posthoc.fit import FEWEST, check_config
+from murmuration.runs import checkpoints
+from murmuration.runs import directory as runs
+from murmuration.system.errors import Failure, Misuse, require_number
+from murmuration.system.files import read_record, write_record, write_tensors
+from murmuration.system.interrupts import CHECKPOINT_SECONDS, Stopped, deferred_interrupts
+from murmuration.system.progress import Show
+from murmuration.training import Progress, TrainSpec, train
+from murmuration.training.head_only import with_backbone
+from murmuration.training.loop import gather_population
+from murmuration.training.membership import with_earlier_members
+from murmuration.training.plan import Plan
+from murmuration.training.tuning import best_candidate, score_candidates
+
+MEETING_SECONDS = 0.2  # between agreements of several processes on whether to stop or to write a checkpoint
+
+
+def show_nothing(message: str, done: int, total: int, record: dict[str, Any] | None) -> None:
+    """The default of `show`: no output."""
+
+
+@dataclass
+class ProgressCallback:
+    """Shows the progress of a run and writes its checkpoints."""
+
+    out: str | Path | None
+    show: Show
+    checkpoint_seconds: float
+    new: bool = False  # whether the run was begun by this call
+    ranks: Ranks = ALONE
+    total: int = 0
+    saved: float = 0.0
+    store: Callable[[Progress], None] = lambda progress: None  # a checkpoint of the trajectory, where one is due
+    trajectory: dict[str, str] = field(default_factory=dict)  # the points stored so far, with their SHA-256
+
+    interrupted: Callable[[], int] = lambda: 0  # the signal that waits for the end of a step: Ctrl-C, SIGTERM, SIGHUP
+    stopping: int = 0  # the signal that was seen
+    met: tuple[int, float] = (0, 0.0)  # step and time at which processes last agreed
+    next_meeting: int = 0  # the step at which they do so again
+
+    def __post_init__(self) -> None:
+        require_number("checkpoint_seconds", self.checkpoint_seconds, CHECKPOINT_SECONDS)
+        if not self.checkpoint_seconds >= 0:
+            given = f"checkpoint_seconds={self.checkpoint_seconds}"
+            raise Misuse(f"{given}: need a number that is not negative, such as {CHECKPOINT_SECONDS:g}")
+
+    def after_step(self, progress: Progress) -> None:
+        self._report(progress, None)
+
+    def after_epoch(self, progress: Progress) -> None:
+        self._report(progress, progress.history[-1])
+
+    def _report(self, progress: Progress, record: dict[str, Any] | None) -> None:
+        """Show a step, and write a checkpoint if one is due or the run is interrupted, which is then raised."""
+        self.store(progress)  # before the state: a run resumed from it does not make this step again
+        step = progress.state.step
+        try:
+            self.show("", step, self.total, record)
+        except KeyboardInterrupt as error:
+            self.stopping = getattr(error, "number", signal.SIGINT)
+        self.stopping = self.stopping or self.interrupted()
+        if step < self.next_meeting and step < self.total:
+            return
+        due = self.out is not None and time.monotonic() - self.saved >= self.checkpoint_seconds
+        stopped, due = self.meet(step, due)
+        if self.out is not None and (stopped or due):
+            checkpoints.save_checkpoint(Path(self.out), progress, self.ranks, self.trajectory)
+            self.saved = time.monotonic()
+        if stopped:
+            hint = "" if self.out is None else f": continue with mm.resume('{self.out}')"
+            raise Stopped(f"stopped after step {step} of {self.total}{hint}", stopped)
+
+    def meet(self, step: int, due: bool) -> tuple[int, bool]:
+        """The signal that stops all processes, or 0, and whether they write a checkpoint; they meet again later."""
+        if self.ranks.alone:
+            return self.stopping, due
+        now = time.monotonic()
+        steps, seconds = step - self.met[0], max(now - self.met[1], 1e-6)
+        gap = min(max(1, round(MEETING_SECONDS * steps / seconds)), 1000) if self.ranks.first else 0
+        stopped, saves, later = self.ranks.largest(self.stopping, due, gap)
+        self.met, self.next_meeting = (step, now), step + int(later)
+        return int(stopped), saves > 0
+
+
+def run_training(
+    whole: TrainSpec,
+    spec: TrainSpec,
+    engine: Engine,
+    progress: Progress,
+    manifest: dict[str, Any],
+    callback: ProgressCallback,
+) -> Ensemble:
+    """Train and complete a run. `spec` is what is trained: `whole`, or its heads alone on a frozen backbone.
+
+    A new run that fails, on a full disk say, is removed if it has no checkpoint; else the error says how to go on.
+    """
+    try:
+        return _run_training(whole, spec, engine, progress, manifest, callback)
+    except (RuntimeError, ValueError, MemoryError) as error:
+        path = None if callback.out is None or not spec.ranks.first else Path(callback.out)
+        if path is not None and callback.new:
+            runs.discard_run(path)
+        if isinstance(error, Failure) and path is not None and runs.has_checkpoint(path):
+            raise Failure(f"{error}; continue with mm.resume('{path}')") from error
+        raise
+
+
+def _run_training(
+    whole: TrainSpec,
+    spec: TrainSpec,
+    engine: Engine,
+    progress: Progress,
+    manifest: dict[str, Any],
+    callback: ProgressCallback,
+) -> Ensemble:
+    callback.total = spec.end.step
+    spec, tuning = tune_coupling(spec, engine, callback)
+    callback.saved = time.monotonic()
+    if callback.out is not None and spec.plan.trajectory is not None:
+        callback.trajectory = checkpoints.checked_trajectory(Path(callback.out))
+        callback.store = trajectory_writer(whole, spec, Path(callback.out), callback.trajectory)
+        callback.store(progress)
+    callback.met, callback.next_meeting = (progress.state.step, time.monotonic()), progress.state.step + 1
+    with deferred_interrupts(callback.out is not None, spec.ranks.alone) as callback.interrupted:
+        population = with_backbone(train(spec, engine, progress, callback), whole.backbone)
+    if population.members == 0:
+        reason = next(iter(progress.state.diverged.values())).reason
+        if callback.out is not None and callback.new and spec.ranks.first:
+            runs.remove_files(Path(callback.out))  # resumed, it would diverge again
+        raise Failure(f"no member could be trained ({reason}): lower the learning rate")
+    diverged = {str(member): str(found) for member, found in progress.state.diverged.items()}
+    complete = {**manifest, **tuning, "seconds": progress.seconds, "diverged": diverged}
+    if progress.origins is not None:
+        complete["origins"] = progress.origins.tolist()
+    if spec.coupling is not None:
+        complete["coupling_seconds"] = dict(progress.state.seconds)
+    if whole.backbone is not None:  # heads may have been stacked in a way that whole networks cannot
+        engine = engine_named("threads")
+        complete["engine"] = {**manifest["engine"], **asdict(engine)}
+    group = MemberGroup(whole.member(0), population)
+    plain = Ensemble(
+        (group,), whole.likelihood, engine, whole.recipe, complete, progress.history, preparation=whole.data.preparation
+    )
+    plain = with_earlier_members(plain)
+    ensemble = with_posthoc(with_models(plain, whole, callback.show), whole.data, whole.plan)
+    if callback.out is not None and spec.ranks.first:
+        ensemble.write(Path(callback.out))
+    spec.ranks.wait()
+    return ensemble
+
+
+def save_first_weights(path: Path, spec: TrainSpec, progress: Progress, records: dict[str, Any] | None = None) -> None:
+    """Write the weights that members begin with, unless they are random, for `resume`: it does not read them again.
+
+    `records`, given with members that were trained before, are written as JSON beside them.
+    """
+    if spec.backbone is not None:
+        write_tensors(path / runs.BACKBONE, spec.backbone.state_dict())
+    for name, record in (records or {}).items():
+        write_record(path / name, record)
+    if spec.ranks.alone and (spec.init_from or records is not None):
+        checkpoints.save_checkpoint(path, progress)
+
+
+def trajectory_writer(
+    whole: TrainSpec, spec: TrainSpec, path: Path, digests: dict[str, str]
+) -> Callable[[Progress], None]:
+    """A function that writes the members to the trajectory of a run after the steps at which that is due.
+
+    It adds the SHA-256 of each file to `digests`.
+    """
+    assert spec.plan.trajectory is not None
+    times = parse_trajectory(spec.plan.trajectory)
+    due = {0, *times.steps(spec.end)}
+
+    def store(progress: Progress) -> None:
+        state, ranks, members = progress.state, spec.ranks, spec.plan.members
+        if state.step not in due:
+            return
+        population = state.population if ranks.alone else gather_population(spec, state.population)
+        active = ranks.gather(state.active, members)
+        if ranks.first:
+            tensors = times.tensors(with_backbone(population, whole.backbone))
+            digests.update(runs.save_path_point(path, state.step, {**tensors, runs.ACTIVE: active}))
+
+    return store
+
+
+def trajectory_cost(whole: TrainSpec, spec: TrainSpec, progress: Progress) -> str:
+    """The number of checkpoints of a trajectory, and the space they take on the disk."""
+    assert spec.plan.trajectory is not None
+    times = parse_trajectory(spec.plan.trajectory)
+    tensors = times.tensors(with_backbone(progress.state.population, whole.backbone))
+    count, size = 1 + len(times.steps(spec.end)), sum(t.numel() * t.element_size() for t in tensors.values())
+    return f"{count} checkpoints of {size / 1e6:.3g} MB, {count * size / 1e6:.3g} MB on the disk"
+
+
+def tune_coupling(spec: TrainSpec, engine: Engine, callback: ProgressCallback) -> tuple[TrainSpec, dict[str, Any]]:
+    """The specification with the coupling space that validation chooses among candidates, and the record of the choice.
+
+    The scores of a killed run are read from its directory.
+    """
+    chosen = spec.recipe.coupling
+    candidates = {} if chosen is None or spec.plan.members == 1 else chosen.space.candidates()
+    if chosen is None or not candidates:
+        return spec, {}
+    file = Path(callback.out) / runs.SWEEP if callback.out is not None else None
+    done = read_record(file) if file is not None and file.exists() else {}
+
+    def save(scores: dict[str, float]) -> None:
+        if file is not None and spec.ranks.first:
+            write_record(file, scores)
+
+    scores = score_candidates(spec, engine, candidates, done, save, lambda text: callback.show(text, 0, 0, None))
+    best = best_candidate(scores)
+    callback.show(f"{best} has the lowest NLL on corrupted validation examples", 0, 0, None)
+    coupling = replace(chosen, space=candidates[best])
+    return replace(spec, recipe=replace(spec.recipe, coupling=coupling)), {"sweep": scores, "chosen": best}
+
+
+def blank_ensemble(given: Any, data: Data, recipe: Recipe, plan: Plan, likelihood: Likelihood) -> Ensemble:
+    """An ensemble without members, with the manifest of a model that is not a network."""
+    if recipe.answers() != Recipe().answers() or recipe.models:
+        raise Misuse(f"recipe {recipe.name} is for networks, and {name_of(given)} is none: leave it out")
+    if plan.posthoc is not None:
+        check_config(plan.posthoc, likelihood.task)
+    engine, own = engine_named("loop"), Recipe(name_of(given))
+    manifest = {
+        "recipe": own.to_json(),
+        "plan": plan.to_json(),
+        "net": {"name": own.name},
+        "input_shape": list(data.input_shape),
+        "likelihood": likelihood.to_json(),
+        "data": runs.describe_data(data, likelihood.task),
+        "engine": {**asdict(engine), "reason": "members are no networks"},
+        **runs.describe_process(),
+    }
+    return Ensemble((), likelihood, engine, own, manifest, preparation=data.preparation)
+
+
+def with_models(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
+    """Networks with the models of their recipe, those for the task, weighted by greedy selection on validation NLL.
+
+    The networks are one part of the mixture, each model another; models of weight zero are left out.
+    """
+    if not spec.recipe.models:
+        return ensemble
+    data, val, start = spec.data, spec.data.val, time.perf_counter()
+    names = models_for(spec.recipe.models, data.task)
+    models = {name: fit_members(name, data, spec.likelihood, members=1, seed=spec.plan.seed)[0] for name in names}
+    alone = {name: replace(ensemble, groups=(), models=(model,)) for name, model in models.items()}
+    parts = {"networks": ensemble, **alone}
+    logs = {
+        name: part.predict(val.prepared, calibrated=False, prepared=True).log_prob(val.y)
+        for name, part in parts.items()
+    }
+    found = select(logs, val.weight)
+    show(f"weights by validation NLL: {found.text}", 0, 0, None)
+    kept = {name: model for name, model in models.items() if found.weights[name] > 0}
+    weights = [found.weights["networks"] / ensemble.members] * ensemble.members + [found.weights[name] for name in kept]
+    seconds = ensemble.manifest["seconds"] + time.perf_counter() - start
+    record = {"weights": weights, "selection": found.to_json(), "seconds": seconds}
+    manifest = {**ensemble.manifest, **record}
+    return replace(ensemble, manifest=manifest, models=tuple(kept.values()), weights=tuple(weights))
+
+
+def with_posthoc(ensemble: Ensemble, data: Data, plan: Plan) -> Ensemble:
+    """The ensemble with the post-hoc steps that the plan asks for, if there are examples to fit them on."""
+    val, config = data.val, plan.posthoc
+    if config is None:
+        return ensemble
+    if len(val) < FEWEST:
+        few = f"{len(val)} validation examples, and it takes {FEWEST}"
+        what = "give more examples, a larger share of them for validation, or folds"
+        warnings.warn(f"not calibrated: {few}; {what}", stacklevel=2)
+        return ensemble
+    try:
+        return ensemble.fit_posthoc(val, config=config)
+    except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
+        warnings.warn(f"not calibrated: {error}", stacklevel=2)
+        return ensemble

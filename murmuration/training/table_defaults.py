@@ -1,0 +1,125 @@
+"""Defaults for tables: the network and the settings of training that a caller left out, by the size of the table.
+
+A multilayer perceptron of this package that is named keeps its name and gets the settings; other networks do not.
+
+They were chosen on the tables of the choosing group in benchmarks/table_sets.py; docs/tables.md says how. A table is
+rows of numbers and categories, from a pandas table, a file of columns or an array (N, D).
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from murmuration.core.dynamics import Dynamics
+from murmuration.core.recipe import POINT, Recipe
+from murmuration.data import Data
+from murmuration.data.builtin import is_toy
+from murmuration.data.preparation import ArrayPreparation, TablePreparation
+from murmuration.data.streamed import Streamed
+from murmuration.likelihoods import REGRESSION
+from murmuration.training.plan import Plan
+
+SMALL = 1000  # training rows below which batches are smaller and nothing of the embedding of numbers is trained
+CHANNELS = 2048  # of bins, at most
+BINS, FEWEST_BINS = 6, 3  # of small tables
+TRAINED_BINS, FEWEST_TRAINED_BINS = 48, 8
+WAIT = 100  # steps without a better validation NLL before training stops, and at least 16 epochs
+NETWORKS = ("mlp", "real-mlp", "residual-mlp")  # whose training settings these are
+OUTLIERS = 0.02  # of regressions: heavy tails
+FEW_ROWS, MOST_INFLATION = 40, 1.3  # the noise of regressions is inflated by 1 + 40 / rows, at most 1.3
+STEPS = 10_000  # at most; early stopping ends training long before
+
+
+@dataclass(frozen=True)
+class TableDefaults:
+    """A network by name, fields of `Plan`, and the loss of a regression by name."""
+
+    net: str
+    plan: dict[str, Any]
+    loss: str | None = None
+
+
+def table_defaults(rows: int, columns: int) -> TableDefaults:
+    """The defaults for a table of so many training rows and prepared columns.
+
+    >>> table_defaults(400, 10).net, table_defaults(4000, 10).net
+    ('mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=6', 'mlp:hidden=128x2,embed=piecewise-relu,bins=48')
+    >>> table_defaults(4000, 100).net, table_defaults(4000, 500).net
+    ('mlp:hidden=128x2,embed=piecewise-relu,bins=20', 'mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=4')
+    """
+    bins = CHANNELS // max(columns, 1)
+    trained = rows >= SMALL and bins >= FEWEST_TRAINED_BINS
+    batch = 32 if rows < SMALL else 128
+    steps_per_epoch = max(1, rows // batch)
+    if trained:
+        net = f"mlp:hidden=128x2,embed=piecewise-relu,bins={min(TRAINED_BINS, bins)}"
+    else:
+        bins = min(BINS, bins, rows)
+        embed = f",embed=piecewise,bins={bins}" if bins >= FEWEST_BINS else ""
+        net = f"mlp:hidden=256x2,dropout=0.1{embed}"
+    plan = {
+        "steps": STEPS,
+        "batch_size": batch,
+        "lr": 2e-3 if trained else 1e-3,
+        "schedule": "constant",
+        "optimizer": "adamw",
+        "weight_decay": 0.3 if trained else 0.01,
+        "patience": max(16, math.ceil(WAIT / steps_per_epoch)),
+        "stop_by": "ensemble",
+    }
+    return TableDefaults(net, plan)
+
+
+def table_noise(rows: int) -> str:
+    """The loss of a regression on so many training rows: Gaussian noise with heavy tails, inflated in predictions.
+
+    >>> [table_noise(rows).removeprefix("gaussian:outliers=0.02,") for rows in (100, 300, 4000)]
+    ['inflation=1.3', 'inflation=1.13', 'inflation=1.01']
+    """
+    inflation = min(MOST_INFLATION, 1 + FEW_ROWS / max(rows, 1))
+    return f"gaussian:outliers={OUTLIERS:g},inflation={round(inflation, 2):g}"
+
+
+def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults | None:
+    """The defaults for data, a recipe and the network by name if one is given; None where the usual ones apply.
+
+    These are data that are no table or one of the built-in toys, networks outside of `NETWORKS`, and recipes with a
+    coupling, a dynamics, a sum of shared gradients or random weights of their own, which have settings that suit them.
+    """
+    if net is not None and not (isinstance(net, str) and net.partition(":")[0] in NETWORKS):
+        return None
+    preparation, x = data.preparation, data.train.prepared
+    rows = isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1
+    if (
+        is_toy(data.name)
+        or not (isinstance(x, Tensor) or (isinstance(x, Streamed) and x.of_files))
+        or not (rows or isinstance(preparation, TablePreparation))
+    ):
+        return None
+    plain = recipe.coupling is None and recipe.weights == POINT and type(recipe.dynamics) is Dynamics
+    if not plain or recipe.sharing.gamma != 1 or recipe.sharing.frozen or recipe.loss is not None:
+        return None
+    found = table_defaults(len(x), x.shape[1])
+    return replace(found, net=net or found.net, loss=table_noise(len(x)) if data.task == REGRESSION else None)
+
+
+def filled_loss(found: TableDefaults, given: Any, noise_std: float | None) -> Any:
+    """The loss or likelihood that is given; that of the defaults where there is none, nor a known noise."""
+    return found.loss if given is None and noise_std is None else given
+
+
+def filled_plan(found: TableDefaults, given: dict[str, Any]) -> Plan:
+    """The plan of given settings, with the defaults where nothing is given.
+
+    Epochs that are given leave no budget of steps, nor does training without early stopping (patience=None), and
+    another optimizer has no learning rate or weight decay of these defaults.
+    """
+    left = dict(found.plan)
+    if "epochs" in given or given.get("patience", 1) is None:
+        del left["steps"]
+    if given.get("optimizer", left["optimizer"]) != left["optimizer"]:
+        for name in ("lr", "weight_decay"):
+            del left[name]
+    return Plan(**{**left, **given})

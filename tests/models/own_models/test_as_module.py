@@ -1,0 +1,140 @@
+"""An ensemble as one module: the numbers of `predict`, exported by torch."""
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import murmuration as mm
+from murmuration.system.errors import Misuse
+
+rng = np.random.default_rng(0)
+Y = rng.integers(3, size=90)
+X = 5 + 2 * rng.normal(size=(90, 4)) + Y[:, None]
+
+
+def dense(outputs: int = 3) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, outputs))
+
+
+def fitted(net=dense, data=(X, Y), **settings) -> mm.Ensemble:
+    return mm.fit(net, data, **{"members": 2, "epochs": 2, "batch_size": 16, "val": 0.3, **settings})
+
+
+def assert_same(found: dict[str, Tensor], predicted: mm.Predictive) -> None:
+    """Float32 rounding of numbers that are computed in float64 from outputs in float32."""
+    for name, value in found.items():
+        expected = getattr(predicted, name)
+        assert value.dtype == torch.float32
+        assert value.shape == expected.shape
+        torch.testing.assert_close(value.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+CASES = {
+    "deep-ensemble": {},
+    "batch-ensemble": {"recipe": "batch-ensemble"},
+    "mask-ensemble": {"recipe": "mask-ensemble"},
+    "bayes": {"recipe": "bayes", "members": 1},
+    "rank1-bnn": {"recipe": "rank1-bnn"},
+    "swag": {"recipe": "swag", "members": 1, "epochs": 4},
+    "vector scaling": {"posthoc": mm.PostHocConfig(calibrate="vector")},
+}
+
+
+@pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
+def test_the_module_predicts_what_the_ensemble_does_from_raw_inputs(settings):
+    ensemble = fitted(**settings)
+    module = ensemble.as_module()
+    assert not module.training
+    assert ensemble.posthoc is not None
+    with torch.no_grad():
+        found = module(torch.from_numpy(X[:20]))
+    assert sorted(found) == ["entropy", "expected_entropy", "mean", "mutual_information"]
+    assert_same(found, ensemble.predict(X[:20]))
+    plain = ensemble.as_module(calibrated=False)
+    assert_same(plain(torch.from_numpy(X[:20])), ensemble.predict(X[:20], calibrated=False))
+
+
+def test_regressions_images_tokens_and_given_models():
+    numbers = fitted(lambda: dense(4), (X, X[:, :2] * 3 + 1))
+    assert_same(numbers.as_module()(torch.from_numpy(X)), numbers.predict(X))
+    assert sorted(numbers.as_module()(torch.from_numpy(X))) == ["aleatoric_var", "epistemic_var", "mean", "total_var"]
+    pictures = rng.integers(255, size=(90, 1, 4, 4)).astype(np.uint8)
+    images = fitted(lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), (pictures, Y), inputs="images")
+    assert_same(images.as_module()(torch.from_numpy(pictures)), images.predict(pictures))
+    given = mm.Ensemble.from_models([nn.Linear(4, 2) for _ in range(3)], task="regression", noise_std=0.5)
+    assert_same(given.as_module()(torch.from_numpy(X).float()), given.predict(X))
+
+
+def test_draws_are_as_many_as_asked_for_and_masks_are_refused():
+    bayes = fitted(recipe="bayes", members=1)
+    module = bayes.as_module(draws=3)
+    assert len(module.members) == 3
+    expected = bayes.predict(X, draws=3)
+    assert_same(module(torch.from_numpy(X)), expected)
+    dropout = fitted(recipe="mc-dropout", members=1)
+    with pytest.raises(Misuse, match="its draws are dropout masks and no weights; write draws=1"):
+        dropout.as_module()
+    assert len(dropout.as_module(draws=1).members) == 1
+
+
+def test_tables_take_prepared_inputs():
+    import pandas as pd
+
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(kind=np.where(X[:, 0] > 5, "low", "high"), y=Y)
+    ensemble = mm.fit("mlp", frame, target="y", members=2, epochs=1)
+    with pytest.raises(Misuse, match=r"write as_module\(prepared=True\)"):
+        ensemble.as_module()
+    inputs = frame.drop(columns="y")
+    assert_same(ensemble.as_module(prepared=True)(ensemble.prepare(inputs)), ensemble.predict(inputs))
+
+
+def test_the_module_keeps_nothing_of_the_ensemble():
+    ensemble = fitted(posthoc=None)
+    module = ensemble.as_module()
+    before = module(torch.from_numpy(X))["mean"].clone()
+    for tensor in ensemble.groups[0].population.own.values():
+        tensor.zero_()
+    assert torch.equal(module(torch.from_numpy(X))["mean"], before)
+    assert torch.equal(copy.deepcopy(module)(torch.from_numpy(X))["mean"], before)
+
+
+EXPORTED = {
+    "classes": lambda: fitted(),
+    "classes, shared kernels": lambda: fitted(recipe="batch-ensemble"),
+    "numbers": lambda: fitted(lambda: dense(4), (X, X[:, :2] * 3 + 1), posthoc=STRETCHED),
+    "noise": lambda: fitted(lambda: dense(2), (X, X[:, 0]), posthoc=mm.PostHocConfig(calibrate="noise_scaling")),
+    "table": lambda: fitted("mlp:embed=piecewise-relu", (X, X[:, 0].round()), posthoc=STRETCHED),
+}
+STRETCHED = mm.PostHocConfig(calibrate="temperature")
+
+
+@pytest.mark.parametrize("made", EXPORTED)
+def test_torch_exports_it_with_any_number_of_inputs(made):
+    ensemble = EXPORTED[made]()
+    assert ensemble.posthoc is not None
+    assert ensemble.posthoc.calibrator is not None
+    module = ensemble.as_module()
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    exported = torch.export.export(module, (torch.from_numpy(X[:7]),), dynamic_shapes=({0: batch},)).module()
+    for rows in (1, 7, 90):
+        found, expected = exported(torch.from_numpy(X[:rows])), module(torch.from_numpy(X[:rows]))
+        for name, value in found.items():
+            torch.testing.assert_close(value, expected[name])
+
+
+def test_onnx_runs_it(tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    module = fitted().as_module()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (torch.from_numpy(X[:7]),), str(tmp_path / "m.onnx"), dynamo=True, verbose=False)
+    session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
+    found = session.run(None, {session.get_inputs()[0].name: X[:7]})
+    for value, expected in zip(found, module(torch.from_numpy(X[:7])).values(), strict=True):
+        np.testing.assert_allclose(value, expected.detach().numpy(), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,26 @@
+"""Ensembles of networks trained elsewhere: which tasks they have, and how they print."""
+
+import pytest
+from torch import nn
+
+import murmuration as mm
+from murmuration.system.errors import Misuse
+
+
+def nets(count: int) -> list[nn.Module]:
+    return [nn.Linear(4, 3) for _ in range(count)]
+
+
+def test_an_unknown_task_is_refused_with_the_nearest_name():
+    with pytest.raises(Misuse, match="unknown task 'clasification': did you mean 'classification'"):
+        mm.Ensemble.from_models(nets(1), task="clasification")
+    assert mm.Ensemble.from_models(nets(1), task="regression").likelihood is not None
+
+
+def test_an_ensemble_prints_in_one_line(moons):
+    trained = mm.fit("mlp", moons, plan=mm.Plan(members=2, epochs=1, engine="loop", posthoc=mm.PostHocConfig()))
+    assert "2 members" in repr(trained)
+    assert "recipe deep-ensemble, calibrator temperature" in repr(trained)
+    for ensemble in (trained, mm.Ensemble.from_models([*nets(2), nn.Linear(4, 2)])):
+        assert "\n" not in repr(ensemble)
+        assert len(repr(ensemble)) < 120

@@ -1,0 +1,183 @@
+"""One process at a time writes into a run directory; locks of dead processes do not matter."""
+
+import errno
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from process_fixtures import created_at_once, until
+
+from murmuration.cli import main
+from murmuration.runs import directory as runs
+from murmuration.runs import locks
+from murmuration.system import files
+from murmuration.system.errors import Failure, Misuse
+
+pytest_plugins = ["process_fixtures"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("train", "two-moons", "--out", "RUN"),
+        ("superres", "train", "--out", "RUN"),
+        ("compare", "two-moons", "--out", "RUN"),
+        ("continual", "split:digits:5x2", "--out", "RUN"),
+    ],
+)
+def test_a_second_process_is_refused_in_one_line(tmp_path: Path, holder, command, capsys):
+    path = tmp_path / "run"
+    code = main([str(path) if word == "RUN" else word for word in command])
+    told = capsys.readouterr().err
+    assert code == 2
+    assert told.startswith(f"error: {path} is being written by process {holder.pid} on {locks.this_host()} since 20")
+    assert told.endswith("): wait until it has ended\n")
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [("resume",), ("calibrate",), ("evaluate",)])
+def test_commands_on_a_run_are_refused_while_it_is_written(tmp_path: Path, holder, command, capsys):
+    runs.write_manifest(tmp_path / "run", {"format": runs.FORMAT, "status": "training", runs.FILES: {}})
+    assert main([*command, str(tmp_path / "run")]) == 2
+    assert f"is being written by process {holder.pid}" in capsys.readouterr().err
+
+
+def test_the_lock_of_a_killed_process_does_not_matter(tmp_path: Path, holder):
+    path = tmp_path / "run"
+    with pytest.raises(Misuse, match="is being written by process"), runs.locked(path):
+        pass
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert len(locks.holders(path)) == 1
+    assert not locks.is_held(path)
+    with runs.locked(path):
+        assert [each.process for each in locks.holders(path)] == [os.getpid()]
+    assert not list(path.iterdir())
+
+
+def test_a_process_that_was_not_reaped_yet_is_dead(tmp_path: Path, holder):
+    holder.send_signal(signal.SIGKILL)
+    until(lambda: not locks.is_running(holder.pid))
+
+
+def test_a_number_that_another_process_has_now_is_dead(tmp_path: Path, holder):
+    (found,) = locks.holders(tmp_path / "run")
+    assert not found.is_dead
+    if locks.process_start(os.getpid()) is None:
+        pytest.skip("this system does not say when a process began")
+    found.file.write_text(json.dumps({**found.about, "started": "another time"}))
+    (again,) = locks.holders(tmp_path / "run")
+    assert again.is_dead
+
+
+def test_a_lock_of_another_host_names_the_file_to_remove(tmp_path: Path):
+    foreign = tmp_path / f"{locks.PREFIX}far-away.7"
+    foreign.write_text("{")  # killed while it was written
+    told = r"process 7 on far-away .*; if it has, remove .*\.lock\.far-away\.7$"
+    with pytest.raises(Misuse, match=told), runs.locked(tmp_path):
+        pass
+    assert [file.name for file in tmp_path.iterdir()] == [foreign.name]
+
+
+def test_a_thread_may_lock_again_and_another_may_not(tmp_path: Path):
+    path, refused = tmp_path / "a" / "run", []
+
+    def other() -> None:
+        try:
+            with runs.locked(path):
+                pass
+        except Misuse as error:
+            refused.append(str(error))
+
+    with runs.locked(path), runs.locked(path):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert locks.is_held(path)
+    assert refused == [f"{path} is being written by another thread of this process: wait until it has ended"]
+    assert not (tmp_path / "a").exists()  # made for the lock, and empty in the end
+
+
+@pytest.mark.slow
+def test_of_several_creators_of_one_run_one_wins_and_none_harms_it(tmp_path: Path):
+    wins = []
+    for turn in range(15):
+        path = tmp_path / f"new-{turn}" / "run"
+        won = created_at_once(path, 4)
+        wins.append(sum(won))
+        if any(won):
+            assert [file.name for file in path.iterdir()] == [runs.MANIFEST]
+            assert runs.read_run(path)["status"] == "training"
+        else:
+            assert not path.exists()
+    assert max(wins) == 1  # never two
+    assert sum(wins) >= 10  # hardly ever none
+
+
+def test_a_read_only_place_is_a_failure_in_one_line(tmp_path: Path, monkeypatch):
+    def refuse(self, *arguments, **settings):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(Failure, match=r"cannot write .*run: .*Read-only file system"), runs.locked(tmp_path / "run"):
+        pass
+
+
+def windows_fsync(handle: int) -> None:
+    """As Windows: a file that is not open for writing cannot be flushed."""
+    import fcntl
+
+    if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+
+def test_files_are_written_where_directories_cannot_be_opened(tmp_path: Path, monkeypatch):
+    opened = os.open
+
+    def as_windows(path, flags, *more, **settings):
+        if Path(path).is_dir():
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, flags, *more, **settings)
+
+    flushed = []
+    monkeypatch.setattr(os, "open", as_windows)
+    monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(windows_fsync(handle)))
+    files.write_bytes(tmp_path / "file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"
+    assert flushed == [None]  # the file itself
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS])
+def test_files_are_written_on_systems_that_cannot_flush(tmp_path: Path, monkeypatch, code):
+    def refuse(handle: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    files.write_json(tmp_path / "file", {"a": 1})
+    assert files.read_json(tmp_path / "file") == {"a": 1}
+
+
+def test_an_open_file_is_replaced_when_its_reader_is_done_with_it(tmp_path: Path, monkeypatch):
+    refusals = iter([PermissionError(errno.EACCES, "in use")] * 3)
+    replace = os.replace
+
+    def as_windows(source, target):
+        for refusal in refusals:
+            raise refusal
+        replace(source, target)
+
+    monkeypatch.setattr(files.os, "replace", as_windows)
+    with pytest.raises(Failure, match="cannot write"):  # elsewhere it is a refusal for good
+        files.write_bytes(tmp_path / "file", b"content")
+    monkeypatch.setattr(files, "ON_WINDOWS", True)
+    files.write_bytes(tmp_path / "file", b"content")
+    assert (tmp_path / "file").read_bytes() == b"content"
+
+
+def test_a_link_to_itself_is_refused_in_one_line(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(Failure, match=r"cannot write .*loop"), locks.locked(tmp_path / "loop"):
+        pass
