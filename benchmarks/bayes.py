@@ -64,7 +64,7 @@ def our_step(weights: str) -> Iterator[Callable[[], object]]:
         make_recipe(Recipe(weights), weights=weights),
         plan,
     )
-    progress, method = begin(spec), spec.step_config()
+    progress, method = begin(spec), spec.method.step_config
     batch = Batch(lambda _: (x[None, :BATCH], y[None, :BATCH]), 1e-3)
     with assemble(engine("loop"), spec.member(0)) as team:
         yield lambda: step(team, method, progress.state, batch)

@@ -81,7 +81,7 @@ def engine_step(net: str, engine: str, name: str = "deep-ensemble") -> Iterator[
     """One step of our own on the named engine."""
     x, y = inputs(net)
     spec = spec_for(net, engine, name)
-    progress, config = begin(spec), spec.step_config()
+    progress, config = begin(spec), spec.method.step_config
     chosen = choose_engine(spec, progress).engine
     batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, BATCH)), 1e-3)
     with assemble(chosen, spec.member(0)) as team:

@@ -59,7 +59,7 @@ def spec_for(net: str, chosen: Recipe, engine: str) -> TrainSpec:
 def ready(spec: TrainSpec, engine: Engine) -> Iterator[tuple[State, Callable[[], object]]]:
     """One step of a recipe on an engine, and the state it changes."""
     x, y = spec.data.train.prepared[:BATCH], spec.data.train.y[:BATCH]
-    progress, method = begin(spec), spec.step_config()
+    progress, method = begin(spec), spec.method.step_config
     batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, *y.shape)), 1e-3)
     with assemble(engine, spec.member(0)) as team:
         yield progress.state, lambda: step(team, method, progress.state, batch)

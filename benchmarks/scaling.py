@@ -64,7 +64,7 @@ def serve(ask: Any, answer: Any, members: int, batch: int, net: str, ranks: Call
             spec = specification(RECIPES[name], net, members, batch, replace(ranks(), cores=1))
             progress = begin(spec)
             team = assemble(choose_engine(spec, progress).engine, spec.member(0), spec.ranks)
-            known[name] = spec, progress.state, team.__enter__(), spec.step_config()
+            known[name] = spec, progress.state, team.__enter__(), spec.method.step_config
         spec, state, members_team, config = known[name]
         one = epoch_batches(spec.train_split, spec.plan, 0, spec.schedule, spec.rows)(0)
         before, start = sum(spec.ranks.moved.values()), time.perf_counter()
@@ -72,7 +72,7 @@ def serve(ask: Any, answer: Any, members: int, batch: int, net: str, ranks: Call
             step(members_team, config, state, one)
         seconds = (time.perf_counter() - start) / int(count)
         moved = (sum(spec.ranks.moved.values()) - before) / int(count)
-        width = 0 if spec.coupling is None else features_of(spec)
+        width = 0 if spec.method.coupling is None else features_of(spec)
         shared = sum(t.numel() for t in state.population.shared.values())
         own = sum(t[0].numel() for t in state.population.own.values())
         record = {"seconds": seconds, "moved": moved, "features": width, "shared": shared, "own": own}
@@ -81,12 +81,12 @@ def serve(ask: Any, answer: Any, members: int, batch: int, net: str, ranks: Call
 
 def features_of(spec: TrainSpec) -> int:
     """The numbers of one member's input-gradient features on a batch; 0 in other spaces."""
-    assert spec.coupling is not None
-    metric = getattr(spec.coupling.space, "metric", None)
+    assert spec.method.coupling is not None
+    metric = getattr(spec.method.coupling.space, "metric", None)
     if metric is None:
         return 0
     batch, width = spec.plan.batch_size, torch.Size(SHAPE).numel()
-    return int(spec.coupling.space.rows(batch) * metric(torch.zeros(1, 1, width)).shape[-1])
+    return int(spec.method.coupling.space.rows(batch) * metric(torch.zeros(1, 1, width)).shape[-1])
 
 
 def bytes_by_formula(name: str, members: int, found: dict[str, Any]) -> float:

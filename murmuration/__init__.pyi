@@ -122,6 +122,7 @@ from murmuration.training.member_runs import (
 from murmuration.training.member_runs import (
     merge_runs as merge_runs,
 )
+from murmuration.training.method import Method as Method
 from murmuration.training.plan import Plan as Plan
 from murmuration.training.resuming import resume as resume
 

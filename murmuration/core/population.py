@@ -170,6 +170,11 @@ def population_from_tensors(tensors: Mapping[str, Tensor], members: int | None =
     return Population(counts.pop(), **found)
 
 
+def below(tensors: Named, prefix: str) -> Named:
+    """Return the tensors whose names start with `prefix/`, without it."""
+    return {name[len(prefix) + 1 :]: tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}/")}
+
+
 def no_name(name: str) -> bool:
     """A predicate on names of parameters that holds for none."""
     return False

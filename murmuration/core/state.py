@@ -1,119 +1,228 @@
-"""What a training step works on: its configuration, its state, its batch, and a group of members after a pass."""
+"""What a training step works on: the settings that stay the same, the state that it changes, and the batch."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from murmuration.core.coupling import Coupling
-from murmuration.core.dynamics import Dynamics, Optimizer, OptState, TorchOptimizer, TrainTime, UpdateRule
+from murmuration.core.divergence import Divergence
+from murmuration.core.dynamics import OptState, TrainTime, WeightPath
 from murmuration.core.dynamics.optimizer import Memory
-from murmuration.core.population import Named, Population
-from murmuration.core.vectors import Vectors
+from murmuration.core.population import Named, Population, below, population_from_tensors
+from murmuration.core.update import Updater
 from murmuration.core.weights import ELBO, NetworkWeights
 from murmuration.likelihoods import Likelihood
-from murmuration.system.streams import ALL_MEMBERS
+from murmuration.system.errors import Failure
+from murmuration.system.streams import ALL_MEMBERS, Noise, RepeatableNoise, Stream
 
 START = TrainTime(0, 1, 1)
+MEMORY = "memory"  # of a torch optimizer, in the names of tensors
 
-Gradients = tuple[list[Tensor], list[Tensor]]  # of own tensors (m, ...) each, and of shared ones
-ParamGroup = tuple[dict[str, None], UpdateRule, float]  # names, update rule, multiplier of the learning rate
+
+@dataclass(frozen=True)
+class NoiseStreams:
+    """The random streams that the members of this process draw their noise from.
+
+    Attributes:
+        seed: Seed of the run.
+        first_member: Number of the first of all members.
+        first_row: Row, among all members, of the first one of this process.
+        common: Whether all members draw the noise of the first.
+    """
+
+    seed: int = 0
+    first_member: int = 0
+    first_row: int = 0
+    common: bool = False
+
+    def member(self, row: int) -> int:
+        """Return the member whose noise the member at a row draws."""
+        return row if row == ALL_MEMBERS else self.first_member + (0 if self.common else self.first_row + row)
+
+    def noise(self, rows: Sequence[int], step: int, stream: Stream | None = None) -> list[Noise]:
+        """Return the noise of the members at these rows at a step."""
+        return [Noise(self.seed, self.member(row), step, stream) for row in rows]
+
+    def repeatable_noise(self, rows: Sequence[int], step: int) -> list[RepeatableNoise]:
+        """Return the same noise with random bits that can be given again."""
+        return [RepeatableNoise(self.seed, self.member(row), step) for row in rows]
 
 
 @dataclass(frozen=True)
 class StepConfig:
-    """Everything about a step that stays the same during training."""
+    """What stays the same during training.
+
+    Attributes:
+        likelihood: Distribution of the target given outputs.
+        weights: The weight family in this network.
+        coupling: Interaction between members.
+        updater: Moves tensors along their gradients.
+        objective: Evidence lower bound: samples of the weights, weight of the KL divergence.
+        gamma: Shared gradients are gamma / M times their sum over members.
+        members: Number of members of all processes; None: those of the state.
+    """
 
     likelihood: Likelihood
     weights: NetworkWeights
     coupling: Coupling | None = None
-    optimizer: Optimizer | TorchOptimizer = field(default_factory=lambda: Optimizer("adam"))
-    dynamics: Dynamics = field(default_factory=Dynamics)
+    updater: Updater = field(default_factory=Updater)
     objective: ELBO = field(default_factory=ELBO)
-    gamma: float = 1.0  # shared gradients are gamma / M times their sum over members
-    factor_lr_multiplier: float = 1.0  # of factors of shared kernels
-    factor_decay: bool = False  # whether weight decay acts on them
-    lr_multipliers: tuple[tuple[str, float], ...] = ()  # (pattern of tensor names, multiplier); the last match counts
-    clip_norm: float | None = None  # largest norm of a member's own gradients, and of the shared ones
-    seed: int = 0
-    first_member: int = 0
-    first_row: int = 0  # the row, among all members, of the first one of this process
-    members: int | None = None  # of all processes; None: those of the state
-    same_noise: bool = False  # whether all members draw the noise of the first
-    known_groups: dict[tuple[str, ...], "list[ParamGroup]"] = field(  # parameter groups by names of tensors
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    vectors: Vectors = field(default_factory=Vectors, init=False, repr=False, compare=False)
+    gamma: float = 1.0
+    members: int | None = None
 
-    def noise_member(self, index: int) -> int:
-        """The member whose noise the member at this row draws."""
-        return index if index == ALL_MEMBERS else self.first_member + (0 if self.same_noise else self.first_row + index)
+    def coupling_at(self, step: int) -> Coupling | None:
+        """Return the coupling if it is computed at a step."""
+        return self.coupling if self.coupling is not None and self.coupling.due(step) else None
+
+    def loss_scale(self, step: int) -> float:
+        """Return the factor of the loss at a step."""
+        return 1.0 if self.coupling is None else self.coupling.loss_scale(step)
+
+    def updater_at(self, step: int) -> Updater:
+        """Return the updater of a step: without weight decay where that is mixed with the loss gradients (SVGD)."""
+        coupling = self.coupling_at(step)
+        return self.updater if coupling is None or not coupling.space.mixing_estimator else self.updater.without_decay
 
     @cached_property
     def same_operators(self) -> bool:
-        """Whether losses and coupling run the same operators at every step: parts of the caller's own may not."""
+        """Whether losses and coupling run the same operators at every step; those of user-defined objects may not."""
         parts = [self.likelihood, self.weights.family, *([] if self.coupling is None else [self.coupling.space])]
-        ours = all(type(each).__module__.startswith("murmuration.") for each in parts)
+        ours = all(type(part).__module__.startswith("murmuration.") for part in parts)
         return ours and not self.weights.stochastic and self.objective.samples == 1
 
-    def count(self, population: Population) -> int:
-        """The number of members of all processes."""
+    def member_count(self, population: Population) -> int:
+        """Return the number of members of all processes."""
         return population.members if self.members is None else self.members
-
-
-@dataclass(frozen=True)
-class Divergence:
-    """A member that left the finite numbers, and what became of it."""
-
-    reason: str
-    restored: int | None = None  # epoch whose weights it returned to; 0: initial weights; None: not yet returned
-
-    def __str__(self) -> str:
-        if self.restored is None:
-            return self.reason
-        if self.restored == 0:
-            return f"{self.reason}; has its initial weights and is left out of the ensemble"
-        return f"{self.reason}; has its weights of epoch {self.restored}"
 
 
 @dataclass
 class State:
-    """Everything that a step changes."""
+    """What a step changes.
+
+    Attributes:
+        population: The members.
+        opt_state: Optimizer state of the own tensors.
+        shared_opt_state: Optimizer state of the shared tensors.
+        active: (M,) bool: members that are still trained.
+        step: Number of steps taken.
+        diverged: Members that left the finite numbers, and what became of them.
+        memory: State of a torch optimizer, by member.
+        others_active: Whether other processes have members that are still trained.
+        path: Weights that the dynamics has collected.
+        noise: Random streams of the members.
+    """
 
     population: Population
-    opt_state: OptState  # of the own tensors
+    opt_state: OptState
     shared_opt_state: OptState
-    active: Tensor  # (M,) bool: members that are still trained
+    active: Tensor
     step: int = 0
     diverged: dict[int, Divergence] = field(default_factory=dict)
-    coupling_stats: dict[str, float] = field(default_factory=dict)  # of the last measured interaction
-    seconds: dict[str, float] = field(default_factory=dict)  # spent in steps, and of these in coupling
-    memory: Memory = field(default_factory=dict)  # of an optimizer of the caller's own
-    others_active: bool = False  # whether other processes have members that are still trained
+    memory: Memory = field(default_factory=dict)
+    others_active: bool = False
+    path: WeightPath = field(default_factory=WeightPath)
+    noise: NoiseStreams = field(default_factory=NoiseStreams)
+
+    def state_dict(self) -> Named:
+        """Return copies of all tensors, by name, as `safetensors.torch.save_file` takes them."""
+        tensors = {name: tensor.detach().clone() for name, tensor in state_tensors(self).items()}
+        noise = torch.tensor([int(value) for value in astuple(self.noise)])
+        return {**tensors, "step": torch.tensor(self.step), "noise": noise}
+
+    @classmethod
+    def from_state_dict(cls, tensors: Named) -> "State":
+        """Return the state whose `state_dict` these tensors are."""
+        points = list(dict.fromkeys(name.split("/")[1] for name in tensors if name.startswith("path/")))
+        seed, first_member, first_row, common = tensors["noise"].tolist()
+        inactive = (~tensors["active"]).nonzero().flatten().tolist()
+        state = state_from_tensors(tensors, points)
+        state.step, state.noise = int(tensors["step"]), NoiseStreams(seed, first_member, first_row, bool(common))
+        state.diverged = {row: Divergence("diverged before the state was saved") for row in inactive}
+        return state
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's examples; a group of members fetches its own when it runs."""
+    """The examples of one step; a group of members fetches its examples when it runs.
 
-    fetch: Callable[[slice], tuple[Tensor, Tensor]]  # members -> x (m, B, ...), y (m, B, ...)
+    Attributes:
+        fetch: Returns x (m, B, ...) and y (m, B, ...) of a group of m members.
+        lr: Learning rate.
+        time: Time of training.
+        weight: Returns sample weights (m, B) of mean 1, or None.
+        fraction: Fraction of the batch that these examples are; other processes have the rest.
+    """
+
+    fetch: Callable[[slice], tuple[Tensor, Tensor]]
     lr: float
-    measured: bool = False  # whether to measure the interaction
     time: TrainTime = START
-    weight: Callable[[slice], Tensor | None] = lambda members: None  # members -> sample weights (m, B), of mean 1
-    fraction: float = 1.0  # of the batch's examples that these are; other processes have the rest
+    weight: Callable[[slice], Tensor | None] = lambda members: None
+    fraction: float = 1.0
 
 
-@dataclass(frozen=True)
-class Local:
-    """One group of m members after its forward pass."""
+@dataclass
+class Probe:
+    """Statistics and timings of steps, for whoever asks.
 
-    members: slice
-    own: Named  # leaves of the graph
-    shared: Named
-    losses: Tensor  # (m,)
-    active: Tensor  # (m,) bool: members that are still trained; the others contribute nothing to shared gradients
-    features: Tensor | None  # (m, B, R)
-    buffers_before: Named  # to undo the step
-    gradients: Gradients | None = None  # of the losses, where they are computed before the members interact
+    Attributes:
+        measure: Whether to measure the interaction at the next step, which costs a separate backward pass.
+        stats: Statistics of the last interaction that was measured.
+        seconds: Seconds spent in steps with an interaction, and in the interaction alone.
+    """
+
+    measure: bool = False
+    stats: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def spend(self, part: str, seconds: float) -> None:
+        """Add to the seconds of a part."""
+        self.seconds[part] = self.seconds.get(part, 0.0) + seconds
+
+
+def state_tensors(state: State) -> Named:
+    """Return the tensors of members, their optimizer and their path, by name."""
+    points = {f"path/{name}": replace(point, fixed={}) for name, point in state.path.points.items()}
+    populations = {"population": state.population, **points}
+    tensors = {f"{key}/{name}": t for key, p in populations.items() for name, t in p.to_tensors().items()}
+    for key, opt_state in (("opt_state", state.opt_state), ("shared_opt_state", state.shared_opt_state)):
+        tensors |= {f"{key}/{kind}/{name}": t for kind, named in opt_state.items() for name, t in named.items()}
+    tensors |= {f"counts/{name}": count for name, count in state.path.counts.items()}
+    for member, entries in state.memory.items():
+        for index, entry in enumerate(entries):
+            tensors |= {f"{MEMORY}/{member}/{index}/{key}": as_tensor(key, value) for key, value in entry.items()}
+    return {**tensors, "active": state.active}
+
+
+def state_from_tensors(tensors: Named, points: Sequence[str]) -> State:
+    """Return the state of these tensors; `points` are the names of the points of its path."""
+    members = len(tensors["active"])
+    population = population_from_tensors(below(tensors, "population"), members)
+    opt_states: dict[str, OptState] = {"opt_state": {}, "shared_opt_state": {}}
+    for prefix, opt_state in opt_states.items():
+        for key, tensor in below(tensors, prefix).items():
+            kind, _, name = key.partition("/")
+            opt_state.setdefault(kind, {})[name] = tensor
+    memory: dict[int, dict[int, dict[str, Tensor]]] = {}
+    for key, tensor in below(tensors, MEMORY).items():
+        member, index, name = key.split("/", 2)
+        memory.setdefault(int(member), {}).setdefault(int(index), {})[name] = tensor
+    lists = {member: [rows.get(i, {}) for i in range(max(rows) + 1)] for member, rows in memory.items()}
+    path = {
+        name: replace(population_from_tensors(below(tensors, f"path/{name}"), members), fixed=population.fixed)
+        for name in points
+    }
+    points_of_path = WeightPath(path, below(tensors, "counts"))
+    moments = opt_states["opt_state"], opt_states["shared_opt_state"]
+    return State(population, *moments, tensors["active"], memory=lists, path=points_of_path)
+
+
+def as_tensor(key: str, value: object) -> Tensor:
+    """Return one entry of a torch optimizer's state as a tensor."""
+    if isinstance(value, Tensor):
+        return value.clone()  # entries may share memory, which safetensors refuses
+    if isinstance(value, bool | int | float):
+        return torch.tensor(value, dtype=torch.float64)
+    raise Failure(f"the optimizer keeps '{key}' as {type(value).__name__}: only tensors and numbers can be stored")

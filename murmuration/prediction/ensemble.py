@@ -432,8 +432,7 @@ class Ensemble:
 
     def save(self, path: str | Path) -> None:
         """Write a run directory that `murmuration.load` reads back."""
-        given = self.recipe.name == GIVEN and "data" not in self.manifest  # points beside a run have its data
-        described = replace(self, manifest=self._description()) if given else self
+        described = self if "data" in self.manifest else replace(self, manifest=self._description())
         with runs.creating(Path(path), self.preparation):
             described.write(Path(path))
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from murmuration.core.engines import Engine
 from murmuration.core.population import Population, is_auxiliary, population_from_tensors
-from murmuration.core.recipe import recipe_from_json
+from murmuration.core.recipe import Recipe, recipe_from_json
 from murmuration.likelihoods import Likelihood, likelihood_from_json
 from murmuration.models.nets.adapt import Output, plain_module, select_output
 from murmuration.models.nets.inputs import OUTPUT, output_again
@@ -20,7 +20,12 @@ from murmuration.system.errors import Misuse
 
 
 def load_given(
-    path: Path, net: Any, likelihood: Likelihood | None, posthoc: bool, output: Output | None = None
+    path: Path,
+    net: Any,
+    likelihood: Likelihood | None,
+    posthoc: bool,
+    output: Output | None = None,
+    recipe: Recipe | None = None,
 ) -> Ensemble:
     """The saved ensemble of networks trained elsewhere, in the structure of networks that are given again."""
     tensors, manifest = runs.load_tensors(path)
@@ -45,8 +50,8 @@ def load_given(
         tuple(MemberGroup(*pair) for pair in zip(modules, populations, strict=True)),
         None if record is None else likelihood_from_json(record, likelihood),
         Engine(**manifest["engine"]),
-        recipe_from_json(manifest["recipe"]),
-        {OUTPUT: manifest[OUTPUT]} if OUTPUT in manifest else {},
+        recipe_from_json(manifest["recipe"], recipe),
+        {key: manifest[key] for key in (OUTPUT, "plan", "parameters", "kernels") if key in manifest},
         posthoc=load_posthoc(path) if posthoc else None,
     )
 

@@ -12,18 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from murmuration.core.dynamics import WeightPath
+from murmuration.core.divergence import Divergence
 from murmuration.core.engines import ALONE, Ranks
-from murmuration.core.population import Named, Population, population_from_tensors
-from murmuration.core.state import Divergence, State
-from murmuration.runs.directory import CHECKPOINTS, LATEST, STEPS, below, step_file, write_history
+from murmuration.core.population import Named, Population, below, population_from_tensors
+from murmuration.core.state import MEMORY, Probe, State, state_from_tensors, state_tensors
+from murmuration.runs.directory import CHECKPOINTS, LATEST, STEPS, step_file, write_history
 from murmuration.system import files
 from murmuration.system.devices import CPU
 from murmuration.system.errors import Failure
 from murmuration.system.streams import ALL_MEMBERS
 
 ON_DEVICE = ("population", "kept", "path", "opt_state", "shared_opt_state")  # tensors of a checkpoint, by prefix
-MEMORY = "memory"  # of a torch optimizer
 SMALL = ("active", "best", "waited", "kept_epoch", "loss_sum")  # one number a member
 
 
@@ -38,7 +37,7 @@ class Progress:
     best: Tensor  # (M,) lowest validation NLL so far
     waited: Tensor  # (M,) epochs since then
     history: list[dict[str, Any]] = field(default_factory=list)
-    path: WeightPath = field(default_factory=WeightPath)  # weights collected by the dynamics
+    probe: Probe = field(default_factory=Probe)  # statistics and timings of the interaction
     seconds: float = 0.0
     origins: Tensor | None = None  # (m,) at the end: the row of the population that each final member comes from
 
@@ -63,9 +62,9 @@ def save_checkpoint(
         "blocks": blocks,
         "step": state.step,
         "seconds": progress.seconds,
-        "step_seconds": state.seconds,
-        "coupling": files.json_numbers(state.coupling_stats),
-        "points": list(progress.path.points),
+        "step_seconds": progress.probe.seconds,
+        "coupling": files.json_numbers(progress.probe.stats),
+        "points": list(state.path.points),
         "history": progress.history,
         "trajectory": trajectory or {},
     }
@@ -188,31 +187,19 @@ def _is_fixed(name: str) -> bool:
 
 
 def _progress(tensors: Named, latest: dict[str, Any], diverged: dict[int, Divergence]) -> Progress:
-    """The progress of the members whose tensors these are."""
-    members = len(tensors["active"])
-    population = _population(tensors, "population", members)
-    state = State(
-        population,
-        _opt_state(tensors, "opt_state"),
-        _opt_state(tensors, "shared_opt_state"),
-        tensors["active"],
-        latest["step"],
-        diverged,
-        latest["coupling"],
-        latest["step_seconds"],
-        _memory(tensors),
-    )
-    others = {key: _population(tensors, key, members) for key in ("kept", *(f"path/{n}" for n in latest["points"]))}
-    others = {key: replace(other, fixed=population.fixed) for key, other in others.items()}
+    """Return the progress of the members whose tensors these are."""
+    state = state_from_tensors(tensors, latest["points"])
+    state.step, state.diverged = latest["step"], diverged
+    kept = population_from_tensors(below(tensors, "kept"), state.population.members)
     return Progress(
         state,
-        others["kept"],
+        replace(kept, fixed=state.population.fixed),
         tensors["kept_epoch"],
         tensors["loss_sum"],
         tensors["best"],
         tensors["waited"],
         latest["history"],
-        WeightPath({name: others[f"path/{name}"] for name in latest["points"]}, below(tensors, "counts")),
+        Probe(stats=latest["coupling"], seconds=latest["step_seconds"]),
         latest["seconds"],
     )
 
@@ -227,55 +214,8 @@ def _placed(name: str, tensor: Tensor, device: str, off_cpu: set[str]) -> Tensor
     return tensor.to(device) if moves else tensor
 
 
-def _progress_tensors(progress: Progress) -> dict[str, Tensor]:
-    state, path = progress.state, progress.path
-    others = {"kept": progress.kept, **{f"path/{name}": point for name, point in path.points.items()}}
-    populations = {"population": state.population, **{name: replace(p, fixed={}) for name, p in others.items()}}
-    opt_states = {"opt_state": state.opt_state, "shared_opt_state": state.shared_opt_state}
-    tensors = {f"{key}/{name}": t for key, p in populations.items() for name, t in p.to_tensors().items()}
-    tensors |= {
-        f"{key}/{kind}/{name}": tensor
-        for key, kinds in opt_states.items()
-        for kind, named in kinds.items()
-        for name, tensor in named.items()
-    }
-    tensors |= {f"counts/{name}": count for name, count in path.counts.items()}
-    for member, states in state.memory.items():
-        for index, kept in enumerate(states):
-            tensors |= {f"{MEMORY}/{member}/{index}/{key}": _as_tensor(key, value) for key, value in kept.items()}
-    small = {
-        "active": state.active,
-        "best": progress.best,
-        "waited": progress.waited,
-        "kept_epoch": progress.kept_epoch,
-    }
-    return {**tensors, **small, "loss_sum": progress.loss_sum}
-
-
-def _as_tensor(key: str, value: object) -> Tensor:
-    """One entry of a torch optimizer's state as a tensor."""
-    if isinstance(value, Tensor):
-        return value.clone()  # entries may share memory, which safetensors refuses
-    if isinstance(value, bool | int | float):
-        return torch.tensor(value, dtype=torch.float64)
-    raise Failure(f"the optimizer keeps '{key}' as {type(value).__name__}: only tensors and numbers can be stored")
-
-
-def _memory(tensors: dict[str, Tensor]) -> dict[int, list[dict[str, Any]]]:
-    found: dict[int, dict[int, dict[str, Any]]] = {}
-    for name, tensor in below(tensors, MEMORY).items():
-        member, index, key = name.split("/", 2)
-        found.setdefault(int(member), {}).setdefault(int(index), {})[key] = tensor
-    return {member: [rows.get(i, {}) for i in range(max(rows) + 1)] for member, rows in found.items()}
-
-
-def _population(tensors: dict[str, Tensor], prefix: str, members: int) -> Population:
-    return population_from_tensors(below(tensors, prefix), members)
-
-
-def _opt_state(tensors: dict[str, Tensor], prefix: str) -> dict[str, dict[str, Tensor]]:
-    found: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in below(tensors, prefix).items():
-        kind, _, name = key.partition("/")
-        found.setdefault(kind, {})[name] = tensor
-    return found
+def _progress_tensors(progress: Progress) -> Named:
+    kept = replace(progress.kept, fixed={}).to_tensors()
+    names = ("best", "waited", "kept_epoch", "loss_sum")
+    tensors = {f"kept/{name}": tensor for name, tensor in kept.items()}
+    return {**state_tensors(progress.state), **tensors, **{name: getattr(progress, name) for name in names}}

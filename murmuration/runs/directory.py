@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from murmuration.core.population import Named, Population, population_from_tensors
+from murmuration.core.population import below as below
 from murmuration.data import Data, Preparation
 from murmuration.models.estimators.storage import FOLDER as MODELS
 from murmuration.models.features import BACKBONE, STORED, remove_pieces, save_features
@@ -429,8 +430,3 @@ def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:
         raise Failure(f"{file} is not a readable checkpoint: {error}") from error
     active = bool(found.pop(ACTIVE))
     return population_from_tensors(found, 1).map(lambda t: t.float() if t.dtype == torch.float16 else t), active
-
-
-def below(tensors: Named, prefix: str) -> Named:
-    """The tensors whose names begin with `prefix/`, without it."""
-    return {key[len(prefix) + 1 :]: t for key, t in tensors.items() if key.startswith(prefix + "/")}

@@ -32,7 +32,6 @@ from murmuration.training import TrainSpec
 from murmuration.training.fitting import make_spec
 from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.plan import Plan, plan_from_json
-from murmuration.training.spec import initial_members
 
 RegimeName = Literal["independent", "between", "collective", "degenerate"]
 
@@ -349,10 +348,10 @@ def initial_ensemble(spec: TrainSpec) -> Ensemble:
     data = spec.data
     two = data.train[:2]  # enough to trace the network
     heads = head_only_spec(replace(spec, data=replace(data, train=two, val=two, test=two)))
-    group = MemberGroup(spec.member(0), with_backbone(initial_members(heads), spec.backbone))
+    group = MemberGroup(spec.member(0), with_backbone(heads.method.initial_members(), spec.backbone))
     manifest = {"plan": spec.plan.to_json()}
     if spec.recipe.needs_kernels:
-        manifest["kernels"] = spec.trace.to_json()
+        manifest["kernels"] = spec.method.trace.to_json()
     return Ensemble((group,), spec.likelihood, engine("loop"), spec.recipe, manifest)
 
 

@@ -4,6 +4,7 @@ Threads inside an operator synchronise, which takes long if another program uses
 not: two of them on two busy cores still take half the time of one.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,17 +34,25 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Itera
 
 @contextmanager
 def single_core_threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool of threads, each with one core inside an operator.
+    """A pool of threads, each with one core inside an operator."""
+    with single_core_pool(count) as pool:
+        yield pool
+
+
+def single_core_pool(count: int) -> ThreadPoolExecutor:
+    """Start a pool of threads, each with one core inside an operator.
 
     `torch.set_num_threads` in a thread also sets the number with which threads made later start, for the whole process:
-    it is restored at the end, so that the host's own threads keep their cores.
+    it is restored once all threads of the pool run, so that the host's own threads keep their cores.
     """
     default = _in_new_thread(torch.get_num_threads)
-    try:
-        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield pool
-    finally:
-        _in_new_thread(torch.set_num_threads, default)
+    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+    started = threading.Barrier(count + 1)
+    for _ in range(count):
+        pool.submit(started.wait)
+    started.wait()
+    _in_new_thread(torch.set_num_threads, default)
+    return pool
 
 
 def _in_new_thread(function: Callable[..., Result], *arguments: int) -> Result:

@@ -25,7 +25,7 @@ from murmuration.core.coupling.space import OWN_WEIGHTS
 from murmuration.core.dynamics import Dynamics, TrainTime, WeightPath
 from murmuration.core.dynamics.base import keep_times
 from murmuration.core.engines import Engine, Team, assemble, member_outputs
-from murmuration.core.gradients import local
+from murmuration.core.gradients import local_pass
 from murmuration.core.population import Population
 from murmuration.core.recipe import Recipe, make_recipe
 from murmuration.core.step import step
@@ -267,7 +267,7 @@ def measure(spec: TrainSpec, ranks: int = 1) -> Probe:
 
 def timed_steps(team: Team, spec: TrainSpec, progress: Progress) -> tuple[Seconds, Seconds]:
     """The time that first steps take more than others (captured operators, caches), and the median of the others."""
-    config, batches = spec.step_config(), epoch_batches(spec.train_split, spec.plan, 0, spec.schedule)
+    config, batches = spec.method.step_config, epoch_batches(spec.train_split, spec.plan, 0, spec.schedule)
 
     def run(index: int) -> None:
         step(team, config, progress.state, batches(index % spec.end.steps_per_epoch))
@@ -281,7 +281,7 @@ def timed_steps(team: Team, spec: TrainSpec, progress: Progress) -> tuple[Second
 def timed_pass(team: Team, spec: TrainSpec, progress: Progress) -> Seconds:
     """A forward pass of one input by one member, from passes over validation examples."""
     inputs, population = spec.data.val.prepared[:INPUTS], progress.state.population
-    weights = spec.weights.deterministic()
+    weights = spec.method.weights.deterministic()
 
     def run() -> object:
         return member_outputs(team, weights, population, inputs)
@@ -300,7 +300,7 @@ def graph_of_one(team: Team, spec: TrainSpec, progress: Progress) -> tuple[int, 
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        here = local(team, spec.step_config(), progress.state, slice(0, 1), batch)
+        here = local_pass(team, spec.method.step_config, progress.state, slice(0, 1), batch)
     weights = {t.untyped_storage().data_ptr() for t in (*here.own.values(), *here.shared.values())}
     features = here.features
     shape = None if features is None else (int(features.shape[1]), int(features[0, 0].numel()))
@@ -334,7 +334,7 @@ def estimate(spec: TrainSpec, probe: Probe, ranks: int = 1) -> CostEstimate:
     own = -(-plan.members // ranks)
     one_step, val, test = probe.step(own), len(spec.data.val), len(spec.data.test)
     training = (one_step * end.steps_per_epoch + probe.passed * (own * val)) * plan.epochs
-    members = plan.members * kept_per_row(spec.dynamics, end)
+    members = plan.members * kept_per_row(spec.method.dynamics, end)
     draws = spec.recipe.weights.resolve_draws(None)
     posthoc = val if plan.posthoc is not None else 0
     evaluation = probe.passed * (members * draws * (posthoc + (test or val)))
@@ -372,8 +372,10 @@ def weight_bytes(population: Population, members: int) -> int:
 
 def memory_terms(spec: TrainSpec, probe: Probe, members: int, predictions: int) -> dict[str, int]:
     """The bytes of a process that trains so many members, by what they hold; their sum is about the peak."""
-    weights, copies = weight_bytes(probe.population, members), spec.dynamics.copies(spec.end)
-    together = members if probe.engine.stacked or spec.coupling is not None else min(members, probe.engine.workers)
+    weights, copies = weight_bytes(probe.population, members), spec.method.dynamics.copies(spec.end)
+    together = (
+        members if probe.engine.stacked or spec.method.coupling is not None else min(members, probe.engine.workers)
+    )
     return {
         "process, libraries and data now": resident_bytes(),
         "weights and a copy to return to": 2 * weights,
@@ -389,7 +391,7 @@ def disk_terms(spec: TrainSpec, probe: Probe, members: int) -> dict[str, int]:
     """The bytes of a run directory while it is trained, by what they hold."""
     rows = spec.plan.members
     weights = weight_bytes(probe.population, rows)
-    checkpoint = (2 + spec.dynamics.copies(spec.end)) * weights + probe.opt_state * rows
+    checkpoint = (2 + spec.method.dynamics.copies(spec.end)) * weights + probe.opt_state * rows
     return {"members": weight_bytes(probe.population, members), "checkpoint, until the run is complete": checkpoint}
 
 

@@ -12,10 +12,11 @@ from murmuration.core.engines import Choice, Engine, assemble, choose, engine
 from murmuration.core.population import populate
 from murmuration.core.step import step
 from murmuration.core.weights import POINT, Structure, run_members
+from murmuration.runs.checkpoints import Progress
 from murmuration.system.errors import Misuse
 from murmuration.system.streams import Noise
 from murmuration.training.batches import epoch_batches
-from murmuration.training.loop import Progress, init_state
+from murmuration.training.plan import Plan
 from murmuration.training.spec import TrainSpec
 
 HEAVY = 0.5  # seconds: when one step of all members takes longer, a few members are enough to compare engines
@@ -24,24 +25,30 @@ HEAVY = 0.5  # seconds: when one step of all members takes longer, a few members
 def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
     """The engine that the plan asks for; trial steps are made on copies of the members."""
     plan, module = spec.plan, spec.member(0)
-    if callable(plan.optimizer):
-        chosen = "threads" if plan.engine in ("auto", "fastest") else plan.engine
-        if engine(chosen).stacked:
-            raise Misuse(f"engine={plan.engine} with an optimizer of your own, which moves single members: write loop")
-        plan = replace(plan, engine=chosen if plan.members > 1 else plan.engine)
+    plan = replace(plan, engine=engine_for_optimizer(plan))
     if draws_globally(module, spec.data.train.prepared[:2]):
         return Choice(engine("loop"), "the net draws random numbers outside dropout, so members run one after another")
     mine = len(spec.rows)
-    config, batch = spec.step_config(), epoch_batches(spec.train_split, plan, 0, spec.schedule, spec.rows)(0)
+    config, batch = spec.method.step_config, epoch_batches(spec.train_split, plan, 0, spec.schedule, spec.rows)(0)
 
     @contextmanager
     def trial(candidate: Engine, members: int) -> Iterator[Callable[[], object]]:
-        state = init_state(progress.state.population.group(slice(members)).clone(), config)
+        state = spec.method.init_state(progress.state.population.group(slice(members)).clone())
         with assemble(candidate, module) as team:
             yield lambda: step(team, config, state, batch)
 
     some = _members_in_trial(mine, trial) if plan.engine == "fastest" else mine
     return choose(plan.engine, lambda candidate: trial(candidate, some), plan.members, spec.ranks.cores)
+
+
+def engine_for_optimizer(plan: Plan) -> str:
+    """Return the engine that the plan asks for; a torch optimizer moves single members, so it cannot be stacked."""
+    if not callable(plan.optimizer):
+        return plan.engine
+    name = "threads" if plan.engine in ("auto", "fastest") else plan.engine
+    if engine(name).stacked:
+        raise Misuse(f"engine={plan.engine} with an optimizer of your own, which moves single members: write loop")
+    return name if plan.members > 1 else plan.engine
 
 
 def _members_in_trial(members: int, trial: Callable) -> int:

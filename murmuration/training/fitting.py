@@ -251,11 +251,11 @@ def _fit(
     whole = with_ranks(whole, source.record)
     spec, first = head_only_spec(whole), whole.ranks.first
     show = show if first else show_nothing
-    spec = replace(spec, gamma=spec.measure_gamma())
+    spec = replace(spec, gamma=spec.method.measure_gamma())
     progress = begin(spec)
     choice = choose_engine(spec, progress)
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
-    if copies := spec.dynamics.copies(spec.end):
+    if copies := spec.method.dynamics.copies(spec.end):
         size = sum(t.numel() * t.element_size() for t in progress.state.population.to_tensors().values())
         text = f"dynamics {whole.recipe.text('dynamics')}: up to {copies} copies of the weights"
         show(f"{text}, {copies * size / 1e6:.3g} MB", 0, 0, None)
@@ -374,7 +374,7 @@ def choose_likelihood(
 def require_traceable_cosines(spec: TrainSpec) -> None:
     """Refuse a recipe that acts on kernels and cannot act on that of a last layer of cosines."""
     try:
-        spec.trace  # noqa: B018
+        spec.method.trace  # noqa: B018
     except Misuse:
         raise Misuse(
             f"recipe {spec.recipe.name} cannot act on a last layer of cosines: write likelihood='ldam:scale=1' (--loss"
@@ -453,7 +453,7 @@ def load(
     missing here, on the CPU with a warning.
     """
     if runs.GIVEN in runs.read_run(Path(path)):
-        return load_given(Path(path), net, likelihood, posthoc, output).to(device or CPU)
+        return load_given(Path(path), net, likelihood, posthoc, output, recipe).to(device or CPU)
     if isinstance(net, list | tuple):
         raise Misuse(f"net= is a list, and {path} holds members of one network: give that network alone")
     tensors, manifest = runs.load_tensors(Path(path))

@@ -11,23 +11,21 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from murmuration.core.coupling.space import FEATURES
-from murmuration.core.dynamics import Optimizer, TorchOptimizer, WeightPath
+from murmuration.core.divergence import Divergence
+from murmuration.core.dynamics import WeightPath
 from murmuration.core.engines import Engine, Team, assemble, member_outputs, outputs_by_ranks
+from murmuration.core.flat_buffers import pack
+from murmuration.core.method import collect, final_members
 from murmuration.core.population import Population, is_auxiliary
-from murmuration.core.state import Divergence, State, StepConfig
-from murmuration.core.step import init_opt_state, param_groups, step
-from murmuration.core.vectors import side_by_side
-from murmuration.core.weights import Structure
+from murmuration.core.state import State, StepConfig
+from murmuration.core.step import step
 from murmuration.data import Split
 from murmuration.likelihoods.imbalance import Experts
 from murmuration.runs.checkpoints import Progress
-from murmuration.system.errors import Misuse
 from murmuration.system.files import json_numbers
-from murmuration.system.streams import Noise
 from murmuration.training.batch_norm import refresh_batch_norm
 from murmuration.training.batches import epoch_batches, learning_rate
-from murmuration.training.spec import TrainSpec, initial_members, require_input_gradients, require_varying_draws
+from murmuration.training.spec import TrainSpec
 
 
 class Watcher(Protocol):
@@ -40,13 +38,7 @@ class Watcher(Protocol):
 
 def begin(spec: TrainSpec) -> Progress:
     """The progress of a run before its first step; refuses a network or settings that the recipe cannot work with."""
-    spec.check()
-    needs_parts = spec.coupling is not None and FEATURES in spec.coupling.needs
-    if spec.recipe.sharing.needs_parts or needs_parts:
-        Structure(spec.member(0)).require_parts()
-    require_input_gradients(spec)
-    population = initial_members(spec)
-    require_varying_draws(spec, population)
+    population = spec.start()
     warn_of_equal_members(spec, population)
     warn_of_lone_member(spec)
     return start_from(spec, population.to(spec.plan.device))
@@ -88,10 +80,10 @@ def warn_of_lone_member(spec: TrainSpec) -> None:
 
 def start_from(spec: TrainSpec, population: Population) -> Progress:
     """The progress of a run that begins with these members."""
-    members, config = population.members, spec.step_config()
-    refuse_unused_optimizer(spec, config, population)
+    members = population.members
+    spec.method.refuse_unused_optimizer(population, spec.plan.optimizer)
     return Progress(
-        init_state(population, config),
+        spec.method.init_state(population),
         kept=population.clone(),
         kept_epoch=torch.zeros(members, dtype=torch.int64),
         loss_sum=torch.zeros(members, dtype=torch.float64),
@@ -100,36 +92,17 @@ def start_from(spec: TrainSpec, population: Population) -> Progress:
     )
 
 
-def refuse_unused_optimizer(spec: TrainSpec, config: StepConfig, population: Population) -> None:
-    """Refuse an optimizer that was asked for where the dynamics moves all tensors by rules of its own."""
-    rules = [rule for named in (population.own, population.shared) for _, rule, _ in param_groups(config, named)]
-    plain = [rule for rule in rules if isinstance(rule, Optimizer | TorchOptimizer)]
-    replaced = not plain or (callable(spec.plan.optimizer) and len(plain) < len(rules))
-    if spec.plan.optimizer is not None and replaced:
-        raise Misuse(
-            f"an optimizer with dynamics {spec.recipe.text('dynamics')}, which moves weights by a rule of its own: "
-            "leave the optimizer out"
-        )
-
-
-def init_state(population: Population, config: StepConfig) -> State:
-    """A population with fresh optimizer state, before any step; its own tensors are copied side by side."""
-    population = replace(population, own=side_by_side(population.own))
-    active = torch.ones(population.members, dtype=torch.bool)
-    own, shared = init_opt_state(config, population.own), init_opt_state(config, population.shared)
-    return State(population, own, shared, active)
-
-
-def join_own(state: State) -> None:
-    """Put own tensors, and each kind of their optimizer state, side by side: those of a checkpoint are apart."""
-    state.population = replace(state.population, own=side_by_side(state.population.own))
-    state.opt_state = {kind: side_by_side(named) for kind, named in state.opt_state.items()}
+def pack_own(state: State) -> None:
+    """Pack own tensors, and each kind of their optimizer state: those of a checkpoint are apart."""
+    state.population = replace(state.population, own=pack(state.population.own))
+    state.opt_state = {kind: pack(named) for kind, named in state.opt_state.items()}
 
 
 def train(spec: TrainSpec, engine: Engine, progress: Progress, watcher: Watcher) -> Population:
     """Train from where `progress` stands to the end; returns the members of the ensemble."""
-    plan, config, end = spec.plan, spec.step_config(), spec.end
-    join_own(progress.state)
+    plan, config, end = spec.plan, spec.method.step_config, spec.end
+    pack_own(progress.state)
+    progress.state.noise = spec.method.noise
     with assemble(engine, spec.member(0), spec.ranks) as team:
         while progress.state.step < end.step and spec.ranks.any(bool(progress.state.active.any())):
             start = time.perf_counter()
@@ -151,64 +124,38 @@ def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
     """
     if not spec.ranks.alone:
         gather_members(spec, progress)
-    plan, state = spec.plan, progress.state
-
-    def streams(member: int, draw: int) -> Noise:
-        return Noise(plan.seed, plan.first_member + member, draw, "draws")
-
-    found = spec.dynamics.finish(progress.path, state.population, streams)
-    if not isinstance(found, tuple) or len(found) != 2 or found[0].members != len(found[1]):
-        name = type(spec.dynamics).__name__
-        raise Misuse(f"{name}.finish must return (population, rows): the members, and for each the row it comes from")
-    members, origins = found
+    state, method = progress.state, spec.method
+    members, origins = final_members(method.dynamics, state)
     if state.diverged:
         lost = [member for member, found in state.diverged.items() if found.restored == 0]
-        outputs = outputs_by_ranks(team, spec.weights.deterministic(), members, spec.data.val.prepared)
+        outputs = outputs_by_ranks(team, method.weights.deterministic(), members, spec.data.val.prepared)
         sound = outputs.flatten(1).isfinite().all(1) & ~torch.isin(origins, torch.tensor(lost))
         rows = sound.nonzero().flatten()
         members, origins = members.take(rows), origins[rows]
     progress.origins = origins
-    if spec.dynamics.refreshes_statistics and members.members:
-        config = spec.step_config()
-        numbers = [config.noise_member(int(origin)) for origin in origins]
-        refresh_batch_norm(
-            team, spec.weights, members, spec.data.train.prepared, seed=plan.seed, numbers=numbers, step=state.step
-        )
+    if method.dynamics.refreshes_statistics and members.members:
+        numbers = [method.noise.member(int(origin)) for origin in origins]
+        inputs, seed = spec.data.train.prepared, spec.plan.seed
+        refresh_batch_norm(team, method.weights, members, inputs, seed=seed, numbers=numbers, step=state.step)
     return members
 
 
 def run_epoch(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress, watcher: Watcher) -> None:
     """The steps of one epoch that are still to be done."""
-    state, dynamics, end = progress.state, spec.dynamics, spec.end
+    state, end, probe = progress.state, spec.end, progress.probe
     epoch, first = divmod(state.step, end.steps_per_epoch)
     share = (spec.ranks.part, spec.ranks.parts)
     batches = epoch_batches(spec.train_split, spec.plan, epoch, spec.schedule, spec.rows, share)
     config = replace(config, likelihood=config.likelihood.during(epoch / end.epochs))
     measured = config.coupling.repulsion.every if config.coupling is not None else 0  # contains the first interaction
     for index in range(first, end.steps_per_epoch):
-        losses = step(team, config, state, replace(batches(index), measured=index < measured))
+        probe.measure = index < measured
+        losses = step(team, config, state, batches(index), probe)
         progress.loss_sum += losses.double()  # NaN from the step on at which a member stops
         restore_diverged(progress)
-        if dynamics.keep(end.at(state.step)) and spec.ranks.any(len(rows := collectable(state)) > 0):
-            dynamics.collect(progress.path, state.population, rows)
-            wrong = [type(point) for point in progress.path.points.values() if not isinstance(point, Population)]
-            if wrong:
-                raise Misuse(
-                    f"{type(dynamics).__name__}.collect put a {wrong[0].__name__} in points: need a Population"
-                )
+        collect(spec.method.dynamics, state, end.at(state.step), spec.ranks)
         if index < end.steps_per_epoch - 1:  # after the last step of an epoch the epoch is validated first
             watcher.after_step(progress)
-
-
-def collectable(state: State) -> Tensor:
-    """Rows of the members that are trained and finite; none of them if shared tensors are not."""
-    finite = state.active.clone()
-    for tensor in state.population.own.values():
-        if tensor.is_floating_point():
-            finite &= tensor.flatten(1).isfinite().all(1).cpu()
-    if not all(bool(tensor.isfinite().all()) for tensor in state.population.shared.values()):
-        finite[:] = False
-    return finite.nonzero().flatten()
 
 
 def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress) -> None:
@@ -278,13 +225,13 @@ def _write_record(spec: TrainSpec, progress: Progress, scores: dict[str, Any], t
         "lr": learning_rate(spec.plan, spec.schedule, end.at(state.step - 1)),
         "train_loss": [None if loss is None else loss / end.steps_per_epoch for loss in losses],
         **scores,
-        **({"coupling": dict(state.coupling_stats)} if state.coupling_stats else {}),
+        **({"coupling": dict(progress.probe.stats)} if progress.probe.stats else {}),
         "active": active,
         "diverged": {str(member): str(found) for member, found in gather_diverged(spec, state).items()},
     }
     progress.history.append(json_numbers(record))
     progress.loss_sum.zero_()
-    state.coupling_stats = {}
+    progress.probe.stats = {}
 
 
 # members of all processes
@@ -292,13 +239,13 @@ def _write_record(spec: TrainSpec, progress: Progress, scores: dict[str, Any], t
 
 def gather_members(spec: TrainSpec, progress: Progress) -> None:
     """Replace the members and the collected weights of this process by those of all, on every process."""
-    state, path = progress.state, progress.path
+    state, path = progress.state, progress.state.path
     points = {name: gather_population(spec, point, path.counts.get(name)) for name, point in path.points.items()}
     counts = {name: spec.ranks.gather(count, spec.plan.members) for name, count in path.counts.items()}
-    progress.path = WeightPath(points, counts)
     diverged, active = gather_diverged(spec, state), spec.ranks.gather(state.active, spec.plan.members)
     population = gather_population(spec, state.population)
-    progress.state = replace(state, population=population, diverged=diverged, active=active)
+    path = WeightPath(points, counts)
+    progress.state = replace(state, population=population, diverged=diverged, active=active, path=path)
 
 
 def gather_population(spec: TrainSpec, population: Population, counts: Tensor | None = None) -> Population:

@@ -21,7 +21,7 @@ def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) ->
         "input_shape": list(data.input_shape),
         "steps_per_epoch": spec.end.steps_per_epoch,
         "likelihood": spec.likelihood.to_json(),
-        **({"kernels": spec.trace.to_json()} if spec.recipe.needs_kernels else {}),
+        **({"kernels": spec.method.trace.to_json()} if spec.recipe.needs_kernels else {}),
         "data": runs.describe_data(data, spec.likelihood.task),
         "engine": {
             "name": engine.name,

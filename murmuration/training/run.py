@@ -156,8 +156,8 @@ def _run_training(
     complete = {**manifest, **tuning, "seconds": progress.seconds, "diverged": diverged}
     if progress.origins is not None:
         complete["origins"] = progress.origins.tolist()
-    if spec.coupling is not None:
-        complete["coupling_seconds"] = dict(progress.state.seconds)
+    if spec.method.coupling is not None:
+        complete["coupling_seconds"] = dict(progress.probe.seconds)
     if whole.backbone is not None:  # heads may have been stacked in a way that whole networks cannot
         engine = engine_named("threads")
         complete["engine"] = {**manifest["engine"], **asdict(engine)}

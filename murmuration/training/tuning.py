@@ -90,7 +90,7 @@ def validation_nll(spec: TrainSpec, engine: Engine, population: Population, inpu
 
     def nll(team: Team, x: Tensor) -> float:
         draws, seed = spec.recipe.weights.draws, spec.plan.seed
-        outputs = outputs_by_ranks(team, spec.weights, population, x, draws, seed=seed)
+        outputs = outputs_by_ranks(team, spec.method.weights, population, x, draws, seed=seed)
         scores = spec.likelihood.validate(outputs, spec.data.val.y, validation_weight(spec.data.val))
         return float(scores["ensemble"]["val_nll"])
 

@@ -14,8 +14,9 @@ from murmuration.core.engines import assemble, engine
 from murmuration.core.population import Named, populate
 from murmuration.core.recipe import make_recipe
 from murmuration.core.sharing import SHARING
-from murmuration.core.state import Batch, State, StepConfig
+from murmuration.core.state import Batch, NoiseStreams, State, StepConfig
 from murmuration.core.step import step
+from murmuration.core.update import Updater
 from murmuration.core.weights import WEIGHTS, Structure, run_members, trace_kernels
 from murmuration.core.weights.elbo import ELBO
 from murmuration.core.weights.gaussian import STD_PARAM, Gaussian
@@ -47,10 +48,17 @@ def start(text: str, sharing: str = "own", momentum: float = 0.0) -> tuple[State
     population = answer.add_factors(population, trace, lambda i: torch.Generator().manual_seed(i))
     population = weights.init(population, trace, lambda _: torch.Generator())
     optimizer, active = make_optimizer("sgd", momentum=momentum), torch.ones(MEMBERS, dtype=torch.bool)
-    state = State(population, optimizer.init(population.own), optimizer.init(population.shared), active, step=3)
+    state = State(
+        population,
+        optimizer.init(population.own),
+        optimizer.init(population.shared),
+        active,
+        step=3,
+        noise=NoiseStreams(5),
+    )
     family = weights.in_network(trace, bias_inside=answer.bias_inside)
     bound = replace(BOUND, samples=weights.samples, reduction=weights.reduction, weighting=weights.weighting)
-    return state, StepConfig(Categorical(CLASSES), family, None, optimizer, objective=bound, seed=5)
+    return state, StepConfig(Categorical(CLASSES), family, None, Updater(optimizer), objective=bound)
 
 
 def batch(lr: float = 1.0, size: int = EXAMPLES) -> Batch:
@@ -83,7 +91,7 @@ def cost_by_torch(mine: Named) -> Tensor:
 
 def objective(method: StepConfig, own: Named, shared: Named, given: Batch) -> Tensor:
     """Mean NLL + weight KL of every member (M,): one pass with the noise of the step, complexity by torch."""
-    noise = [Noise(method.seed, i, 3) for i in range(MEMBERS)]
+    noise = [Noise(5, i, 3) for i in range(MEMBERS)]
     x, y = given.fetch(slice(MEMBERS))
     realised = method.weights.realise(own, shared, noise, training=True)
     outputs = run_members(Structure(build()), realised, x, noise, direct=False)
@@ -126,7 +134,7 @@ def test_several_passes_a_step(samples: int, reduction: str):
     x, y = given.fetch(slice(MEMBERS))
     for i in range(MEMBERS):
         mine = {name: tensor[i].requires_grad_() for name, tensor in before.clone().own.items()}
-        noise, rows = Noise(method.seed, i, 3), []
+        noise, rows = Noise(5, i, 3), []
         for _ in range(samples):
             names, weights = sorted(name for name in mine if not name.endswith(STD_PARAM)), {}
             drawn = many_normals([noise], [mine[name].detach().unsqueeze(0) for name in names])
@@ -151,7 +159,7 @@ class Silent(Noise):
 @pytest.mark.parametrize("weighting", ["uniform", "blundell"])
 def test_steps_of_an_epoch_add_up_to_the_whole_bound(weighting: str, monkeypatch):
     """The batches' size times their slopes is the slope of sum NLL + beta KL: the sum convention from the mean one."""
-    monkeypatch.setattr("murmuration.core.gradients.Noise", Silent)
+    monkeypatch.setattr("murmuration.core.state.Noise", Silent)
     total: dict[str, Any] = {}
     whole = batch(size=40)
     x, y = whole.fetch(slice(MEMBERS))
@@ -173,7 +181,7 @@ def test_steps_of_an_epoch_add_up_to_the_whole_bound(weighting: str, monkeypatch
 
 def test_every_convention_goes_down_the_same_slope(monkeypatch):
     """Mean NLL + beta / N KL by N is N mean NLL + beta KL, and by the batch's size sum NLL + beta / M KL."""
-    monkeypatch.setattr("murmuration.core.gradients.Noise", Silent)
+    monkeypatch.setattr("murmuration.core.state.Noise", Silent)
     state, method = start(f"gaussian:prior=gaussian_{SCALE}")
     population, given = state.population.clone(), batch()
     slopes, _ = moved(state, method, given)
@@ -210,7 +218,7 @@ def test_weight_decay_leaves_spreads_alone(decay: str):
     state, method = start(text, "rank-one")
     before = {**state.population.clone().own, **state.population.clone().shared}
     optimizer = make_optimizer("sgd", momentum=0.0, weight_decay=0.3, decay=decay)
-    decayed, _ = moved(state, replace(method, optimizer=optimizer), batch(0.1))
+    decayed, _ = moved(state, replace(method, updater=Updater(optimizer)), batch(0.1))
     assert sum(name.endswith(STD_PARAM) for name in before) == 8
     for name, tensor in before.items():
         stays = name.endswith((STD_PARAM, ":in", ":out"))

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor, nn
 
 import murmuration as mm
-import murmuration.core.step as step
-from murmuration.core.captured import can_capture
+import murmuration.core.flat_buffers as flat_buffers
 from murmuration.core.engines import Team, assemble, engine
 from murmuration.core.engines.captures import FIRST, Captures
-from murmuration.core.vectors import as_vector, join
+from murmuration.core.flat_buffers import flat_view, flatten
+from murmuration.core.group_step import GroupStep
+from murmuration.core.state import Probe
 from murmuration.models.nets.dense import with_head
+from murmuration.training.batches import epoch_batches
 from murmuration.training.loop import begin, run_epoch, train
 from murmuration.training.spec import TrainSpec
 
@@ -51,7 +53,7 @@ def trained(spec: TrainSpec, how: str, *, direct: bool = False, capture: bool = 
     with assemble(engine(how, direct), spec.member(0)) as team:
         team.captures.possible &= capture
         for _ in range(spec.plan.epochs):
-            run_epoch(team, spec.step_config(), spec, progress, Silent())
+            run_epoch(team, spec.method.step_config, spec, progress, Silent())
     return [*progress.state.population.to_tensors().values(), progress.loss_sum], team
 
 
@@ -195,9 +197,9 @@ def test_features_that_are_not_finite_are_computed_anew(moons: mm.Data):
         progress = begin(spec)
         with assemble(engine("stacked", True), spec.member(0)) as team:
             team.captures.possible &= capture
-            run_epoch(team, spec.step_config(), spec, progress, Silent())
+            run_epoch(team, spec.method.step_config, spec, progress, Silent())
             next(iter(progress.state.population.own.values()))[1] = torch.inf
-            run_epoch(team, spec.step_config(), spec, progress, Silent())
+            run_epoch(team, spec.method.step_config, spec, progress, Silent())
         assert list(progress.state.diverged) == [1]
         found.append(list(progress.state.population.to_tensors().values()))
     assert_equal(*found)
@@ -206,14 +208,14 @@ def test_features_that_are_not_finite_are_computed_anew(moons: mm.Data):
 def test_gradients_of_captured_steps_and_weights_are_vectors(moons: mm.Data, monkeypatch: pytest.MonkeyPatch):
     """So the optimizer moves all members at once, without a copy; also after a checkpoint, whose tensors are apart."""
     joined = []
-    monkeypatch.setattr(step, "join", lambda tensors: joined.append(1) or join(tensors))
+    monkeypatch.setattr(flat_buffers, "flatten", lambda tensors: joined.append(1) or flatten(tensors))
     spec = spec_of(few(moons, 160), epochs=1)
     progress = begin(spec)
     own = {name: tensor.clone() for name, tensor in progress.state.population.own.items()}
     progress.state.population = replace(progress.state.population, own=own)
     train(spec, engine("stacked", True), progress, Silent())
     assert len(joined) == 4  # before steps are replayed
-    assert as_vector(list(progress.state.population.own.values())) is not None
+    assert flat_view(list(progress.state.population.own.values())) is not None
 
 
 def test_short_runs_record_nothing(moons: mm.Data):
@@ -225,6 +227,8 @@ def test_what_can_be_captured_is_known_without_a_step(moons: mm.Data):
     spec = spec_of(few(moons))
     progress = begin(spec)
     with assemble(engine("stacked", True), spec.member(0)) as team:
-        assert can_capture(team, spec.step_config(), progress.state, progress.state.population)
-        unknown = replace(spec.step_config(), likelihood=type("Mine", (mm.Categorical,), {"__module__": "mine"})(2))
-        assert not can_capture(team, unknown, progress.state, progress.state.population)
+        config, batch = spec.method.step_config, epoch_batches(spec.train_split, spec.plan, 0)(0)
+        task = GroupStep(team, config, progress.state, slice(0, spec.plan.members), batch, Probe())
+        assert task.inputs() is not None
+        unknown = replace(config, likelihood=type("Mine", (mm.Categorical,), {"__module__": "mine"})(2))
+        assert replace(task, config=unknown).inputs() is None

@@ -1,7 +1,6 @@
 """When members meet, how strongly, who is left out, and what a meeting must not change."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -20,6 +19,7 @@ from small_runs import (
     moved,
     networks,
     start,
+    with_updater,
 )
 from torch import Tensor, nn
 
@@ -27,9 +27,9 @@ import murmuration as mm
 from murmuration.core.coupling.estimators import gradient_mixing
 from murmuration.core.dynamics import make_optimizer
 from murmuration.core.engines import Engine, assemble
-from murmuration.core.gradients import local
+from murmuration.core.gradients import local_pass
 from murmuration.core.recipe import make_recipe
-from murmuration.core.state import Batch
+from murmuration.core.state import Batch, Probe
 from murmuration.core.step import step
 from murmuration.core.weights import Structure
 from murmuration.data import Data
@@ -60,8 +60,9 @@ def test_members_meet_only_at_every_kth_step_and_then_k_times_as_strongly(text: 
     for at in (1, 2, 4):
         state = start()
         state.step = at
-        assert same(moved(state, ENGINES["loop"], method(coupling_of(rare)), batch(measured=True)), plain)
-        assert state.coupling_stats == {}
+        probe = Probe(measure=True)
+        assert same(moved(state, ENGINES["loop"], method(coupling_of(rare)), batch(), probe=probe), plain)
+        assert probe.stats == {}
     if "prior" in text:  # draws anew at each step
         return
     usual, thrice = push(text, at=3), push(rare, at=3)
@@ -137,10 +138,8 @@ def test_svgd_mixes_weight_decay_as_it_mixes_losses(how: Engine):
     """Coupled decay is the gradient of a prior: with it, a step is that of losses with the penalty written in."""
     state, decay = start(), 0.3
     matrix = gradient_mixing(torch.cat([t.flatten(1) for t in state.population.own.values()], 1).unsqueeze(1), "rde")
-    decaying = replace(
-        method(coupling_of("weights:estimator=svgd,weight=0")),
-        optimizer=make_optimizer("sgd", momentum=0.0, weight_decay=decay, decay="coupled"),
-    )
+    optimizer = make_optimizer("sgd", momentum=0.0, weight_decay=decay, decay="coupled")
+    decaying = with_updater(method(coupling_of("weights:estimator=svgd,weight=0")), optimizer=optimizer)
     before = state.population.clone().own
     plain = moved(start(), how, method(coupling_of("weights:estimator=svgd,weight=0")), batch())
     found = moved(state, how, decaying, batch())
@@ -202,7 +201,7 @@ def test_a_gradient_that_is_nonsense_is_not_mixed_into_others(how: Engine):
 def test_nonsense_of_everybody_is_reported_and_moves_nobody(text: str):
     state = start()
     state.population.own["head.weight"][:] = math.nan
-    found = moved(state, ENGINES["stacked"], method(coupling_of(text)), batch(measured=True))
+    found = moved(state, ENGINES["stacked"], method(coupling_of(text)), batch(), probe=Probe(measure=True))
     assert len(state.diverged) == MEMBERS
     assert all(bool((tensor.nan_to_num(0.0) == 0).all()) for tensor in found.values())
 
@@ -234,7 +233,7 @@ def test_a_share_of_the_batch_runs_apart_and_shows_what_it_would_have_shown(monk
     for mixes in (False, True):
         monkeypatch.setattr(Structure, "mixes_examples", mixes)
         with assemble(ENGINES["loop"], build()) as team:
-            found.append(local(team, chosen, start(), group, batch()))
+            found.append(local_pass(team, chosen, start(), group, batch()))
     apart, again = found
     assert apart.losses.grad_fn is not None
     torch.testing.assert_close(apart.losses.detach(), again.losses, rtol=1e-12, atol=1e-15)
@@ -249,8 +248,8 @@ def test_on_a_share_of_the_batch_members_wait_without_the_graph_of_their_losses(
     chosen = method(coupling_of("input-gradients:batch_fraction=0.5,loss_scale=linear:4"))
     with assemble(ENGINES["loop"], build()) as team:
         state.step = 1
-        waiting = local(team, chosen, state, group, batch())
-        plain = local(team, method(None), state, group, batch())
+        waiting = local_pass(team, chosen, state, group, batch())
+        plain = local_pass(team, method(None), state, group, batch())
     assert waiting.losses.grad_fn is None
     assert torch.equal(waiting.losses, plain.losses)
     assert waiting.features is not None
@@ -294,14 +293,14 @@ def test_strangers_come_from_each_member_s_own_stream(how: Engine):
 
 
 def test_what_a_meeting_was_like():
-    state = start()
-    found = moved(state, ENGINES["loop"], method(coupling_of("input-gradients")), batch(measured=True))
+    probe = Probe(measure=True)
+    found = moved(start(), ENGINES["loop"], method(coupling_of("input-gradients")), batch(), probe=probe)
     plain = moved(start(), ENGINES["loop"], method(None), batch())
     lengths = [
         math.sqrt(sum(float(t.square().sum()) for t in each))
         for each in ([found[n] - plain[n] for n in plain], plain.values())
     ]
-    assert state.coupling_stats["push_to_loss"] == pytest.approx(lengths[0] / lengths[1], rel=1e-9)
+    assert probe.stats["push_to_loss"] == pytest.approx(lengths[0] / lengths[1], rel=1e-9)
     x, y = data()
     units = []
     for net in networks(start().population):
@@ -309,7 +308,7 @@ def test_what_a_meeting_was_like():
         g = torch.autograd.grad(net(inputs).gather(1, y[:, None]).sum(), inputs)[0]
         units.append(g / g.norm(dim=1, keepdim=True))
     pairs = [float((units[i] * units[j]).sum(1).mean()) for i in range(MEMBERS) for j in range(i)]
-    assert state.coupling_stats["cosine"] == pytest.approx(sum(pairs) / len(pairs), abs=1e-6)
+    assert probe.stats["cosine"] == pytest.approx(sum(pairs) / len(pairs), abs=1e-6)
 
 
 def test_stopped_members_are_seen_and_stand_still():

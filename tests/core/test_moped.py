@@ -41,7 +41,7 @@ def moped(run: object, more: str = "", sharing: str = "own") -> Recipe:
 def begun(net, little: Data, answers: Recipe) -> tuple[Progress, Tensor]:
     """How a spec begins, and what its members say at their means."""
     spec, _ = make_spec(net, little, answers, PLAN)
-    progress, method = begin(spec), spec.step_config()
+    progress, method = begin(spec), spec.method.step_config
     with assemble(engine("loop"), spec.member(0)) as team:
         outputs = member_outputs(team, method.weights.deterministic(), progress.state.population, little.test.prepared)
     return progress, outputs
@@ -62,7 +62,7 @@ def test_means_and_centres_are_the_trained_weights_and_spreads_parts_of_them(del
 def test_the_first_cost_by_hand(run: Path, little: Data):
     """KL(N(w, s^2) || N(w, 1)) = -log s + s^2 / 2 - 1/2 of every weight, with s = 0.1 abs(w)."""
     spec, _ = make_spec("mlp", little, moped(run), PLAN)
-    population, method = begin(spec).state.population, spec.step_config()
+    population, method = begin(spec).state.population, spec.method.step_config
     cost = method.weights.complexity(population.own, {}, population.buffers, [Noise(0, 0), Noise(0, 1)])
     assert cost is not None
     for i in range(2):
@@ -195,7 +195,7 @@ def test_weights_of_zero_begin_with_no_spread_and_a_finite_cost(little: Data):
     spec, _ = make_spec(net, little, moped("yes"), PLAN)
     population = begin(spec).state.population
     own = {name: tensor.requires_grad_() for name, tensor in population.own.items()}
-    cost = spec.step_config().weights.complexity(own, {}, population.buffers, [Noise(0, 0), Noise(0, 1)])
+    cost = spec.method.step_config.weights.complexity(own, {}, population.buffers, [Noise(0, 0), Noise(0, 1)])
     assert cost is not None
     slope = torch.autograd.grad(cost.sum(), own["1.bias:std_param"])[0]
     assert cost.isfinite().all()

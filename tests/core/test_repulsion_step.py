@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from murmuration.core.coupling.estimators import ESTIMATORS
 from murmuration.core.engines import Engine
 from murmuration.core.population import Population
-from murmuration.core.state import Batch
+from murmuration.core.state import Batch, Probe
 from murmuration.likelihoods import Gaussian
 
 COUPLINGS = [f"weights:estimator={each}" for each in ("kde", "sge", "ssge", "blob", "svgd")]
@@ -76,14 +76,15 @@ def test_a_step_applies_the_naive_gradient(text: str, measured: bool, how: Engin
     """Bound: 1e-9 of the largest gradient in double precision; 1e-5 where a metric is kept in single precision."""
     state = start()
     reference = expected(text, state.population)
-    found = moved(state, how, method(coupling_of(text)), batch(measured))
+    probe = Probe(measured)
+    found = moved(state, how, method(coupling_of(text)), batch(), probe=probe)
     bound = 1e-5 if "lengthscales" in text else 1e-9
     for i, gradients in enumerate(reference):
         for name, gradient in gradients.items():
             torch.testing.assert_close(
                 found[name][i], gradient, rtol=0, atol=bound * gradient.abs().max().item() + 1e-13
             )
-    assert bool(state.coupling_stats) is measured
+    assert bool(probe.stats) is measured
 
 
 @EVERY

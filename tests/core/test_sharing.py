@@ -371,7 +371,7 @@ def test_a_member_that_falls_leaves_what_all_share_alone(how: Engine, little: Da
     with assemble(engine("loop"), spec.member(0)) as team:
         for index in range(2 * steps):
             epoch, place = divmod(index, steps)
-            step(team, spec.step_config(), reference.state, epoch_batches(little.train, plan, epoch)(place))
+            step(team, spec.method.step_config, reference.state, epoch_batches(little.train, plan, epoch)(place))
             if index == 0:  # the fallen member was still in the sum: what all share stayed as it was
                 reference.state.population.shared.update(before)
     for name, tensor in reference.state.population.take(torch.tensor([0, 2])).to_tensors().items():

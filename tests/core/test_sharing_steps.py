@@ -11,11 +11,12 @@ from torch.func import functional_call
 
 from murmuration.core.dynamics import make_optimizer
 from murmuration.core.engines import Engine, assemble
-from murmuration.core.gradients import local, pull_back
+from murmuration.core.gradients import local_pass, pull_back
 from murmuration.core.population import Named, Population, populate
 from murmuration.core.sharing import SHARING, Sharing
-from murmuration.core.state import Batch, State, StepConfig
-from murmuration.core.step import move, step
+from murmuration.core.state import Batch, Probe, State, StepConfig
+from murmuration.core.step import step
+from murmuration.core.update import Updater
 from murmuration.core.weights import WEIGHTS, KernelTrace, Masks, Point, trace_kernels
 from murmuration.likelihoods import Categorical
 from murmuration.system.option_text import parse
@@ -48,16 +49,18 @@ def method_of(sharing: Sharing, trace: KernelTrace, **changed) -> StepConfig:
         Categorical(CLASSES),
         weights.in_network(trace, bias_inside=sharing.bias_inside),
         None,
-        make_optimizer("sgd", momentum=0.0),
+        Updater(
+            changed.pop("optimizer", make_optimizer("sgd", momentum=0.0)),
+            factor_lr_multiplier=changed.pop("factor_lr_multiplier", sharing.lr_multiplier),
+            factor_decay=sharing.decay,
+        ),
         gamma=sharing.gamma_of(members=MEMBERS, smooth=None),
-        factor_lr_multiplier=sharing.lr_multiplier,
-        factor_decay=sharing.decay,
     )
     return replace(made, **changed)
 
 
 def initial_state(population: Population, chosen: StepConfig) -> State:
-    moments = [chosen.optimizer.init(named) for named in (population.own, population.shared)]
+    moments = [chosen.updater.init(named) for named in (population.own, population.shared)]
     return State(population, moments[0], moments[1], torch.ones(MEMBERS, dtype=torch.bool))
 
 
@@ -67,10 +70,12 @@ def same_batch(dtype: torch.dtype = torch.float64, lr: float = RATE) -> Batch:
     return Batch(lambda group: (inputs[group], labels[group]), lr)
 
 
-def stepped(state: State, chosen: StepConfig, how: Engine, given: Batch, steps: int = STEPS) -> Population:
+def stepped(
+    state: State, chosen: StepConfig, how: Engine, given: Batch, steps: int = STEPS, probe: Probe | None = None
+) -> Population:
     with assemble(how, build().to(given.fetch(slice(1))[0].dtype)) as team:
         for _ in range(steps):
-            step(team, chosen, state, given)
+            step(team, chosen, state, given, probe)
     return state.population
 
 
@@ -179,9 +184,9 @@ def test_a_member_may_move_while_another_still_needs_its_graph(decay):
     chosen = method_of(parse("own", "sharing", SHARING), trace, optimizer=optimizer)
     state = initial_state(population, chosen)
     with assemble(ENGINES["loop"], build()) as team:
-        first, second = (local(team, chosen, state, slice(i, i + 1), same_batch()) for i in range(2))
+        first, second = (local_pass(team, chosen, state, slice(i, i + 1), same_batch()) for i in range(2))
         expected, _ = pull_back(first, keep=True)
-        move(chosen, state, second, pull_back(second)[0], same_batch())
+        chosen.updater.move(state, second.result(pull_back(second)), same_batch())
         found, _ = pull_back(first)
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
 
@@ -252,7 +257,8 @@ def test_a_repulsive_batch_ensemble_applies_the_naive_gradient(text: str, measur
     own, shared = chained(before, naive)
     chosen = method_of(sharing, trace, coupling=coupling)
     state = initial_state(population, chosen)
-    after = stepped(state, chosen, how, replace(same_batch(lr=1.0), measured=measured), steps=1)
+    probe = Probe(measured)
+    after = stepped(state, chosen, how, same_batch(lr=1.0), steps=1, probe=probe)
     for name, tensor in after.own.items():
         bound = 1e-9 * own[name].abs().max().item()
         torch.testing.assert_close(before.own[name] - tensor, own[name], rtol=0, atol=bound)
@@ -260,7 +266,7 @@ def test_a_repulsive_batch_ensemble_applies_the_naive_gradient(text: str, measur
         bound = 1e-9 * shared[name].abs().max().item()
         expected = 2 / MEMBERS * shared[name]
         torch.testing.assert_close(before.shared[name] - after.shared[name], expected, rtol=0, atol=bound)
-    assert bool(state.coupling_stats) is measured
+    assert bool(probe.stats) is measured
 
 
 @pytest.mark.parametrize("how", ALONE, ids=lambda e: e.name)
@@ -278,7 +284,8 @@ def test_a_member_that_stands_still_does_not_push_at_what_all_share(how: Engine,
     chosen = method_of(parse("rank-one:gamma=M", "sharing", SHARING), trace, coupling=coupling)
     state = initial_state(population, chosen)
     state.active[2] = False
-    after = stepped(state, chosen, how, replace(same_batch(lr=1.0), measured=measured), steps=1)
+    probe = Probe(measured)
+    after = stepped(state, chosen, how, same_batch(lr=1.0), steps=1, probe=probe)
     for name in ("body.0.weight", "head.weight"):
         bound = 1e-9 * shared[name].abs().max().item()
         torch.testing.assert_close(before.shared[name] - after.shared[name], shared[name], rtol=0, atol=bound)

@@ -14,6 +14,7 @@ from murmuration.core.engines import assemble, engine
 from murmuration.core.population import Population, populate
 from murmuration.core.state import Batch, State, StepConfig
 from murmuration.core.step import step
+from murmuration.core.update import Updater
 from murmuration.core.weights import POINT
 from murmuration.likelihoods import Categorical
 
@@ -41,8 +42,11 @@ def batch(lr: float = 0.1) -> Batch:
     return Batch(lambda group: (x[group], y[group]), lr)
 
 
+SGD = Updater(make_optimizer("sgd", momentum=0.0))
+
+
 def method(coupling=None, gamma: float = 1.0) -> StepConfig:
-    return StepConfig(Categorical(CLASSES), POINT, coupling, make_optimizer("sgd", momentum=0.0), gamma=gamma)
+    return StepConfig(Categorical(CLASSES), POINT, coupling, SGD, gamma=gamma)
 
 
 def run(state: State, how, chosen: StepConfig, given: Batch) -> Tensor:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_runs import ENGINES, EVERY, MEMBERS, batch, build, method, moved, start
+from small_runs import ENGINES, EVERY, MEMBERS, batch, build, method, moved, start, with_updater
 from torch.nn.utils import get_total_norm
 
 import murmuration as mm
@@ -40,7 +40,7 @@ def test_each_member_is_clipped_by_its_own_norm(how):
     plain = moved(start(), how, method(None), batch())
     lengths = norms(plain).sort().values
     largest = float(lengths[1] + lengths[2]) / 2  # two members are above, two below
-    found = moved(start(), how, replace(method(None), clip_norm=largest), batch())
+    found = moved(start(), how, with_updater(method(None), clip_norm=largest), batch())
     expected = clipped_rows(plain, largest)
     for name, gradient in expected.items():  # torch divides by the norm + 1e-6
         torch.testing.assert_close(found[name], gradient, rtol=1e-5, atol=1e-9)
@@ -56,7 +56,7 @@ def test_shared_gradients_are_clipped_together_and_apart_from_own_ones(how):
         state = start(shared=True)
         before = state.population.clone()
         with assemble(how, build()) as team:
-            step(team, replace(method(None), clip_norm=clip_norm), state, batch())
+            step(team, with_updater(method(None), clip_norm=clip_norm), state, batch())
         return torch.cat([(before.shared[name] - t).flatten() for name, t in state.population.shared.items()])
 
     plain = shared_step(None)
@@ -94,7 +94,7 @@ def test_the_history_has_the_learning_rate_of_the_last_step(digits: Data):
 
 
 def multiplied(pattern_lr: tuple[tuple[str, float], ...]) -> dict[str, torch.Tensor]:
-    return moved(start(), ENGINES["stacked"], replace(method(None), lr_multipliers=pattern_lr), batch())
+    return moved(start(), ENGINES["stacked"], with_updater(method(None), lr_multipliers=pattern_lr), batch())
 
 
 def test_multipliers_scale_the_tensors_they_match_and_the_last_match_counts():

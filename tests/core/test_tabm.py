@@ -9,7 +9,6 @@ import murmuration as mm
 from murmuration.core.recipe import make_recipe
 from murmuration.training import TrainSpec
 from murmuration.training.plan import Plan
-from murmuration.training.spec import initial_members
 
 MEMBERS, COLUMNS, WIDTH, CLASSES = 5, 4, 12, 3
 ARCHITECTURES = {"tabm": "tabm", "tabm-mini": "tabm-mini", "packed": "tabm-packed"}
@@ -76,7 +75,7 @@ def begin(recipe: str, data: mm.Data, net: str = "mlp:hidden=8,embed=piecewise,b
     from murmuration.training.fitting import make_spec
 
     spec: TrainSpec = make_spec(net, data, make_recipe(recipe), Plan().for_recipe(make_recipe(recipe)))[0]
-    return spec, initial_members(spec)
+    return spec, spec.method.initial_members()
 
 
 def test_the_published_initialisation(data):

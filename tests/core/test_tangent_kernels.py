@@ -19,6 +19,7 @@ from murmuration.core.population import KEPT, Population
 from murmuration.core.state import Batch, State, StepConfig
 from murmuration.core.step import step
 from murmuration.core.tangent_kernels import MemberKernels, member_kernels, traceable_parameters
+from murmuration.core.update import Updater
 from murmuration.core.weights import POINT, WEIGHTS, Structure, trace_kernels
 from murmuration.likelihoods import Categorical
 from murmuration.studies.infinite_width import Scales
@@ -161,7 +162,7 @@ def one_step(given: Crowd, x: Tensor, y: Tensor, lr: float, gamma: float) -> Pop
     state = State(population, optimizer.init(population.own), optimizer.init(population.shared), active)
     batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, *y.shape)), lr)
     with assemble(engine("loop"), given.module) as team:
-        step(team, StepConfig(Categorical(3), given.family, None, optimizer, gamma=gamma), state, batch)
+        step(team, StepConfig(Categorical(3), given.family, None, Updater(optimizer), gamma=gamma), state, batch)
     return population
 
 

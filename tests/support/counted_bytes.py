@@ -23,13 +23,13 @@ def bytes_of(recipe: str) -> float:
     """Bytes a step that this process receives from the others."""
     chosen = mm.make_recipe(recipe)
     spec, _ = make_spec(NET, digits(), chosen, mm.Plan(**SETTINGS).for_recipe(chosen))
-    spec = replace(spec, ranks=find_ranks(spec.plan.members), gamma=spec.measure_gamma())
+    spec = replace(spec, ranks=find_ranks(spec.plan.members), gamma=spec.method.measure_gamma())
     progress = begin(spec)
     with assemble(choose_engine(spec, progress).engine, spec.member(0), spec.ranks) as team:
         batches = epoch_batches(spec.train_split, spec.plan, 0, spec.schedule, spec.rows)
         before = sum(spec.ranks.moved.values())
         for turn in range(STEPS):
-            step(team, spec.step_config(), progress.state, batches(turn))
+            step(team, spec.method.step_config, progress.state, batches(turn))
     return (sum(spec.ranks.moved.values()) - before) / STEPS
 
 

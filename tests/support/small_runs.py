@@ -10,8 +10,9 @@ from murmuration.core.coupling import COUPLINGS, Coupling
 from murmuration.core.dynamics import make_optimizer
 from murmuration.core.engines import Engine, assemble
 from murmuration.core.population import Population, populate
-from murmuration.core.state import Batch, State, StepConfig
+from murmuration.core.state import Batch, Probe, State, StepConfig
 from murmuration.core.step import step
+from murmuration.core.update import Updater
 from murmuration.core.weights import POINT
 from murmuration.likelihoods import Categorical
 from murmuration.models.nets.dense import with_head
@@ -26,6 +27,7 @@ ENGINES = {
     "threads-stacked": Engine("threads-stacked", workers=2, stacked=True),
     "threads-stacked, direct": Engine("threads-stacked", workers=2, stacked=True, direct=True),
 }
+SGD = Updater(make_optimizer("sgd", momentum=0.0))
 EVERY = pytest.mark.parametrize("how", ENGINES.values(), ids=ENGINES)
 
 
@@ -56,21 +58,27 @@ def start(shared: bool = False, make=build) -> State:
     return State(population, optimizer.init(population.own), optimizer.init(population.shared), active)
 
 
-def batch(measured: bool = False, lr: float = 1.0) -> Batch:
+def batch(lr: float = 1.0) -> Batch:
     x, y = data()
     rows = [torch.as_tensor(part).expand(MEMBERS, *part.shape) for part in (x, y)]
-    return Batch(lambda group: (rows[0][group], rows[1][group]), lr, measured)
+    return Batch(lambda group: (rows[0][group], rows[1][group]), lr)
 
 
 def method(coupling: Coupling | None, likelihood=None) -> StepConfig:
-    return StepConfig(likelihood or Categorical(CLASSES), POINT, coupling, make_optimizer("sgd", momentum=0.0))
+    return StepConfig(likelihood or Categorical(CLASSES), POINT, coupling, SGD)
 
 
-def moved(state: State, how: Engine, chosen: StepConfig, given: Batch, make=build) -> dict[str, Tensor]:
+def with_updater(config: StepConfig, **changed) -> StepConfig:
+    return replace(config, updater=replace(config.updater, **changed))
+
+
+def moved(
+    state: State, how: Engine, chosen: StepConfig, given: Batch, make=build, probe: Probe | None = None
+) -> dict[str, Tensor]:
     """The gradients (M, ...) that one step applies."""
     before = state.population.clone()
     with assemble(how, make()) as team:
-        step(team, chosen, state, given)
+        step(team, chosen, state, given, probe)
     return {name: before.own[name] - tensor for name, tensor in state.population.own.items()}
 
 

@@ -13,7 +13,6 @@ from murmuration.data import Data
 from murmuration.training.batches import epoch_batches
 from murmuration.training.fitting import make_spec
 from murmuration.training.plan import SAME, Plan
-from murmuration.training.spec import initial_members
 
 PLAN = Plan(members=3, epochs=2, batch_size=32, lr=1e-2, engine="loop", posthoc=None)
 ALL = tuple(SAME)
@@ -71,7 +70,7 @@ def test_one_stream_in_common_leaves_the_others_alone(little):
         return torch.stack([epoch_batches(little.train, plan, 1)(i).fetch(slice(0, 3))[0] for i in range(3)])
 
     def start(plan: Plan) -> dict[str, Tensor]:
-        return initial_members(make_spec("small-cnn", little, make_recipe(), plan)[0]).own
+        return make_spec("small-cnn", little, make_recipe(), plan)[0].method.initial_members().own
 
     given = {name: replace(PLAN, same=(name,)) for name in SAME}
     for name in ("initialisation", "noise"):

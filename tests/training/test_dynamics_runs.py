@@ -15,16 +15,15 @@ from murmuration.core.dynamics import CyclicalSgmcmc, StepTime, Swa, TrainTime, 
 from murmuration.core.dynamics.base import keep_times
 from murmuration.core.dynamics.sgmcmc import Langevin
 from murmuration.core.engines import engine
+from murmuration.core.method import collectable
 from murmuration.core.population import Population
 from murmuration.core.recipe import make_recipe
 from murmuration.core.state import State
-from murmuration.core.step import param_groups
 from murmuration.data import Data, open_data
 from murmuration.likelihoods import Categorical
 from murmuration.models.nets import build_net
 from murmuration.system.streams import Noise
 from murmuration.training import Progress, TrainSpec, begin, train
-from murmuration.training.loop import collectable
 
 PLAN = mm.Plan(members=2, epochs=4, batch_size=32, drop_last=True, engine="loop", lr=1e-2)
 DYNAMICS = {  # of 24 steps; the last one is always collected
@@ -343,12 +342,12 @@ def test_rules_of_a_chain_are_langevin_for_every_tensor(little: Data):
     recipe = make_recipe("batch-ensemble", dynamics="csgmcmc")
     plan = replace(PLAN, epochs=20).for_recipe(recipe)
     spec = TrainSpec(lambda: build_net("mlp", little.input_shape, 10), little, Categorical(10), recipe, plan)
-    config = spec.step_config()
-    assert isinstance(spec.dynamics, CyclicalSgmcmc)
-    assert spec.dynamics.examples == len(little.train)
+    config = spec.method.step_config
+    assert isinstance(spec.method.dynamics, CyclicalSgmcmc)
+    assert spec.method.dynamics.examples == len(little.train)
     population = begin(spec).state.population
     for named in (population.own, population.shared):
-        groups = param_groups(config, named)
+        groups = config.updater.param_groups(named)
         assert {name for names, _, _ in groups for name in names} == set(named)
         assert all(isinstance(rule, Langevin) for _, rule, _ in groups)
 

@@ -90,7 +90,7 @@ def test_the_kl_divergence_counts_once_an_epoch(weighting):
     plan = mm.Plan(epochs=2, batch_size=32).for_recipe(make_recipe("bayes"))
     data = mm.open_data((X, Y), val=torch.arange(105, 140).numpy(), test=0.0)
     spec, _ = make_spec("mlp", data, make_recipe("bayes"), plan)
-    objective = replace(spec.step_config().objective, weighting=weighting)
+    objective = replace(spec.method.step_config.objective, weighting=weighting)
     assert spec.end.steps_per_epoch == objective.steps_per_epoch == 4
     weights = [objective.kl_weight(step) for step in range(4, 8)]
     assert sum(weights) == pytest.approx(objective.beta * 4 / 105)
@@ -101,8 +101,8 @@ def test_repulsion_has_the_steps_of_the_run():
     plan = mm.Plan(members=2, epochs=2, batch_size=32).for_recipe(recipe)
     data = mm.open_data((X, Y), val=torch.arange(105, 140).numpy(), test=0.0)
     spec, _ = make_spec("mlp", data, recipe, plan)
-    assert spec.coupling.steps_per_epoch == spec.end.steps_per_epoch == 4
-    assert spec.coupling.weight == 1 / 32
+    assert spec.method.coupling.steps_per_epoch == spec.end.steps_per_epoch == 4
+    assert spec.method.coupling.weight == 1 / 32
 
 
 def test_a_run_without_the_setting_dropped_its_last_batches():

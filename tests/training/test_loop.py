@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import murmuration as mm
+from murmuration.core.divergence import Divergence
 from murmuration.core.engines import assemble, engine
 from murmuration.core.recipe import make_recipe
-from murmuration.core.state import Divergence
 from murmuration.data import Data
 from murmuration.likelihoods import Categorical
 from murmuration.models.nets import build_net
@@ -106,8 +106,8 @@ def test_weights_collected_before_validation_finds_them_diverged_are_left_out(di
     spec = TrainSpec(lambda: build_net("mlp", (1, 8, 8), 10), digits, Categorical(10), recipe, Plan(members=1))
     progress = begin(spec)
     state, path = progress.state, progress.path
-    spec.dynamics.collect(path, state.population, torch.tensor([0]))
-    spec.dynamics.collect(path, state.population.map(lambda tensor: tensor * 1e30), torch.tensor([0]))
+    spec.method.dynamics.collect(path, state.population, torch.tensor([0]))
+    spec.method.dynamics.collect(path, state.population.map(lambda tensor: tensor * 1e30), torch.tensor([0]))
     with assemble(engine("loop"), spec.member(0)) as team:
         assert finish(team, spec, progress).members == 2
         state.diverged[0] = Divergence("outputs not finite", restored=1)

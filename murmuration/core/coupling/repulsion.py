@@ -100,11 +100,26 @@ class Repulsion:
             raise Misuse(f"weight={self.weight}: need 1/B, 1/N or a number that is not negative")
         return self.weight
 
-    def prepare(self, x: Tensor, *, members: int, batch: int, steps: int = 1, epochs: int = 1) -> "Coupling | None":
-        """The coupling of M members trained on inputs x (N, ...) in so many steps an epoch; None for one member."""
+    def prepare(
+        self, x: Tensor, *, members: int, batch: int, steps: int = 1, epochs: int = 1, examples: int | None = None
+    ) -> "Coupling | None":
+        """Prepare the repulsion for a training run.
+
+        Args:
+            x: Training inputs (N, ...), or a sample of them.
+            members: Number of members.
+            batch: Examples per step.
+            steps: Steps per epoch.
+            epochs: Epochs.
+            examples: Number N of training examples, if `x` is a sample.
+
+        Returns:
+            The coupling; None for one member.
+        """
         if members == 1:
             return None
-        weight = self.weight_for(batch=min(batch, len(x)), examples=len(x))
+        examples = len(x) if examples is None else examples
+        weight = self.weight_for(batch=min(batch, examples), examples=examples)
         some: Any = x
         if not isinstance(x, Tensor) and type(self.space).prepare is not Space.prepare:  # inputs are not in memory
             some = some.sample(SAMPLED)

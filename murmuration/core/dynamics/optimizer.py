@@ -18,7 +18,7 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from murmuration.core.dynamics.base import OptState, StepTime
-from murmuration.core.vectors import CACHE_LINE, side_by_side
+from murmuration.core.flat_buffers import CACHE_LINE, pack
 from murmuration.system.errors import Misuse, unknown
 
 Decay = Literal["coupled", "decoupled"]
@@ -44,7 +44,7 @@ class Optimizer:
     def init(self, parameters: dict[str, Tensor]) -> OptState:
         """Zero moments for the parameters."""
         kinds = ("mean", "square") if self.name == "adam" else ("velocity",)
-        return {kind: side_by_side({name: torch.zeros_like(p) for name, p in parameters.items()}) for kind in kinds}
+        return {kind: pack({name: torch.zeros_like(p) for name, p in parameters.items()}) for kind in kinds}
 
     def update(
         self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: StepTime

@@ -7,7 +7,7 @@ recorded batch and on the next one, and if they differ nothing is captured. Rand
 dropout masks are made, are inputs: a replay draws those of its own step.
 
 Steps can be captured whose operators do not change: networks whose modules are all torch's or of this library, without
-hooks; what else is needed is known to the step (`can_capture` in `training/captured.py`).
+hooks; what else is needed is known to the task (`GroupStep.inputs`).
 """
 
 from collections.abc import Callable, Sequence
@@ -90,10 +90,10 @@ class Captures:
         with torch.no_grad():
             return entry.captured.run(*step.given, *bits)
 
-    def learn(self, step: StepInputs, compute: Compute, results: Sequence[Tensor], joined: slice) -> None:
+    def learn(self, step: StepInputs, compute: Compute, results: Sequence[Tensor], packed: slice) -> None:
         """Record `compute`, which reads the step's inputs and nothing else that changes, or compare its replay.
 
-        It returns `results`, and perhaps more. A replay puts the results `joined` side by side.
+        It returns `results`, and perhaps more. A replay puts the results `packed` into one buffer.
         """
         entry = self._entry((step.key, *map(kind_of, step.given)), step)
         if entry is None:
@@ -108,7 +108,7 @@ class Captures:
         self.possible, entry.draws = False, draws
         with suppress(Exception):  # NotCapturable, or what an operator makes of being recorded
             held = {address_of(each) for each in step.held}
-            fixed = partial(fixed_replay, held=step.held, joined=joined)
+            fixed = partial(fixed_replay, held=step.held, joined=packed)
             entry.captured, _ = capture(compute, [*step.held, *given], held, draws=False, replay=fixed)
             self.possible = equal(entry.captured, given, results)
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from murmuration.core.engines.capture import Call, Operation, Program, binding, caller, reader, replay_operations
-from murmuration.core.vectors import lines
+from murmuration.core.flat_buffers import padded_size
 
 aten = torch.ops.aten
 # Operators with a variant that writes to a given tensor, by the same kernel: its function, and the argument's name.
@@ -112,8 +112,8 @@ class Planner:
         )
         if not results or not fits or not set(storages) <= set(made) or len(set(storages)) < len(storages):
             return {}
-        vector = results[0].new_zeros(sum(map(lines, results)))
-        parts = vector.split([lines(each) for each in results])
+        vector = results[0].new_zeros(sum(map(padded_size, results)))
+        parts = vector.split([padded_size(each) for each in results])
         return dict(zip(storages, parts, strict=True))
 
     def plan(self, index: int, call: Call) -> None:
@@ -206,7 +206,7 @@ def fixed_replay(
 ) -> Callable[..., list[Tensor]]:
     """A program as a function of its inputs without the first ones, which are always the tensors `held`.
 
-    The results `joined` lie side by side in one vector (`vectors.py`) where that is possible. A program that takes much
+    The results `joined` lie in one buffer (`flat_buffers.py`) where that is possible. A program that takes much
     memory is replayed on new tensors every time.
     """
     planned = Planner(program, results, held, joined)

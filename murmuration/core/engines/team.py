@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
-from murmuration.core.engines.captures import Captures
+from murmuration.core.engines.captures import Captures, StepInputs
 from murmuration.core.engines.ranks import ALONE, Ranks
 from murmuration.core.weights import Structure
 from murmuration.system.workers import single_core_threads
@@ -55,6 +55,29 @@ def engine(name: str, direct: bool = False, cores: int | None = None) -> Engine:
     }[name]
 
 
+class Task(Protocol[Item]):
+    """A computation that runs the same operators at every step, as a function of tensors and random bits alone."""
+
+    @property
+    def packed(self) -> slice:
+        """The results that a replay packs into one buffer."""
+
+    def inputs(self) -> StepInputs | None:
+        """Return what the results depend on; None if the operators may change."""
+
+    def run(self, inputs: StepInputs | None) -> Item:
+        """Compute the result."""
+
+    def compute(self, inputs: StepInputs) -> list[Tensor]:
+        """Compute the tensors of the result from `inputs` alone; this is what a capture records."""
+
+    def pack(self, result: Item) -> list[Tensor]:
+        """Return the tensors of a result."""
+
+    def unpack(self, tensors: list[Tensor]) -> Item | None:
+        """Return the result of these tensors; None if it must be computed again."""
+
+
 class Team:
     """A pool of workers for one network; every thread has its own copy of the network's structure.
 
@@ -77,6 +100,36 @@ class Team:
             self._local.structure = Structure(self._original)
         structure: Structure = self._local.structure
         return structure.train(training)
+
+    def call(self, task: Task[Item]) -> Item:
+        """Return the result of a task, replayed where its operators were captured at earlier steps."""
+        inputs = task.inputs() if self.captures.possible else None
+        if inputs is None:
+            return task.run(None)
+        tensors = self.captures.replay(inputs)
+        if tensors is not None:
+            result = task.unpack(tensors)
+            if result is not None:
+                return result
+            for noise in inputs.noise:
+                noise.rewind()
+        result = task.run(inputs)
+        self.captures.learn(inputs, lambda: task.compute(inputs), task.pack(result), packed=task.packed)
+        return result
+
+    def run(
+        self, gradients: Callable[[slice], Any], move: Callable[[Any], Item], groups: Sequence[slice], fraction: float
+    ) -> list[Item]:
+        """Move groups of members along their gradients.
+
+        If processes split a batch (this one has a `fraction` of it), losses and gradients are summed over them first.
+        """
+        if self.ranks.parts == 1:  # a group's graph is freed before the next is built
+            return self.map(lambda group: move(gradients(group)), groups)
+        results = self.map(gradients, groups)
+        tensors = [fraction * tensor for result in results for tensor in result.tensors()]
+        total = iter(self.ranks.sum_parts(tensors))
+        return [move(result.with_tensors([next(total) for _ in result.tensors()])) for result in results]
 
     def map(self, work: Callable[..., Item], *arguments: Sequence[Any]) -> list[Item]:
         """`work` applied to corresponding arguments, in parallel if there are workers; results in order."""

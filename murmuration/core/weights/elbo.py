@@ -15,11 +15,13 @@ et al. 2015). `beta` is a temperature: below 1 the posterior is colder than Baye
 `kl_warmup`, beta grows linearly from 0 over that fraction of the epochs (Soenderby et al. 2016).
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from murmuration.likelihoods import weighted
 from murmuration.system.errors import unknown
 
 WEIGHTINGS = ("uniform", "blundell")
@@ -45,8 +47,31 @@ class ELBO:
         per_mean = self.steps_per_epoch * batch_weight(self.weighting, index, self.steps_per_epoch)
         return self.beta * warmup_factor(epoch, self.epochs, self.kl_warmup) * per_mean / self.examples
 
+    def losses(
+        self,
+        passes: Iterator[Tensor],
+        loss: Callable[[Tensor, Tensor | None], Tensor],
+        weight: Tensor | None,
+        complexity: Callable[[], Tensor | None],
+        step: int,
+    ) -> Tensor:
+        """Compute the objective (m,) of m members at a step.
+
+        Args:
+            passes: Yields the outputs (m, B, K) of one pass after another, each with other draws of the weights.
+            loss: Returns the losses (m, B) of outputs, times sample weights if there are any.
+            weight: Sample weights (m, B).
+            complexity: Returns KL(q || p) of each member (m,), or None.
+            step: Step of training.
+        """
+        one_pass = self.samples == 1
+        rows = [loss(next(passes), weight if one_pass else None) for _ in range(self.samples)]
+        cost = complexity() if self.beta else None
+        losses = weighted(self.combine(rows), None if one_pass else weight).mean(-1)
+        return losses if cost is None else losses + self.kl_weight(step) * cost
+
     def combine(self, losses: list[Tensor]) -> Tensor:
-        """The loss of each example (...), from its losses (...) in one or several passes."""
+        """Combine the losses (...) of each example in one or several passes."""
         return losses[0] if len(losses) == 1 else reduce_losses(torch.stack(losses), self.reduction)
 
 

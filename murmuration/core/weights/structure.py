@@ -100,6 +100,7 @@ class Structure:
 def describe_outputs(given: Any, count: int = -1, width: int = -1) -> tuple[str, str]:
     """The kind of a network's outputs, and the `output=` to write for the tensor (count, width) among them.
 
+    >>> import torch
     >>> describe_outputs({"logits": torch.zeros(2, 3), "hidden": torch.zeros(2, 8)}, 2, 3)
     ("a dict of 'logits' (2, 3), 'hidden' (2, 8)", "write output='logits'")
     """

@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 from murmuration.applications.pruning import Pruning
 from murmuration.core.dynamics import make_optimizer
+from murmuration.core.gradients import GroupResult
 from murmuration.core.population import KEPT, Named, Population
 from murmuration.core.recipe import make_recipe
-from murmuration.core.state import Batch, State, StepConfig
-from murmuration.core.step import init_opt_state, update
+from murmuration.core.state import Batch, State
+from murmuration.core.update import Updater
 from murmuration.core.weights import trace_kernels
 from murmuration.core.weights.gaussian import STD_PARAM, VARIANCE, Gaussian, distribution_names, std_from
 from murmuration.core.weights.priors import Prior, WeightTensor
 from murmuration.data import Data, open_data
-from murmuration.likelihoods import Categorical
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.system.streams import Noise
 from murmuration.training import TrainSpec, train
@@ -231,10 +231,11 @@ def test_the_proximal_step_by_hand():
     kernel, bias = (torch.tensor(values, dtype=torch.float64) for values in ([[[0.3, -0.05]]], [[0.3]]))
     own = {"weight": kernel, "bias": bias, "weight" + STD_PARAM: kernel.clone(), "bias" + STD_PARAM: bias.clone()}
     before = {name: tensor.clone() for name, tensor in own.items()}
-    method = StepConfig(Categorical(2), family, None, make_optimizer("sgd", momentum=0.0, l1=0.2))
+    updater = Updater(make_optimizer("sgd", momentum=0.0, l1=0.2), kernels=frozenset(family.spec.kernels))
     flat = [torch.zeros_like(tensor) for tensor in own.values()]
-    state = State(Population(1, own, {}, {}), init_opt_state(method, own), {}, torch.ones(1, dtype=torch.bool))
-    update(method, own, flat, state.opt_state, Batch(lambda group: (None, None), 0.5), state, (0,), stacked=True)
+    state = State(Population(1, own, {}, {}), updater.init(own), {}, torch.ones(1, dtype=torch.bool))
+    result = GroupResult(slice(0, 1), torch.zeros(1), state.active, flat, [], {})
+    updater.move(state, result, Batch(lambda group: (None, None), 0.5))
     assert own.pop("weight").flatten().tolist() == pytest.approx([0.2, 0.0], rel=1e-15, abs=0)
     assert all(torch.equal(tensor, before[name]) for name, tensor in own.items())
 

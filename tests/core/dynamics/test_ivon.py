@@ -180,7 +180,7 @@ def test_numbers_among_distributions_move_by_the_plan_s_optimizer(little: Data):
     assert set(state.opt_state["mean"]) == set(state.opt_state["square"]) == {"body.2.weight", "body.2.bias"}
     assert all((t - 0.01).abs().max() < 1e-8 for name, t in first.own.items() if name.endswith(":std_param"))
     with assemble(engine("stacked"), spec.member(0)) as team:
-        step(team, spec.step_config(), state, epoch_batches(little.train, plan, 0)(0))
+        step(team, spec.method.step_config, state, epoch_batches(little.train, plan, 0)(0))
     moved = {name: tensor - first.own[name] for name, tensor in state.population.own.items()}
     for name in ("body.2.weight", "body.2.bias"):
         torch.testing.assert_close(moved[name].abs(), torch.full_like(moved[name], 1e-3), rtol=1e-3, atol=1e-6)
@@ -200,7 +200,7 @@ def test_shared_distributions_move_by_the_mean_of_what_members_saw(how: str, lit
     def stepped(name: str) -> dict[str, Tensor]:
         state = begin(spec).state
         with assemble(engine(name), spec.member(0)) as team:
-            step(team, spec.step_config(), state, epoch_batches(little.train, plan, 0)(0))
+            step(team, spec.method.step_config, state, epoch_batches(little.train, plan, 0)(0))
         return {**state.population.shared, **state.shared_opt_state["momentum"], **state.population.own}
 
     found, loop = stepped(how), stepped("loop")

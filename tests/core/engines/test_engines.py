@@ -31,7 +31,7 @@ def steps_on(name: str, spec: TrainSpec) -> dict[str, torch.Tensor]:
     batches = epoch_batches(spec.data.train, spec.plan, 0)
     with assemble(choice.engine, spec.member(0)) as team:
         for index in range(STEPS):
-            step(team, spec.step_config(), progress.state, batches(index % 10))
+            step(team, spec.method.step_config, progress.state, batches(index % 10))
     return {**progress.state.population.own, **progress.state.population.buffers}
 
 

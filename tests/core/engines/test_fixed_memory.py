@@ -10,7 +10,7 @@ from torch import Tensor
 import murmuration.core.engines.fixed_memory as fixed_memory
 from murmuration.core.engines.capture import Captured, capture
 from murmuration.core.engines.fixed_memory import fixed_replay
-from murmuration.core.vectors import as_vector
+from murmuration.core.flat_buffers import as_vector
 
 Function = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]  # weights (3, 4, 6), x (3, 5, 6), y (3, 5, 4)
 

@@ -25,7 +25,6 @@ from murmuration.system.option_text import parse
 from murmuration.system.streams import Noise
 from murmuration.training.fitting import make_spec
 from murmuration.training.plan import Plan
-from murmuration.training.spec import initial_members
 
 
 def gaussian(text: str) -> Gaussian:
@@ -87,7 +86,7 @@ def test_one_member_has_no_factors_and_none_of_their_stds(digits):
     recipe = make_recipe("rank1-bnn")
     for members, expected in ((1, False), (2, True)):
         spec, _ = make_spec("mlp", digits, recipe, Plan(members=members, posthoc=None))
-        assert bool(std_names(initial_members(spec))) == expected
+        assert bool(std_names(spec.method.initial_members())) == expected
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def train_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
     spec = train_spec(data, arm, setting.plan(members, cell.seed), neurons=neurons, layers=setting.layers)
     progress = begin(spec)
     x = data.train.prepared[: setting.inputs]
-    kernels = measure_kernels(spec.member(0), progress.state.population, spec.weights, x, setting.most)
+    kernels = measure_kernels(spec.member(0), progress.state.population, spec.method.weights, x, setting.most)
     if arm.recipe("").sharing.gamma == "smooth":
         spec = replace(spec, gamma=smooth_gamma(members, kernels.ratio if kernels else 0.0))
     engine = choose_engine(spec, progress).engine
@@ -121,7 +121,7 @@ def scores(spec: TrainSpec, engine: Engine, population: Population) -> dict[str,
 
 def predict(spec: TrainSpec, engine: Engine, population: Population, split: Split) -> Predictive:
     with assemble(engine, spec.member(0)) as team, torch.no_grad():
-        return Predictive(member_outputs(team, spec.weights, population, split.prepared), spec.likelihood)
+        return Predictive(member_outputs(team, spec.method.weights, population, split.prepared), spec.likelihood)
 
 
 @dataclass(frozen=True)

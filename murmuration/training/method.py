@@ -1,0 +1,249 @@
+"""`mm.Method`: a recipe bound to a network, for a training loop of your own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from murmuration.core.dynamics import Dynamics, TrainTime
+from murmuration.core.engines import Engine, Team, assemble, choose
+from murmuration.core.method import BoundRecipe, collect, final_members
+from murmuration.core.recipe import Recipe, make_recipe
+from murmuration.core.roles import roles_of
+from murmuration.core.state import Batch, NoiseStreams, Probe, State
+from murmuration.core.step import step
+from murmuration.likelihoods import Likelihood
+from murmuration.models.nets.source import Net, net_source
+from murmuration.models.nets.validation import check_network
+from murmuration.prediction.ensemble import Ensemble, MemberGroup
+from murmuration.system.errors import Misuse, unknown
+from murmuration.system.streams import global_stream
+from murmuration.system.workers import single_core_pool
+from murmuration.training.batches import batch_slices
+from murmuration.training.engine_choice import draws_globally, engine_for_optimizer
+from murmuration.training.plan import Plan
+
+STEP_SETTINGS = (  # fields of `Plan` that concern a step
+    *("members", "epochs", "batch_size", "optimizer", "momentum", "weight_decay", "decay", "l1", "clip_norm"),
+    *("lr_multipliers", "same", "engine", "device", "precision", "first_member"),
+)
+
+
+class Method:
+    """A recipe bound to a network and a likelihood: train its members in a loop of your own.
+
+    `mm.fit` is such a loop with data, epochs, checkpoints and post-hoc steps; for the same batches its results are
+    bit-identical.
+
+    Args:
+        net: Network by name, `nn.Module` (an architecture: members get fresh weights) or function that builds one.
+        likelihood: Distribution of the target given the network's outputs, such as `mm.Categorical(10)`.
+        recipe: Name of a preset, or a `Recipe`.
+        inputs: Training inputs (N, ...) as the network takes them, or a sample of them. Needed by networks by name,
+            and by recipes that act on the kernels of the network or compare members.
+        examples: Number N of training examples; by default that of `inputs`.
+        steps_per_epoch: Steps of an epoch; by default as many as batches of `batch_size` examples.
+        **settings: Fields of `mm.Plan` that concern a step: members, epochs, batch_size, optimizer, momentum,
+            weight_decay, decay, l1, clip_norm, lr_multipliers, same, engine, device, precision, first_member.
+
+    Raises:
+        Misuse: If the recipe cannot do on this network what its name says, or needs something that is missing.
+
+    >>> import murmuration as mm
+    >>> data = mm.open_data("two-moons")
+    >>> x, y = data.train.prepared, data.train.y
+    >>> method = mm.Method("mlp", mm.Categorical(2), "forde", inputs=x, members=3, engine="loop")
+    >>> state = method.init(seed=0)
+    >>> for rows in torch.arange(len(x)).split(64):
+    ...     losses = method.step(state, x[rows], y[rows], lr=1e-2)  # (M,)
+    >>> method.ensemble(state).predict(data.test.prepared).mean.shape[1]
+    2
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        likelihood: Likelihood,
+        recipe: str | Recipe = "deep-ensemble",
+        *,
+        inputs: Any = None,
+        examples: int | None = None,
+        steps_per_epoch: int | None = None,
+        **settings: Any,
+    ) -> None:
+        for name in settings:
+            if name not in STEP_SETTINGS:
+                raise unknown("setting of a method", name, STEP_SETTINGS)
+        if not isinstance(likelihood, Likelihood):
+            raise Misuse(f"likelihood={likelihood!r:.60}: give an object such as mm.Categorical(10)")
+        self.recipe, self.likelihood = make_recipe(recipe), likelihood
+        self.plan = Plan(**settings).for_recipe(self.recipe)
+        self._timed = "epochs" in settings  # whether the number of steps is known
+        if self.recipe.models:
+            raise Misuse(f"recipe {self.recipe.name} has members that are not networks: train it with mm.fit")
+        if self.recipe.sharing.frozen or self.recipe.weights.init_from:
+            raise Misuse(f"recipe {self.recipe.name} starts from a trained network: train it with mm.fit")
+        if self.recipe.coupling is not None and self.recipe.coupling.space.candidates():
+            raise Misuse(f"recipe {self.recipe.name} chooses its settings on validation examples: train it with mm.fit")
+        needs_inputs = isinstance(net, str) or self.recipe.needs_kernels or self.plan.l1
+        if inputs is None and (needs_inputs or self.recipe.coupling is not None):
+            why = f"network '{net}'" if isinstance(net, str) else f"recipe {self.recipe.name}"
+            raise Misuse(f"{why} needs training inputs: write inputs=x_train, prepared as the network takes them")
+        self.inputs = None if inputs is None else torch.as_tensor(inputs)
+        self.examples = examples or (self.plan.batch_size if self.inputs is None else len(self.inputs))
+        shape = () if self.inputs is None else tuple(self.inputs.shape[1:])
+        source = net_source(net, shape, likelihood.width)
+        if self.inputs is not None:
+            with torch.random.fork_rng(devices=[]):
+                source = check_network(source, source.build().cpu(), self.inputs[:2], likelihood.width)
+        self._build, self._engine = source.build, None if self.plan.engine == "auto" else self.plan.engine
+        steps = steps_per_epoch or len(batch_slices(self.examples, self.plan.batch_size))
+        self.end = TrainTime(steps * self.plan.epochs, steps, self.plan.epochs)
+        self._bound: Callable[[int], BoundRecipe] = cache(self._bind)
+        self._team: Team | None = None
+        self.probe = Probe()  # statistics of the interaction at the start of an epoch, and timings
+        bound = self._bound(0)
+        bound.check_times(schedule=None, has_optimizer=self.plan.optimizer is not None, stops_early=False)
+        if type(bound.dynamics) is not Dynamics and not self._timed:
+            raise Misuse(
+                f"dynamics {self.recipe.text('dynamics')} depends on the length of training: write epochs=, and"
+                " steps_per_epoch= or batch_size="
+            )
+
+    def _bind(self, seed: int) -> BoundRecipe:
+        plan = self.plan
+
+        def network(member: int) -> nn.Module:
+            source = 0 if "initialisation" in plan.same else member
+            with global_stream(seed, "initialisation", plan.first_member + source):
+                return self._build()
+
+        bound = BoundRecipe(
+            network,
+            self.likelihood,
+            self.recipe,
+            self.inputs,
+            plan.members,
+            plan.batch_size,
+            self.end,
+            plan.make_optimizer(),
+            examples=self.examples,
+            lr_multipliers=plan.lr_multipliers,
+            clip_norm=plan.clip_norm,
+            precision=plan.precision,
+            noise=NoiseStreams(seed, plan.first_member, common="noise" in plan.same),
+            common_start="initialisation" in plan.same,
+        )
+        return replace(bound, gamma=bound.measure_gamma())
+
+    def init(self, seed: int = 0) -> State:
+        """Return the members before the first step.
+
+        Args:
+            seed: Seed of the initial weights and of all noise.
+
+        Returns:
+            A state that `step` changes; `state.state_dict()` gives its tensors.
+        """
+        bound = self._bound(seed)
+        population = bound.start().to(self.plan.device)
+        bound.refuse_unused_optimizer(population, self.plan.optimizer)
+        return bound.init_state(population)
+
+    def step(self, state: State, x: Any, y: Any, lr: float = 1e-3, *, weight: Any = None) -> Tensor:
+        """Move every member once.
+
+        Args:
+            state: Changed in place.
+            x: Inputs (B, ...) for all members, or a list with those of each member.
+            y: Targets (B,) or (B, K), or a list with those of each member.
+            lr: Learning rate.
+            weight: Sample weights (B,), or a list with those of each member.
+
+        Returns:
+            The members' losses (M,); NaN for a member whose loss is not finite, which is not trained any more.
+        """
+        bound = self._bound(state.noise.seed)
+        if self._timed and state.step >= self.end.step:
+            raise Misuse(f"step {state.step + 1} of {self.end.step}: training was planned for epochs={self.end.epochs}")
+        inputs, targets = self._rows(x, "x"), self.likelihood.encode(self._rows(y, "y"))
+        weights = None if weight is None else self._rows(weight, "weight").float()
+        time = TrainTime(state.step, self.end.steps_per_epoch, self.end.epochs)
+        batch = Batch(
+            lambda group: (inputs[group], targets[group]),
+            lr,
+            time=time,
+            weight=lambda group: None if weights is None else weights[group],
+        )
+        epoch = state.step // self.end.steps_per_epoch
+        likelihood = self.likelihood.during(min(epoch / self.end.epochs, 1.0))
+        config = bound.step_config
+        if likelihood is not self.likelihood:
+            config = replace(config, likelihood=likelihood)
+        every = 0 if bound.coupling is None else bound.coupling.repulsion.every
+        self.probe.measure = state.step % self.end.steps_per_epoch < every  # the first interaction of an epoch
+        losses = step(self._team_for(state, batch), config, state, batch, self.probe)
+        collect(bound.dynamics, state, self.end.at(state.step))
+        return losses
+
+    def ensemble(self, state: State) -> Ensemble:
+        """Return the members as an ensemble: those of the dynamics, without members that diverged.
+
+        Its `predict` takes inputs as the network does; `fit_posthoc` calibrates it on held-out examples.
+        """
+        bound = self._bound(state.noise.seed)
+        population, origins = final_members(bound.dynamics, state)
+        finite = ~torch.isin(origins, (~state.active).nonzero().flatten())
+        if not bool(finite.any()):
+            raise Misuse("every member has diverged: lower the learning rate")
+        population = population.take(finite.nonzero().flatten()) if not bool(finite.all()) else population.clone()
+        module, trace = bound.network(0), bound.full_trace
+        manifest: dict[str, Any] = {
+            "plan": {
+                "seed": state.noise.seed,
+                "first_member": self.plan.first_member,
+                "precision": self.plan.precision,
+            },
+            "parameters": roles_of(trace, population, bound.weights, self.recipe).to_json(),
+            **({"kernels": bound.trace.to_json()} if self.recipe.needs_kernels else {}),
+        }
+        manifest["plan"]["seed"] = state.noise.seed
+        engine = self._team.engine if self._team is not None else Engine("loop")
+        return Ensemble((MemberGroup(module, population),), self.likelihood, engine, self.recipe, manifest)
+
+    def load_state(self, tensors: dict[str, Tensor]) -> State:
+        """Return the state whose `state_dict()` these tensors are, such as those of a safetensors file."""
+        return State.from_state_dict({name: tensor.to(self.plan.device) for name, tensor in tensors.items()})
+
+    def _rows(self, values: Any, name: str) -> Tensor:
+        """Return (M, B, ...) of values (B, ...) for all members, or of a list of one for each."""
+        members = self.plan.members
+        if isinstance(values, list | tuple):
+            if len(values) != members:
+                raise Misuse(f"{name} is a list of {len(values)} for {members} members: give one for each, or a tensor")
+            return torch.stack([torch.as_tensor(part) for part in values]).to(self.plan.device)
+        tensor = torch.as_tensor(values).to(self.plan.device)
+        return tensor.expand(members, *tensor.shape)
+
+    def _team_for(self, state: State, batch: Batch) -> Team:
+        """Return the workers that run members, chosen at the first step."""
+        if self._team is not None:
+            return self._team
+        bound, plan = self._bound(state.noise.seed), self.plan
+        module, requested = bound.network(0), engine_for_optimizer(plan)
+
+        @contextmanager
+        def trial(candidate: Engine) -> Iterator[Callable[[], object]]:
+            trial_state = bound.init_state(state.population.clone())
+            with assemble(candidate, module) as team:
+                yield lambda: step(team, bound.step_config, trial_state, batch)
+
+        alone = draws_globally(module, batch.fetch(slice(0, 1))[0][0][:2].cpu())
+        engine = Engine("loop") if alone else choose(requested, trial, plan.members).engine
+        pool = single_core_pool(engine.workers) if engine.workers else None  # its threads end with the method
+        self._team = Team(engine, module, pool)
+        return self._team
