@@ -29,9 +29,9 @@ from murmuration.system.devices import CPU
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.option_text import short
 from murmuration.training import TrainSpec
-from murmuration.training.fitting import make_spec
 from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.plan import Plan, plan_from_json
+from murmuration.training.resolve import make_spec
 
 RegimeName = Literal["independent", "between", "collective", "degenerate"]
 

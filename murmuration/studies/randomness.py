@@ -31,8 +31,9 @@ from murmuration.studies.similarity import network_similarity
 from murmuration.studies.weight_space import points_of
 from murmuration.system.errors import Misuse, require_integer
 from murmuration.system.files import json_numbers
-from murmuration.training.fitting import fit, make_spec, resume, sort_settings
+from murmuration.training.fitting import fit, resume
 from murmuration.training.plan import Plan
+from murmuration.training.resolve import make_spec, sort_settings
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -35,9 +35,9 @@ from murmuration.system.errors import Misuse, require_integer
 from murmuration.system.streams import Noise
 from murmuration.training import Progress, TrainSpec, begin, choose_engine
 from murmuration.training.batches import epoch_batches, plan_for_steps
-from murmuration.training.fitting import make_spec, sort_settings
 from murmuration.training.head_only import head_only_spec
 from murmuration.training.plan import Plan
+from murmuration.training.resolve import make_spec, sort_settings
 from murmuration.training.table_defaults import defaults_for, filled_loss, filled_plan
 
 FEW = 8  # members that are measured, at most

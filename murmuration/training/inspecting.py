@@ -11,8 +11,8 @@ from murmuration.data import open_training_data
 from murmuration.models.nets.adapt import plain_module
 from murmuration.models.nets.source import Net, check_net
 from murmuration.system.errors import Misuse
-from murmuration.training.fitting import make_spec
 from murmuration.training.plan import Plan
+from murmuration.training.resolve import make_spec
 
 
 def parameter_roles(net: Net, recipe: str | Recipe, data: Any) -> ParameterRoles:

@@ -68,7 +68,7 @@ def add_members(
         known = likelihood_from_json(manifest["likelihood"], likelihood)
         choice = engine_for_several(TrainSpec(source.build, opened, known, chosen, plan))
         manifest["engine"] = {**manifest["engine"], **asdict(choice.engine), "reason": choice.reason}
-    if fitting.engine_from(manifest).stacked:  # a stack of one is rounded otherwise: the second is not kept
+    if engine_from(manifest).stacked:  # a stack of one is rounded otherwise: the second is not kept
         plan = replace(plan, members=max(count, 2))
     manifest |= {"plan": plan.to_json(), "recipe": for_several(manifest["recipe"]), **runs.describe_process()}
     manifest[ADDING] = {"run": str(path.resolve()), "sha256": digest_of(path / runs.MEMBERS), "members": count}

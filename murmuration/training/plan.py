@@ -18,6 +18,7 @@ from murmuration.data.samplers import INSTANCE, SAMPLERS
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.system.devices import CPU, FLOAT32, PRECISIONS, is_available, resolve_device
 from murmuration.system.errors import Misuse, require_integer, require_number, unknown
+from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.option_text import OBJECT
 
 StopBy = Literal["member", "ensemble"]
@@ -30,6 +31,7 @@ ENGINES = ("auto", "fastest", "loop", "stacked", "threads", "threads-stacked")
 SMALLEST = {"members": 0, "epochs": 1, "batch_size": 1, "seed": 0, "first_member": 0, "ranks_per_member": 1}
 SMALLEST |= {"patience": 1, "steps": 1}  # whole numbers, or None
 USUAL = {"lr": 0.001, "warmup": 1, "momentum": 0.9, "weight_decay": 0.01, "l1": 0.0001, "clip_norm": 1}  # numbers
+USUAL["checkpoint_seconds"] = CHECKPOINT_SECONDS
 MEMBERS = 5  # of an ensemble, where neither the caller nor the recipe says how many
 
 
@@ -66,6 +68,7 @@ class Plan:
     ranks_per_member: int = 1  # processes that split every batch of a member, where there are more than members
     precision: str = FLOAT32  # of the operators of networks: float32, or bf16 with weights and losses in float32
     first_member: int = 0  # members draw the streams of first_member, first_member + 1, ...
+    checkpoint_seconds: float = CHECKPOINT_SECONDS  # between two checkpoints of a run
     posthoc: PostHocConfig | None = field(default_factory=PostHocConfig)  # fitted on validation examples; None: nothing
 
     def __post_init__(self) -> None:
@@ -77,6 +80,11 @@ class Plan:
             raise Misuse(f"warmup={self.warmup}: need a number of epochs that is not negative, such as 1")
         if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
             raise Misuse(f"clip_norm={self.clip_norm}: need a positive number such as 1")
+        if not self.checkpoint_seconds >= 0:
+            raise Misuse(
+                f"checkpoint_seconds={self.checkpoint_seconds}: need a number that is not negative, such as"
+                f" {CHECKPOINT_SECONDS:g}"
+            )
         for pattern, factor in self.lr_multipliers:
             require_number(f"lr_multipliers: '{pattern}'", factor, 0.1)
             if not 0 <= factor < math.inf:

@@ -14,9 +14,9 @@ from murmuration.core.recipe import Recipe, make_recipe
 from murmuration.data import Data, open_data
 from murmuration.system.streams import Noise
 from murmuration.training import begin
-from murmuration.training.fitting import make_spec
 from murmuration.training.loop import Progress
 from murmuration.training.plan import Plan
+from murmuration.training.resolve import make_spec
 
 PLAN = Plan(members=2, epochs=2, batch_size=32, engine="loop", lr=1e-2)
 

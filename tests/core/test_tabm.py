@@ -72,7 +72,7 @@ def test_the_forward_pass_is_the_official_one(recipe, embed, data):
 
 
 def begin(recipe: str, data: mm.Data, net: str = "mlp:hidden=8,embed=piecewise,bins=3"):
-    from murmuration.training.fitting import make_spec
+    from murmuration.training.resolve import make_spec
 
     spec: TrainSpec = make_spec(net, data, make_recipe(recipe), Plan().for_recipe(make_recipe(recipe)))[0]
     return spec, spec.method.initial_members()

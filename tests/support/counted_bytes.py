@@ -12,7 +12,7 @@ from murmuration.core.engines import assemble, find_ranks
 from murmuration.core.step import step
 from murmuration.training import begin, choose_engine
 from murmuration.training.batches import epoch_batches
-from murmuration.training.fitting import make_spec
+from murmuration.training.resolve import make_spec
 
 NET, STEPS = "mlp:hidden=7", 3
 RECIPES = ("deep-ensemble", "weight-rde", "svgd", "function-rde", "feature-rde", "forde", "batch-ensemble")

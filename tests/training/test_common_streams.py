@@ -11,8 +11,8 @@ import murmuration as mm
 from murmuration.core.recipe import make_recipe
 from murmuration.data import Data
 from murmuration.training.batches import epoch_batches
-from murmuration.training.fitting import make_spec
 from murmuration.training.plan import SAME, Plan
+from murmuration.training.resolve import make_spec
 
 PLAN = Plan(members=3, epochs=2, batch_size=32, lr=1e-2, engine="loop", posthoc=None)
 ALL = tuple(SAME)

@@ -11,8 +11,8 @@ from murmuration.core.recipe import make_recipe
 from murmuration.data import Split
 from murmuration.system.streams import generator, global_stream
 from murmuration.training.batches import batch_slices, epoch_batches, plan_slices
-from murmuration.training.fitting import make_spec
 from murmuration.training.plan import plan_from_json
+from murmuration.training.resolve import make_spec
 
 X = torch.randn(140, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()

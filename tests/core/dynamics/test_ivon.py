@@ -18,9 +18,9 @@ from murmuration.system.errors import Misuse
 from murmuration.system.option_text import parse
 from murmuration.training import TrainSpec, begin
 from murmuration.training.batches import epoch_batches
-from murmuration.training.fitting import make_spec
 from murmuration.training.loop import train
 from murmuration.training.plan import Plan
+from murmuration.training.resolve import make_spec
 
 WEIGHTS = "gaussian:estimator=draw,std_param=std,beta=0"
 

@@ -23,8 +23,8 @@ from murmuration.models.nets.source import net_source
 from murmuration.system.errors import Misuse
 from murmuration.system.option_text import parse
 from murmuration.system.streams import Noise
-from murmuration.training.fitting import make_spec
 from murmuration.training.plan import Plan
+from murmuration.training.resolve import make_spec
 
 
 def gaussian(text: str) -> Gaussian:

@@ -30,8 +30,8 @@ from murmuration.studies.weight_space import points_of
 from murmuration.system import streams
 from murmuration.system.devices import resolve_device
 from murmuration.system.errors import Misuse
-from murmuration.training.fitting import ProgressCallback
 from murmuration.training.head_only import with_features
+from murmuration.training.run import ProgressCallback
 
 ROWS, CLASSES = 40, 3
 

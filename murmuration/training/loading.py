@@ -1,0 +1,121 @@
+"""`load`: the ensemble of a finished run; its data and its networks opened again."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from murmuration.core.population import population_from_tensors
+from murmuration.core.recipe import Recipe, recipe_from_json
+from murmuration.data import Data, open_data, preparation_from_json
+from murmuration.likelihoods import Likelihood, likelihood_from_json, width_of
+from murmuration.models.estimators.storage import load_models
+from murmuration.models.features import features_again, stored_preparation
+from murmuration.models.nets.adapt import Output
+from murmuration.models.nets.inputs import COSINES, ending_in_cosines, for_preparation, output_again
+from murmuration.models.nets.narrow import narrowed
+from murmuration.models.nets.pretrained import keeping_statistics
+from murmuration.models.nets.source import EDGES, EVERY, Net, NetSource, net_source
+from murmuration.models.nets.validation import require_same_plain_tensors
+from murmuration.prediction.ensemble import Ensemble, MemberGroup, load_posthoc
+from murmuration.prediction.given_models import load_given, require_same_tensors
+from murmuration.runs import directory as runs
+from murmuration.system.devices import CPU, is_available, resolve_device
+from murmuration.system.errors import Failure, Misuse
+from murmuration.training.manifests import engine_from
+
+
+def load(
+    path: str | Path,
+    *,
+    net: Any = None,
+    recipe: Recipe | None = None,
+    likelihood: Likelihood | None = None,
+    output: Output | None = None,
+    posthoc: bool = True,
+    device: str | None = None,
+) -> Ensemble:
+    """The ensemble of a finished run.
+
+    One with a network of the caller's own needs that `net`, for its structure, one with recipe objects of the caller's
+    own that `recipe`, one with a likelihood of the caller's own that `likelihood`, and one with a function that picks
+    the outputs that `output`. An ensemble of given models of several architectures needs a list as `net`: one for each
+    model, or one for each run of neighbours of one architecture. Without `posthoc` the calibrator, conformal sets and
+    abstention rules are left out. Members are put on `device`, by default the one they were trained on; if that is
+    missing here, on the CPU with a warning.
+    """
+    if runs.GIVEN in runs.read_run(Path(path)):
+        return load_given(Path(path), net, likelihood, posthoc, output, recipe).to(device or CPU)
+    if isinstance(net, list | tuple):
+        raise Misuse(f"net= is a list, and {path} holds members of one network: give that network alone")
+    tensors, manifest = runs.load_tensors(Path(path))
+    likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
+    groups = []
+    for named in runs.group_tensors(tensors, manifest):
+        population = population_from_tensors(named)
+        place = _device_to_load(manifest) if device is None else resolve_device(device)
+        module = source_again(manifest, net, output).build()
+        require_same_plain_tensors(module, manifest["net"])
+        require_same_tensors(module, population, Path(path))
+        groups.append(MemberGroup(module, population.to(place)))
+    return Ensemble(
+        tuple(groups),
+        likelihood,
+        engine_from(manifest),
+        recipe_from_json(manifest["recipe"], recipe),
+        {key: value for key, value in manifest.items() if key not in runs.STORAGE},
+        runs.checked_history(Path(path), manifest),
+        load_posthoc(Path(path)) if posthoc else None,
+        stored_preparation(manifest["data"]["preparation"], Path(path), manifest[runs.FILES]),
+        load_models(Path(path), manifest.get(runs.MODELS, []), likelihood),
+        tuple(manifest.get("weights", ())),
+    )
+
+
+def _device_to_load(manifest: dict[str, Any]) -> str:
+    """The device that a run was trained on, or the CPU with a warning if it is missing."""
+    trained = manifest.get("plan", {}).get("device", CPU)
+    if is_available(trained):
+        return str(trained)
+    warnings.warn(
+        f"the run was trained on {trained}, which is not available here: its members are on the CPU", stacklevel=3
+    )
+    return CPU
+
+
+def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) -> Data:
+    """The data of a run, refused if it is not what the run was trained on.
+
+    Features, where it has some, are those stored in its directory `run`.
+    """
+    record = manifest["data"]
+    known = record["source"]
+    if data is None and "source" not in (known or {}):
+        raise Misuse(f"the run was trained on {record['name']} of the caller's own: give it again in Python, as data=")
+    if known is None and not isinstance(data, Data):
+        raise Misuse("the run's data was split by an object of the caller's own: give data=mm.open_data(...) as before")
+    if "features" in (known or {}) and not isinstance(data, Data):
+        known = {**known, "features": features_again(run, record["preparation"], manifest.get(runs.FILES, {}))}
+    opened = data if isinstance(data, Data) else open_data(**(known if data is None else {**known, "source": data}))
+    if opened.fingerprint != record["fingerprint"]:
+        raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")
+    return opened
+
+
+def source_again(manifest: dict[str, Any], net: Net | None = None, output: Output | None = None) -> NetSource:
+    """The source of a run's networks, with the widths of its members; `net` is the caller's own, if it is one."""
+    if net is None and "name" not in manifest["net"]:
+        raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=...")
+    record, shape = manifest["net"], tuple(manifest["input_shape"])
+    reset = record["init_from"]["reset"] if "init_from" in record else EVERY
+    chosen = net if net is not None else record["name"]
+    source = net_source(chosen, shape, width_of(manifest["likelihood"]), reset, record.get(EDGES))
+    source = ending_in_cosines(source) if COSINES in record else source
+    preparation = preparation_from_json(manifest["data"]["preparation"])
+    source = keeping_statistics(for_preparation(source, preparation, shape, output_again(record, output)), record)
+    widths = record.get("widths")
+    return source if widths is None else narrow_source(source, widths)
+
+
+def narrow_source(source: NetSource, widths: dict[str, Any]) -> NetSource:
+    """The source with fewer channels in its networks' layers."""
+    return NetSource(lambda: narrowed(source.build(), widths), {**source.record, "widths": widths})

@@ -1,0 +1,359 @@
+"""`resolve`: the one place where the defaults of a training run are filled in and bad requests are refused."""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from murmuration.core.recipe import Recipe, make_recipe
+from murmuration.data import Data, open_data, open_training_data
+from murmuration.data.preparation import FeaturePreparation
+from murmuration.data.samplers import INSTANCE
+from murmuration.likelihoods import (
+    CLASSIFICATION,
+    MULTI_LABEL,
+    REGRESSION,
+    Likelihood,
+    fit_likelihood,
+    likelihood_by_name,
+    likelihood_for,
+)
+from murmuration.models.estimators.member import check_fit
+from murmuration.models.estimators.storage import require_skops
+from murmuration.models.estimators.table import is_model, kind_of, models_for, name_of, refuse_unused
+from murmuration.models.features import feature_source
+from murmuration.models.nets import edges_for
+from murmuration.models.nets.adapt import Output, plain_module
+from murmuration.models.nets.given_weights import State, Weights, describe_start, given_weights, with_weights
+from murmuration.models.nets.inputs import COSINES, ending_in_cosines, for_preparation
+from murmuration.models.nets.pretrained import HEAD, keeping_statistics, pretrained_state
+from murmuration.models.nets.source import EVERY, Net, NetSource, check_net, net_source
+from murmuration.models.nets.validation import check_initialisation, check_network, plain_tensors
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.prediction.posthoc.fit import check_config
+from murmuration.runs import directory as runs
+from murmuration.runs.processes import refuse_several
+from murmuration.system.devices import CPU, refuse_autocast
+from murmuration.system.errors import Misuse, require_integer, unknown
+from murmuration.system.progress import counting_bar
+from murmuration.training.batches import plan_for_loader, plan_for_steps
+from murmuration.training.loading import load
+from murmuration.training.plan import Plan
+from murmuration.training.spec import TrainSpec
+from murmuration.training.table_defaults import defaults_for, filled_loss, filled_plan
+
+InitFrom = Weights | Ensemble  # weights that members start from; text is a run directory or a file
+FOREIGN = {  # keywords of other libraries -> what to write
+    "learning_rate": "lr=...",
+    "n_estimators": "members=...",
+    "num_members": "members=...",
+    "n_epochs": "epochs=...",
+    "max_epochs": "epochs=...",
+    "max_iter": "epochs=...",
+    "class_weight": "likelihood=mm.Categorical(K, class_weight='balanced') for K classes",
+    "sample_weight": "weight=...",
+    "random_state": "seed=...",
+    "verbose": "progress=True or progress=False",
+    "validation_split": "val=..., such as val=0.15",
+    "validation_data": "val=(x_val, y_val)",
+}
+PARAMETERS = ("net", "data", "recipe", "plan", "likelihood", "folds", "out", "progress")  # of `fit` itself
+LOSS = ("noise_std", "link")  # settings of the likelihood
+START = ("init_from", "reset", "pretrained", "output")  # settings of the networks
+FEATURES = ("features", "features_from")  # settings of a pretrained network in the place of inputs
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A training run with every setting decided: what `fit` trains, `murmur plan` measures and studies describe.
+
+    Attributes:
+        net: Network, or a model that is not a network.
+        data: Opened data.
+        recipe: The four answers.
+        plan: Settings of training, with every default filled in.
+        loss: Likelihood or loss by name that was asked for or is the default, and settings of the default.
+        settings: Keywords that concern the networks: `init_from`, `reset`, `pretrained`, `output`.
+    """
+
+    net: Any
+    data: Data
+    recipe: Recipe
+    plan: Plan
+    loss: dict[str, Any]
+    settings: dict[str, Any]
+
+    @property
+    def is_estimator(self) -> bool:
+        """Whether the members are not networks."""
+        return is_model(self.net)
+
+    def spec(self, data: Data | None = None) -> tuple[TrainSpec, NetSource]:
+        """Return the specification of training networks, and the source of the networks.
+
+        Args:
+            data: Other data than that of the request, such as all folds together.
+        """
+        return make_spec(self.net, data or self.data, self.recipe, self.plan, **self.loss, **self.settings)
+
+    def likelihood(self) -> Likelihood:
+        """Return the likelihood, fitted to the training targets where it has statistics of them."""
+        return choose_likelihood(self.data, self.recipe, **self.loss)
+
+
+def resolve(
+    net: Net | None,
+    data: Any,
+    recipe: str | Recipe = "deep-ensemble",
+    plan: Plan | None = None,
+    settings: dict[str, Any] | None = None,
+    *,
+    likelihood: Likelihood | str | None = None,
+    out: str | Path | None = None,
+    quiet: bool = True,
+) -> Resolved:
+    """Open the data and decide every setting of a training run; refuse what does not fit, before anything is trained.
+
+    Args:
+        net: Network or model, as `mm.fit` takes it.
+        data: Data, as `mm.fit` takes it.
+        recipe: Name of a preset, or a recipe.
+        plan: Settings of training; those among `settings` take precedence.
+        settings: Further keywords of `mm.fit`.
+        likelihood: Likelihood, or a loss by name.
+        out: Run directory, where features are kept while they are computed.
+        quiet: Whether to show no progress of computing features.
+
+    Raises:
+        Misuse: With what was given, what was expected and what to write.
+    """
+    settings = dict(settings or {})
+    own = {name: settings.pop(name) for name in (*START, *LOSS, *FEATURES) if name in settings}
+    start = {name: own[name] for name in START if own.get(name)}
+    features, features_from = own.get("features"), own.get("features_from")
+    if is_model(net):
+        if features is not None or any(name != "reset" for name in start):
+            raise Misuse(f"init_from, pretrained, output or features with {name_of(net)}: they are for networks")
+        refuse_several(name_of(net))
+    if net is None and "init_from" in start:
+        net = architecture_of(start["init_from"])
+    if net is not None and not is_model(net):
+        check_net(net)
+    chosen_recipe = make_recipe(recipe)
+    training, reading = sort_settings(settings, net)
+    if "members" in training:
+        require_integer("members", training["members"], 1)
+    filled = replace(plan or Plan(), **training).for_recipe(chosen_recipe)
+    refuse_autocast(filled.device)
+    if out is None and filled.trajectory is not None:
+        raise Misuse(f"trajectory='{filled.trajectory}' without out: checkpoints are files of a run; give out='runs/x'")
+    task = getattr(likelihood, "task", None)
+    if task in (MULTI_LABEL, REGRESSION) and not isinstance(data, Data):
+        reading.setdefault("task", task)
+    if features_from is not None and features is None:
+        raise Misuse(f"features_from={str(features_from)!r} without features=: name the network of these weights")
+    with counting_bar(f"features by {features}", quiet or features is None) as count:
+        if features is not None:
+            backbone = feature_source(features, features_from or True, reading.get("size"), out=out, count=count)
+            reading |= {"features": backbone, "size": backbone.size}
+        opened = open_training_data(data, **reading)
+    random_start = "init_from" not in start and "pretrained" not in start
+    defaults = defaults_for(opened, chosen_recipe, net) if plan is None and random_start else None
+    noise_std, link = own.get("noise_std"), own.get("link")
+    if defaults is not None:
+        net, filled = defaults.net, filled_plan(defaults, training).for_recipe(chosen_recipe)
+        likelihood = filled_loss(defaults, likelihood, noise_std)
+    filled = plan_for_steps(plan_for_loader(filled, opened.train, training), opened.train)
+    if out is not None and (chosen_recipe.models or (is_model(net) and kind_of(net).package == "sklearn")):
+        require_skops()
+    if is_model(net):
+        filled = replace(filled, members=training.get("members") or getattr(plan, "members", 0) or 1)
+    loss = {"likelihood": likelihood, "noise_std": noise_std, "link": link}
+    return Resolved(net, opened, chosen_recipe, filled, loss, start)
+
+
+def sort_settings(settings: dict[str, Any], net: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the keywords of `fit` that are fields of `Plan`, and those that are keywords of `open_data`.
+
+    Refuses unknown keywords, and fields that do nothing for this network or model.
+    """
+    planned = {field.name for field in fields(Plan)}
+    reading = set(inspect.signature(open_data).parameters) - {"source", "seed"}
+    for name in settings:
+        if name in FOREIGN:
+            raise Misuse(f"unknown keyword of fit '{name}': write {FOREIGN[name]}")
+        if name not in planned | reading:
+            raise unknown("keyword of fit", name, {*planned, *reading, *PARAMETERS, *START, *LOSS, *FEATURES})
+    training = {name: value for name, value in settings.items() if name in planned}
+    refuse_unused(net, training)
+    return training, {name: value for name, value in settings.items() if name in reading}
+
+
+def make_spec(
+    net: Net | None,
+    data: Data,
+    recipe: Recipe,
+    plan: Plan,
+    *,
+    likelihood: Likelihood | str | None = None,
+    noise_std: float | None = None,
+    link: str | None = None,
+    init_from: InitFrom | None = None,
+    reset: str | Sequence[str] = (),
+    pretrained: bool | str | Path = False,
+    output: Output | None = None,
+) -> tuple[TrainSpec, NetSource]:
+    """The specification of training a network on data by a recipe, and the source of its networks."""
+    patterns = (reset,) if isinstance(reset, str) else tuple(reset)
+    if patterns and init_from is None:
+        raise Misuse(f"reset={reset!r} without init_from: all weights are random anyway; leave reset out")
+    if isinstance(data.preparation, FeaturePreparation) and recipe.sharing.frozen:
+        raise Misuse("features and a frozen backbone: the heads on features have no body; choose sharing own")
+    if init_from is not None and recipe.sharing.frozen:
+        raise Misuse("init_from with a frozen backbone: the body is given by frozen=; leave one of the two out")
+    if not len(data.val):
+        raise Misuse(f"{data.name} has no validation examples: training needs some; give val= a share such as 0.15")
+    if plan.augment and len(data.input_shape) != 3:
+        raise Misuse(f"augment={','.join(plan.augment)} is for images, and {data.name} has none: leave it out")
+    if plan.sampler != INSTANCE and data.task != CLASSIFICATION:
+        raise Misuse(f"sampler={plan.sampler} is by class, and {data.name} is a {data.task}: leave it out")
+    likelihood = choose_likelihood(data, recipe, likelihood, noise_std, link)
+    classes = getattr(likelihood, "classes", None)
+    if data.classes and classes is not None and classes != len(data.classes):
+        name = type(likelihood).__name__
+        raise Misuse(f"{name}({classes}) for data of {len(data.classes)} classes: write {name}({len(data.classes)})")
+    if plan.posthoc is not None:
+        check_config(plan.posthoc, likelihood.task)
+    anew = EVERY if init_from is None else patterns
+    chosen = net or default_net(data)
+    edges = edges_for(chosen, data.train.prepared)
+    plain = net_source(chosen, data.input_shape, likelihood.width, anew, edges)
+    if likelihood.takes_cosines and "name" in plain.record:
+        plain = ending_in_cosines(plain)
+    source = for_preparation(plain, data.preparation, data.input_shape, output)
+    used = init_from is not None or True in (recipe.sharing.frozen, recipe.weights.init_from)
+    if isinstance(net, nn.Module) and not used:
+        check_initialisation(plain_module(net))
+    source = checked_source(source, data, likelihood, plan.device)
+    published = None
+    if pretrained:
+        if init_from is not None:
+            raise Misuse("pretrained= and init_from=: both are weights to begin with; leave one of them out")
+        published = pretrained_state(net, source.build(), pretrained, data.preparation)
+        source = keeping_statistics(source)
+        init_from, patterns = None if recipe.sharing.frozen else published, (HEAD,)
+    backbone = next(trained_networks(recipe.sharing.frozen, "backbone:frozen", net, source, published), None)
+    if init_from is not None:
+        if isinstance(recipe.weights.init_from, str):
+            raise Misuse("init_from twice, as a keyword and among the settings of the weights: leave one of them out")
+        begin_with = starting_networks(init_from, patterns, net, source, plan.members)
+        start = describe_start(init_from if published is None else f"pretrained {pretrained}", patterns)
+        source = replace(source, record={**source.record, "init_from": start})
+    else:
+        begin_with = tuple(trained_networks(recipe.weights.init_from, "moped:init_from", net, source))
+    spec = TrainSpec(source.build, data, likelihood, recipe, plan, backbone=backbone, init_from=begin_with)
+    spec = replace(spec, reset=patterns)
+    for name in models_for(recipe.models, data.task):
+        check_fit(name, data, likelihood)
+    if COSINES in source.record:
+        require_traceable_cosines(spec)
+    return spec, source
+
+
+def choose_likelihood(
+    data: Data, recipe: Recipe, likelihood: Likelihood | str | None, noise_std: float | None, link: str | None
+) -> Likelihood:
+    """Return the likelihood that was asked for, else that of the recipe's loss or of the task, fitted to the targets."""
+    if likelihood is None and recipe.loss is not None:
+        if data.task != CLASSIFICATION:
+            raise Misuse(
+                f"recipe {recipe.name} is for classification, and {data.name} is a {data.task}: choose another"
+            )
+        likelihood = recipe.loss
+    if likelihood is None:
+        likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std, link)
+    elif isinstance(likelihood, str) and noise_std is None:
+        likelihood = likelihood_by_name(likelihood, data.task, len(data.classes), link)
+    elif noise_std is not None or link is not None:
+        raise Misuse("likelihood= and noise_std= or link=: give the likelihood alone, with its own settings")
+    fitted: Likelihood = fit_likelihood(likelihood, data.task, data.train.y)
+    return fitted
+
+
+def require_traceable_cosines(spec: TrainSpec) -> None:
+    """Refuse a recipe that acts on kernels and cannot act on that of a last layer of cosines."""
+    try:
+        spec.method.trace  # noqa: B018
+    except Misuse:
+        raise Misuse(
+            f"recipe {spec.recipe.name} cannot act on a last layer of cosines: write likelihood='ldam:scale=1' (--loss"
+            " ldam:scale=1), which leaves the last layer as it is"
+        ) from None
+
+
+def architecture_of(init_from: InitFrom) -> Net | None:
+    """The network of which weights are given, where it is known from them."""
+    if isinstance(init_from, Ensemble):
+        return init_from.groups[0].module
+    if isinstance(init_from, str | Path) and Path(init_from).is_dir():
+        named: str | None = runs.read_run(Path(init_from))["net"].get("name")
+        return None if is_model(named) else named
+    first = init_from[0] if isinstance(init_from, list | tuple) and init_from else init_from
+    return first if isinstance(first, nn.Module) else None
+
+
+def starting_networks(
+    init_from: InitFrom, reset: Sequence[str], net: Net | None, source: NetSource, members: int
+) -> tuple[nn.Module, ...]:
+    """The networks whose weights members begin with: one for all, or one for each; of a run its first members."""
+    if isinstance(init_from, str | Path) and Path(init_from).is_dir():
+        init_from = load(init_from, net=None if isinstance(net, str) else net, posthoc=False)
+    if isinstance(init_from, Ensemble):
+        init_from = [init_from.member(index) for index in range(min(init_from.members, members))]
+    states = given_weights(init_from)
+    if len(states) not in (1, members):
+        raise Misuse(f"init_from has {len(states)} networks for {members} members: give one, or one for each member")
+    return tuple(with_weights(source.build(), state, reset=reset) for state in states)
+
+
+def trained_networks(
+    what: bool | str, setting: str, net: Net | None, source: NetSource, published: State | None = None
+) -> Iterator[nn.Module]:
+    """The trained networks that a setting asks for: none, that given or published (True), or the members of a run."""
+    if what is True:
+        weights = net.state_dict() if isinstance(net, nn.Module) else published
+        if weights is None:
+            name = setting.partition(":")[2]
+            raise Misuse(
+                f"{name}=yes needs a trained net: give an nn.Module, pretrained=True, or a run's directory as"
+                f" {setting}=runs/x"
+            )
+        yield with_weights(source.build(), weights, "the net")
+    elif what:
+        run = load(str(what), net=None if isinstance(net, str) else net, posthoc=False, device=CPU)
+        yield from (with_weights(source.build(), run.member(i).state_dict(), what) for i in range(run.members))
+
+
+def default_net(data: Data) -> str:
+    """The network for inputs of this shape when none is asked for."""
+    if isinstance(data.preparation, FeaturePreparation):
+        return "linear"
+    return "small-cnn" if len(data.input_shape) == 3 else "mlp"
+
+
+def checked_source(source: NetSource, data: Data, likelihood: Likelihood, device: str) -> NetSource:
+    """The source with networks on the CPU, from where members move to `device`; refuses networks that do not fit."""
+    with torch.random.fork_rng(devices=[]):
+        module = source.build()
+        found = next((t.device for t in module.parameters() if t.device.type != CPU), None)
+        plain = next(iter(plain_tensors(module)), None) if torch.device(device).type != CPU else None
+        if plain is not None:
+            raise Misuse(f"'{plain}' of the net would not move to device='{device}': write self.register_buffer for it")
+        if found is not None and found.type != torch.device(device).type:
+            raise Misuse(f"the net is on {found}, and device='{device}': write device='{found}'")
+        on_cpu = source if found is None else NetSource(lambda: source.build().cpu(), source.record)
+        return check_network(on_cpu, module.cpu(), data.train.prepared[:2], likelihood.width)
