@@ -298,9 +298,16 @@ def ood_inputs(ood: Ood, eval_set: EvalSet) -> dict[str, Tensor]:
     for source in () if ood is None or isinstance(ood, Mapping) else ood:
         name = source.name if isinstance(source, Data) else Path(str(source)).name or str(source)
         if name in named:
-            raise Misuse(f"ood names '{name}' twice: give each set once")
+            raise Misuse(f"ood= names '{name}' twice: give each set once")
         named[name] = source
-    return {name: open_inputs(x, preparation=eval_set.preparation, adapt=True) for name, x in named.items()}
+    opened = {}
+    for name, source in named.items():
+        try:
+            opened[name] = open_inputs(source, preparation=eval_set.preparation, adapt=True)
+        except Misuse as error:
+            text = str(source) if isinstance(source, str | Path) else name
+            raise error if f"'{text}" in str(error) else Misuse(f"ood='{text}': {error}") from None
+    return opened
 
 
 def posthoc_for(ensemble: Ensemble, eval_set: EvalSet) -> PostHoc | None:

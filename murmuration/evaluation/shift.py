@@ -21,7 +21,7 @@ from murmuration.data.shift import (
 )
 from murmuration.evaluation.coverage import set_measures
 from murmuration.evaluation.eval_set import EvalResult, EvalSet, predict_split, score_predictions
-from murmuration.evaluation.metrics import Comparison, ExampleScores, Measure, Score, shown_in
+from murmuration.evaluation.metrics import ExampleScores, Measure, PairedTest, Score, shown_in
 from murmuration.evaluation.metrics.comparison import paired_sums
 from murmuration.evaluation.metrics.intervals import bootstrap_means, group_of, group_sums, percentile_interval, wilson
 from murmuration.evaluation.metrics.scores import measure_of
@@ -288,7 +288,7 @@ def pooled_errors(table: Table) -> Scores:
     return {"ece_pooled": table.grid("ece", together=True).mean()} if "ece" in table.measures else {}
 
 
-def paired_shift(a: ShiftResult, b: ShiftResult, name: str, task: Task) -> Comparison:
+def paired_shift(a: ShiftResult, b: ShiftResult, name: str, task: Task) -> PairedTest:
     """The difference a - b of a score's mean over all cells, and whether chance may explain it."""
     if a.suite != b.suite or a.examples != b.examples:
         raise Misuse(

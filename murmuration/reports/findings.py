@@ -9,7 +9,7 @@ from typing import Any
 
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.eval_set import OUT_OF_FOLD, VALIDATION
-from murmuration.evaluation.metrics import Comparison, describe, holm, paired_test, shown_in
+from murmuration.evaluation.metrics import PairedTest, describe, holm, paired_test, shown_in
 from murmuration.evaluation.metrics.intervals import LEVEL
 from murmuration.evaluation.metrics.scores import measure_of
 from murmuration.evaluation.shift import paired_shift
@@ -45,7 +45,7 @@ class Difference:
     a: str
     b: str
     better: str  # "higher" or "lower"
-    test: Comparison
+    test: PairedTest
     examples: int
 
     @property
@@ -110,7 +110,7 @@ def differences(evaluations: Sequence[Evaluation]) -> list[Difference]:
     return found
 
 
-def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[Comparison]:
+def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[PairedTest]:
     """The paired test of one score, and of its mean over corruptions where both were corrupted."""
     clean = paired_test(a.examples, b.examples, score)
     if a.shift is None or b.shift is None or score not in a.shift.sums:

@@ -20,7 +20,7 @@ from murmuration.reports.findings import Difference, differences, findings, reco
 from murmuration.reports.formatting import Words
 from murmuration.runs.directory import EVALUATED, replace_files
 from murmuration.system.errors import Misuse
-from murmuration.system.files import json_bytes, write_bytes
+from murmuration.system.files import json_bytes, json_numbers, write_bytes
 
 METRICS, REPORT = EVALUATED
 
@@ -89,6 +89,38 @@ class Report:
     def notes(self) -> tuple[str, ...]:
         """Findings on every evaluation and on the differences between them, in sentences."""
         return findings(self.evaluations, self.differences)
+
+    @property
+    def table(self) -> Any:
+        """The scores and costs of every evaluation as a pandas DataFrame, one row per evaluation."""
+        import pandas as pd
+
+        rows = {
+            evaluation.name: {
+                **{name: float(score) for name, score in evaluation.scores.items() if not name.startswith("member_")},
+                **evaluation.cost,
+            }
+            for evaluation in self.evaluations
+        }
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the results, paired tests, verdict and findings as plain values."""
+        record = {
+            "results": {evaluation.name: evaluation for evaluation in self.evaluations},
+            "tests": self.differences,
+            "verdict": self.verdict,
+            "notes": self.notes,
+        }
+        return dict(json_numbers(record))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as one self-contained HTML file, or its record if the name ends in .json.
+
+        Args:
+            path: The file to write.
+        """
+        write_results(Path(path), {**self.to_json(), "report": str(path)}, self)
 
 
 def report_of(

@@ -10,7 +10,7 @@ from prediction_factories import classification_sample, regression_sample
 
 from murmuration.data import ArrayPreparation, Split
 from murmuration.evaluation import EvalSet, Evaluation, OodResult, ShiftResult, ShiftSuite, score_predictions
-from murmuration.evaluation.metrics import Comparison, Detection, Score, by_group, holm, score_detection
+from murmuration.evaluation.metrics import Detection, PairedTest, Score, by_group, holm, score_detection
 from murmuration.prediction.posthoc.abstention import Abstention
 from murmuration.prediction.posthoc.calibration import Temperature
 from murmuration.prediction.posthoc.conformal import SetRule
@@ -317,7 +317,7 @@ def test_a_lead_within_noise_says_how_many_more_examples_would_tell():
 def test_more_examples_are_those_of_a_power_calculation():
     """1,000 samples of the size it names: 80 % are significant, within 4 standard errors of 1.3 %."""
     difference = Score(0.05, 0.05 - 1.96 * 0.1, 0.05 + 1.96 * 0.1)  # one standard error is 0.1, of 100 examples
-    found = Difference("a", "b", "lower", Comparison("nll", difference, 0.6, ""), 100)
+    found = Difference("a", "b", "lower", PairedTest("nll", difference, 0.6, ""), 100)
     total = 100 + found.more_examples  # type: ignore[operator]
     rng = np.random.default_rng(0)
     z = rng.normal(0.05, 0.1 * np.sqrt(100 / total), 1000) / (0.1 * np.sqrt(100 / total))

@@ -52,7 +52,11 @@ class Sheet:
 
 def open_sheet(path: Path) -> Sheet:
     """The columns of a .csv or .parquet file, every name once."""
-    table = read_frame(path) if path.suffix.lower() == ".parquet" else read_csv(path)
+    return as_sheet(read_frame(path) if path.suffix.lower() == ".parquet" else read_csv(path), path)
+
+
+def as_sheet(table: Any, path: Path) -> Sheet:
+    """Return the columns of a pandas table, every name once; messages call it `path`."""
     return Sheet(path, table_raw(table, LoadOptions(labelled=False), f"'{path}'").parts["all"].inputs)
 
 

@@ -16,7 +16,7 @@ PERMUTED = "paired permutation"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedTest:
     """The difference a - b of one score on the same examples."""
 
     name: str
@@ -28,12 +28,12 @@ class Comparison:
         return {"name": self.name, **self.difference.to_json(), "p_value": self.p_value, "test": self.test}
 
 
-def compare_predictives(a: Predictive, b: Predictive, y: Any, metric: str = "nll") -> Comparison:
+def compare_predictives(a: Predictive, b: Predictive, y: Any, metric: str = "nll") -> PairedTest:
     """The comparison of two predictives for the same inputs by a score on targets y."""
     return paired_test(score_examples(a, y), score_examples(b, y), metric)
 
 
-def paired_test(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0, resamples: int = 1000) -> Comparison:
+def paired_test(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0, resamples: int = 1000) -> PairedTest:
     """The difference a - b of the score `name`, its paired bootstrap interval, and its p-value.
 
     The p-value is McNemar's exact one for accuracy. For every other score it comes from swapping a and b on
@@ -43,15 +43,15 @@ def paired_test(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0,
     measure, (sums_a, sums_b), sizes = sums_of_both(a, b, name, seed)
     found = paired_difference(measure, sums_a, sums_b, sizes=sizes, seed=seed, resamples=resamples)
     if name == "accuracy":
-        return Comparison(name, found, mcnemar(a.columns["correct"], b.columns["correct"]), "McNemar, exact")
-    return Comparison(name, found, swap_test(measure, sums_a, sums_b, inputs=a.inputs, seed=seed), PERMUTED)
+        return PairedTest(name, found, mcnemar(a.columns["correct"], b.columns["correct"]), "McNemar, exact")
+    return PairedTest(name, found, swap_test(measure, sums_a, sums_b, inputs=a.inputs, seed=seed), PERMUTED)
 
 
-def paired_sums(name: str, measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, seed: int = 0) -> Comparison:
+def paired_sums(name: str, measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, seed: int = 0) -> PairedTest:
     """The comparison by sums (G, F) of a measure's features over the same groups of equally many of all inputs."""
     sizes = np.full(len(a), inputs / len(a))
     found = paired_difference(measure, a, b, sizes=sizes, seed=seed, resamples=1000)
-    return Comparison(name, found, swap_test(measure, a, b, inputs=inputs, seed=seed), PERMUTED)
+    return PairedTest(name, found, swap_test(measure, a, b, inputs=inputs, seed=seed), PERMUTED)
 
 
 def smallest_difference(
