@@ -129,25 +129,25 @@ def set_coverage(
     All classes together have the calibration examples of all: with shares n_k / n of n, and variances p (1 - p) / n_k
     of the coverage of each, that of the whole is p (1 - p) / n. A class without a threshold is always covered.
     """
-    chosen = slice(None) if rows is None else rows
+    selected = slice(None) if rows is None else rows
     counts = [posthoc.rule_examples if rule.method == "mondrian" else rule.examples for rule in posthoc.conformal]
     pairs = zip(posthoc.conformal, counts, strict=True)
-    return [coverage_of(replace(rule, examples=count), scores, subset, chosen) for rule, count in pairs]
+    return [coverage_of(replace(rule, examples=count), scores, subset, selected) for rule, count in pairs]
 
 
 def coverage_of(rule: Rule, scores: ExampleScores, subset: str, rows: Any) -> SetCoverage:
     """The coverage of one rule's sets on some examples."""
     covered, sizes = (scores.columns[f"{kind}_{rule.method}"][rows] for kind in ("covered", "size"))
-    found = mean_score(covered, proportion=True)
+    coverage = mean_score(covered, proportion=True)
     return SetCoverage(
         rule.method,
         rule.coverage,
         subset,
-        found,
+        coverage,
         mean_score(sizes, POSITIVE),
         len(sizes),
         rule.examples,
-        coverage_tail(found, len(sizes), rule.examples, rule.coverage),
+        coverage_tail(coverage, len(sizes), rule.examples, rule.coverage),
     )
 
 
@@ -156,11 +156,11 @@ def coverage_by_group(posthoc: PostHoc, scores: ExampleScores, groups: Mapping[s
 
     Their p-values are adjusted for how many groups there are (Holm 1979).
     """
-    found = [
+    coverages = [
         coverage_of(posthoc.conformal[0], scores, name, rows) for name, rows in groups.items() if len(rows) >= FEWEST
     ]
-    adjusted = holm([each.p_value for each in found])
-    return [replace(each, p_value=float(p)) for each, p in zip(found, adjusted, strict=True)]
+    adjusted = holm([coverage.p_value for coverage in coverages])
+    return [replace(coverage, p_value=float(p)) for coverage, p in zip(coverages, adjusted, strict=True)]
 
 
 def rows_by_class(scores: ExampleScores, classes: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -176,7 +176,7 @@ def abstention_results(posthoc: PostHoc, scores: ExampleScores, subset: str = TE
     columns = scores.columns
     classes = scores.task == "classification"
     losses = 1.0 - columns["correct"] if classes else columns["absolute_error"]
-    found = []
+    results = []
     for rule in posthoc.abstention:
         answers = columns[f"answered_{rule.name}"].astype(bool)
         cost = None
@@ -185,8 +185,8 @@ def abstention_results(posthoc: PostHoc, scores: ExampleScores, subset: str = TE
         risk = Score(np.nan, np.nan, np.nan)
         if answers.any():
             risk = mean_score(losses[answers], POSITIVE, proportion=classes)
-        found.append(AbstentionResult(rule, subset, mean_score(answers, proportion=True), risk, cost))
-    return found
+        results.append(AbstentionResult(rule, subset, mean_score(answers, proportion=True), risk, cost))
+    return results
 
 
 def mean_score(values: np.ndarray, bounds: Bounds = ANY, *, proportion: bool = False) -> Score:
@@ -202,6 +202,6 @@ def mean_score(values: np.ndarray, bounds: Bounds = ANY, *, proportion: bool = F
         return Score(mean, np.nan, np.nan)
     groups = group_of(len(numbers), seed=0)
     sizes = np.bincount(groups).astype(float)
-    drawn = bootstrap_means(group_sums([Feature(numbers)], groups), sizes, resamples=1000, seed=0)
-    ends = percentile_interval(mean, drawn[:, 0])
+    resampled = bootstrap_means(group_sums([Feature(numbers)], groups), sizes, resamples=1000, seed=0)
+    ends = percentile_interval(mean, resampled[:, 0])
     return Score(mean, *np.clip(ends, *(UNIT if proportion else bounds)))

@@ -52,8 +52,8 @@ def eval_set_of(data: Data, *, validation: bool = False) -> EvalSet:
     and the calibrator is fitted on them, so they are evaluated without post-hoc steps.
     """
     if validation and not len(data.test) and len(data.val):
-        whole = eval_set_of(replace(data, test=data.val))
-        return replace(whole, sizes={**whole.sizes, "test": 0}, val=None, part=VALIDATION)
+        eval_set = eval_set_of(replace(data, test=data.val))
+        return replace(eval_set, sizes={**eval_set.sizes, "test": 0}, val=None, part=VALIDATION)
     if not len(data.test):
         raise Misuse(f"{data.name} has no test examples: evaluate on (x, y) or other data, or open it with test=0.2")
     sizes = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
@@ -80,9 +80,9 @@ def held_out_set(ensemble: Ensemble, data: Data) -> EvalSet:
     if len(data.test):
         return replace(eval_set_of(data), val=None)
     predicted, examples = out_of_fold(ensemble, data)
-    whole = eval_set_of(replace(data, test=examples))
-    sizes = {**whole.sizes, "test": 0}
-    return replace(whole, sizes=sizes, val=None, part=OUT_OF_FOLD, predicted=predicted)
+    eval_set = eval_set_of(replace(data, test=examples))
+    sizes = {**eval_set.sizes, "test": 0}
+    return replace(eval_set, sizes=sizes, val=None, part=OUT_OF_FOLD, predicted=predicted)
 
 
 def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | None = None) -> EvalSet:
@@ -95,16 +95,16 @@ def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | 
     if isinstance(data, Data):
         if ensemble.preparation is None or data.preparation == ensemble.preparation:
             return eval_set_of(data)
-        whole = eval_set_of(data)
-        return replace(whole, split=ensemble.labelled(data), preparation=ensemble.preparation, train=None, val=None)
+        eval_set = eval_set_of(data)
+        return replace(eval_set, split=ensemble.labelled(data), preparation=ensemble.preparation, train=None, val=None)
     split = ensemble.labelled(data, target=target)
     if not len(split):
         raise Misuse("no examples to evaluate on: expected at least one")
     name = str(data) if isinstance(data, str | Path) else "examples"
     if ensemble.preparation is None:  # networks trained elsewhere
-        found = ensemble.predict(split.prepared[:1], prepared=True).likelihood
-        labels = tuple(map(str, range(found.width))) if found.task == CLASSIFICATION else ()
-        task = cast(Task, found.task)
+        likelihood = ensemble.predict(split.prepared[:1], prepared=True).likelihood
+        labels = tuple(map(str, range(likelihood.width))) if likelihood.task == CLASSIFICATION else ()
+        task = cast(Task, likelihood.task)
         return EvalSet(name, task, split, labels, unchanged(split.prepared[:1]), {"test": len(split)})
     record = ensemble.manifest["data"]
     task, classes = record["task"], tuple(record["classes"])

@@ -55,9 +55,9 @@ def uncertainties(ensemble: Ensemble, x: Tensor, distance: FeatureDistance | Non
 
 def evaluate_ood(ensemble: Ensemble, known: InDistribution, name: str, x: Tensor) -> OodResult:
     """How well every uncertainty of the ensemble separates OOD inputs x (M, ...) from the evaluation set."""
-    found = uncertainties(ensemble, x, known.distance)
-    detections = {key: score_detection(known.columns[key], found[key]) for key in known.columns}
-    histograms = {key: histogram_of(known.columns[key], found[key]) for key in SHOWN if key in found}
+    scores = uncertainties(ensemble, x, known.distance)
+    detections = {key: score_detection(known.columns[key], scores[key]) for key in known.columns}
+    histograms = {key: histogram_of(known.columns[key], scores[key]) for key in SHOWN if key in scores}
     return OodResult(name, len(x), detections, histograms)
 
 

@@ -94,11 +94,11 @@ def ood_columns(pred: Predictive) -> dict[str, np.ndarray]:
     check_no_nan(pred.outputs)
     if pred.task not in (C, R):
         raise Misuse(f"out-of-distribution scores of a {pred.task} task: there are none; compare pred.entropy instead")
-    chosen = [score for score in OOD_SCORES.values() if score.task == pred.task and score.applies(pred)]
-    parts: dict[str, list[np.ndarray]] = {score.name: [] for score in chosen}
+    applicable = [score for score in OOD_SCORES.values() if score.task == pred.task and score.applies(pred)]
+    parts: dict[str, list[np.ndarray]] = {score.name: [] for score in applicable}
     with torch.no_grad():
         for batch in pred.batches(inputs_at_once(pred.outputs)):
-            for score in chosen:
+            for score in applicable:
                 parts[score.name].append(score.function(batch).cpu().numpy())
     return {name: np.concatenate(values) for name, values in parts.items()}
 
@@ -142,18 +142,18 @@ def fit_feature_distance(
     """
     if not len(x):
         raise Misuse("no training inputs to fit feature distances on: expected at least one")
-    drawn = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:most])
-    inputs = torch.as_tensor(x)[drawn]
-    labels = class_labels(ensemble, y, len(x))[drawn]
+    sample = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:most])
+    inputs = torch.as_tensor(x)[sample]
+    labels = class_labels(ensemble, y, len(x))[sample]
     every = range(ensemble.members) if members_used is None else members_used
-    chosen = checked_members(list(every), count=ensemble.members) % ensemble.members
-    found = []
-    for index in chosen.tolist():
+    members = checked_members(list(every), count=ensemble.members) % ensemble.members
+    fits = []
+    for index in members.tolist():
         features = torch.cat(list(member_features(ensemble, index, inputs)))
         if not features.isfinite().all():
             raise Failure(f"features of member {index} are not finite: it diverged; leave it out by members_used")
-        found.append(fit_member(features, labels))
-    return FeatureDistance(tuple(chosen.tolist()), tuple(found))
+        fits.append(fit_member(features, labels))
+    return FeatureDistance(tuple(members.tolist()), tuple(fits))
 
 
 def distance_columns(fitted: FeatureDistance, ensemble: Ensemble, x: Any) -> dict[str, np.ndarray]:
@@ -214,7 +214,7 @@ def fit_member(features: Tensor, labels: Tensor) -> MemberDistance:
     unmeasured = MemberDistance(means, factor, unit_length(features).float(), {})
     # Each of them is in the bank, at distance zero from itself.
     distances = member_distances(unmeasured, features[:MEASURED], neighbours=NEIGHBOURS + 1)
-    return replace(unmeasured, units={name: each.median().item() or 1.0 for name, each in distances.items()})
+    return replace(unmeasured, units={name: values.median().item() or 1.0 for name, values in distances.items()})
 
 
 def shrunk_covariance(residuals: Tensor) -> Tensor:

@@ -74,8 +74,8 @@ class Evaluation:
         return f"Evaluation({self.name!r} on {self.eval_set.name!r}: {self.examples.inputs} examples)"
 
     def _repr_html_(self) -> str:
-        shown = {name: score for name, score in self.scores.items() if name in shown_in("summary", self.task)}
-        return html_table(repr(self), {name: repr(score) for name, score in shown.items()})
+        scores = {name: score for name, score in self.scores.items() if name in shown_in("summary", self.task)}
+        return html_table(repr(self), {name: repr(score) for name, score in scores.items()})
 
     @property
     def task(self) -> Any:
@@ -256,12 +256,12 @@ def evaluate_on(
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
     counts, means = training_counts(ensemble), MeanProbabilities(posthoc if calibrated else None)
     chunks = predict_examples(ensemble, eval_set)
-    found = score_predictions(means.kept(chunks) if counts else chunks, posthoc)
-    examples, scores = found.view(calibrated), found.view(calibrated).scores()
+    result = score_predictions(means.kept(chunks) if counts else chunks, posthoc)
+    examples, scores = result.view(calibrated), result.view(calibrated).scores()
     shifted = None
     if suite is not None:
         shifted = evaluate_shift(ensemble, eval_set, suite, posthoc=posthoc, calibrated=calibrated, progress=progress)
-    known = in_distribution(ensemble, eval_set) if foreign else None
+    reference = in_distribution(ensemble, eval_set) if foreign else None
     return Evaluation(
         name or ensemble.recipe.name,
         eval_set,
@@ -271,11 +271,11 @@ def evaluate_on(
         ensemble,
         posthoc,
         calibrated,
-        found.uncalibrated if posthoc is not None else None,
-        found.calibrated,
-        rows_by_class(found.uncalibrated, eval_set.classes) if posthoc is not None else {},
+        result.uncalibrated if posthoc is not None else None,
+        result.calibrated,
+        rows_by_class(result.uncalibrated, eval_set.classes) if posthoc is not None else {},
         shifted,
-        tuple(evaluate_ood(ensemble, known, key, x) for key, x in foreign.items()) if known is not None else (),
+        tuple(evaluate_ood(ensemble, reference, key, x) for key, x in foreign.items()) if reference is not None else (),
         weights=diagnose(ensemble, eval_set.split.prepared),
         imbalance=class_imbalance(counts, examples, means.joined) if counts else None,
     )

@@ -65,10 +65,10 @@ class ShiftSuite:
     def split(self, eval_set: EvalSet, name: str, severity: int) -> Split:
         """The examples of an evaluation set under one corruption."""
         if self.official is not None:
-            found = official_split(self.official, name, severity, eval_set.preparation, classes=eval_set.classes)
-            return found[: self.examples]
-        many: Any = {"examples": self.examples, "seed": self.seed}
-        prepared = shift_split(eval_set.split, eval_set.preparation, name, severity, **many)
+            split = official_split(self.official, name, severity, eval_set.preparation, classes=eval_set.classes)
+            return split[: self.examples]
+        selection: Any = {"examples": self.examples, "seed": self.seed}
+        prepared = shift_split(eval_set.split, eval_set.preparation, name, severity, **selection)
         return Split(None, eval_set.split.y[: self.examples], prepared)
 
 
@@ -85,24 +85,24 @@ def shift_suite(
     Of a folder of official arrays the first images are opened at once: it shows now, not after training, whether the
     run takes them.
     """
-    kept = (
+    selected = (
         list(select_corruptions(eval_set.preparation, names)) if official is None else official_chosen(official, names)
     )
     if official is not None:
-        official_split(official, kept[0], 1, eval_set.preparation, classes=eval_set.classes)
-    return ShiftSuite(tuple(kept), tuple(select_severities(severities)), examples=examples, official=official)
+        official_split(official, selected[0], 1, eval_set.preparation, classes=eval_set.classes)
+    return ShiftSuite(tuple(selected), tuple(select_severities(severities)), examples=examples, official=official)
 
 
 def official_chosen(folder: str, names: Sequence[str] | None) -> list[str]:
     """The corruptions of a folder of official arrays: those named, or all."""
-    known = official_names(folder)
-    kept = list(dict.fromkeys(known if names is None else names))
-    if not kept:
-        raise Misuse(f"no corruption is named: expected some of {', '.join(known)}")
-    for name in kept:
-        if name not in known:
-            raise unknown("corruption", name, known)
-    return kept
+    available = official_names(folder)
+    selected = list(dict.fromkeys(available if names is None else names))
+    if not selected:
+        raise Misuse(f"no corruption is named: expected some of {', '.join(available)}")
+    for name in selected:
+        if name not in available:
+            raise unknown("corruption", name, available)
+    return selected
 
 
 @dataclass(frozen=True)
@@ -163,23 +163,19 @@ def evaluate_shift(
     With `calibrated` they are those after the calibrator of the post-hoc steps.
     """
     measures = measures_of(eval_set.task, posthoc)
-    clean = score_predictions(predict_split(ensemble, first_of(eval_set.split, suite.examples)), posthoc)
-    measures = {name: each for name, each in measures.items() if each.exists(clean.uncalibrated.columns)}
+    clean = score_predictions(predict_split(ensemble, eval_set.split[: suite.examples]), posthoc)
+    measures = {name: measure for name, measure in measures.items() if measure.exists(clean.uncalibrated.columns)}
     groups = np.empty(0, dtype=np.int64)
     cells, worst = [], []
     for turn, (name, severity) in enumerate(suite.cells):
         progress(f"{name} {severity}", turn, len(suite.cells))
-        found = score_predictions(predict_split(ensemble, suite.split(eval_set, name, severity)), posthoc)
-        groups = group_of(found.uncalibrated.inputs, seed=0, most=GROUPS)  # official arrays have a size of their own
-        cells.append(sums_of(found.view(calibrated), measures, groups))
-        worst += [found] if severity == max(suite.severities) and posthoc is not None else []
+        result = score_predictions(predict_split(ensemble, suite.split(eval_set, name, severity)), posthoc)
+        groups = group_of(result.uncalibrated.inputs, seed=0, most=GROUPS)  # official arrays have a size of their own
+        cells.append(sums_of(result.view(calibrated), measures, groups))
+        worst += [result] if severity == max(suite.severities) and posthoc is not None else []
     progress("", len(suite.cells), len(suite.cells))
     table = Table((len(suite.names), len(suite.severities)), measures, groups, cells)
     return tabulated(table, suite, clean.view(calibrated).scores(measures=measures), worst_views(worst))
-
-
-def first_of(split: Split, count: int | None) -> Split:
-    return split[:count]
 
 
 def measures_of(task: Task, posthoc: PostHoc | None) -> dict[str, Measure]:
@@ -188,19 +184,19 @@ def measures_of(task: Task, posthoc: PostHoc | None) -> dict[str, Measure]:
     return {**own, **(set_measures(posthoc, task) if posthoc is not None else {})}
 
 
-def worst_views(found: Sequence[EvalResult]) -> dict[str, ExampleScores]:
+def worst_views(results: Sequence[EvalResult]) -> dict[str, ExampleScores]:
     """The scores of several passes as one, before and after the calibrator."""
-    if not found:
+    if not results:
         return {}
     return {
-        "before": ExampleScores.joined([each.uncalibrated for each in found]),
-        "after": ExampleScores.joined([each.view(True) for each in found]),
+        "before": ExampleScores.joined([result.uncalibrated for result in results]),
+        "after": ExampleScores.joined([result.view(True) for result in results]),
     }
 
 
 def sums_of(scores: ExampleScores, measures: Mapping[str, Measure], groups: np.ndarray) -> dict[str, np.ndarray]:
     """For each measure the sums (G, F) of its features over groups of examples."""
-    return {name: group_sums(each.features(scores.columns), groups) for name, each in measures.items()}
+    return {name: group_sums(measure.features(scores.columns), groups) for name, measure in measures.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,9 +217,9 @@ class Table:
         sums = sums.reshape(len(sums), *self.shape, -1)  # (G, T, V, F)
         sums = sums.mean(1, keepdims=True) if together else sums
         flat, sizes = sums.reshape(len(sums), -1), np.bincount(self.groups).astype(float)
-        drawn = bootstrap_means(flat, sizes, resamples=RESAMPLES, seed=0).reshape(RESAMPLES, *sums.shape[1:])
+        resampled_means = bootstrap_means(flat, sizes, resamples=RESAMPLES, seed=0).reshape(RESAMPLES, *sums.shape[1:])
         means = sums.sum(0) / len(self.groups)
-        values, resampled = (measure.finish(measure.combine(each)) for each in (means, drawn))
+        values, resampled = (measure.finish(measure.combine(values)) for values in (means, resampled_means))
         counted = measure.proportion and bool((sums == sums.round()).all())  # not so with several targets
         return Grid(measure, values, resampled, len(self.groups) if counted else None)
 
@@ -238,7 +234,7 @@ class Grid:
 
     measure: Measure
     values: np.ndarray  # (T, V)
-    drawn: np.ndarray  # (B, T, V)
+    resampled: np.ndarray  # (B, T, V)
     counted: int | None = None  # examples of a cell, where the score is the fraction of them that have a property
 
     def mean(self, *cells: Any) -> Score:
@@ -250,8 +246,8 @@ class Grid:
         if self.counted is not None and self.values[cells].size == 1:
             trials = np.array(self.counted)
             return Score(value, *(float(end) for end in wilson(value * trials, trials)))
-        drawn = self.drawn[(slice(None), *cells)]
-        low, high = percentile_interval(value, drawn.reshape(len(drawn), -1).mean(1))
+        resampled = self.resampled[(slice(None), *cells)]
+        low, high = percentile_interval(value, resampled.reshape(len(resampled), -1).mean(1))
         return Score(value, *np.clip([low, high], *self.measure.bounds))
 
 

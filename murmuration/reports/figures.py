@@ -162,8 +162,8 @@ def _number(value: Any) -> float | None:
 
 def plain(value: Any) -> Any:
     """The value as JSON has it: dictionaries, lists, text, and numbers of six digits or None."""
-    written = json.dumps(value, default=lambda array: array.tolist())
-    return json.loads(written, parse_float=_number, parse_constant=lambda constant: None)
+    encoded = json.dumps(value, default=lambda array: array.tolist())
+    return json.loads(encoded, parse_float=_number, parse_constant=lambda constant: None)
 
 
 def to_json(value: Any) -> str:
@@ -189,8 +189,8 @@ class Series(NamedTuple):
 def whiskers(value: Any, low: Any, high: Any) -> dict[str, Any]:
     """Error bars from the two ends of intervals, none where an end is missing."""
     value, low, high = (np.asarray(column, dtype=float) for column in (value, low, high))
-    known = np.isfinite(value) & np.isfinite(low) & np.isfinite(high)
-    value, low, high = (np.where(known, column, 0.0) for column in (value, low, high))
+    finite = np.isfinite(value) & np.isfinite(low) & np.isfinite(high)
+    value, low, high = (np.where(finite, column, 0.0) for column in (value, low, high))
     up, down = np.maximum(high - value, 0), np.maximum(value - low, 0)
     return {
         "type": "data",
@@ -212,24 +212,24 @@ def dot_rows(name: str, title: str, rows: Sequence[str], series: Sequence[Series
     most = max((len(lane) for lane in lanes.values()), default=1) or 1
     data = []
     for turn, one in enumerate(series):
-        kept = [(place, row) for place, row in enumerate(rows) if row in one.scores]
-        scores = [one.scores[row] for _, row in kept]
+        present = [(place, row) for place, row in enumerate(rows) if row in one.scores]
+        scores = [one.scores[row] for _, row in present]
         value, low, high = ([getattr(s, end) for s in scores] for end in ("real", "low", "high"))
-        below = [lanes[row].index(turn) - (len(lanes[row]) - 1) / 2 for _, row in kept]
+        below = [lanes[row].index(turn) - (len(lanes[row]) - 1) / 2 for _, row in present]
         ink = colour(one.place)
-        heights = (place + 0.7 / most * shift for (place, _), shift in zip(kept, below, strict=True))
+        heights = (place + 0.7 / most * shift for (place, _), shift in zip(present, below, strict=True))
         look = {
             "error_x": whiskers(value, low, high) | {"color": ink, "width": 3},
             "marker": {"color": ink, "symbol": symbol(one.place), "size": 8},
             "hovertemplate": "%{x:.4g}",
         }
         data.append(scatter("markers", value, heights, one.name) | look)
-    shown = [(place, plot_text(shorten(row, 22))) for place, row in enumerate(rows) if lanes[row]]
-    ticks = {"tickvals": [place for place, _ in shown], "ticktext": [row for _, row in shown]}
+    labels = [(place, plot_text(shorten(row, 22))) for place, row in enumerate(rows) if lanes[row]]
+    ticks = {"tickvals": [place for place, _ in labels], "ticktext": [row for _, row in labels]}
     down = axis() | {"range": [len(rows) - 0.4, -0.6], "showgrid": False, "automargin": True, **ticks}
     height = 84 + max(20, 13 * most) * len(rows)
-    drawn = Figure(name, title, f"{title}: {spoken(rows, series)}", data, layout(axis() | {"nticks": 5}, down), height)
-    return replace(drawn, layout=drawn.layout | {"showlegend": len(series) > 1})
+    figure = Figure(name, title, f"{title}: {spoken(rows, series)}", data, layout(axis() | {"nticks": 5}, down), height)
+    return replace(figure, layout=figure.layout | {"showlegend": len(series) > 1})
 
 
 def spoken(rows: Sequence[str], series: Sequence[Series]) -> str:
@@ -251,8 +251,10 @@ def with_guide(drawn: Figure, value: float, words: str, place: int | None = None
     line = GUIDE | {"x": numbers([value, value]), "y": drawn.layout["yaxis"]["range"], "name": legend_text(words)}
     if place is not None:
         line["line"] = {"color": colour(place), "width": 1.5, "dash": dash(place + 1)}
-    shown = drawn.layout | {"showlegend": True}
-    return replace(drawn, data=[line, *drawn.data], layout=shown, label=f"{drawn.label}; {words}: {number(value)}")
+    with_legend = drawn.layout | {"showlegend": True}
+    return replace(
+        drawn, data=[line, *drawn.data], layout=with_legend, label=f"{drawn.label}; {words}: {number(value)}"
+    )
 
 
 def heat(values: Any) -> dict[str, Any]:
@@ -266,9 +268,9 @@ def member_matrix(name: str, title: str, label: str, matrix: Any, lowest: float)
     """Agreement (M, M) of members on a scale from `lowest` to 1; the diagonal is left blank."""
     cells = np.array(matrix, dtype=float)
     np.fill_diagonal(cells, np.nan)
-    few = len(cells) <= 12
-    text = {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}, "showscale": False} if few else {}
-    ticks: dict[str, Any] = {"showgrid": False, "dtick": 1 if few else None, "constrain": "domain"}
+    with_numbers = len(cells) <= 12
+    text = {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}, "showscale": False} if with_numbers else {}
+    ticks: dict[str, Any] = {"showgrid": False, "dtick": 1 if with_numbers else None, "constrain": "domain"}
     down = axis("member") | ticks | {"autorange": "reversed", "scaleanchor": "x"}
     hover = "members %{x} and %{y}: %{z:.3f}<extra></extra>"
     trace = heat(cells) | {"zmin": lowest, "zmax": 1.0, "hovertemplate": hover, "xgap": 1, "ygap": 1} | text

@@ -65,8 +65,8 @@ def table(caption: str, columns: Iterable[object], rows: Iterable[tuple[object, 
     heads, rows = [text(column) for column in columns], list(rows)
     if not rows:
         return NOTHING
-    head = "".join(f'<th scope="col">{each}</th>' for each in heads)
-    labels = [text(html.unescape(re.sub("<[^>]*>", " ", each)).strip()) for each in heads[1:]]
+    head = "".join(f'<th scope="col">{title}</th>' for title in heads)
+    labels = [text(html.unescape(re.sub("<[^>]*>", " ", title)).strip()) for title in heads[1:]]
     body = "\n".join(
         f'<tr><th scope="row">{text(first)}</th>'
         + "".join(f'<td data-label="{label}">{text(cell)}</td>' for label, cell in zip(labels, cells, strict=True))
@@ -123,9 +123,9 @@ def png(pixels: NDArray[Any]) -> str:
         raise Misuse(
             f"image of shape {array.shape} and type {array.dtype}; give uint8 of shape (H, W), (H, W, 3) or (H, W, 4)"
         )
-    held = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(array)).save(held, format="PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(held.getvalue()).decode("ascii")
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(array)).save(buffer, format="PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
 def arrow(better: str) -> Markup:
@@ -156,5 +156,8 @@ def score_cell(score: Score | None, *, best: bool = False, proportion: bool = Fa
 
 def glossary(names: Iterable[str], task: Any = "classification") -> Markup:
     """What each score means, to open on demand."""
-    told = [describe(name, task) for name in names]
-    return details("What each score means", definitions((each.label, each.meaning) for each in told if each.meaning))
+    descriptions = [describe(name, task) for name in names]
+    return details(
+        "What each score means",
+        definitions((description.label, description.meaning) for description in descriptions if description.meaning),
+    )

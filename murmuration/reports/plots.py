@@ -86,25 +86,25 @@ COLOURS = re.compile(r"(--[\w-]+): light-dark\((#\w+|rgba\([^)]*\)), (#\w+|rgba\
 
 def reliability(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
     """Accuracy by confidence, or fractions of targets below predicted quantiles; before and after the calibrator."""
-    place, found = one_of(_scored(source, y), name)
-    return to_plotly(reliability_figure(found, place, "reliability"), theme)
+    place, evaluation = one_of(_scored(source, y), name)
+    return to_plotly(reliability_figure(evaluation, place, "reliability"), theme)
 
 
 def confusion_matrix(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
     """The number of examples by true and predicted class, coloured by recall."""
-    _, found = one_of(_scored(source, y), name)
-    if not found.classes:
+    _, evaluation = one_of(_scored(source, y), name)
+    if not evaluation.classes:
         raise Misuse("a confusion matrix of a regression: expected a classification; write mm.plots.parity(...)")
-    return to_plotly(confusion(found, "confusion"), theme)
+    return to_plotly(confusion(evaluation, "confusion"), theme)
 
 
 def parity(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
     """Predictions of a regression against targets, with one predicted standard deviation up and down."""
-    place, found = one_of(_scored(source, y), name)
-    if found.task != REGRESSION or found.examples.columns["target"].ndim > 1:
-        kind = "several targets" if found.task == REGRESSION else "a classification"
+    place, evaluation = one_of(_scored(source, y), name)
+    if evaluation.task != REGRESSION or evaluation.examples.columns["target"].ndim > 1:
+        kind = "several targets" if evaluation.task == REGRESSION else "a classification"
         raise Misuse(f"predictions against targets of {kind}: expected a regression with one target")
-    return to_plotly(parity_figure(found, place, "parity"), theme)
+    return to_plotly(parity_figure(evaluation, place, "parity"), theme)
 
 
 def risk_coverage(source: Scored, y: Any = None, *, theme: Theme = "light") -> "go.Figure":
@@ -117,38 +117,40 @@ def uncertainty_histogram(
     source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light"
 ) -> "go.Figure":
     """The total uncertainty of right and of wrong predictions."""
-    _, found = one_of(_scored(source, y), name)
-    return to_plotly(uncertainty_figure(found, "uncertainty"), theme)
+    _, evaluation = one_of(_scored(source, y), name)
+    return to_plotly(uncertainty_figure(evaluation, "uncertainty"), theme)
 
 
 def uncertainty_by_class(
     source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light"
 ) -> "go.Figure":
     """Aleatoric and epistemic uncertainty of every true class."""
-    _, found = one_of(_scored(source, y), name)
-    missing = f"'{found.name}' has no classes: expected a classification"
-    return to_plotly(by_class_figure(found, "classes"), theme, missing)
+    _, evaluation = one_of(_scored(source, y), name)
+    missing = f"'{evaluation.name}' has no classes: expected a classification"
+    return to_plotly(by_class_figure(evaluation, "classes"), theme, missing)
 
 
 def member_agreement(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
     """Agreement (M, M) between members: the fraction of equal predictions, or the correlation of means."""
-    _, found = one_of(_scored(source, y), name)
-    missing = f"'{found.name}' has one member: agreement needs at least two, mm.fit(..., members=5)"
-    return to_plotly(agreement_figure(found, "agreement"), theme, missing)
+    _, evaluation = one_of(_scored(source, y), name)
+    missing = f"'{evaluation.name}' has one member: agreement needs at least two, mm.fit(..., members=5)"
+    return to_plotly(agreement_figure(evaluation, "agreement"), theme, missing)
 
 
 def conformal_coverage(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
     """Coverage of the conformal prediction sets by class, group and severity of corruption, and its target."""
-    found = [each for each in as_report(source).evaluations if each.coverage]
+    evaluations = [evaluation for evaluation in as_report(source).evaluations if evaluation.coverage]
     missing = "no evaluation has conformal sets of a subset: they need validation examples, and classes or shift=True"
-    return to_plotly(subset_figure(found, "coverage"), theme, missing)
+    return to_plotly(subset_figure(evaluations, "coverage"), theme, missing)
 
 
 def input_space(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
     """Predictions over inputs of one or two dimensions, on one scale for all evaluations."""
     report = as_report(source)
-    place, found = one_of(report, name)
-    missing = f"the input space of '{found.name}' cannot be drawn: expected an ensemble on one or two numeric inputs"
+    place, evaluation = one_of(report, name)
+    missing = (
+        f"the input space of '{evaluation.name}' cannot be drawn: expected an ensemble on one or two numeric inputs"
+    )
     return to_plotly(field_figures(report)[place], theme, missing)
 
 
@@ -156,8 +158,8 @@ def shift(source: Evaluations, score: str | None = None, *, theme: Theme = "ligh
     """A score by severity of corruption, such as "nll"; the first that the report draws unless given."""
     report = as_report(source)
     missing = "no evaluation has scores under corruption: write mm.evaluate(ensemble, data, shift=True)"
-    chosen = pick("score under corruption", score, shift_scores(report), missing)
-    return to_plotly(shift_curves(report, chosen, "shift"), theme, f"'{chosen}' has no values under corruption")
+    measure = pick("score under corruption", score, shift_scores(report), missing)
+    return to_plotly(shift_curves(report, measure, "shift"), theme, f"'{measure}' has no values under corruption")
 
 
 def ood_auroc(source: Evaluations, *, ood: str | None = None, theme: Theme = "light") -> "go.Figure":
@@ -175,19 +177,19 @@ def ood_histogram(
     theme: Theme = "light",
 ) -> "go.Figure":
     """An uncertainty, such as "entropy", of the test examples and of out-of-distribution inputs."""
-    place, found = one_of(as_report(source), name)
-    sets = {result.name: result for result in found.ood}
+    place, evaluation = one_of(as_report(source), name)
+    sets = {result.name: result for result in evaluation.ood}
     result = sets[pick("OOD set", ood, sets, NO_OOD)]
     key = pick("uncertainty with a histogram", uncertainty, result.histograms, f"'{result.name}' has no histograms")
-    return to_plotly(histogram_figure(place, found.name, result, key, "ood"), theme)
+    return to_plotly(histogram_figure(place, evaluation.name, result, key, "ood"), theme)
 
 
 def groups(source: Evaluations, column: str | None = None, *, theme: Theme = "light") -> "go.Figure":
     """The main score within groups of the examples, by the first column of groups unless given."""
     report = as_report(source)
     missing = "no evaluation has groups: they come with audited predictions, murmur audit FILE --group COLUMN"
-    chosen = pick("column of groups", column, group_columns(report), missing)
-    return to_plotly(group_figure(report, chosen, "groups"), theme, f"column '{chosen}' has no groups")
+    selected = pick("column of groups", column, group_columns(report), missing)
+    return to_plotly(group_figure(report, selected, "groups"), theme, f"column '{selected}' has no groups")
 
 
 IMBALANCED = (
@@ -209,33 +211,33 @@ def training_curves(
     source: Evaluations, measure: str | None = None, *, name: str | None = None, theme: Theme = "light"
 ) -> "go.Figure":
     """A measure of every member over the epochs: "train_loss", "val_nll", "val_accuracy" or "val_rmse"."""
-    place, found = one_of(as_report(source), name)
-    known = [each for each in CURVES if history_of(found, each)[1]]
-    chosen = pick("training curve", measure, known, f"'{found.name}' has no training history")
-    return to_plotly(training_figure(found, chosen, place, "training"), theme)
+    place, evaluation = one_of(as_report(source), name)
+    available = [curve for curve in CURVES if history_of(evaluation, curve)[1]]
+    selected = pick("training curve", measure, available, f"'{evaluation.name}' has no training history")
+    return to_plotly(training_figure(evaluation, selected, place, "training"), theme)
 
 
 def coupling(source: Evaluations, measure: str | None = None, *, theme: Theme = "light") -> "go.Figure":
     """A statistic of the repulsion over the epochs: "mean_kernel", "cosine" or "push_to_loss"."""
     report = as_report(source)
-    drawn = {each: coupling_figure(report, each, "coupling") for each in COUPLING}
-    known = [each for each, figure in drawn.items() if figure is not None]
+    figures = {key: coupling_figure(report, key, "coupling") for key in COUPLING}
+    available = [key for key, figure in figures.items() if figure is not None]
     missing = "no evaluation has statistics of a coupling: expected members trained with repulsion, recipe='forde'"
-    return to_plotly(drawn[pick("statistic of the coupling", measure, known, missing)], theme)
+    return to_plotly(figures[pick("statistic of the coupling", measure, available, missing)], theme)
 
 
 def signal_to_noise(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
     """The distribution of |mean| / std over Gaussian weights, by tensor."""
-    _, found = one_of(as_report(source), name)
-    if found.weights is None:
-        raise Misuse(f"'{found.name}' has no Gaussian weights: expected an ensemble of recipe='bayes' or the like")
-    return to_plotly(snr_figure(found.name, found.weights, "weights"), theme)
+    _, evaluation = one_of(as_report(source), name)
+    if evaluation.weights is None:
+        raise Misuse(f"'{evaluation.name}' has no Gaussian weights: expected an ensemble of recipe='bayes' or the like")
+    return to_plotly(snr_figure(evaluation.name, evaluation.weights, "weights"), theme)
 
 
 def column_importance(source: ColumnImportance, kind: str | None = None, *, theme: Theme = "light") -> "go.Figure":
     """The importance of columns, `kind` error (the default) or uncertainty, of `mm.columns.column_importance`."""
-    drawn = dict(zip(("error", "uncertainty"), importance_figures(source), strict=True))
-    return to_plotly(pick_figure(drawn, kind), theme)
+    figures = dict(zip(("error", "uncertainty"), importance_figures(source), strict=True))
+    return to_plotly(pick_figure(figures, kind), theme)
 
 
 def partial_dependence(source: PartialDependence, *, theme: Theme = "light") -> "go.Figure":
@@ -263,11 +265,11 @@ def figure_image(
     target = Path(path)
     if target.suffix.lower() not in IMAGES:
         raise Misuse(f"image '{target}': expected a path that ends in {listed(IMAGES)}")
-    drawn = to_plotly(figure, theme) if isinstance(figure, Figure) else figure
+    plotly_figure = to_plotly(figure, theme) if isinstance(figure, Figure) else figure
     if find_spec("kaleido") is None:
         raise Misuse("an image of a figure needs kaleido: pip install 'torch-murmuration[plots]'")
     try:
-        content = drawn.to_image(format=target.suffix[1:].lower(), width=width, scale=scale)
+        content = plotly_figure.to_image(format=target.suffix[1:].lower(), width=width, scale=scale)
     except Exception as error:  # kaleido's errors differ from version to version
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise Failure(f"no image of the figure: {reason}; install Chrome or Chromium, or set BROWSER_PATH") from None
@@ -282,13 +284,15 @@ def as_report(source: Evaluations) -> Report:
     """The evaluations as a report."""
     if isinstance(source, Report):
         return source
-    several = [source] if isinstance(source, Evaluation) else source
-    if not isinstance(several, Sequence) or not all(isinstance(each, Evaluation) for each in several):
+    evaluations = [source] if isinstance(source, Evaluation) else source
+    if not isinstance(evaluations, Sequence) or not all(
+        isinstance(evaluation, Evaluation) for evaluation in evaluations
+    ):
         got = type(source).__name__
         raise Misuse(f"{got}: expected an evaluation (mm.evaluate), a list of them, or a report (mm.report)")
-    if len({each.task for each in several}) > 1:
+    if len({evaluation.task for evaluation in evaluations}) > 1:
         raise Misuse("evaluations of a classification and of a regression: expected those of one task")
-    return Report(tuple(several))
+    return Report(tuple(evaluations))
 
 
 def _scored(source: Scored, y: Any) -> Report:
@@ -310,7 +314,7 @@ def _scored(source: Scored, y: Any) -> Report:
 
 def one_of(report: Report, name: str | None) -> tuple[int, Evaluation]:
     """Place and evaluation of the recipe called `name`, which only a report on several needs."""
-    names = [each.name for each in report.evaluations]
+    names = [evaluation.name for evaluation in report.evaluations]
     if name is None and len(names) > 1:
         raise Misuse(f"{len(names)} evaluations for a figure of one: give name=, one of {listed(names)}")
     place = names.index(pick("evaluation", name, names, ""))

@@ -35,7 +35,7 @@ class Report:
     date: str = ""
 
     def __post_init__(self) -> None:
-        names = [each.name for each in self.evaluations]
+        names = [evaluation.name for evaluation in self.evaluations]
         if not names:
             raise Misuse("a report without evaluations: give at least one")
         repeated = sorted({name for name in names if names.count(name) > 1})
@@ -61,7 +61,7 @@ class Report:
     @property
     def title(self) -> str:
         if self.eval_set.audited:
-            return f"Audit of {', '.join(each.name for each in self.evaluations)}"
+            return f"Audit of {', '.join(item.name for item in self.evaluations)}"
         names = [
             " ".join([evaluation.name, *(f"({section.mark})" for section in report_sections(evaluation))])
             for evaluation in self.evaluations
@@ -127,11 +127,11 @@ def report_of(
     evaluations: Sequence[Evaluation], tests: Sequence[Difference] | None = None, *, command: str = ""
 ) -> Report:
     """The report on evaluations of the same examples."""
-    known = evaluations[0].manifest.get("command", "")
+    recorded = evaluations[0].manifest.get("command", "")
     return Report(
         tuple(evaluations),
         tuple(differences(evaluations) if tests is None else tests),
-        command or known or this_command(),
+        command or recorded or this_command(),
         time.strftime("%Y-%m-%d %H:%M %Z"),
     )
 
@@ -141,9 +141,9 @@ def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Any, path: str | 
     from murmuration.reports.page import write_report
 
     named = {ensembles.recipe.name: ensembles} if isinstance(ensembles, Ensemble) else ensembles
-    made = report_of([evaluate_ensemble(ensemble, data, name) for name, ensemble in named.items()])
-    write_report(path, made)
-    return made
+    result = report_of([evaluate_ensemble(ensemble, data, name) for name, ensemble in named.items()])
+    write_report(path, result)
+    return result
 
 
 def evaluate(
@@ -162,11 +162,11 @@ def evaluate(
     `shift`: True for all corruptions that fit the inputs, a list of their names, or a `ShiftSuite`. `ood`: a list
     of data sources, or inputs by name. `out`: a directory for `metrics.json` and `report.html`.
     """
-    found = evaluate_ensemble(ensemble, data, name, shift=shift, ood=ood, progress=progress)
+    evaluation = evaluate_ensemble(ensemble, data, name, shift=shift, ood=ood, progress=progress)
     if out is not None:
-        made = report_of([found])
-        replace_files(Path(out), results_bytes(results_json(made, run=Path(out)), made))
-    return found
+        result = report_of([evaluation])
+        replace_files(Path(out), results_bytes(results_json(result, run=Path(out)), result))
+    return evaluation
 
 
 def results_json(made: Report, *, run: Path) -> dict[str, Any]:

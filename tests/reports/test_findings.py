@@ -13,6 +13,7 @@ from murmuration.evaluation import EvalSet, Evaluation, OodResult, ShiftResult, 
 from murmuration.evaluation.metrics import Detection, PairedTest, Score, by_group, holm, score_detection
 from murmuration.prediction.posthoc.abstention import Abstention
 from murmuration.prediction.posthoc.calibration import Temperature
+from murmuration.prediction.posthoc.choice import Choice
 from murmuration.prediction.posthoc.conformal import SetRule
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc
 from murmuration.prediction.predictive import Predictive
@@ -20,6 +21,7 @@ from murmuration.reports.findings import (
     Difference,
     about_abstention,
     about_calibrator,
+    about_choice,
     about_coverage,
     about_groups,
     about_ood,
@@ -426,3 +428,21 @@ def test_p_values_of_many_recipes_are_corrected():
     assert len(alone) == 6
     np.testing.assert_allclose(p_values(found), holm(alone))
     assert p_values(found) != alone
+
+
+@pytest.mark.parametrize(
+    ("kept", "gain", "sentence"),
+    [
+        (
+            False,
+            0.0521,
+            "was not applied to it: its gain in held-out NLL, 0.0521 ± 0.0250, is not significant (p = 0.11)",
+        ),
+        (False, -0.0521, "was not applied to it: it raises the held-out NLL by 0.0521 ± 0.0250"),
+        (False, 0.0, "was not applied to it: it does not change the held-out NLL"),
+        (True, 0.0521, "was applied to it: it lowers the held-out NLL by 0.0521 ± 0.0250"),
+    ],
+)
+def test_the_choice_of_a_calibrator_is_one_sentence(kept, gain, sentence) -> None:
+    choice = Choice("temperature", kept, prior_std=1.0, gain=gain, error=0.025, p_value=0.11)
+    assert about_choice(choice, "it") == f"temperature scaling {sentence}"

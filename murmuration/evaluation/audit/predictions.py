@@ -75,11 +75,11 @@ class Predictions:
 
     def rows_at(self, indices: np.ndarray) -> Predictive:
         """The predictive of the rows at indices, from 0 in increasing order; held in memory as a whole."""
-        chosen = np.asarray(indices)
-        increasing = chosen.ndim == 1 and len(chosen) and (np.diff(chosen) > 0).all()
-        if not increasing or chosen.dtype.kind not in "iu" or chosen[0] < 0 or chosen[-1] >= self.rows:
+        rows = np.asarray(indices)
+        increasing = rows.ndim == 1 and len(rows) and (np.diff(rows) > 0).all()
+        if not increasing or rows.dtype.kind not in "iu" or rows[0] < 0 or rows[-1] >= self.rows:
             raise Misuse(f"rows of '{self.name}': expected indices from 0 to {self.rows - 1} in increasing order")
-        return self.take(chosen)
+        return self.take(rows)
 
 
 def check_same_targets(a: Predictions, b: Predictions) -> None:
@@ -87,17 +87,17 @@ def check_same_targets(a: Predictions, b: Predictions) -> None:
 
     Classes without names (0, 1, ...) match any names of as many classes.
     """
-    same = "expected predictions of the same rows in the same order"
+    expected = "expected predictions of the same rows in the same order"
     if a.task != b.task:
         raise Misuse(f"'{a.name}' is a {a.task} and '{b.name}' a {b.task}: expected one task")
     if a.rows != b.rows:
-        raise Misuse(f"'{a.name}' has {a.rows} rows and '{b.name}' has {b.rows}: {same}")
+        raise Misuse(f"'{a.name}' has {a.rows} rows and '{b.name}' has {b.rows}: {expected}")
     check_same_classes(a, b)
     differ = differing(a.targets, b.targets)
     if differ.any():
         row = int(differ.argmax())
         raise Misuse(
-            f"row {row + 1} is {target_text(a, row)} in '{a.name}' and {target_text(b, row)} in '{b.name}': {same}"
+            f"row {row + 1} is {target_text(a, row)} in '{a.name}' and {target_text(b, row)} in '{b.name}': {expected}"
         )
 
 
@@ -122,10 +122,10 @@ def differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def target_text(predictions: Predictions, row: int) -> str:
     """The target of a row, as text."""
-    found = predictions.targets[row]
+    target = predictions.targets[row]
     if predictions.task == "classification":
-        return f"'{predictions.classes[int(found)]}'"
-    return ", ".join(f"{value:.9g}" for value in found)
+        return f"'{predictions.classes[int(target)]}'"
+    return ", ".join(f"{value:.9g}" for value in target)
 
 
 # Opening a file

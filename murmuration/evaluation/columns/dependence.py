@@ -58,20 +58,20 @@ def partial_dependence(
     `rows` rows, evenly spaced, are averaged.
     """
     table = data if is_table(data) else labelled_table(ensemble, data)[0]
-    known = {each.name: each for each in getattr(ensemble.preparation, "columns", ())}
-    if column not in known:
-        raise unknown("column", column, known)
+    by_name = {spec.name: spec for spec in getattr(ensemble.preparation, "columns", ())}
+    if column not in by_name:
+        raise unknown("column", column, by_name)
     if points < 2:
         raise Misuse(f"points={points}: need at least 2")
     table = table.iloc[:: max(1, -(-len(table) // rows))]
-    given = next(each for each in table.columns if str(each) == column)
-    numeric = not isinstance(known[column], CategoricalColumn)
-    values = grid(table[given], points) if numeric else known[column].categories
+    key = next(key for key in table.columns if str(key) == column)
+    numeric = not isinstance(by_name[column], CategoricalColumn)
+    values = grid(table[key], points) if numeric else by_name[column].categories
     curves = []
     for value in values:
-        pred = ensemble.predict(table.assign(**{given: value}))
-        each = pred.member_mean if pred.task == REGRESSION else pred.probs
-        curves.append(each.double().mean(1).numpy())  # (S, K)
+        pred = ensemble.predict(table.assign(**{key: value}))
+        outputs = pred.member_mean if pred.task == REGRESSION else pred.probs
+        curves.append(outputs.double().mean(1).numpy())  # (S, K)
     names = tuple(ensemble.names or ()) or tuple(str(k) for k in range(curves[0].shape[-1]))
     return PartialDependence(
         column, tuple(values), numeric, names, np.stack(curves, 1), pred.member_weights.double().numpy(), len(table)

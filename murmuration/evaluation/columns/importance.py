@@ -62,11 +62,11 @@ class ColumnImportance:
         import pandas as pd
 
         kinds = [kind for kind in ("error", "epistemic", "total") if getattr(self, kind) is not None]
-        found: dict[str, Any] = {"column": self.columns}
+        columns: dict[str, Any] = {"column": self.columns}
         for kind in kinds:
             mean, error = self.summary(kind)
-            found |= {kind: mean, f"{kind}_se": error}
-        return pd.DataFrame(found).iloc[self.order].reset_index(drop=True)
+            columns |= {kind: mean, f"{kind}_se": error}
+        return pd.DataFrame(columns).iloc[self.order].reset_index(drop=True)
 
     def to_json(self) -> dict[str, Any]:
         return {"rows": self.rows, "columns": self.frame().to_dict("records")}
@@ -76,18 +76,18 @@ class ColumnImportance:
         """Which column matters most for the error, and which for the epistemic uncertainty."""
         mean, error = self.summary("error")
         first = self.order[0]
-        told = []
+        texts = []
         if mean[first] > 2 * error[first]:
-            told.append(f"the error depends most on {self.columns[first]}: shuffled, it costs {mean[first]:.3g} nats")
+            texts.append(f"the error depends most on {self.columns[first]}: shuffled, it costs {mean[first]:.3g} nats")
         if self.epistemic is not None:
             share, spread = self.summary("epistemic")
             most = int(share.argmax())
             if share[most] > 2 * spread[most]:
-                told.append(
+                texts.append(
                     f"the epistemic uncertainty depends most on {self.columns[most]}: {100 * min(share[most], 1):.0f} %"
                     " of its variance needs the column"
                 )
-        return tuple(told)
+        return tuple(texts)
 
 
 def column_importance(
@@ -109,8 +109,8 @@ def column_importance(
     table, split = labelled_table(ensemble, data)
     rng = np.random.default_rng(seed)
     if rows is not None and len(table) > rows:
-        kept = np.sort(rng.permutation(len(table))[:rows])
-        table, split = table.iloc[kept], split[kept]
+        sample = np.sort(rng.permutation(len(table))[:rows])
+        table, split = table.iloc[sample], split[sample]
     if len(table) < 2:
         raise Misuse(f"{len(table)} rows: a column is shuffled among at least 2")
 
@@ -120,16 +120,16 @@ def column_importance(
 
     before = measured(table)
     columns = [column.name for column in ensemble.preparation.columns]  # type: ignore[union-attr]
-    found = np.zeros((3, len(columns), repeats))
+    increases = np.zeros((3, len(columns), repeats))
     for place, name in enumerate(columns):
         show(name, place, len(columns))
         for turn in range(repeats):
             order = rng.permutation(len(table))
             after = measured(shuffled(table, name, order))
-            found[0, place, turn] = float((after[0] - before[0]).mean())
-            found[1:, place, turn] = [share(u, v) for u, v in zip(before[1:], after[1:], strict=True)]
-    epistemic = found[1] if ensemble.members > 1 or ensemble.recipe.weights.stochastic else None
-    return ColumnImportance(tuple(columns), found[0], epistemic, found[2], len(table))
+            increases[0, place, turn] = float((after[0] - before[0]).mean())
+            increases[1:, place, turn] = [share(u, v) for u, v in zip(before[1:], after[1:], strict=True)]
+    epistemic = increases[1] if ensemble.members > 1 or ensemble.recipe.weights.stochastic else None
+    return ColumnImportance(tuple(columns), increases[0], epistemic, increases[2], len(table))
 
 
 def labelled_table(ensemble: Ensemble, data: Any) -> tuple[Any, Split]:
@@ -149,7 +149,7 @@ def uncertainties(pred: Predictive) -> tuple[Tensor, Tensor]:
     variance.
     """
     if pred.task == REGRESSION:
-        uncertain = [each.mean(-1).clamp_min(0).sqrt() for each in (pred.epistemic_var, pred.total_var)]
+        uncertain = [variance.mean(-1).clamp_min(0).sqrt() for variance in (pred.epistemic_var, pred.total_var)]
     else:
         uncertain = [pred.mutual_information, pred.entropy]
     return uncertain[0].double(), uncertain[1].double()

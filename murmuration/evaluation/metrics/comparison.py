@@ -41,17 +41,17 @@ def paired_test(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0,
     independent, whatever their distribution. Its smallest value is 1/10,000.
     """
     measure, (sums_a, sums_b), sizes = sums_of_both(a, b, name, seed)
-    found = paired_difference(measure, sums_a, sums_b, sizes=sizes, seed=seed, resamples=resamples)
+    score = paired_difference(measure, sums_a, sums_b, sizes=sizes, seed=seed, resamples=resamples)
     if name == "accuracy":
-        return PairedTest(name, found, mcnemar(a.columns["correct"], b.columns["correct"]), "McNemar, exact")
-    return PairedTest(name, found, swap_test(measure, sums_a, sums_b, inputs=a.inputs, seed=seed), PERMUTED)
+        return PairedTest(name, score, mcnemar(a.columns["correct"], b.columns["correct"]), "McNemar, exact")
+    return PairedTest(name, score, swap_test(measure, sums_a, sums_b, inputs=a.inputs, seed=seed), PERMUTED)
 
 
 def paired_sums(name: str, measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, seed: int = 0) -> PairedTest:
     """The comparison by sums (G, F) of a measure's features over the same groups of equally many of all inputs."""
     sizes = np.full(len(a), inputs / len(a))
-    found = paired_difference(measure, a, b, sizes=sizes, seed=seed, resamples=1000)
-    return PairedTest(name, found, swap_test(measure, a, b, inputs=inputs, seed=seed), PERMUTED)
+    score = paired_difference(measure, a, b, sizes=sizes, seed=seed, resamples=1000)
+    return PairedTest(name, score, swap_test(measure, a, b, inputs=inputs, seed=seed), PERMUTED)
 
 
 def smallest_difference(
@@ -63,8 +63,8 @@ def smallest_difference(
     apart by fewer.
     """
     measure, sums, sizes = sums_of_both(a, b, name, seed)
-    found = paired_difference(measure, *sums, sizes=sizes, seed=seed, resamples=resamples)
-    return (found.high - found.low) / 2
+    score = paired_difference(measure, *sums, sizes=sizes, seed=seed, resamples=resamples)
+    return (score.high - score.low) / 2
 
 
 def holm(p_values: Any) -> np.ndarray:
@@ -76,10 +76,10 @@ def holm(p_values: Any) -> np.ndarray:
     >>> holm([0.01, 0.04, 0.03]).round(6).tolist()
     [0.03, 0.06, 0.06]
     """
-    given = np.asarray(p_values, dtype=float)
-    order = np.argsort(given, kind="stable")
-    raised = np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1))
-    adjusted = np.empty(len(given))
+    raw = np.asarray(p_values, dtype=float)
+    order = np.argsort(raw, kind="stable")
+    raised = np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1))
+    adjusted = np.empty(len(raw))
     adjusted[order] = raised.clip(max=1)
     return adjusted
 
@@ -90,12 +90,12 @@ def sums_of_both(
     """The measure, its sums (G, F) for a and for b over the same random groups, and the groups' sizes (G,)."""
     check_same_examples(a, b)
     measure, groups = measure_of(name, a.task), group_of(a.inputs, seed)
-    for label, each in (("a", a), ("b", b)):
-        if not measure.exists(each.columns):
+    for label, scores in (("a", a), ("b", b)):
+        if not measure.exists(scores.columns):
             raise Misuse(
-                f"{name} does not exist for {label}, {each!r}: a fair score needs two members, a ranking errors"
+                f"{name} does not exist for {label}, {scores!r}: a fair score needs two members, a ranking errors"
             )
-    sums_a, sums_b = (group_sums(measure.features(each.columns), groups) for each in (a, b))
+    sums_a, sums_b = (group_sums(measure.features(scores.columns), groups) for scores in (a, b))
     return measure, (sums_a, sums_b), np.bincount(groups).astype(float)
 
 
@@ -103,9 +103,9 @@ def paired_difference(
     measure: Measure, a: np.ndarray, b: np.ndarray, *, sizes: np.ndarray, seed: int, resamples: int
 ) -> Score:
     """The difference a - b of a score from sums (G, F) over groups of those sizes, with its bootstrap interval."""
-    value = float(difference(measure, *(each.sum(0) / sizes.sum() for each in (a, b))))
-    drawn = bootstrap_means(np.concatenate([a, b], axis=1), sizes, resamples=resamples, seed=seed)
-    return Score(value, *percentile_interval(value, difference(measure, *np.split(drawn, 2, axis=1))))
+    value = float(difference(measure, *(sums.sum(0) / sizes.sum() for sums in (a, b))))
+    resampled = bootstrap_means(np.concatenate([a, b], axis=1), sizes, resamples=resamples, seed=seed)
+    return Score(value, *percentile_interval(value, difference(measure, *np.split(resampled, 2, axis=1))))
 
 
 def difference(measure: Measure, a: np.ndarray, b: np.ndarray) -> Any:

@@ -48,13 +48,13 @@ def score_detection(in_distribution: Any, ood: Any, *, seed: int = 0, resamples:
     0.5
     """
     low_group, high_group = checked_scores(in_distribution, "in-distribution"), checked_scores(ood, "OOD")
-    drawn = resampled_precisions(cell_counts(low_group, high_group), seed=seed, resamples=resamples)
+    precisions = resampled_precisions(cell_counts(low_group, high_group), seed=seed, resamples=resamples)
     mirrored = -low_group[::-1], -high_group[::-1]
     return Detection(
         auroc=Score(*delong_interval(low_group, high_group)),
-        aupr=precision_interval(high_group, low_group, drawn[0]),
+        aupr=precision_interval(high_group, low_group, precisions[0]),
         fpr95=fpr95_interval(low_group, high_group, seed=seed, resamples=resamples),
-        aupr_in=precision_interval(*mirrored, drawn[1]),
+        aupr_in=precision_interval(*mirrored, precisions[1]),
     )
 
 
@@ -85,13 +85,13 @@ def fpr95_interval(known: np.ndarray, ood: np.ndarray, *, seed: int, resamples: 
     which unlike a binomial does not collapse to a point where no OOD input was accepted.
     """
     count, most = len(known), len(ood)
-    kept = -(-95 * count // 100)  # in whole numbers: 0.95 * 20 must be 19
+    accepted = -(-95 * count // 100)  # in whole numbers: 0.95 * 20 must be 19
     rng = np.random.default_rng(seed)
-    ranks = np.ceil(count * rng.beta(kept, count - kept + 1, size=resamples)).astype(int).clip(1, count)
+    ranks = np.ceil(count * rng.beta(accepted, count - accepted + 1, size=resamples)).astype(int).clip(1, count)
     below = np.searchsorted(ood, known[ranks - 1], "right")
-    drawn = rng.beta(below + 0.5, most - below + 0.5)
-    value = float(np.searchsorted(ood, known[kept - 1], "right") / most)
-    low, high = np.quantile(drawn, TAILS)
+    shares = rng.beta(below + 0.5, most - below + 0.5)
+    value = float(np.searchsorted(ood, known[accepted - 1], "right") / most)
+    low, high = np.quantile(shares, TAILS)
     return Score(value, min(value, low), max(value, high))
 
 
@@ -128,12 +128,12 @@ def limits_apart(sought: int, others: int, doubt: float = DOUBT) -> tuple[float,
 def resampled_precisions(cells: np.ndarray, *, seed: int, resamples: int) -> np.ndarray:
     """The average precisions of ood, then of in-distribution inputs (2, B) in B resamples of counts in cells (2, C)."""
     rng = np.random.default_rng(seed)
-    drawn = np.empty((2, resamples))
+    precisions = np.empty((2, resamples))
     for start in range(0, resamples, CHUNK):
         rows = min(CHUNK, resamples - start)
         low_counts, high_counts = (resampled_counts(counts, rows, rng) for counts in cells)
-        drawn[:, start : start + rows] = both_precisions(low_counts, high_counts)
-    return drawn
+        precisions[:, start : start + rows] = both_precisions(low_counts, high_counts)
+    return precisions
 
 
 def cell_counts(known: np.ndarray, ood: np.ndarray, most: int = EDGES) -> np.ndarray:

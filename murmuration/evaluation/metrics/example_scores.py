@@ -80,8 +80,8 @@ class ExampleScores:
         first, sizes = parts[0], [part.inputs for part in parts]
         columns = {name: np.concatenate([p.columns[name] for p in parts], axis=-1) for name in first.columns}
         agreement = np.average([part.agreement for part in parts], axis=0, weights=sizes)
-        known = first.task != REGRESSION or len(parts) == 1
-        return ExampleScores(first.task, columns, agreement if known else np.full_like(agreement, np.nan))
+        defined = first.task != REGRESSION or len(parts) == 1
+        return ExampleScores(first.task, columns, agreement if defined else np.full_like(agreement, np.nan))
 
     def select(self, rows: Any) -> "ExampleScores":
         """The chosen inputs alone, by index or by mask (N,).
@@ -101,13 +101,13 @@ class ExampleScores:
         Bins of calibration errors stay where the full sample put them. Scores that do not exist for these columns are
         left out: fair ones of a single member, the ranking of errors where there are none.
         """
-        chosen = MEASURES[self.task] if measures is None else measures
-        existing = {name: measure for name, measure in chosen.items() if measure.exists(self.columns)}
+        selected = MEASURES[self.task] if measures is None else measures
+        existing = {name: measure for name, measure in selected.items() if measure.exists(self.columns)}
         groups = intervals.group_of(self.inputs, seed)
         sums = [intervals.group_sums(measure.features(self.columns), groups) for measure in existing.values()]
         sizes = np.bincount(groups).astype(float)
-        drawn = intervals.bootstrap_means(np.concatenate(sums, axis=1), sizes, resamples=resamples, seed=seed)
-        parts = np.split(drawn, np.cumsum([part.shape[1] for part in sums])[:-1], axis=1)
+        resampled = intervals.bootstrap_means(np.concatenate(sums, axis=1), sizes, resamples=resamples, seed=seed)
+        parts = np.split(resampled, np.cumsum([part.shape[1] for part in sums])[:-1], axis=1)
         return {
             name: scored(measure, self.columns, total.sum(0) / self.inputs, part)
             for (name, measure), total, part in zip(existing.items(), sums, parts, strict=True)

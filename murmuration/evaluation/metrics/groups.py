@@ -37,9 +37,9 @@ def by_group(evaluation: ExampleScores, groups: Any, *, seed: int = 0, resamples
     tests = worse_than_rest(evaluation, list(rows.values()))
     return [
         GroupScores(
-            value, len(chosen), evaluation.select(chosen).scores(seed=seed, resamples=resamples), p_value, worse
+            value, len(members), evaluation.select(members).scores(seed=seed, resamples=resamples), p_value, worse
         )
-        for (value, chosen), (p_value, worse) in zip(rows.items(), tests, strict=True)
+        for (value, members), (p_value, worse) in zip(rows.items(), tests, strict=True)
     ]
 
 
@@ -74,12 +74,12 @@ def fisher(errors: np.ndarray, parts: list[np.ndarray]) -> list[tuple[float, boo
     """For each part: Fisher's exact two-sided p-value of its errors, and whether its rate is the higher one."""
     from scipy.stats import fisher_exact
 
-    total, found = int(errors.sum()), []
+    total, results = int(errors.sum()), []
     for part in parts:
-        wrong, others = int(errors[part].sum()), len(errors) - len(part)
-        table = [[wrong, len(part) - wrong], [total - wrong, others - (total - wrong)]]
-        found.append((float(fisher_exact(table).pvalue), wrong * others > (total - wrong) * len(part)))
-    return found
+        wrong, outside = int(errors[part].sum()), len(errors) - len(part)
+        table = [[wrong, len(part) - wrong], [total - wrong, outside - (total - wrong)]]
+        results.append((float(fisher_exact(table).pvalue), wrong * outside > (total - wrong) * len(part)))
+    return results
 
 
 def rank_sum(losses: np.ndarray, parts: list[np.ndarray]) -> list[tuple[float, bool]]:
@@ -92,10 +92,10 @@ def rank_sum(losses: np.ndarray, parts: list[np.ndarray]) -> list[tuple[float, b
 
     count, ranks = len(losses), rankdata(losses)
     variance = ranks.var()  # (N^2 - 1) / 12, less what ties take
-    found = []
+    results = []
     for part in parts:
         size, excess = len(part), ranks[part].sum() - len(part) * (count + 1) / 2
         std = np.sqrt(variance * size * (count - size) / (count - 1))
         z = max(abs(excess) - 0.5, 0.0) / std if std > 0 else 0.0  # a rank sum moves in steps
-        found.append((2 * NormalDist().cdf(-z), bool(excess > 0)))
-    return found
+        results.append((2 * NormalDist().cdf(-z), bool(excess > 0)))
+    return results

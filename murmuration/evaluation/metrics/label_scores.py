@@ -11,8 +11,8 @@ def label_frequencies(columns: Columns) -> list[Feature]:
     """For each label: whether it is predicted and true, and twice the mean of predicted and true."""
     pairs = list(zip(columns["predicted"], columns["label"], strict=True))
     return [
-        *(Feature(said * true * 1.0) for said, true in pairs),
-        *(Feature(said + true * 1.0) for said, true in pairs),
+        *(Feature(predicted * true * 1.0) for predicted, true in pairs),
+        *(Feature(predicted + true * 1.0) for predicted, true in pairs),
     ]
 
 

@@ -159,8 +159,8 @@ def mean_noise(pred: Predictive) -> float | None:
     around it the expectation v (1 - sum(w^2)); the quotient is 1 / (S - 1) for equal weights. What is
     quadratic in the members loses its bias by it (Ferro 2014). None for one member.
     """
-    same = float(pred.member_weights.square().sum())  # the chance that two draws are the same member
-    return same / (1 - same) if same < 1 - 1e-9 else None
+    concentration = float(pred.member_weights.square().sum())  # the chance that two draws are the same member
+    return concentration / (1 - concentration) if concentration < 1 - 1e-9 else None
 
 
 def brier(probs: Tensor, labels: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ This form is what makes intervals cheap: a bootstrap resample changes only the m
 of all scores are one matrix product.
 
 A `Measure` also carries all that tables and reports say of a score: its label, one sentence on what it means, which
-way is better, its range, and where it is shown. No other file lists scores by name.
+way is better, its range, and where it is shown, so that a new measure is one row here.
 """
 
 from collections.abc import Callable
@@ -81,12 +81,12 @@ class Measure:
     def features(self, columns: Columns) -> list[Feature]:
         """The features whose means the score is a function of."""
         try:
-            found = self.values(columns)
+            values = self.values(columns)
         except KeyError as error:
             if error.args[0] in columns:
                 raise
             raise unknown(f"column of measure '{self.name}'", str(error.args[0]), sorted(columns)) from None
-        features = found if isinstance(found, list) else [Feature(np.asarray(found, dtype=float))]
+        features = values if isinstance(values, list) else [Feature(np.asarray(values, dtype=float))]
         valid = np.isfinite(columns["log_prob"]) if "log_prob" in columns else np.ones(len(features[0].values), bool)
         for feature in features:
             alike = feature.values.shape == valid.shape
@@ -576,8 +576,10 @@ def shown_in(place: Place, task: Task, *, members: int = 2) -> list[str]:
     >>> shown_in("brief", "regression")
     ['rmse', 'nll', 'coverage_90']
     """
-    found = MEASURES[task].values()
-    return [each.name for each in found if place in each.shown and (members > 1 or not each.needs_members)]
+    measures = MEASURES[task].values()
+    return [
+        measure.name for measure in measures if place in measure.shown and (members > 1 or not measure.needs_members)
+    ]
 
 
 def describe(name: str, task: Task = C) -> Description:
@@ -586,7 +588,7 @@ def describe(name: str, task: Task = C) -> Description:
     >>> describe("ece").label, describe("my_score").label
     ('ECE', 'My score')
     """
-    measure = MEASURES[task].get(name) or next((found[name] for found in MEASURES.values() if name in found), None)
+    measure = MEASURES[task].get(name) or next((table[name] for table in MEASURES.values() if name in table), None)
     if measure is not None:
         return Description(measure.label, measure.meaning, measure.better)
     plain = name.replace("_", " ").strip()

@@ -9,6 +9,7 @@ import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.metrics import ExampleScores, PitCurve, Score, describe, pit_curve, reliability, shown_in
 from murmuration.reports.figures import DIAGONAL, Figure, axis, colour, layout, numbers, scatter, symbol, whiskers
+from murmuration.reports.findings import about_choice
 from murmuration.reports.formatting import count, finite_mean, number, percent, percent_interval
 from murmuration.reports.html import NOTHING, Markup
 from murmuration.reports.report import Report
@@ -51,22 +52,28 @@ def curve_of(scores: ExampleScores) -> Curve:
     if scores.task == "regression":
         return Curve(**vars(pit_curve(scores.columns)))
     bins = reliability(scores.columns)
-    kept = bins.count > 0
-    return Curve(bins.confidence[kept], bins.accuracy[kept], bins.low[kept], bins.high[kept], bins.count[kept])
+    filled = bins.count > 0
+    return Curve(
+        bins.confidence[filled], bins.accuracy[filled], bins.low[filled], bins.high[filled], bins.count[filled]
+    )
 
 
 def calibration(report: Report) -> Markup:
     """Reliability of every recipe, before and after its calibrator, and the scores that it changes."""
     plots = [
-        html.figure(reliability_figure(each, place, f"calibration-{place}"))
-        for place, each in enumerate(report.evaluations)
+        html.figure(reliability_figure(evaluation, place, f"calibration-{place}"))
+        for place, evaluation in enumerate(report.evaluations)
     ]
-    told = html.join(_what_was_done(report, each) for each in report.evaluations)
+    paragraphs = html.join(_what_was_done(report, evaluation) for evaluation in report.evaluations)
     tables = html.join(
-        html.details(f"Numbers: {each.name}", html.join([_score_table(report, each), _curve_tables(each)]))
-        for each in report.evaluations
+        html.details(
+            f"Numbers: {evaluation.name}", html.join([_score_table(report, evaluation), _curve_tables(evaluation)])
+        )
+        for evaluation in report.evaluations
     )
-    return html.section("calibration", "Calibration", READING[report.task], html.join([html.grid(plots), told, tables]))
+    return html.section(
+        "calibration", "Calibration", READING[report.task], html.join([html.grid(plots), paragraphs, tables])
+    )
 
 
 def views(evaluation: Evaluation) -> dict[str, ExampleScores]:
@@ -115,18 +122,20 @@ def _what_was_done(report: Report, evaluation: Evaluation) -> Markup:
     posthoc = evaluation.posthoc
     if posthoc is None or posthoc.calibrator is None:
         return NOTHING
-    chosen = f"; {posthoc.choice.about}" if posthoc.choice is not None else ""
+    choice = f"; {about_choice(posthoc.choice)}" if posthoc.choice is not None else ""
     if evaluation.after is None:
-        told = f"no calibrator is applied, as {count(posthoc.calibrator_examples)} {report.words.fitted} say{chosen}"
-        rest = f"{count(posthoc.rule_examples)} others fit conformal sets and abstention rules"
-        return html.tag("p", f"{evaluation.name}: {told}; {rest}.", "aside")
+        sentence = (
+            f"no calibrator is applied, decided on {count(posthoc.calibrator_examples)} {report.words.fitted}{choice}"
+        )
+        rules = f"{count(posthoc.rule_examples)} others fit conformal sets and abstention rules"
+        return html.tag("p", f"{evaluation.name}: {sentence}; {rules}.", "aside")
     applied = "after it" if evaluation.calibrated else "before it: it is not applied"
     how = f"{posthoc.calibrator.name.replace('_', ' ')} ({posthoc.calibrator.about})"
     fitted = f"fitted on {count(posthoc.calibrator_examples)} {report.words.fitted}"
     if evaluation.eval_set.audited:
         fitted = f"{fitted}; reliability is that of the {count(evaluation.after.inputs)} {report.words.held_out}"
-    told = f"{evaluation.name}: {how}, {fitted}{chosen}. All other scores are those {applied}."
-    return html.tag("p", told, "aside")
+    sentence = f"{evaluation.name}: {how}, {fitted}{choice}. All other scores are those {applied}."
+    return html.tag("p", sentence, "aside")
 
 
 def _score_table(report: Report, evaluation: Evaluation) -> Markup:
@@ -138,14 +147,14 @@ def _score_table(report: Report, evaluation: Evaluation) -> Markup:
     names = [name for name in shown_in("recalibration", report.task) if name in pairs[held_out][0]]
     shift = evaluation.shift
     if shift is not None and shift.worst:
-        where = f"all corruptions, severity {max(shift.suite.severities)}"
-        pairs[where] = (bare(shift.worst["before"]), bare(shift.worst["after"]))
+        inputs = f"all corruptions, severity {max(shift.suite.severities)}"
+        pairs[inputs] = (bare(shift.worst["before"]), bare(shift.worst["after"]))
     rows = []
-    for where, pair in pairs.items():
+    for inputs, pair in pairs.items():
         best = {name: winners(dict(enumerate(s[name] for s in pair)), describe(name).better) for name in names}
         for turn, when in enumerate(("before", "after")):
             cells = [html.score_cell(pair[turn][name], best=turn in best[name]) for name in names]
-            rows.append((html.row_head(where, when), cells))
+            rows.append((html.row_head(inputs, when), cells))
     columns = ["Examples", *(html.score_head(describe(name, report.task)) for name in names)]
     return html.table(f"{evaluation.name}: before and after calibration", columns, rows)
 

@@ -50,13 +50,15 @@ class Example:
 
 def examples(report: Report) -> Markup:
     """The most uncertain examples of the leading recipe."""
-    ensembles = [each for each in report.evaluations if each.predictions > 1] or [report.leader]
-    leader = min(ensembles, key=lambda each: float(each.scores["nll"]))  # of those whose members can disagree
+    ensembles = [evaluation for evaluation in report.evaluations if evaluation.predictions > 1] or [report.leader]
+    leader = min(
+        ensembles, key=lambda evaluation: float(evaluation.scores["nll"])
+    )  # of those whose members can disagree
     whose = f" by {leader.name}" if len(report.evaluations) > 1 else ""
     marks = "ticks are the predictions of members" if report.task == REGRESSION else VOTED
     reading = f"The {report.words.examples} ranked most uncertain{whose}; {marks}."
-    shown = uncertain_examples(leader)
-    return section("examples", "Most uncertain examples", reading, cards(shown, report.task))
+    selected = uncertain_examples(leader)
+    return section("examples", "Most uncertain examples", reading, cards(selected, report.task))
 
 
 def uncertain_examples(evaluation: Evaluation, shown: int = SHOWN) -> tuple[Example, ...]:
@@ -65,17 +67,17 @@ def uncertain_examples(evaluation: Evaluation, shown: int = SHOWN) -> tuple[Exam
     if evaluation.ensemble is None:
         return ()
     places = np.argsort(-columns[RANKED_BY[eval_set.task]], kind="stable")[:shown]
-    preparation, seen = visible_inputs(eval_set.split, eval_set.preparation, places.copy())
-    x = seen if preparation is eval_set.preparation else eval_set.split.prepared[places.copy()]
-    known = eval_set.predicted
-    predictive = evaluation.ensemble.predict(x, prepared=True) if known is None else known.at(places.copy())
+    preparation, inputs = visible_inputs(eval_set.split, eval_set.preparation, places.copy())
+    x = inputs if preparation is eval_set.preparation else eval_set.split.prepared[places.copy()]
+    predicted = eval_set.predicted
+    predictive = evaluation.ensemble.predict(x, prepared=True) if predicted is None else predicted.at(places.copy())
     names = MEASURES[eval_set.task][: 3 if len(predictive.outputs) > 1 else 2]
     return tuple(
         Example(
             label=target_text(columns["label" if eval_set.classes else "target"], place, eval_set.classes),
             prediction=target_text(columns["predicted"], place, eval_set.classes),
-            image=image_of(preparation, seen[turn]),
-            row=given_row(eval_set, int(place)) or row_of(preparation, seen[turn]),
+            image=image_of(preparation, inputs[turn]),
+            row=given_row(eval_set, int(place)) or row_of(preparation, inputs[turn]),
             measures={name: float(columns[name][place]) for name in names},
             votes=votes_of(predictive, turn, eval_set.classes),
             member_predictions=member_means(predictive, turn),
@@ -187,8 +189,8 @@ def votes_of(predictive: Predictive, place: int, classes: tuple[str, ...]) -> di
     """How many members chose each class for one input; empty for regression and for a single member."""
     if not classes or len(predictive.outputs) == 1:
         return {}
-    chosen, counts = np.unique(predictive.probs[:, place].argmax(-1).numpy(), return_counts=True)
-    return {classes[k]: int(count) for k, count in zip(chosen, counts, strict=True)}
+    voted, counts = np.unique(predictive.probs[:, place].argmax(-1).numpy(), return_counts=True)
+    return {classes[k]: int(count) for k, count in zip(voted, counts, strict=True)}
 
 
 def member_means(predictive: Predictive, place: int) -> list[float]:
@@ -219,12 +221,12 @@ def row_of(preparation: Preparation, x: Tensor) -> dict[str, Any]:
 
 def table_row(preparation: TablePreparation, x: np.ndarray) -> dict[str, Any]:
     """Column -> value of one prepared row (D,) of a table."""
-    found, start = {}, 0
+    values, start = {}, 0
     for column in preparation.columns:
         width = len(column.prepared_names)
-        found[column.name] = column_value(column, x[start : start + width])
+        values[column.name] = column_value(column, x[start : start + width])
         start += width
-    return found
+    return values
 
 
 def column_value(column: Column, block: np.ndarray) -> Any:
