@@ -68,7 +68,7 @@ class MeanProbabilities:
     parts: list[np.ndarray] = field(default_factory=list)
 
     def kept(self, chunks: Iterable[tuple[Predictive, Any]]) -> Iterator[tuple[Predictive, Any]]:
-        """The pairs (predictive, y), whose mean probabilities are kept on the way."""
+        """Yield the pairs (predictive, y), whose mean probabilities are kept on the way."""
         for pred, y in chunks:
             final = pred if self.posthoc is None else self.posthoc.calibrated(pred)
             self.parts.append(final.mean.float().cpu().numpy())
@@ -81,13 +81,13 @@ class MeanProbabilities:
 
 
 def training_counts(ensemble: Ensemble) -> tuple[int, ...] | None:
-    """The training examples of each class, if they are known and imbalanced."""
+    """Return the training examples of each class, if they are known and imbalanced."""
     counts = ensemble.manifest.get("data", {}).get("class_counts")
     return tuple(counts) if counts and max(counts) >= IMBALANCED * max(min(counts), 1) else None
 
 
 def shot_groups(counts: Sequence[int]) -> dict[str, np.ndarray]:
-    """The classes with many, medium and few training examples.
+    """Return the classes with many, medium and few training examples.
 
     >>> {name: classes.tolist() for name, classes in shot_groups([500, 100, 20, 19, 3]).items()}
     {'many': [0], 'medium': [1, 2], 'few': [3, 4]}
@@ -98,7 +98,7 @@ def shot_groups(counts: Sequence[int]) -> dict[str, np.ndarray]:
 
 
 def class_imbalance(counts: tuple[int, ...], examples: ExampleScores, probs: np.ndarray) -> ClassImbalance:
-    """The scores by class frequency of predictions with mean probabilities (N, K)."""
+    """Return the scores by class frequency of predictions with mean probabilities (N, K)."""
     columns = examples.columns
     label, correct = columns["label"], columns["correct"].astype(float)
     groups = []
@@ -119,7 +119,7 @@ def class_imbalance(counts: tuple[int, ...], examples: ExampleScores, probs: np.
 
 
 def accuracy_of(correct: np.ndarray, label: np.ndarray, classes: np.ndarray) -> Score:
-    """The mean accuracy of these classes, by Wilson's interval where all examples or none are right."""
+    """Return the mean accuracy of these classes, by Wilson's interval where all examples or none are right."""
     rows = np.isin(label, classes)
     right = correct[rows].sum()
     if right in (0, rows.sum()):

@@ -37,7 +37,7 @@ Progress = Callable[[str, int, int], None]  # what is being done, cells done, ce
 
 
 def no_progress(text: str, done: int, total: int) -> None:
-    """A progress callback that shows nothing."""
+    """Show nothing: the default progress callback."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class ShiftSuite:
         return [(name, severity) for name in self.names for severity in self.severities]
 
     def split(self, eval_set: EvalSet, name: str, severity: int) -> Split:
-        """The examples of an evaluation set under one corruption."""
+        """Return the examples of an evaluation set under one corruption."""
         if self.official is not None:
             split = official_split(self.official, name, severity, eval_set.preparation, classes=eval_set.classes)
             return split[: self.examples]
@@ -80,10 +80,21 @@ def shift_suite(
     examples: int | None = None,
     official: str | None = None,
 ) -> ShiftSuite:
-    """The suite of corruptions for an evaluation set: those named, or all that fit its inputs.
+    """Choose the corruptions for an evaluation set.
 
-    Of a folder of official arrays the first images are opened at once: it shows now, not after training, whether the
-    run takes them.
+    Args:
+        eval_set: The examples to corrupt.
+        names: Names of corruptions; by default all that fit the inputs.
+        severities: Severities from 1 to 5.
+        examples: Corrupt the first examples only; by default all.
+        official: Folder of the official CIFAR-10-C or CIFAR-100-C arrays. The first images are opened at once, so that
+            a folder that does not fit is refused before training.
+
+    Returns:
+        The suite.
+
+    Raises:
+        Misuse: If a corruption is unknown or does not fit the inputs.
     """
     selected = (
         list(select_corruptions(eval_set.preparation, names)) if official is None else official_chosen(official, names)
@@ -94,7 +105,7 @@ def shift_suite(
 
 
 def official_chosen(folder: str, names: Sequence[str] | None) -> list[str]:
-    """The corruptions of a folder of official arrays: those named, or all."""
+    """Return the corruptions of a folder of official arrays: those named, or all."""
     available = official_names(folder)
     selected = list(dict.fromkeys(available if names is None else names))
     if not selected:
@@ -158,9 +169,18 @@ def evaluate_shift(
     calibrated: bool = False,
     progress: Progress = no_progress,
 ) -> ShiftResult:
-    """The scores of an ensemble on an evaluation set under every corruption and severity of a suite.
+    """Score an ensemble under every corruption and severity of a suite.
 
-    With `calibrated` they are those after the calibrator of the post-hoc steps.
+    Args:
+        ensemble: The trained ensemble.
+        eval_set: The examples to corrupt.
+        suite: The corruptions.
+        posthoc: Post-hoc steps to apply.
+        calibrated: Report scores after the calibrator.
+        progress: Callback (text, done, total).
+
+    Returns:
+        Scores of every cell, and their means.
     """
     measures = measures_of(eval_set.task, posthoc)
     clean = score_predictions(predict_split(ensemble, eval_set.split[: suite.examples]), posthoc)
@@ -179,13 +199,13 @@ def evaluate_shift(
 
 
 def measures_of(task: Task, posthoc: PostHoc | None) -> dict[str, Measure]:
-    """The scores that are followed under shift, those of the conformal sets among them."""
+    """Return the scores that are followed under shift, those of the conformal sets among them."""
     own = {name: measure_of(name, task) for name in shown_in("shift", task)}
     return {**own, **(set_measures(posthoc, task) if posthoc is not None else {})}
 
 
 def worst_views(results: Sequence[EvalResult]) -> dict[str, ExampleScores]:
-    """The scores of several passes as one, before and after the calibrator."""
+    """Return the scores of several passes as one, before and after the calibrator."""
     if not results:
         return {}
     return {
@@ -209,7 +229,7 @@ class Table:
     cells: Sequence[Mapping[str, np.ndarray]]  # T * V of them: measure -> sums (G, F) over groups
 
     def grid(self, name: str, *, together: bool = False) -> "Grid":
-        """One score in every cell, and in every cell of every resample of the examples.
+        """Return one score in every cell, and in every cell of every resample of the examples.
 
         With `together` the corruptions of a severity are one cell: their features are averaged before they are scored.
         """
@@ -224,7 +244,7 @@ class Table:
         return Grid(measure, values, resampled, len(self.groups) if counted else None)
 
     def mean_sums(self, name: str) -> np.ndarray:
-        """The sums (G, F) of one score's features, averaged over the cells."""
+        """Return the sums (G, F) of one score's features, averaged over the cells."""
         return np.mean([cell[name] for cell in self.cells], axis=0)
 
 
@@ -238,7 +258,7 @@ class Grid:
     counted: int | None = None  # examples of a cell, where the score is the fraction of them that have a property
 
     def mean(self, *cells: Any) -> Score:
-        """The mean of the score over some cells, all of them if none are named, with its 95 % interval.
+        """Return the mean of the score over some cells, all of them if none are named, with its 95 % interval.
 
         The proportion in a single cell gets Wilson's: resampling examples that are all right shows no spread.
         """
@@ -252,7 +272,7 @@ class Grid:
 
 
 def tabulated(table: Table, suite: ShiftSuite, clean: Scores, worst: Mapping[str, ExampleScores]) -> ShiftResult:
-    """The record of all scores of a table, and of their means."""
+    """Return the record of all scores of a table, and of their means."""
     grids = {name: table.grid(name) for name in table.measures}
 
     def means(*cells: Any) -> Scores:
@@ -277,7 +297,7 @@ def tabulated(table: Table, suite: ShiftSuite, clean: Scores, worst: Mapping[str
 
 
 def pooled_errors(table: Table) -> Scores:
-    """The calibration error of all corruptions' predictions together, one for each severity, and their mean.
+    """Return the calibration error of all corruptions' predictions together, one for each severity, and their mean.
 
     The other convention of the literature beside the mean over corruptions; errors of opposite sign cancel in it.
     """
@@ -285,7 +305,7 @@ def pooled_errors(table: Table) -> Scores:
 
 
 def paired_shift(a: ShiftResult, b: ShiftResult, name: str, task: Task) -> PairedTest:
-    """The difference a - b of a score's mean over all cells, and whether chance may explain it."""
+    """Return the difference a - b of a score's mean over all cells, and whether chance may explain it."""
     if a.suite != b.suite or a.examples != b.examples:
         raise Misuse(
             f"a is of {a.description}, b of {b.description}: expected the same corruptions of the same examples"

@@ -91,7 +91,7 @@ class Diagnosis:
 
 
 def diagnose(ensemble: Ensemble, x: Tensor | None = None) -> Diagnosis | None:
-    """The diagnosis of an ensemble's weights, or None if they are not Gaussian.
+    """Return the diagnosis of an ensemble's weights, or None if they are not Gaussian.
 
     With inputs x (N, ...) the predictions for the first 500 are held against those of weights drawn from the prior,
     where there are classes; batch statistics stay as they were learned.
@@ -154,7 +154,7 @@ class _Weights:
         ).mean(0)
 
     def prior_std(self) -> Tensor | None:
-        """The standard deviation (m, ...) of a Gaussian prior; None where the prior is another."""
+        """Return the standard deviation (m, ...) of a Gaussian prior; None where the prior is another."""
         mean, std = self.posterior.weights.mean, self.posterior.prior.std(self.posterior.weights, self.posterior.std)
         return None if std is None else torch.as_tensor(std, dtype=mean.dtype).expand_as(mean)
 
@@ -173,7 +173,7 @@ class _Weights:
 
 
 def _weights(ensemble: Ensemble) -> list[_Weights]:
-    """The tensors of an ensemble that are distributions, with the prior that training used."""
+    """Return the tensors of an ensemble that are distributions, with the prior that training used."""
     if not ensemble.groups:
         return []
     population, family = ensemble.groups[0].population, ensemble.family
@@ -186,23 +186,23 @@ def _weights(ensemble: Ensemble) -> list[_Weights]:
 
 
 def _examples(ensemble: Ensemble) -> int:
-    """How many examples the ensemble was trained on."""
+    """Return how many examples the ensemble was trained on."""
     return int(ensemble.manifest["data"]["examples"]["train"])
 
 
 def _distances(
     ensemble: Ensemble, layers: list[_Weights], x: Tensor | None
 ) -> tuple[tuple[float | None, float | None], list[str]]:
-    """How far predictions are from the prior's, how far those of the prior are from each other, and what is untold."""
+    """Return the distance between posterior and prior predictions, that between prior draws, and reasons if missing."""
     if x is None:
         return (None, None), []
     stds = {layer.name: std for layer in layers if (std := layer.prior_std()) is not None}
     if len(stds) < len(layers):
-        reason = f"the prior {layers[0].posterior.prior.word} is no Gaussian to draw weights from"
-        return (None, None), [f"Predictions are not held against the prior's: {reason}."]
+        reason = f"the prior {layers[0].posterior.prior.word} is not a Gaussian to draw weights from"
+        return (None, None), [f"Predictions are not compared with the prior's: {reason}."]
     after = ensemble.predict(x[:INPUTS], calibrated=False, prepared=True)
     if after.task != "classification":
-        return (None, None), ["Predictions are not held against the prior's: that is done for classes only."]
+        return (None, None), ["Predictions are not compared with the prior's: that is done for classes only."]
     before = from_prior(ensemble, layers, stds).predict(x[:INPUTS], calibrated=False, prepared=True)
     halves = [before.select(range(first, len(before.outputs), 2)) for first in range(min(2, len(before.outputs)))]
     pairs = ((after, before), (halves[0], halves[-1]))
@@ -211,7 +211,7 @@ def _distances(
 
 
 def from_prior(ensemble: Ensemble, layers: list[_Weights], stds: Named) -> Ensemble:
-    """The ensemble as it was believed to be before data: the same network, its distributions those of the prior."""
+    """Return the ensemble before training: the same network with the distributions of the prior."""
     group = ensemble.to(CPU).groups[0]
     own, shared = dict(group.population.own), dict(group.population.shared)
     for layer in layers:

@@ -57,7 +57,7 @@ class _Reader(HTMLParser):
 
 
 def elements(content: str) -> list[Element]:
-    """The elements of a page in the order they open."""
+    """Return the elements of a page in the order they open."""
     reader = _Reader()
     reader.feed(content)
     reader.close()
@@ -65,7 +65,14 @@ def elements(content: str) -> list[Element]:
 
 
 def report_check(path: str | os.PathLike[str]) -> list[str]:
-    """Problems found in a report file, one line each; an empty list means that it is sound."""
+    """Check a report file.
+
+    Args:
+        path: The HTML file.
+
+    Returns:
+        Its problems, one line each; an empty list if it is sound.
+    """
     try:
         content = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -80,7 +87,7 @@ def report_check(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _is_inside(address: str) -> bool:
-    """Whether an address stays in the file: a data address or a place on the page."""
+    """Return whether an address stays in the file: a data address or a place on the page."""
     return not address or address.strip().lower().startswith(("data:", "#"))
 
 

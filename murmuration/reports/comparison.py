@@ -325,7 +325,7 @@ class Trainer:
 
 
 def is_begun(run: Path) -> bool:
-    """Whether the run of a recipe was begun; one that has lost its manifest is refused when it is read."""
+    """Return whether the run of a recipe was begun; one that has lost its manifest is refused when it is read."""
     return (run / "run.json").exists() or has_lost_manifest(run)
 
 

@@ -53,7 +53,7 @@ class Figure:
 
 
 def colour(place: int) -> str:
-    """The colour at this place; the palette repeats, symbols and dashes tell repeats apart."""
+    """Return the colour at this place; the palette repeats, symbols and dashes tell repeats apart."""
     return f"var(--series-{place % SERIES + 1})"
 
 
@@ -66,7 +66,7 @@ def dash(place: int) -> str:
 
 
 def plot_text(text: object) -> str:
-    """The text as plotly shows it unchanged: plotly reads some HTML in every label, so its signs are escaped.
+    """Return the text as plotly shows it unchanged: plotly reads some HTML in every label, so its signs are escaped.
 
     >>> plot_text("<b>&")
     '&lt;b&gt;&amp;'
@@ -75,7 +75,7 @@ def plot_text(text: object) -> str:
 
 
 def legend_text(name: str) -> str:
-    """A name as plotly shows it, in lines that fit a phone: plotly cuts off what is wider than the figure.
+    """Return a name as plotly shows it, in lines that fit a phone: plotly cuts off what is wider than the figure.
 
     >>> legend_text("deep-ensemble with balanced softmax and augmentation")
     'deep-ensemble with balanced softmax<br>and augmentation'
@@ -84,7 +84,7 @@ def legend_text(name: str) -> str:
 
 
 def axis(title: str = "") -> dict[str, Any]:
-    """A quiet axis: thin grid, no zero line, upright labels."""
+    """Return a quiet axis: thin grid, no zero line, upright labels."""
     return {
         "title": {"text": plot_text(title), "standoff": 8},
         "gridcolor": "var(--grid)",
@@ -98,7 +98,7 @@ def axis(title: str = "") -> dict[str, Any]:
 
 
 def layout(xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
-    """A transparent layout in the page's own type, with its legend above the plot."""
+    """Return a transparent layout in the page's own type, with its legend above the plot."""
     return {
         "xaxis": xaxis,
         "yaxis": yaxis,
@@ -130,7 +130,7 @@ def layout(xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
 
 
 def scatter(mode: str, x: Iterable[Any], y: Iterable[Any], name: str | None = None) -> dict[str, Any]:
-    """A trace of lines, markers or both; plotly reads the name as text."""
+    """Return a trace of lines, markers or both; plotly reads the name as text."""
     named = {} if name is None else {"name": legend_text(name)}
     return {"type": "scatter", "mode": mode, "x": numbers(x), "y": numbers(y), **named}
 
@@ -147,7 +147,7 @@ def thin(length: int, limit: int) -> list[int]:
 
 
 def numbers(values: Iterable[Any]) -> list[float | None]:
-    """Values as floats of six digits, None where they are not finite.
+    """Return values as floats of six digits, None where they are not finite.
 
     >>> numbers([1, float("nan"), 0.123456789])
     [1.0, None, 0.123457]
@@ -161,7 +161,7 @@ def _number(value: Any) -> float | None:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it: dictionaries, lists, text, and numbers of six digits or None."""
+    """Return the value as JSON has it: dictionaries, lists, text, and numbers of six digits or None."""
     encoded = json.dumps(value, default=lambda array: array.tolist())
     return json.loads(encoded, parse_float=_number, parse_constant=lambda constant: None)
 
@@ -202,12 +202,12 @@ def whiskers(value: Any, low: Any, high: Any) -> dict[str, Any]:
 
 
 def titled(told: Description) -> str:
-    """The title of a figure of a score: its label, and which way is better."""
+    """Return the title of a figure of a score: its label, and which way is better."""
     return told.label + (f", {told.better} is better" if told.better != "neutral" else "")
 
 
 def dot_rows(name: str, title: str, rows: Sequence[str], series: Sequence[Series]) -> Figure:
-    """Scores as dots with whiskers: a row for every name, the first on top, series of one row below one another."""
+    """Draw scores as dots with whiskers, one row per name, the series of a row below one another."""
     lanes = {row: [turn for turn, one in enumerate(series) if row in one.scores] for row in rows}
     most = max((len(lane) for lane in lanes.values()), default=1) or 1
     data = []
@@ -233,7 +233,7 @@ def dot_rows(name: str, title: str, rows: Sequence[str], series: Sequence[Series
 
 
 def spoken(rows: Sequence[str], series: Sequence[Series]) -> str:
-    """The first values of rows of dots in words."""
+    """Return the first values of rows of dots in words."""
     values = [
         f"{row if one.name == row or len(series) == 1 else f'{one.name}, {row}:'} {number(one.scores[row])}"
         for row in rows
@@ -245,7 +245,7 @@ def spoken(rows: Sequence[str], series: Sequence[Series]) -> str:
 
 
 def with_guide(drawn: Figure, value: float, words: str, place: int | None = None) -> Figure:
-    """The figure of rows with an upright line at a value, in the look of a place; as it is for one not finite."""
+    """Add an upright line at a value to a figure of rows, in the look of a place; do nothing if it is not finite."""
     if not np.isfinite(value):
         return drawn
     line = GUIDE | {"x": numbers([value, value]), "y": drawn.layout["yaxis"]["range"], "name": legend_text(words)}
@@ -258,7 +258,7 @@ def with_guide(drawn: Figure, value: float, words: str, place: int | None = None
 
 
 def heat(values: Any) -> dict[str, Any]:
-    """A heat map trace in the page's colours."""
+    """Return a heat map trace in the page's colours."""
     bar = {"thickness": 12, "outlinewidth": 0, "len": 0.9}
     rows = [numbers(row) for row in np.asarray(values, dtype=float)]
     return {"type": "heatmap", "z": rows, "colorscale": HEAT, "colorbar": bar}

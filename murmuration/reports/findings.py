@@ -92,7 +92,7 @@ class Difference:
 
 
 def differences(evaluations: Sequence[Evaluation]) -> list[Difference]:
-    """The paired tests of every two recipes on the same examples, and under the same corruptions.
+    """Return the paired tests of every two recipes on the same examples, and under the same corruptions.
 
     The p-values of one score are corrected together by the method of Holm: the best of many recipes leads by luck too.
     """
@@ -113,7 +113,7 @@ def differences(evaluations: Sequence[Evaluation]) -> list[Difference]:
 
 
 def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[PairedTest]:
-    """The paired test of one score, and of its mean over corruptions where both were corrupted."""
+    """Return the paired test of one score, and of its mean over corruptions where both were corrupted."""
     clean = paired_test(a.examples, b.examples, score)
     if a.shift is None or b.shift is None or score not in a.shift.sums:
         return [clean]
@@ -122,7 +122,7 @@ def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[PairedTest]:
 
 
 def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> tuple[str, ...]:
-    """Which recipe to use, whether its lead is more than noise, and how many more examples would tell."""
+    """Return which recipe to use, whether its lead is more than noise, and how many more examples would tell."""
     if len(evaluations) == 1:
         return (quality(evaluations[0]), f"{first_upper(trust(evaluations[0], 'it'))}")
     leader = min(evaluations, key=lambda item: float(item.scores[DECIDING]))
@@ -147,7 +147,7 @@ def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> t
 
 
 def rivals(leader: Evaluation, tests: Sequence[Difference]) -> dict[str, Difference]:
-    """The tests of the deciding score between a recipe and every other, by the other's name."""
+    """Return the tests of the deciding score between a recipe and every other, by the other's name."""
     return {
         test.b if test.a == leader.name else test.a: test
         for test in tests
@@ -156,7 +156,7 @@ def rivals(leader: Evaluation, tests: Sequence[Difference]) -> dict[str, Differe
 
 
 def recommended(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> Evaluation:
-    """The recipe with the lowest NLL; of those within noise of it, the one that clearly leads under corruption."""
+    """Return the recipe with the lowest NLL or, within noise of it, the clear leader under corruption."""
     leader = min(evaluations, key=lambda lead: float(lead.scores[DECIDING]))
     close = [name for name, test in rivals(leader, tests).items() if test.by_chance]
     shifted = [lead.leader for lead in lead_under_corruption(evaluations, tests) if lead.clear]
@@ -177,7 +177,7 @@ class ShiftLead:
 
 
 def lead_under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> list[ShiftLead]:
-    """The lead under corruption with its interval; nothing where no two recipes were corrupted."""
+    """Return the lead under corruption with its interval; nothing where no two recipes were corrupted."""
     shifted = [test for test in tests if test.test.name == f"corrupted_{DECIDING}"]
     corrupted = [(float(item.shift.pooled[DECIDING]), item) for item in evaluations if item.shift is not None]
     if not shifted:
@@ -194,7 +194,7 @@ def lead_under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Dif
 
 
 def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequence[Evaluation]) -> list[str]:
-    """How many more examples would show the lead over a recipe."""
+    """Return how many more examples would show the lead over a recipe."""
     sentences = []
     if test.more_examples is not None and test.more_examples <= MOST_MORE * test.examples:
         size = number(abs(float(test.test.difference)))
@@ -207,7 +207,7 @@ def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequ
 
 
 def quality(evaluation: Evaluation) -> str:
-    """The headline score with its interval, in a sentence."""
+    """Return the headline score with its interval, in a sentence."""
     name, examples = evaluation.name, f"{evaluation.examples.inputs:,} {words_of(evaluation).examples}"
     for section in report_sections(evaluation):
         name = f"{name}, {section.qualifier(evaluation.manifest[section.key])},"
@@ -220,14 +220,14 @@ def quality(evaluation: Evaluation) -> str:
 
 
 def words_of(evaluation: Evaluation) -> Words:
-    """What a page calls the examples of an evaluation: rows of a file, test examples or validation examples."""
+    """Return what a page calls the examples of an evaluation: rows of a file, test examples or validation examples."""
     if evaluation.eval_set.audited:
         return AUDITED
     return {VALIDATION: VALIDATED, OUT_OF_FOLD: CROSS_FITTED}.get(evaluation.eval_set.part, TRAINED)
 
 
 def held_out(evaluation: Evaluation, word: str) -> str:
-    """The rows that post-hoc steps of an audit are evaluated on, after a preposition; nothing for a test split."""
+    """Name the rows that post-hoc steps of an audit are evaluated on, after a preposition; "" for a test split."""
     if not evaluation.eval_set.audited or evaluation.before is None:
         return ""
     return f" {word} {evaluation.before.inputs:,} {words_of(evaluation).held_out}"
@@ -238,7 +238,7 @@ def first_upper(sentence: str) -> str:
 
 
 def leading(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> list[Difference]:
-    """The tests in which the recipe with the lowest NLL takes part, and clear differences between other recipes.
+    """Return the tests in which the recipe with the lowest NLL takes part, and clear differences between other recipes.
 
     Differences from baselines that do not lead are not worth a sentence.
     """
@@ -251,7 +251,7 @@ def leading(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> l
 
 
 def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()) -> tuple[str, ...]:
-    """Sentences on every recipe, the recommended one first, then on the differences between them.
+    """Return sentences on every recipe, the recommended one first, then on the differences between them.
 
     Of more than two recipes, those on the others say only whether they are calibrated, and what failed.
     """
@@ -268,7 +268,7 @@ def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()
 
 
 def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[str]:
-    """Sentences on one recipe: calibration, gain of averaging, post-hoc steps, shift, OOD, failed members.
+    """Return sentences on one recipe: calibration, gain of averaging, post-hoc steps, shift, OOD, failed members.
 
     Of one recipe alone the verdict has said whether it is calibrated.
     """
@@ -289,12 +289,12 @@ def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[s
 
 
 def trust(evaluation: Evaluation, who: str) -> str:
-    """Whether confidence or predictive intervals are right within noise."""
+    """Return whether confidence or predictive intervals are right within noise."""
     return (about_confidence if evaluation.task == "classification" else about_intervals)(evaluation, who)
 
 
 def about_confidence(evaluation: Evaluation, who: str) -> str:
-    """Whether confidence is higher or lower than accuracy by more than the noise of so many examples.
+    """Return whether confidence is higher or lower than accuracy by more than the noise of so many examples.
 
     The noise is at least that of a calibrated model: examples that are all right have no variance of their own.
     """
@@ -315,7 +315,7 @@ def about_confidence(evaluation: Evaluation, who: str) -> str:
 
 
 def about_intervals(evaluation: Evaluation, who: str) -> str:
-    """Whether the 90 % predictive intervals cover 90 % of the targets."""
+    """Return whether the 90 % predictive intervals cover 90 % of the targets."""
     covered = evaluation.scores["coverage_90"]
     whose = "its 90 % predictive intervals" if who == "it" else f"the 90 % predictive intervals of {who}"
     sentence = f"{whose} cover {percent(float(covered))} of the targets"
@@ -325,7 +325,7 @@ def about_intervals(evaluation: Evaluation, who: str) -> str:
 
 
 def about_members(evaluation: Evaluation, who: str) -> str:
-    """What averaging the members gains, if anything."""
+    """Return what averaging the members gains, if anything."""
     members = evaluation.predictions
     if members == 1:
         return ""
@@ -341,13 +341,13 @@ def about_members(evaluation: Evaluation, who: str) -> str:
 
 
 def about_weights(evaluation: Evaluation, named: bool) -> str:
-    """The finding on Gaussian weights."""
+    """Return the finding on Gaussian weights."""
     finding = evaluation.weights.finding if evaluation.weights is not None else ""
     return f"{evaluation.name}: {finding}" if finding and named else finding
 
 
 def advice(evaluation: Evaluation, who: str) -> list[str]:
-    """Sentences on the calibrator, conformal sets, abstention, groups, shift and OOD inputs."""
+    """Return sentences on the calibrator, conformal sets, abstention, groups, shift and OOD inputs."""
     sentences = [
         about_calibrator(evaluation, who),
         about_coverage(evaluation, who),
@@ -360,7 +360,7 @@ def advice(evaluation: Evaluation, who: str) -> list[str]:
 
 
 def about_calibrator(evaluation: Evaluation, who: str) -> str:
-    """Whether the calibrator helps on examples that it was not fitted on; why there is none, if that was the choice."""
+    """Say whether the calibrator helps on examples that it was not fitted on, or why none is applied."""
     posthoc, before, after = evaluation.posthoc, evaluation.before, evaluation.after
     if posthoc is None or posthoc.calibrator is None or before is None:
         return ""
@@ -395,7 +395,7 @@ def about_choice(choice: Choice, who: str = "") -> str:
 
 
 def about_coverage(evaluation: Evaluation, who: str) -> str:
-    """Coverage of the primary conformal sets, and the subsets where it is too low."""
+    """Return coverage of the primary conformal sets, and the subsets where it is too low."""
     posthoc = evaluation.posthoc
     if posthoc is None or not posthoc.conformal or not evaluation.coverage:
         return ""
@@ -428,7 +428,7 @@ def about_coverage(evaluation: Evaluation, who: str) -> str:
 
 
 def about_abstention(evaluation: Evaluation, who: str) -> str:
-    """What the abstention rule by cost gains."""
+    """Return what the abstention rule by cost gains."""
     result = next((rule for rule in evaluation.abstention if rule.rule.name == "cost"), None)
     if result is None or evaluation.task != "classification":
         return ""
@@ -444,7 +444,7 @@ def about_abstention(evaluation: Evaluation, who: str) -> str:
 
 
 def about_groups(evaluation: Evaluation, who: str) -> str:
-    """Which groups are worse off by more than noise."""
+    """Return which groups are worse off by more than noise."""
     score = shown_in("brief", evaluation.task)[0]
     worse = [
         f"{column} {group.value} ({number(group.scores[score])})"
@@ -463,7 +463,7 @@ def about_groups(evaluation: Evaluation, who: str) -> str:
 
 
 def about_shift(evaluation: Evaluation, who: str) -> str:
-    """How far the main score falls, which corruption hurts most, and whether confidence follows."""
+    """Return how far the main score falls, which corruption hurts most, and whether confidence follows."""
     shift = evaluation.shift
     if shift is None:
         return ""
@@ -485,7 +485,7 @@ def about_shift(evaluation: Evaluation, who: str) -> str:
 
 
 def about_ood(evaluation: Evaluation, who: str) -> list[str]:
-    """Which uncertainty detects each OOD set best, and which are misled by it."""
+    """Return which uncertainty detects each OOD set best, and which are misled by it."""
     texts = []
     for result in (scored for scored in evaluation.ood if scored.detections):
         best = max(result.detections, key=lambda name: float(result.detections[name].auroc))

@@ -16,7 +16,7 @@ DRAWN = 30  # changes of the figure; the table has all
 
 
 def monitor_page(run: str, data: str, found: Drift, unusual: Sequence[UnusualRow]) -> str:
-    """One self-contained page."""
+    """Return one self-contained page."""
     reading = (
         f"Every column of the new rows against the training rows, and uncertainty against that on the test "
         f"rows, or validation rows where there are none. Drift "
@@ -33,7 +33,7 @@ def monitor_page(run: str, data: str, found: Drift, unusual: Sequence[UnusualRow
 
 
 def drift_figure(found: Drift) -> Figure:
-    """The size of every change, those that count apart."""
+    """Return the size of every change, those that count apart."""
     label = {
         id(change): f"{change.name}, {change.kind}" if change.kind == "missing values" else change.name
         for change in found.changes
@@ -53,7 +53,7 @@ def drift_figure(found: Drift) -> Figure:
 
 
 def changes(found: Drift) -> Markup:
-    """All changes in a table."""
+    """Return all changes in a table."""
     heads = ["Quantity", "Kind", "Training or test", "New", "Size", "Corrected p", "Unseen", "Drift"]
     lines = [
         (
@@ -74,12 +74,12 @@ def changes(found: Drift) -> Markup:
 
 
 def written_p(p_value: float) -> str:
-    """A p-value as text; below 10^-12 its digits are of the arithmetic, not of the data."""
+    """Return a p-value as text; below 10^-12 its digits are of the arithmetic, not of the data."""
     return number(p_value) if p_value >= TINY else "< 10⁻¹²"
 
 
 def rows(unusual: Sequence[UnusualRow]) -> Markup:
-    """The new rows farthest from the training rows."""
+    """Return the new rows farthest from the training rows."""
     if not unusual:
         return NOTHING
     heads = ["Row", "Distance", "Columns that differ most"]

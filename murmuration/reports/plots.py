@@ -85,13 +85,39 @@ COLOURS = re.compile(r"(--[\w-]+): light-dark\((#\w+|rgba\([^)]*\)), (#\w+|rgba\
 
 
 def reliability(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """Accuracy by confidence, or fractions of targets below predicted quantiles; before and after the calibrator."""
+    """Draw accuracy by confidence, or targets below predicted quantiles, before and after calibration.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     place, evaluation = one_of(_scored(source, y), name)
     return to_plotly(reliability_figure(evaluation, place, "reliability"), theme)
 
 
 def confusion_matrix(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """The number of examples by true and predicted class, coloured by recall."""
+    """Draw the number of examples by true and predicted class, coloured by recall.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     _, evaluation = one_of(_scored(source, y), name)
     if not evaluation.classes:
         raise Misuse("a confusion matrix of a regression: expected a classification; write mm.plots.parity(...)")
@@ -99,7 +125,20 @@ def confusion_matrix(source: Scored, y: Any = None, *, name: str | None = None, 
 
 
 def parity(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """Predictions of a regression against targets, with one predicted standard deviation up and down."""
+    """Draw predictions of a regression against targets, with one predicted standard deviation.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     place, evaluation = one_of(_scored(source, y), name)
     if evaluation.task != REGRESSION or evaluation.examples.columns["target"].ndim > 1:
         kind = "several targets" if evaluation.task == REGRESSION else "a classification"
@@ -108,7 +147,19 @@ def parity(source: Scored, y: Any = None, *, name: str | None = None, theme: The
 
 
 def risk_coverage(source: Scored, y: Any = None, *, theme: Theme = "light") -> "go.Figure":
-    """The error among the most certain inputs by the fraction of inputs answered (selective prediction)."""
+    """Draw the error among the most certain inputs by the fraction answered (selective prediction).
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     report = _scored(source, y)
     return to_plotly(curves_figure(report, curves_of(report), "risk-coverage"), theme)
 
@@ -116,7 +167,20 @@ def risk_coverage(source: Scored, y: Any = None, *, theme: Theme = "light") -> "
 def uncertainty_histogram(
     source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light"
 ) -> "go.Figure":
-    """The total uncertainty of right and of wrong predictions."""
+    """Draw the total uncertainty of right and of wrong predictions.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     _, evaluation = one_of(_scored(source, y), name)
     return to_plotly(uncertainty_figure(evaluation, "uncertainty"), theme)
 
@@ -124,28 +188,77 @@ def uncertainty_histogram(
 def uncertainty_by_class(
     source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light"
 ) -> "go.Figure":
-    """Aleatoric and epistemic uncertainty of every true class."""
+    """Draw the aleatoric and epistemic uncertainty of every true class.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     _, evaluation = one_of(_scored(source, y), name)
     missing = f"'{evaluation.name}' has no classes: expected a classification"
     return to_plotly(by_class_figure(evaluation, "classes"), theme, missing)
 
 
 def member_agreement(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """Agreement (M, M) between members: the fraction of equal predictions, or the correlation of means."""
+    """Draw the agreement of members: equal predictions, or the correlation of means.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     _, evaluation = one_of(_scored(source, y), name)
     missing = f"'{evaluation.name}' has one member: agreement needs at least two, mm.fit(..., members=5)"
     return to_plotly(agreement_figure(evaluation, "agreement"), theme, missing)
 
 
 def conformal_coverage(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
-    """Coverage of the conformal prediction sets by class, group and severity of corruption, and its target."""
+    """Draw the coverage of conformal sets by class, group and severity of corruption.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     evaluations = [evaluation for evaluation in as_report(source).evaluations if evaluation.coverage]
     missing = "no evaluation has conformal sets of a subset: they need validation examples, and classes or shift=True"
     return to_plotly(subset_figure(evaluations, "coverage"), theme, missing)
 
 
 def input_space(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """Predictions over inputs of one or two dimensions, on one scale for all evaluations."""
+    """Draw predictions over inputs of one or two dimensions, on one scale for all evaluations.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     report = as_report(source)
     place, evaluation = one_of(report, name)
     missing = (
@@ -155,7 +268,19 @@ def input_space(source: Evaluations, *, name: str | None = None, theme: Theme = 
 
 
 def shift(source: Evaluations, score: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """A score by severity of corruption, such as "nll"; the first that the report draws unless given."""
+    """Draw a score by severity of corruption.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        score: Name of the score; by default the first.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     report = as_report(source)
     missing = "no evaluation has scores under corruption: write mm.evaluate(ensemble, data, shift=True)"
     measure = pick("score under corruption", score, shift_scores(report), missing)
@@ -163,7 +288,19 @@ def shift(source: Evaluations, score: str | None = None, *, theme: Theme = "ligh
 
 
 def ood_auroc(source: Evaluations, *, ood: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """AUROC of every uncertainty as a detector of out-of-distribution inputs, those of the first set unless given."""
+    """Draw the AUROC of every uncertainty as a detector of out-of-distribution inputs.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        ood: Name of the out-of-distribution inputs; by default the first.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     sets = found_sets(as_report(source))
     return to_plotly(detection_figure(sets[pick("OOD set", ood, sets, NO_OOD)], "auroc"), theme)
 
@@ -176,7 +313,21 @@ def ood_histogram(
     name: str | None = None,
     theme: Theme = "light",
 ) -> "go.Figure":
-    """An uncertainty, such as "entropy", of the test examples and of out-of-distribution inputs."""
+    """Draw an uncertainty of the test examples and of out-of-distribution inputs.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        uncertainty: Name of the uncertainty; by default the first.
+        ood: Name of the out-of-distribution inputs; by default the first.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     place, evaluation = one_of(as_report(source), name)
     sets = {result.name: result for result in evaluation.ood}
     result = sets[pick("OOD set", ood, sets, NO_OOD)]
@@ -185,7 +336,19 @@ def ood_histogram(
 
 
 def groups(source: Evaluations, column: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """The main score within groups of the examples, by the first column of groups unless given."""
+    """Draw the main score within groups of the examples.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        column: Column of groups; by default the first.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     report = as_report(source)
     missing = "no evaluation has groups: they come with audited predictions, murmur audit FILE --group COLUMN"
     selected = pick("column of groups", column, group_columns(report), missing)
@@ -198,19 +361,54 @@ IMBALANCED = (
 
 
 def shots(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
-    """Accuracy of many-, medium- and few-shot classes, where the training classes are imbalanced."""
+    """Draw the accuracy of many-, medium- and few-shot classes of imbalanced training data.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     return to_plotly(shots_figure(as_report(source), "shots"), theme, IMBALANCED)
 
 
 def class_frequency(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
-    """Epistemic uncertainty of every class by the number of its training examples, where these are imbalanced."""
+    """Draw the epistemic uncertainty of every class by its number of training examples.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     return to_plotly(frequency_figure(as_report(source), "frequency"), theme, IMBALANCED)
 
 
 def training_curves(
     source: Evaluations, measure: str | None = None, *, name: str | None = None, theme: Theme = "light"
 ) -> "go.Figure":
-    """A measure of every member over the epochs: "train_loss", "val_nll", "val_accuracy" or "val_rmse"."""
+    """Draw a measure of every member over the epochs, such as "val_nll".
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        measure: Name of the measure; by default the first.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     place, evaluation = one_of(as_report(source), name)
     available = [curve for curve in CURVES if history_of(evaluation, curve)[1]]
     selected = pick("training curve", measure, available, f"'{evaluation.name}' has no training history")
@@ -218,7 +416,19 @@ def training_curves(
 
 
 def coupling(source: Evaluations, measure: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """A statistic of the repulsion over the epochs: "mean_kernel", "cosine" or "push_to_loss"."""
+    """Draw a statistic of the repulsion over the epochs: "mean_kernel", "cosine" or "push_to_loss".
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        measure: Name of the measure; by default the first.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     report = as_report(source)
     figures = {key: coupling_figure(report, key, "coupling") for key in COUPLING}
     available = [key for key, figure in figures.items() if figure is not None]
@@ -227,7 +437,19 @@ def coupling(source: Evaluations, measure: str | None = None, *, theme: Theme = 
 
 
 def signal_to_noise(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """The distribution of |mean| / std over Gaussian weights, by tensor."""
+    """Draw the distribution of |mean| / std over Gaussian weights, by tensor.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     _, evaluation = one_of(as_report(source), name)
     if evaluation.weights is None:
         raise Misuse(f"'{evaluation.name}' has no Gaussian weights: expected an ensemble of recipe='bayes' or the like")
@@ -235,18 +457,43 @@ def signal_to_noise(source: Evaluations, *, name: str | None = None, theme: Them
 
 
 def column_importance(source: ColumnImportance, kind: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """The importance of columns, `kind` error (the default) or uncertainty, of `mm.columns.column_importance`."""
+    """Draw the importance of columns.
+
+    Args:
+        source: What `mm.columns.column_importance` returned.
+        kind: "error" (default) or "uncertainty".
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+    """
     figures = dict(zip(("error", "uncertainty"), importance_figures(source), strict=True))
     return to_plotly(pick_figure(figures, kind), theme)
 
 
 def partial_dependence(source: PartialDependence, *, theme: Theme = "light") -> "go.Figure":
-    """The partial dependence on a column, with two standard deviations of the members around it."""
+    """Draw the partial dependence on a column, with two standard deviations of the members.
+
+    Args:
+        source: What `mm.columns.partial_dependence` returned.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+    """
     return to_plotly(dependence_figure(source, 0), theme)
 
 
 def drift(source: Drift, *, theme: Theme = "light") -> "go.Figure":
-    """The size of every change between training rows and new ones, of `mm.columns.drift`."""
+    """Draw the size of every change between training rows and new ones.
+
+    Args:
+        source: What `mm.columns.drift` returned.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+    """
     return to_plotly(drift_figure(source), theme)
 
 
@@ -281,7 +528,7 @@ NO_OOD = "no evaluation has out-of-distribution inputs: write mm.evaluate(ensemb
 
 
 def as_report(source: Evaluations) -> Report:
-    """The evaluations as a report."""
+    """Return the evaluations as a report."""
     if isinstance(source, Report):
         return source
     evaluations = [source] if isinstance(source, Evaluation) else source
@@ -296,7 +543,7 @@ def as_report(source: Evaluations) -> Report:
 
 
 def _scored(source: Scored, y: Any) -> Report:
-    """The evaluations, or that of a predictive and its targets y, as a report."""
+    """Return the evaluations, or that of a predictive and its targets y, as a report."""
     if not isinstance(source, Predictive):
         if y is not None:
             raise Misuse("y beside an evaluation, which has targets of its own: leave it out")
@@ -322,7 +569,7 @@ def one_of(report: Report, name: str | None) -> tuple[int, Evaluation]:
 
 
 def pick(kind: str, got: str | None, known: Iterable[Name], missing: str) -> Name:
-    """The name that was given if it is known, else the first; `missing` is the message where there is none."""
+    """Return the name that was given if it is known, else the first; `missing` is the message where there is none."""
     names = list(known)
     if not names:
         raise Misuse(missing)
@@ -332,7 +579,7 @@ def pick(kind: str, got: str | None, known: Iterable[Name], missing: str) -> Nam
 
 
 def to_plotly(drawn: Figure | None, theme: Theme, missing: str = "") -> "go.Figure":
-    """The figure with its title and the colours of a theme; `missing` is the message where there is no figure."""
+    """Return the figure with its title and the colours of a theme; raise `missing` if there is no figure."""
     if drawn is None:
         raise Misuse(missing)
     try:
@@ -355,7 +602,7 @@ def to_plotly(drawn: Figure | None, theme: Theme, missing: str = "") -> "go.Figu
 
 @cache
 def colours(theme: Theme) -> dict[str, str]:
-    """The colours of the report's style sheet in a theme, by the name of their CSS variable."""
+    """Return the colours of the report's style sheet in a theme, by the name of their CSS variable."""
     if theme not in ("light", "dark"):
         raise unknown("theme", theme, ("light", "dark"))
     style = files("murmuration.reports").joinpath("style.css").read_text(encoding="utf-8")
@@ -363,7 +610,7 @@ def colours(theme: Theme) -> dict[str, str]:
 
 
 def coloured(value: Any, inks: dict[str, str], setting: str = "") -> Any:
-    """The value with CSS variables replaced in settings called ...color or ...colorscale, as `theme.js` does.
+    """Return the value with CSS variables replaced in settings called ...color or ...colorscale, as `theme.js` does.
 
     >>> coloured({"line": {"color": "var(--ink)"}, "name": "var(--ink)"}, {"--ink": "#000000"})
     {'line': {'color': '#000000'}, 'name': 'var(--ink)'}

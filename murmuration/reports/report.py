@@ -126,7 +126,19 @@ class Report:
 def report_of(
     evaluations: Sequence[Evaluation], tests: Sequence[Difference] | None = None, *, command: str = ""
 ) -> Report:
-    """The report on evaluations of the same examples."""
+    """Collect evaluations of the same examples in a report.
+
+    Args:
+        evaluations: The evaluations.
+        tests: Paired tests between them; computed by default.
+        command: Command line to show; by default that of the run or of this process.
+
+    Returns:
+        The report.
+
+    Raises:
+        Misuse: If two evaluations have the same name.
+    """
     recorded = evaluations[0].manifest.get("command", "")
     return Report(
         tuple(evaluations),
@@ -137,7 +149,19 @@ def report_of(
 
 
 def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Any, path: str | os.PathLike[str]) -> Report:
-    """The report on one ensemble, or on several by name, evaluated on the test split and written to an HTML file."""
+    """Evaluate one or more ensembles on the test split and write an HTML report.
+
+    Args:
+        ensembles: An ensemble, or ensembles by name.
+        data: What `evaluate` takes.
+        path: The HTML file to write.
+
+    Returns:
+        The report with its evaluations, paired tests, verdict and findings.
+
+    Raises:
+        Misuse: If the data do not fit an ensemble.
+    """
     from murmuration.reports.page import write_report
 
     named = {ensembles.recipe.name: ensembles} if isinstance(ensembles, Ensemble) else ensembles
@@ -156,11 +180,22 @@ def evaluate(
     name: str | None = None,
     progress: Progress = no_progress,
 ) -> Evaluation:
-    """Evaluate an ensemble on labelled examples, under corruption and on out-of-distribution inputs if asked.
+    """Evaluate an ensemble on labelled examples.
 
-    `data` is what `fit` took: a `Data` (its test split), a split, a pair (x, y), a table with its target or a path.
-    `shift`: True for all corruptions that fit the inputs, a list of their names, or a `ShiftSuite`. `ood`: a list
-    of data sources, or inputs by name. `out`: a directory for `metrics.json` and `report.html`.
+    Args:
+        ensemble: The trained ensemble.
+        data: What `fit` took: a `Data` (its test split), a split, a pair (x, y), a table with its target, or a path.
+        shift: Evaluate under corruption too: True for all that fit, a list of names, or a `ShiftSuite`.
+        ood: Out-of-distribution inputs to detect: a list of sources, or inputs by name.
+        out: Directory for `metrics.json` and `report.html`.
+        name: Name of the evaluation; by default that of the recipe.
+        progress: Callback (text, done, total) of the corruptions.
+
+    Returns:
+        The evaluation: scores, calibration, conformal coverage, abstention, shift and OOD detection.
+
+    Raises:
+        Misuse: If the data do not fit the ensemble, or are multi-label.
     """
     evaluation = evaluate_ensemble(ensemble, data, name, shift=shift, ood=ood, progress=progress)
     if out is not None:
@@ -170,7 +205,7 @@ def evaluate(
 
 
 def results_json(made: Report, *, run: Path) -> dict[str, Any]:
-    """The record that `metrics.json` holds."""
+    """Return the record that `metrics.json` holds."""
     evaluation = made.evaluations[0]
     sentences = {"verdict": list(made.verdict), "notes": list(made.notes)}
     added = {section.key: evaluation.manifest[section.key] for section in report_sections(evaluation)}
@@ -184,12 +219,12 @@ def write_results(path: Path, record: dict[str, Any], made: Report) -> None:
 
 
 def results_bytes(record: dict[str, Any], made: Report) -> dict[str, bytes]:
-    """The contents of `metrics.json` and `report.html`."""
+    """Return the contents of `metrics.json` and `report.html`."""
     from murmuration.reports.page import render
 
     return {METRICS: json_bytes(record), REPORT: render(made).encode()}
 
 
 def this_command() -> str:
-    """The command line of this process, as a shell would take it."""
+    """Return the command line of this process, as a shell would take it."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

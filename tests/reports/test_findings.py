@@ -433,16 +433,12 @@ def test_p_values_of_many_recipes_are_corrected():
 @pytest.mark.parametrize(
     ("kept", "gain", "sentence"),
     [
-        (
-            False,
-            0.0521,
-            "was not applied to it: its gain in held-out NLL, 0.0521 ± 0.0250, is not significant (p = 0.11)",
-        ),
-        (False, -0.0521, "was not applied to it: it raises the held-out NLL by 0.0521 ± 0.0250"),
-        (False, 0.0, "was not applied to it: it does not change the held-out NLL"),
-        (True, 0.0521, "was applied to it: it lowers the held-out NLL by 0.0521 ± 0.0250"),
+        (False, 0.0521, "not applied to it: its gain in held-out NLL, 0.0521 ± 0.0250, is not significant (p = 0.11)"),
+        (False, -0.0521, "not applied to it: it raises the held-out NLL by 0.0521 ± 0.0250"),
+        (False, 0.0, "not applied to it: it does not change the held-out NLL"),
+        (True, 0.0521, "applied to it: it lowers the held-out NLL by 0.0521 ± 0.0250"),
     ],
 )
 def test_the_choice_of_a_calibrator_is_one_sentence(kept, gain, sentence) -> None:
     choice = Choice("temperature", kept, prior_std=1.0, gain=gain, error=0.025, p_value=0.11)
-    assert about_choice(choice, "it") == f"temperature scaling {sentence}"
+    assert about_choice(choice, "it") == f"temperature scaling was {sentence}"

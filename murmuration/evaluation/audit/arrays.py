@@ -23,7 +23,7 @@ LOGITS_HINT = "if these are logits, write them under the name logits"
 
 
 def archive_outputs(archive: Archive, targets: Targets, taken: tuple[str, ...], task: str | None) -> Outputs:
-    """The predictions of an archive for the rows of the targets; `taken` arrays hold something else."""
+    """Return the predictions of an archive for the rows of the targets; `taken` arrays hold something else."""
     names = tuple(name for name in archive.names if name not in taken)
     if task != "regression":
         for kind, usual_names in ((outputs.probabilities, PROBABILITIES), (outputs.logits, LOGITS)):
@@ -44,7 +44,7 @@ def refuse_both(names: tuple[str, ...], name: str, task: str | None) -> None:
 
 
 def check_names(found: Outputs) -> Outputs:
-    """The outputs, if there are as many class names as classes."""
+    """Return the outputs, if there are as many class names as classes."""
     if found.names is not None and len(found.names) != found.shape[2]:
         names = f"{len(found.names)} names ({listed(found.names, most=5)})"
         raise Misuse(f"{names} for probabilities of {found.shape[2]} classes: expected as many")
@@ -61,7 +61,7 @@ def class_block(archive: Archive, name: str, targets: Targets) -> Block:
 
 
 def class_names(archive: Archive) -> tuple[str, ...] | None:
-    """The names of the classes in their order, if the archive has them."""
+    """Return the names of the classes in their order, if the archive has them."""
     for name in names_among(CLASS_NAMES, archive.names):
         classes = tuple(as_text(value) for value in archive.values(name).ravel().tolist())
         if len(set(classes)) < len(classes):
@@ -72,7 +72,7 @@ def class_names(archive: Archive) -> tuple[str, ...] | None:
 
 
 def regression_outputs(archive: Archive, names: tuple[str, ...], targets: Targets) -> Outputs:
-    """The predictions of a regression: the first mean with its standard deviation or variance, or samples."""
+    """Return the predictions of a regression: the first mean with its standard deviation or variance, or samples."""
     means = names_among(("member_mean", *MEANS), names)
     for mean in means:
         for noise in noise_names(mean, names):
@@ -87,20 +87,20 @@ def regression_outputs(archive: Archive, names: tuple[str, ...], targets: Target
 
 
 def noise_names(mean: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The arrays that may hold the standard deviation or variance of a mean."""
+    """Return the arrays that may hold the standard deviation or variance of a mean."""
     member = mean.startswith("member_")
     return names_among(MEMBER_STDS + MEMBER_VARIANCES if member else STDS + VARIANCES, names)
 
 
 def noise_block(archive: Archive, name: str, targets: Targets) -> Block | float:
-    """A standard deviation or variance as a block (S, N, K), or as one number for all."""
+    """Return a standard deviation or variance as a block (S, N, K), or as one number for all."""
     if math.prod(archive.header(name).shape) == 1 and targets.rows > 1:
         return float(archive.values(name).item())
     return array_block(archive, name, targets)
 
 
 def array_block(archive: Archive, name: str, targets: Targets) -> Block:
-    """An array as a block (S, N, K), with missing axes of size one."""
+    """Return an array as a block (S, N, K), with missing axes of size one."""
     shape = archive.header(name).shape
     axis = axis_of_rows(name, shape, targets)
     stored = archive.stored(name)
@@ -117,7 +117,7 @@ def array_block(archive: Archive, name: str, targets: Targets) -> Block:
 
 
 def axis_of_rows(name: str, shape: tuple[int, ...], targets: Targets) -> int:
-    """The axis of an array that runs over rows: the first, or the second where members come first."""
+    """Return the axis of an array that runs over rows: the first, or the second where members come first."""
     members = name.startswith(MEMBERS_FIRST)
     if len(shape) not in (1, 2, 3) or 0 in shape or (members and len(shape) == 1):
         expected = "(S, N) or (S, N, K)" if members else "(N,), (N, K) or (S, N, K)"

@@ -19,9 +19,15 @@ MOST_ROWS = 10_000  # that post-hoc steps are fitted on, and as many that they a
 
 
 def evaluate_predictions(predictions: Predictions, config: PostHocConfig | None = None) -> Evaluation:
-    """The scores of all rows and groups, and post-hoc steps fitted on some random rows and evaluated on others.
+    """Evaluate predictions of any model.
 
-    With fewer than 40 rows there are no post-hoc steps.
+    Args:
+        predictions: The predictions with their targets.
+        config: Settings of calibration, conformal sets and abstention.
+
+    Returns:
+        Scores of all rows and groups. Post-hoc steps are fitted on random rows and evaluated on others; with fewer than
+        40 rows there are none.
     """
     examples = ExampleScores.from_chunks(predictions.pairs())
     scores = examples.scores()
@@ -43,7 +49,7 @@ def evaluate_predictions(predictions: Predictions, config: PostHocConfig | None 
 
 
 def eval_set(predictions: Predictions) -> EvalSet:
-    """The evaluation set of a file: its targets, without inputs."""
+    """Return the evaluation set of a file: its targets, without inputs."""
     split = Split(torch.empty(predictions.rows, 0), torch.from_numpy(predictions.targets))
     nothing = ArrayPreparation((0,), (), ())
     sizes = {"rows": predictions.rows}
@@ -52,7 +58,7 @@ def eval_set(predictions: Predictions) -> EvalSet:
 
 
 def rows_of_groups(predictions: Predictions, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The positions of each group among the rows (n,), by column and value."""
+    """Return the positions of each group among the rows (n,), by column and value."""
     return {
         f"{column} {value}": members
         for column, values in predictions.groups.items()

@@ -32,7 +32,7 @@ class Block:
     logits_hint: str  # what to write if these are logits
 
     def entry(self, rows: Rows, spot: tuple[int, int, int]) -> str:
-        """The name in the file of the entry (member, place among the rows read, column)."""
+        """Return the name in the file of the entry (member, place among the rows read, column)."""
         member, place, column = spot
         return self.entry_name(member, row_in_file(rows, place), column)
 
@@ -90,7 +90,7 @@ def logits(block: Block, names: tuple[str, ...] | None) -> Outputs:
 
 
 def full_shape(block: Block) -> tuple[int, int, int]:
-    """The shape (S, N, K), with K = 2 where there is one number per row."""
+    """Return the shape (S, N, K), with K = 2 where there is one number per row."""
     members, rows, width = block.shape
     return members, rows, max(width, 2)
 
@@ -161,19 +161,19 @@ def kernels(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def row_in_file(rows: Rows, place: int) -> int:
-    """The index in the file, from 0, of the row at index `place` among the rows read."""
+    """Return the index in the file, from 0, of the row at index `place` among the rows read."""
     return int(rows.start or 0) + place if isinstance(rows, slice) else int(rows[place])
 
 
 def first(bad: np.ndarray) -> tuple[int, int, int]:
-    """The index (member, row, column) of the first true entry of a mask (S, n, K), by row first."""
+    """Return the index (member, row, column) of the first true entry of a mask (S, n, K), by row first."""
     row = int(bad.any((0, 2)).argmax())
     member = int(bad[:, row].any(-1).argmax())
     return member, row, int(bad[member, row].argmax())
 
 
 def bad_probability(values: np.ndarray, block: Block, rows: Rows) -> Misuse:
-    """The refusal of the first row of (S, n, K) that is no distribution, or of (S, n, 1) that is not in 0..1."""
+    """Return the refusal of the first row of (S, n, K) that is no distribution, or of (S, n, 1) that is not in 0..1."""
     single = values.shape[-1] == 1
     sums = np.ones((*values.shape[:2], 1)) if single else values.sum(-1, keepdims=True)
     wrong = ~np.isfinite(values) | (values < 0) | (single & (values > 1))

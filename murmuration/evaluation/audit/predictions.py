@@ -68,13 +68,13 @@ class Predictions:
             yield self.take(rows), self.targets[rows]
 
     def slices(self) -> Iterator[slice]:
-        """The rows of every chunk; the last may have fewer."""
+        """Return the rows of every chunk; the last may have fewer."""
         width = len(self.classes) or 2 * self.targets.shape[1]
         count = max(1, min(MOST_ROWS, ELEMENTS // (self.members * width)))
         return (slice(start, min(start + count, self.rows)) for start in range(0, self.rows, count))
 
     def rows_at(self, indices: np.ndarray) -> Predictive:
-        """The predictive of the rows at indices, from 0 in increasing order; held in memory as a whole."""
+        """Return the predictive of the rows at indices, from 0 in increasing order; held in memory as a whole."""
         rows = np.asarray(indices)
         increasing = rows.ndim == 1 and len(rows) and (np.diff(rows) > 0).all()
         if not increasing or rows.dtype.kind not in "iu" or rows[0] < 0 or rows[-1] >= self.rows:
@@ -83,9 +83,14 @@ class Predictions:
 
 
 def check_same_targets(a: Predictions, b: Predictions) -> None:
-    """Refuse two files that predict different rows: other tasks, classes or targets, or another order.
+    """Refuse predictions of different rows: other tasks, classes or targets, or another order.
 
-    Classes without names (0, 1, ...) match any names of as many classes.
+    Args:
+        a: The first predictions.
+        b: The second predictions. Unnamed classes (0, 1, ...) match any names of as many classes.
+
+    Raises:
+        Misuse: If the rows differ.
     """
     expected = "expected predictions of the same rows in the same order"
     if a.task != b.task:
@@ -114,14 +119,14 @@ def check_same_classes(a: Predictions, b: Predictions) -> None:
 
 
 def differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Which rows (N,) of two arrays of labels or values differ by more than the rounding of a text."""
+    """Return which rows (N,) of two arrays of labels or values differ by more than the rounding of a text."""
     if a.shape != b.shape:
         return np.ones(len(a), dtype=bool)
     return ~np.isclose(a, b, rtol=SAME_NUMBER, atol=0).reshape(len(a), -1).all(axis=1)
 
 
 def target_text(predictions: Predictions, row: int) -> str:
-    """The target of a row, as text."""
+    """Return the target of a row, as text."""
     target = predictions.targets[row]
     if predictions.task == "classification":
         return f"'{predictions.classes[int(target)]}'"
@@ -249,7 +254,7 @@ def join(path: Path, outputs: Outputs, targets: Targets, groups: dict[str, np.nd
 
 
 def existing(path: str | Path) -> Path:
-    """The path, if it is an existing file."""
+    """Return the path, if it is an existing file."""
     place = Path(path)
     if place.is_dir():
         raise Misuse(f"'{place}' is a folder: expected a file of predictions or labels")
@@ -259,12 +264,12 @@ def existing(path: str | Path) -> Path:
 
 
 def named_values(found: Archive | Sheet) -> NamedValues:
-    """The arrays or columns of a file by name."""
+    """Return the arrays or columns of a file by name."""
     return NamedValues(found.noun, found.names, found.values)
 
 
 def label_source(path: Path) -> NamedValues:
-    """The columns or arrays of a file of labels; for any other suffix, its lines."""
+    """Return the columns or arrays of a file of labels; for any other suffix, its lines."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
         return named_values(open_array(path, "y"))
@@ -272,7 +277,7 @@ def label_source(path: Path) -> NamedValues:
 
 
 def lines_of(path: Path) -> NamedValues:
-    """The lines of a text file as one column of labels; blank lines are allowed at the end only."""
+    """Return the lines of a text file as one column of labels; blank lines are allowed at the end only."""
     try:
         texts = [line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().splitlines()]
     except UnicodeDecodeError:

@@ -43,7 +43,7 @@ class Sheet:
         return tuple(self.table.columns)
 
     def values(self, name: str) -> np.ndarray:
-        """One column (N,) with its type: int64 or float64, else texts, with None for missing."""
+        """Return one column (N,) with its type: int64 or float64, else texts, with None for missing."""
         column = one_target(self.table[name])
         if column.dtype.kind != "O" or self.path.suffix.lower() != ".csv":
             return column
@@ -51,7 +51,7 @@ class Sheet:
 
 
 def open_sheet(path: Path) -> Sheet:
-    """The columns of a .csv or .parquet file, every name once."""
+    """Return the columns of a .csv or .parquet file, every name once."""
     return as_sheet(read_frame(path) if path.suffix.lower() == ".parquet" else read_csv(path), path)
 
 
@@ -61,7 +61,7 @@ def as_sheet(table: Any, path: Path) -> Sheet:
 
 
 def sheet_outputs(sheet: Sheet, targets: Targets, taken: tuple[str, ...], task: str | None) -> Outputs:
-    """The predictions of a table for the rows of the targets; `taken` columns hold something else."""
+    """Return the predictions of a table for the rows of the targets; `taken` columns hold something else."""
     if len(sheet.table) != targets.rows:
         raise Misuse(f"the table has {len(sheet.table)} rows, but {targets.name} has {targets.rows}: expected as many")
     names = tuple(name for name in sheet.names if name not in taken)
@@ -79,7 +79,7 @@ def sheet_outputs(sheet: Sheet, targets: Targets, taken: tuple[str, ...], task: 
 
 
 def no_predictions(names: Sequence[str], task: str | None) -> Misuse:
-    """The refusal of a table without columns of predictions."""
+    """Return the refusal of a table without columns of predictions."""
     quantiles = [name for name in names if QUANTILE.fullmatch(name)]
     if quantiles:
         return Misuse(f"quantiles ({listed(quantiles, most=3)}) are not read: expected columns mean and std instead")
@@ -89,7 +89,7 @@ def no_predictions(names: Sequence[str], task: str | None) -> Misuse:
 
 
 def members_among(names: Sequence[str]) -> Members:
-    """The columns of every member (m0_..., member0_..., member_0_...), or all columns as those of a single model."""
+    """Return the columns of every member (m0_..., member_0_...), or all columns as those of a single model."""
     columns: dict[int, dict[str, str]] = {}
     for name in names:
         if match := MEMBER.fullmatch(name):
@@ -101,7 +101,7 @@ def members_among(names: Sequence[str]) -> Members:
 
 
 def prefixed(names: Sequence[str] | Mapping[str, str], prefixes: Sequence[str]) -> tuple[str, ...]:
-    """The names with the first prefix that occurs."""
+    """Return the names with the first prefix that occurs."""
     for prefix in prefixes:
         if matching := tuple(name for name in names if name.startswith(prefix) and name != prefix):
             return matching
@@ -109,7 +109,7 @@ def prefixed(names: Sequence[str] | Mapping[str, str], prefixes: Sequence[str]) 
 
 
 def class_outputs(sheet: Sheet, members: Members, targets: Targets) -> Outputs | None:
-    """The class probabilities or logits of a table, if it has any."""
+    """Return the class probabilities or logits of a table, if it has any."""
     columns = next(iter(members.values()))
     for kind, prefixes in ((outputs.probabilities, PROBABILITY), (outputs.logits, LOGIT)):
         if matching := prefixed(columns, prefixes):
@@ -128,7 +128,7 @@ def class_outputs(sheet: Sheet, members: Members, targets: Targets) -> Outputs |
 
 
 def whole_number(name: str) -> str:
-    """The name of a class spelt like labels: 1 for 1.0.
+    """Return the name of a class spelt like labels: 1 for 1.0.
 
     >>> whole_number("1.0"), whole_number("1.5"), whole_number("cat")
     ('1', '1.5', 'cat')
@@ -137,7 +137,7 @@ def whole_number(name: str) -> str:
 
 
 def two_classes(targets: Targets, name: str) -> tuple[str, ...]:
-    """The two labels that occur, in order."""
+    """Return the two labels that occur, in order."""
     levels = sort_names(label_names(targets.values, None)[0])
     if len(levels) != 2:
         labels = f"{targets.name} has {len(levels)} distinct labels ({listed(levels, most=5)})"
@@ -148,7 +148,7 @@ def two_classes(targets: Targets, name: str) -> tuple[str, ...]:
 
 
 def named_like_labels(sheet: Sheet, names: tuple[str, ...], targets: Targets) -> tuple[str, ...]:
-    """All numeric columns, if they are named like the labels.
+    """Return all numeric columns, if they are named like the labels.
 
     A class without a label may have a column, if the first row sums to one.
     """
@@ -163,7 +163,7 @@ def named_like_labels(sheet: Sheet, names: tuple[str, ...], targets: Targets) ->
 
 
 def regression_outputs(sheet: Sheet, members: Members, *, strict: bool) -> Outputs | None:
-    """Means with standard deviations or variances, if the table has any; `strict` refuses a mean without one."""
+    """Return means with standard deviations or variances, if the table has any; `strict` refuses a mean without one."""
     names = tuple(next(iter(members.values())))
     means = names_among(MEANS, names)[:1] or prefixed(names, ("mean_",))
     suffixes = [name.removeprefix("mean") for name in means] if means and means[0].startswith("mean") else [""]
@@ -179,12 +179,12 @@ def regression_outputs(sheet: Sheet, members: Members, *, strict: bool) -> Outpu
 
 
 def target_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of several predicted targets, from columns mean_<target>."""
+    """Return the names of several predicted targets, from columns mean_<target>."""
     return tuple(name.removeprefix("mean_") for name in prefixed(names, ("mean_",)))
 
 
 def column_block(sheet: Sheet, members: Members, chosen: Sequence[str]) -> Block:
-    """The named columns of every member as a block (S, N, K)."""
+    """Return the named columns of every member as a block (S, N, K)."""
     for member, columns in members.items():
         if missing := [name for name in chosen if name not in columns]:
             example = next(iter(members.values()))[missing[0]]

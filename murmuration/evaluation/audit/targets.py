@@ -37,12 +37,12 @@ class Targets:
 
 
 def names_among(known: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """The known names that occur, in the order of `known`."""
+    """Return the known names that occur, in the order of `known`."""
     return tuple(name for name in known if name in names)
 
 
 def find(source: NamedValues, name: str, what: str) -> str:
-    """The name, if the source has it; the refusal suggests the nearest one."""
+    """Return the name, if the source has it; the refusal suggests the nearest one."""
     if name in source.names:
         return name
     raise Misuse(
@@ -51,7 +51,7 @@ def find(source: NamedValues, name: str, what: str) -> str:
 
 
 def read_targets(source: NamedValues, label: str | None, targets: tuple[str, ...], *, alone: bool) -> Targets:
-    """The targets under the given names, or the usual ones, or the names of the predicted targets.
+    """Return the targets under the given names, or the usual ones, or the names of the predicted targets.
 
     `alone`: the source is a file of labels, and its only column or array is taken whatever its name.
     """
@@ -72,7 +72,7 @@ def read_targets(source: NamedValues, label: str | None, targets: tuple[str, ...
 
 
 def joined(source: NamedValues, names: tuple[str, ...]) -> Targets:
-    """One or several columns of targets, side by side."""
+    """Return one or several columns of targets, side by side."""
     description = f"{source.noun} {', '.join(names)}"
     columns = [source.values(name) for name in names]
     for values in columns:
@@ -89,7 +89,7 @@ def joined(source: NamedValues, names: tuple[str, ...]) -> Targets:
 
 
 def checked_values(targets: Targets, width: int) -> np.ndarray:
-    """The values (N, K) of as many targets as are predicted."""
+    """Return the values (N, K) of as many targets as are predicted."""
     values = as_values(targets.values, targets.name)
     if values.shape[1] != width:
         raise Misuse(f"{targets.name} has {values.shape[1]} targets but {width} are predicted: expected as many")
@@ -97,7 +97,7 @@ def checked_values(targets: Targets, width: int) -> np.ndarray:
 
 
 def checked_labels(targets: Targets, classes: tuple[str, ...], *, named: bool) -> np.ndarray:
-    """The class index (N,) of every label: labels are names of classes, or else 0, 1, ... in their order.
+    """Return the class index (N,) of every label: labels are names of classes, or else 0, 1, ... in their order.
 
     Names take precedence: with classes named 1 and 2, the label 1 is the first class.
     """
@@ -120,7 +120,7 @@ def checked_labels(targets: Targets, classes: tuple[str, ...], *, named: bool) -
 def unknown_label(
     targets: Targets, levels: list[str], places: np.ndarray, classes: tuple[str, ...], *, named: bool
 ) -> Misuse:
-    """The refusal of the first label that is neither the name of a class nor its number."""
+    """Return the refusal of the first label that is neither the name of a class nor its number."""
     wrong = np.array([level not in classes for level in levels])[places]
     row = int(wrong.argmax())
     level = levels[places[row]]
@@ -132,7 +132,7 @@ def unknown_label(
 
 
 def read_groups(sources: Sequence[NamedValues], names: Sequence[str], rows: int) -> dict[str, np.ndarray]:
-    """The group (N,) of every row as text, by column name; from the first source that has the column."""
+    """Return the group (N,) of every row as text, by column name; from the first source that has the column."""
     if not names:
         names = names_among(GROUPS, sources[0].names)
     holders = {name: next((s for s in sources if name in s.names), sources[-1]) for name in names}
@@ -140,7 +140,7 @@ def read_groups(sources: Sequence[NamedValues], names: Sequence[str], rows: int)
 
 
 def group_texts(source: NamedValues, name: str, rows: int) -> np.ndarray:
-    """The groups (N,) of one column as text; 'missing' where there is none."""
+    """Return the groups (N,) of one column as text; 'missing' where there is none."""
     values, description = source.values(name), f"{source.noun} {name}"
     if values.shape != (rows,):
         raise Misuse(f"{description} of shape {values.shape} for the groups: expected ({rows},), one a row")

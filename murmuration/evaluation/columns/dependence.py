@@ -52,10 +52,20 @@ class PartialDependence:
 def partial_dependence(
     ensemble: Ensemble, data: Any, column: str, *, points: int = POINTS, rows: int = ROWS
 ) -> PartialDependence:
-    """The partial dependence on a column, over the rows of `data`: a `Data` (its test split), a split or a table.
+    """Compute the mean prediction as a function of one column.
 
-    A numeric column takes at most `points` of its quantiles, a column of categories all that training had. At most
-    `rows` rows, evenly spaced, are averaged.
+    Args:
+        ensemble: An ensemble that was trained on a table.
+        data: Rows to average over: a `Data` (its test split), a split or a table.
+        column: Name of the column.
+        points: Largest number of quantiles of a numeric column; a categorical column takes all its categories.
+        rows: Largest number of rows, evenly spaced.
+
+    Returns:
+        The curve of every member.
+
+    Raises:
+        Misuse: If the column is unknown, or `points` is below 2.
     """
     table = data if is_table(data) else labelled_table(ensemble, data)[0]
     by_name = {spec.name: spec for spec in getattr(ensemble.preparation, "columns", ())}
@@ -79,7 +89,7 @@ def partial_dependence(
 
 
 def grid(values: Any, points: int) -> list[float]:
-    """Quantiles of a numeric column from the lowest to the highest, each value once."""
+    """Return quantiles of a numeric column from the lowest to the highest, each value once."""
     present = to_numbers(values.dropna())  # dates as seconds
     if not len(present):
         raise Misuse(f"column '{values.name}' is missing in every row: expected some numbers")

@@ -100,9 +100,18 @@ class Drift:
 
 
 def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
-    """A new pandas table against the training table of `data`, and uncertainty against that on its test rows.
+    """Test a new table for drift from the training table.
 
-    The new table needs no target. Test rows, or validation rows where there are none, stand for usual uncertainty.
+    Args:
+        ensemble: An ensemble that was trained on a table.
+        data: Its data. Test rows, or validation rows if there are none, give the usual uncertainty.
+        table: The new pandas table; it needs no target.
+
+    Returns:
+        The changes of columns and uncertainty, with corrected p-values.
+
+    Raises:
+        Misuse: If either is not a table, or the new one has fewer than 20 rows.
     """
     preparation = ensemble.preparation
     if not isinstance(preparation, TablePreparation) or not is_table(data.train.x):
@@ -131,7 +140,7 @@ def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
 
 
 def read_table(source: Any) -> Any:
-    """The rows of a file as a pandas table, its target too if it has one; a table stays as it is."""
+    """Return the rows of a file as a pandas table, its target too if it has one; a table stays as it is."""
     if is_table(source):
         return source
     _, raw = load_source(source, LoadOptions(labelled=False, in_memory=True))
@@ -142,13 +151,13 @@ def read_table(source: Any) -> Any:
 
 
 def numbers_change(name: str, old: Any, new: Any) -> Change:
-    """A numeric column, without its missing values."""
+    """Return a numeric column, without its missing values."""
     before, after = (numbers[~np.isnan(numbers)] for numbers in map(to_numbers, (old, new)))
     return distance(name, "numbers", before, after)
 
 
 def distance(name: str, kind: str, before: NDArray[Any], after: NDArray[Any]) -> Change:
-    """Two samples by the Kolmogorov-Smirnov test; no change where one of them is empty."""
+    """Return two samples by the Kolmogorov-Smirnov test; no change where one of them is empty."""
     if not len(before) or not len(after):
         return Change(name, kind, float("nan"), float("nan"), 0.0, 1.0)
     test = stats.ks_2samp(before, after)
@@ -156,7 +165,7 @@ def distance(name: str, kind: str, before: NDArray[Any], after: NDArray[Any]) ->
 
 
 def missing_change(name: str, old: Any, new: Any) -> Change | None:
-    """The share of missing values, by Fisher's exact test; None if neither table has any."""
+    """Return the share of missing values, by Fisher's exact test; None if neither table has any."""
     lacks = [np.asarray(mask.isna()) for mask in (old, new)]
     if not any(mask.any() for mask in lacks):
         return None
@@ -166,7 +175,7 @@ def missing_change(name: str, old: Any, new: Any) -> Change | None:
 
 
 def categories_change(name: str, old: Any, new: Any) -> Change:
-    """A column of categories by the chi-square test of homogeneity; rare ones are pooled, missing values left out."""
+    """Compare categories by the chi-square test of homogeneity; pool rare ones, leave out missing values."""
     before, after = (Counter(text for text in to_texts(values).tolist() if text is not None) for values in (old, new))
     totals = sum(before.values()), sum(after.values())
     nothing = Change(name, "categories", float("nan"), float("nan"), 0.0, 1.0)

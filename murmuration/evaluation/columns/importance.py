@@ -53,12 +53,12 @@ class ColumnImportance:
         return np.argsort(-self.error.mean(1), kind="stable").tolist()
 
     def summary(self, kind: str) -> tuple[Array, Array]:
-        """The mean (C,) over shuffles of `error`, `epistemic` or `total`, and its standard error (C,)."""
+        """Return the mean (C,) over shuffles of `error`, `epistemic` or `total`, and its standard error (C,)."""
         values = getattr(self, kind)
         return values.mean(1), values.std(1, ddof=1) / np.sqrt(values.shape[1])
 
     def frame(self) -> "pd.DataFrame":
-        """One row for every column, the most important first."""
+        """Return one row for every column, the most important first."""
         import pandas as pd
 
         kinds = [kind for kind in ("error", "epistemic", "total") if getattr(self, kind) is not None]
@@ -99,10 +99,21 @@ def column_importance(
     seed: int = 0,
     show: Show = lambda what, done, total: None,
 ) -> ColumnImportance:
-    """The importance of every column for the ensemble's predictions on labelled rows.
+    """Measure how much the predictions of an ensemble need every column, by shuffling it.
 
-    `data` is a `Data` (its test split), a split, or what `ensemble.labelled` takes. At most `rows` of them, chosen at
-    random, are predicted `repeats` times for every column.
+    Args:
+        ensemble: An ensemble that was trained on a table.
+        data: Labelled rows: a `Data` (its test split), a split, or what `ensemble.labelled` takes.
+        rows: Largest number of rows, chosen at random; None for all.
+        repeats: Shuffles of every column.
+        seed: Seed of the shuffles.
+        show: Callback (column, done, total).
+
+    Returns:
+        The importance for the error and for the uncertainty.
+
+    Raises:
+        Misuse: With fewer than 2 repeats or rows.
     """
     if repeats < 2:
         raise Misuse(f"repeats={repeats}: need at least 2, for a standard error")
@@ -133,7 +144,7 @@ def column_importance(
 
 
 def labelled_table(ensemble: Ensemble, data: Any) -> tuple[Any, Split]:
-    """The pandas table of labelled rows, and the rows as a split; refuses what is no table."""
+    """Return the pandas table of labelled rows, and the rows as a split; refuses what is no table."""
     if not isinstance(ensemble.preparation, TablePreparation):
         raise Misuse("columns belong to tables: the ensemble was trained on other inputs")
     split = data.test if isinstance(data, Data) else data if isinstance(data, Split) else ensemble.labelled(data)
@@ -156,13 +167,13 @@ def uncertainties(pred: Predictive) -> tuple[Tensor, Tensor]:
 
 
 def shuffled(table: Any, name: str, order: np.ndarray) -> Any:
-    """The table with one column's values taken from other rows, its type and all other columns as they are."""
+    """Return the table with one column's values taken from other rows, its type and all other columns as they are."""
     column = table[name] if name in table.columns else table[next(c for c in table.columns if str(c) == name)]
     return table.assign(**{column.name: column.iloc[order].array})
 
 
 def share(before: Tensor, after: Tensor) -> float:
-    """The share of the variance of an uncertainty (N,) that is lost by the change; 0 if it does not vary."""
+    """Return the share of the variance of an uncertainty (N,) that is lost by the change; 0 if it does not vary."""
     variance = float(before.var(correction=0))
     if not variance > SURE * float(before.square().mean()):
         return 0.0

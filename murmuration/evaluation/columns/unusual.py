@@ -26,9 +26,20 @@ class UnusualRow:
 
 
 def unusual_rows(ensemble: Ensemble, train: Any, table: Any, *, count: int = SHOWN) -> list[UnusualRow]:
-    """The `count` rows of a table that are farthest from a training table, in the prepared columns.
+    """Find the rows of a table that are farthest from the training rows.
 
-    Distances are in units of the median distance of a training row to its own neighbours: up to about 2 is usual.
+    Args:
+        ensemble: An ensemble that was trained on a table.
+        train: The training table.
+        table: The new table.
+        count: Number of rows to return.
+
+    Returns:
+        The farthest rows. Distances are between prepared columns, in units of the median distance of a training row to
+        its neighbours: up to about 2 is usual.
+
+    Raises:
+        Misuse: If the ensemble was trained on other inputs.
     """
     from sklearn.neighbors import NearestNeighbors
 

@@ -28,10 +28,20 @@ class GroupScores:
 
 
 def by_group(evaluation: ExampleScores, groups: Any, *, seed: int = 0, resamples: int = 1000) -> list[GroupScores]:
-    """The scores of each group of inputs, from the text (N,) that says which group each input belongs to.
+    """Score every group of inputs and test it against all other inputs.
 
-    In the order of their texts. Groups of fewer than 10 examples are pooled under "(fewer than 10)", at the
-    end: each alone would show little but noise.
+    Args:
+        evaluation: Per-example scores.
+        groups: The group (N,) of every input, as text.
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap resamples.
+
+    Returns:
+        The scores of the groups in the order of their texts; groups of fewer than 10 examples are pooled at the end as
+        "(fewer than 10)".
+
+    Raises:
+        Misuse: If there is not one group per input.
     """
     rows = rows_by_group(checked_groups(groups, evaluation.inputs))
     tests = worse_than_rest(evaluation, list(rows.values()))
@@ -44,7 +54,7 @@ def by_group(evaluation: ExampleScores, groups: Any, *, seed: int = 0, resamples
 
 
 def checked_groups(groups: Any, inputs: int) -> np.ndarray:
-    """The group of each input as text (N,)."""
+    """Return the group of each input as text (N,)."""
     texts = np.asarray(groups).astype(str)
     if texts.shape != (inputs,):
         raise Misuse(f"groups of shape {texts.shape} for {inputs} inputs: expected one text per input, ({inputs},)")
@@ -52,7 +62,7 @@ def checked_groups(groups: Any, inputs: int) -> np.ndarray:
 
 
 def rows_by_group(texts: np.ndarray) -> dict[str, np.ndarray]:
-    """The inputs of each group, from texts (N,): in order, small groups pooled at the end."""
+    """Return the inputs of each group, from texts (N,): in order, small groups pooled at the end."""
     values, inverse, counts = np.unique(texts, return_inverse=True, return_counts=True)
     parts = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
     large = {str(value): part for value, part in zip(values, parts, strict=True) if len(part) >= FEWEST}

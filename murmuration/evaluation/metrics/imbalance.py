@@ -13,7 +13,7 @@ from murmuration.evaluation.metrics.ranking import placements, precision_influen
 
 
 def class_accuracy(correct: np.ndarray, label: np.ndarray, classes: Iterable[int]) -> np.ndarray:
-    """Values (N,) whose mean is the mean over these classes of the accuracy on their examples.
+    """Return values (N,) whose mean is the mean over these classes of the accuracy on their examples.
 
     >>> float(class_accuracy(np.array([1, 1, 1, 0]), np.array([0, 0, 0, 1]), (0, 1)).mean())
     0.5
@@ -26,17 +26,17 @@ def class_accuracy(correct: np.ndarray, label: np.ndarray, classes: Iterable[int
 
 
 def macro_f1(label: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Values (N,) whose mean is the mean over classes of F1 = 2 TP / (predicted + true)."""
+    """Return values (N,) whose mean is the mean over classes of F1 = 2 TP / (predicted + true)."""
     return _mean_over_classes(_f1(label == k, predicted == k) for k in np.unique(label))
 
 
 def macro_auroc(label: np.ndarray, probs: np.ndarray) -> np.ndarray:
-    """Values (N,) whose mean is the mean over classes of the AUROC against the rest, from probabilities (N, K)."""
+    """Return values (N,) with the mean over classes of the one-against-rest AUROC, from probabilities (N, K)."""
     return _mean_over_classes(_auroc(probs[:, k], label == k) for k in np.unique(label))
 
 
 def macro_average_precision(label: np.ndarray, probs: np.ndarray) -> np.ndarray:
-    """Values (N,) whose mean is the mean over classes of the average precision against the rest."""
+    """Return values (N,) whose mean is the mean over classes of the average precision against the rest."""
     return _mean_over_classes(
         precision_influence({"positive_prob": probs[:, k], "label": (label == k).astype(int)}) for k in np.unique(label)
     )

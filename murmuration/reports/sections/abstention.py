@@ -38,7 +38,7 @@ def abstention(report: Report) -> Markup:
 
 
 def curves_of(report: Report) -> dict[str, RiskCoverage]:
-    """The risk-coverage curve of every recipe."""
+    """Return the risk-coverage curve of every recipe."""
     return {evaluation.name: risk_coverage(evaluation.examples.columns) for evaluation in report.evaluations}
 
 
@@ -59,13 +59,13 @@ def curves_figure(report: Report, curves: dict[str, RiskCoverage], name: str) ->
 
 
 def risk_at(curve: RiskCoverage, fraction: float) -> float:
-    """The risk at the smallest coverage that reaches the fraction."""
+    """Return the risk at the smallest coverage that reaches the fraction."""
     reached = [risk for coverage, risk in zip(curve.coverage, curve.risk, strict=True) if coverage >= fraction - 1e-9]
     return float(reached[0]) if reached else math.nan
 
 
 def _rules(report: Report) -> Markup:
-    """What every rule does; rules that do the same on these examples share a row."""
+    """Return what every rule does; rules that do the same on these examples share a row."""
     compared = len(report.evaluations) > 1
     rows = [
         (
@@ -81,7 +81,7 @@ def _rules(report: Report) -> Markup:
 
 
 def same_results(evaluation: Evaluation) -> list[list[AbstentionResult]]:
-    """The abstention results of an evaluation, those that answer the same fraction with the same risk together."""
+    """Group the abstention results that answer the same fraction with the same risk."""
     groups: dict[tuple[float, ...], list[AbstentionResult]] = {}
     for result in evaluation.abstention:
         risk = float(result.risk) if math.isfinite(result.risk) else -1.0  # NaN would equal nothing
@@ -94,7 +94,7 @@ def _names(group: list[AbstentionResult]) -> str:
 
 
 def _threshold(group: list[AbstentionResult]) -> str:
-    """Where the rule answers, and its guarantee; of several rules nothing but that they do the same."""
+    """Return where the rule answers, and its guarantee; of several rules nothing but that they do the same."""
     if len(group) > 1:
         return "the same on these examples"
     rule = group[0].rule

@@ -48,7 +48,7 @@ class Curve(PitCurve):
 
 
 def curve_of(scores: ExampleScores) -> Curve:
-    """The reliability curve of a classification, without its empty bins, or the quantile curve of a regression."""
+    """Return the reliability curve of a classification without empty bins, or the quantile curve of a regression."""
     if scores.task == "regression":
         return Curve(**vars(pit_curve(scores.columns)))
     bins = reliability(scores.columns)
@@ -77,7 +77,7 @@ def calibration(report: Report) -> Markup:
 
 
 def views(evaluation: Evaluation) -> dict[str, ExampleScores]:
-    """The examples before and after the calibrator; those of the report alone where there is none."""
+    """Return the examples before and after the calibrator; those of the report alone where there is none."""
     if evaluation.before is None or evaluation.after is None:
         return {"": evaluation.examples}
     return {"before": evaluation.before, "after": evaluation.after}
@@ -98,7 +98,7 @@ def reliability_figure(evaluation: Evaluation, place: int, name: str) -> Figure:
 
 
 def _trace(curve: Curve, ink: str, mark: str, when: str, *, open_dots: bool) -> dict[str, Any]:
-    """One curve: dots sized by count and not joined in bins, a line for quantiles."""
+    """Return one curve: dots sized by count and not joined in bins, a line for quantiles."""
     binned = curve.count is not None
     inks = [ink if n >= FEW else GREY for n in curve.count] if curve.count is not None else ink
     share = (
@@ -139,7 +139,7 @@ def _what_was_done(report: Report, evaluation: Evaluation) -> Markup:
 
 
 def _score_table(report: Report, evaluation: Evaluation) -> Markup:
-    """Scores before and after the calibrator, on the test examples and under the strongest corruptions."""
+    """Return scores before and after the calibrator, on the test examples and under the strongest corruptions."""
     if evaluation.before is None or evaluation.after is None:
         return NOTHING
     held_out = report.words.held_out if evaluation.eval_set.audited else "test"
@@ -160,7 +160,7 @@ def _score_table(report: Report, evaluation: Evaluation) -> Markup:
 
 
 def bare(scores: ExampleScores) -> dict[str, Score]:
-    """Scores without intervals, which would take corrupted versions of one example for examples of their own."""
+    """Return scores without intervals, which would take corrupted versions of one example for examples of their own."""
     return {name: Score(float(score), np.nan, np.nan) for name, score in scores.scores(resamples=1).items()}
 
 

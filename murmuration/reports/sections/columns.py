@@ -30,7 +30,7 @@ TURNED = 1.96  # standard errors of a 95 % interval
 
 
 def columns(report: Report) -> Markup:
-    """The columns of the recommended recipe's table."""
+    """Return the columns of the recommended recipe's table."""
     evaluation = recommended(report.evaluations, report.differences)
     if not has_columns(evaluation):
         return NOTHING
@@ -38,7 +38,8 @@ def columns(report: Report) -> Markup:
     reading = (
         f"Of {evaluation.name}, on {importance.rows} {report.words.examples}. Shuffling a column shows how much "
         "predictions need it: the increase of the NLL, and the share of the variance of the uncertainty. Shares of "
-        "columns that act together overlap. Bands of partial dependence are two standard deviations of the members' curves."
+        "columns that act together overlap. Bands of partial dependence are two standard deviations of the members' "
+        "curves."
     )
     curves = [dependence_figure(curve, place) for place, curve in enumerate(dependence_of(evaluation, importance))]
     paragraphs = [tag("p", f"{text[0].upper()}{text[1:]}.") for text in importance.sentences]
@@ -49,7 +50,7 @@ def columns(report: Report) -> Markup:
 
 
 def has_columns(evaluation: Evaluation) -> bool:
-    """Whether an ensemble was evaluated on a table of not too many columns."""
+    """Return whether an ensemble was evaluated on a table of not too many columns."""
     ensemble, split = evaluation.ensemble, evaluation.eval_set.split
     if ensemble is None or not isinstance(ensemble.preparation, TablePreparation) or not is_table(split.x):
         return False
@@ -88,7 +89,7 @@ def dependence_of(evaluation: Evaluation, found: ColumnImportance) -> list[Parti
 
 
 def dependence_figure(found: PartialDependence, place: int) -> Figure:
-    """The curves with two standard deviations of the members around them; of many classes those that vary most."""
+    """Draw the curves with two standard deviations of the members; of many classes, those that vary most."""
     mean, std = found.mean, found.std
     classes = len(found.outputs) > 1
     outputs = np.argsort(-np.ptp(mean, axis=0), kind="stable")[: 1 if mean.shape[1] == 2 else LINES].tolist()
@@ -117,7 +118,7 @@ def dependence_figure(found: PartialDependence, place: int) -> Figure:
 
 
 def unusual(evaluation: Evaluation) -> Markup:
-    """The evaluated rows that are farthest from the training rows."""
+    """Return the evaluated rows that are farthest from the training rows."""
     train = evaluation.eval_set.train
     if train is None or not is_table(train.x) or len(train) < 2:
         return NOTHING
@@ -130,6 +131,6 @@ def unusual(evaluation: Evaluation) -> Markup:
 
 
 def described(names: Sequence[str], values: Sequence[object]) -> str:
-    """Columns with their values, in words."""
+    """Return columns with their values, in words."""
     parts = [number(value) if isinstance(value, float) else shorten(str(value), 18) for value in values]
     return ", ".join(f"{name} {part}" for name, part in zip(names, parts, strict=True))

@@ -11,7 +11,7 @@ VERDICTS = {"under": "✗ under-coverage", "valid": "✓ within noise of the tar
 
 
 def conformal(report: Report) -> Markup:
-    """Coverage of the conformal sets of every recipe."""
+    """Return coverage of the conformal sets of every recipe."""
     evaluations = [evaluation for evaluation in report.evaluations if evaluation.coverage]
     compared = len(evaluations) > 1
     rows = [
@@ -45,7 +45,7 @@ def _cells(each: SetCoverage) -> list[str]:
 
 
 def subset_figure(evaluations: list[Evaluation], name: str) -> Figure | None:
-    """Coverage of the primary method's sets by subset, against the target."""
+    """Return coverage of the primary method's sets by subset, against the target."""
     primary = [_subsets(coverage) for coverage in evaluations]
     rows = list(dict.fromkeys(coverage.subset for subsets in primary for coverage in subsets))
     if not rows:
@@ -62,7 +62,7 @@ def subset_figure(evaluations: list[Evaluation], name: str) -> Figure | None:
 
 
 def _subsets(evaluation: Evaluation) -> list[SetCoverage]:
-    """Coverage of the primary method by subset, without the whole test set."""
+    """Return coverage of the primary method by subset, without the whole test set."""
     return [coverage for coverage in evaluation.coverage if coverage.subset != "test"]
 
 

@@ -49,7 +49,7 @@ class Example:
 
 
 def examples(report: Report) -> Markup:
-    """The most uncertain examples of the leading recipe."""
+    """Return the most uncertain examples of the leading recipe."""
     ensembles = [evaluation for evaluation in report.evaluations if evaluation.predictions > 1] or [report.leader]
     leader = min(
         ensembles, key=lambda evaluation: float(evaluation.scores["nll"])
@@ -62,7 +62,7 @@ def examples(report: Report) -> Markup:
 
 
 def uncertain_examples(evaluation: Evaluation, shown: int = SHOWN) -> tuple[Example, ...]:
-    """The examples of the highest total uncertainty, in falling order; only these are predicted again."""
+    """Return the examples of the highest total uncertainty, in falling order; only these are predicted again."""
     eval_set, columns = evaluation.eval_set, evaluation.examples.columns
     if evaluation.ensemble is None:
         return ()
@@ -142,7 +142,7 @@ def _votes(example: Example) -> Markup:
 
 
 def _interval_bar(example: Example) -> Markup:
-    """The members' predictions as ticks on a line between the smallest and the largest."""
+    """Return the members' predictions as ticks on a line between the smallest and the largest."""
     values = np.asarray(example.member_predictions, dtype=float)
     values = values[np.isfinite(values)]
     if len(values) < 2:
@@ -158,7 +158,7 @@ def _interval_bar(example: Example) -> Markup:
 
 
 def given_row(eval_set: EvalSet, place: int) -> dict[str, object]:
-    """The columns of a row of a table as they were given; nothing of other inputs."""
+    """Return the columns of a row of a table as they were given; nothing of other inputs."""
     table, preparation = eval_set.split.x, eval_set.preparation
     if not is_table(table) or not isinstance(preparation, TablePreparation):
         return {}
@@ -179,14 +179,14 @@ def _value(value: object) -> str:
 
 
 def target_text(column: np.ndarray, place: int, classes: tuple[str, ...]) -> str:
-    """A label or target as text; several targets are listed."""
+    """Return a label or target as text; several targets are listed."""
     if classes:
         return classes[int(column[place])]
     return ", ".join(number(float(value)) for value in np.atleast_1d(column[..., place]))
 
 
 def votes_of(predictive: Predictive, place: int, classes: tuple[str, ...]) -> dict[str, int]:
-    """How many members chose each class for one input; empty for regression and for a single member."""
+    """Return how many members chose each class for one input; empty for regression and for a single member."""
     if not classes or len(predictive.outputs) == 1:
         return {}
     voted, counts = np.unique(predictive.probs[:, place].argmax(-1).numpy(), return_counts=True)
@@ -194,7 +194,7 @@ def votes_of(predictive: Predictive, place: int, classes: tuple[str, ...]) -> di
 
 
 def member_means(predictive: Predictive, place: int) -> list[float]:
-    """Each member's mean for one input, of a regression with one target."""
+    """Return each member's mean for one input, of a regression with one target."""
     if predictive.task == "classification" or predictive.member_mean.shape[-1] != 1:
         return []
     values: list[float] = predictive.member_mean[:, place, 0].tolist()
@@ -202,7 +202,7 @@ def member_means(predictive: Predictive, place: int) -> list[float]:
 
 
 def image_of(preparation: Preparation, x: Tensor) -> np.ndarray | None:
-    """The image (H, W, C) of one prepared input, if it is one."""
+    """Return the image (H, W, C) of one prepared input, if it is one."""
     if not isinstance(preparation, ImagePreparation) or preparation.shape[0] not in CHANNELS:
         return None
     return preparation.pixels_of(x[None])[0]
@@ -230,7 +230,7 @@ def table_row(preparation: TablePreparation, x: np.ndarray) -> dict[str, Any]:
 
 
 def column_value(column: Column, block: np.ndarray) -> Any:
-    """What the prepared columns (width,) of one column stand for."""
+    """Return what the prepared columns (width,) of one column stand for."""
     if isinstance(column, NumericColumn):
         missing = column.flags_missing and block[1] > 0.5
         return "missing" if missing else rounded(column.scaling.invert(block[None, :1].astype(np.float64))[0, 0])
@@ -239,5 +239,5 @@ def column_value(column: Column, block: np.ndarray) -> Any:
 
 
 def rounded(value: float) -> float:
-    """A number without the digits that single precision made up."""
+    """Return a number without the digits that single precision made up."""
     return float(f"{float(value):.6g}")

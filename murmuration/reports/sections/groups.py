@@ -15,7 +15,7 @@ WORSE = "worse than the rest by more than noise"
 
 
 def groups(report: Report) -> Markup:
-    """Scores by the groups of every column."""
+    """Return scores by the groups of every column."""
     parts = [
         html.join([_drawn(report, column, turn), _table(report, column)])
         for turn, column in enumerate(group_columns(report))
@@ -28,7 +28,7 @@ def groups(report: Report) -> Markup:
 
 
 def group_columns(report: Report) -> list[str]:
-    """The columns that examples are grouped by, in the order they came."""
+    """Return the columns that examples are grouped by, in the order they came."""
     return list(dict.fromkeys(column for evaluation in report.evaluations for column in evaluation.groups))
 
 
@@ -42,7 +42,7 @@ def found_groups(report: Report, column: str) -> list[tuple[int, str, GroupScore
 
 
 def group_figure(report: Report, column: str, name: str) -> Figure | None:
-    """The main score by the groups of one column, with the overall value of each recipe as an upright line."""
+    """Return the main score by the groups of one column, with the overall value of each recipe as an upright line."""
     score, groups = shown_in("brief", report.task)[0], found_groups(report, column)
     sizes = {group.value: group.examples for _, _, group in groups}
     most = sorted(sizes, key=lambda value: -sizes[value])[:MOST_ROWS]

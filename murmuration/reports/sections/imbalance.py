@@ -25,7 +25,7 @@ METHODS = ("lac", "mondrian")  # conformal sets with one threshold, and with one
 
 
 def imbalance(report: Report) -> Markup:
-    """Scores by class frequency of every recipe; empty where the training classes are balanced."""
+    """Return scores by class frequency of every recipe; empty where the training classes are balanced."""
     results = evaluated(report)
     if not results:
         return NOTHING
@@ -69,7 +69,7 @@ def shots_figure(report: Report, name: str) -> Figure | None:
 
 
 def frequency_figure(report: Report, name: str) -> Figure | None:
-    """The epistemic uncertainty of every class by the number of its training examples."""
+    """Return the epistemic uncertainty of every class by the number of its training examples."""
     results = [
         (place, evaluation, imbalance)
         for place, evaluation, imbalance in evaluated(report)

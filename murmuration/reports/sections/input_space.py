@@ -64,7 +64,7 @@ def input_space(report: Report) -> Markup:
 
 
 def field_figures(report: Report) -> list[Figure | None]:
-    """The input space of every recipe, on one scale; None where it has more than two dimensions."""
+    """Return the input space of every recipe, on one scale; None where it has more than two dimensions."""
     fields = [field_of(one) for one in report.evaluations]
     reach = common_reach([one for one in fields if one is not None])
     return [
@@ -84,7 +84,7 @@ def _figure(
 
 
 def field_of(evaluation: Evaluation) -> LineField | PlaneField | None:
-    """The field of an ensemble over its input space; None where that has more than two dimensions."""
+    """Return the field of an ensemble over its input space; None where that has more than two dimensions."""
     eval_set = evaluation.eval_set
     scaling = scaling_of(eval_set.preparation)
     if scaling is None or eval_set.train is None or evaluation.ensemble is None or len(scaling.centre) > 2:
@@ -100,7 +100,7 @@ def field_of(evaluation: Evaluation) -> LineField | PlaneField | None:
 
 
 def scaling_of(preparation: Preparation) -> Scaling | None:
-    """The scaling between the numbers of the source and prepared ones; None where inputs are not all numbers."""
+    """Return the scaling between the numbers of the source and prepared ones; None where inputs are not all numbers."""
     if isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1:
         return preparation.scaling
     if not isinstance(preparation, TablePreparation):
@@ -133,7 +133,7 @@ def line(evaluation: Evaluation, train_x: np.ndarray, prepare: Callable[[np.ndar
 
 
 def plane(evaluation: Evaluation, train: np.ndarray, scaling: Scaling) -> PlaneField:
-    """The total uncertainty of a classification, the epistemic one of a regression, over the plane."""
+    """Return the total uncertainty of a classification, the epistemic one of a regression, over the plane."""
     eval_set = evaluation.eval_set
     assert eval_set.train is not None
     assert evaluation.ensemble is not None
@@ -147,14 +147,14 @@ def plane(evaluation: Evaluation, train: np.ndarray, scaling: Scaling) -> PlaneF
 
 
 def uncertainty(predictive: Predictive) -> tuple[str, Tensor]:
-    """The name and the values (N,) of the uncertainty that a plane shows."""
+    """Return the name and the values (N,) of the uncertainty that a plane shows."""
     if predictive.task == "classification":
         return "entropy", predictive.entropy
     return "epistemic_std", predictive.epistemic_var[:, 0].sqrt()
 
 
 def widened(values: np.ndarray) -> tuple[float, float]:
-    """The range of the values and a margin on either side."""
+    """Return the range of the values and a margin on either side."""
     low, high = float(values.min()), float(values.max())
     margin = MARGIN * (high - low or 1.0)
     return low - margin, high + margin
@@ -165,7 +165,7 @@ def as_input(values: np.ndarray) -> Tensor:
 
 
 def common_reach(records: Sequence[LineField | PlaneField]) -> tuple[float, float] | None:
-    """The range of values that holds every field: what two recipes differ in is seen only on one scale.
+    """Return the range of values that holds every field: what two recipes differ in is seen only on one scale.
 
     Lines end where they are further from the training targets than one and a half times those are apart: a wild
     recipe must not flatten the others.
@@ -177,7 +177,7 @@ def common_reach(records: Sequence[LineField | PlaneField]) -> tuple[float, floa
 
 
 def _drawn(record: LineField | PlaneField) -> NDArray[Any]:
-    """The values that a field's scale must hold."""
+    """Return the values that a field's scale must hold."""
     if isinstance(record, PlaneField):
         return np.append(np.asarray(record.values, dtype=float), 0.0)
     mean, aleatoric, epistemic = (
@@ -211,7 +211,7 @@ def line_figure(title: str, record: LineField, name: str, reach: tuple[float, fl
 
 
 def _band(x: Any, centre: Any, reach: Any, style: tuple[str, str]) -> dict[str, Any]:
-    """A closed outline: forward along the top, back along the bottom."""
+    """Return a closed outline: forward along the top, back along the bottom."""
     name, fill = style
     outline = scatter("lines", [*x, *x[::-1]], [*(centre + reach), *(centre - reach)[::-1]], name)
     return outline | {"fill": "toself", "fillcolor": fill, "line": {"width": 0}, "hoverinfo": "skip"}
@@ -228,7 +228,7 @@ def _points(points: Any, name: str, ink: str, place: int) -> dict[str, Any]:
 def plane_figure(
     title: str, record: PlaneField, classes: tuple[str, ...], name: str, reach: tuple[float, float] | None = None
 ) -> Figure:
-    """An uncertainty over the plane, with the training points in the colours of their classes."""
+    """Return an uncertainty over the plane, with the training points in the colours of their classes."""
     quantity = describe(record.name).label
     grid = {"x": numbers(record.x), "y": numbers(record.y), "zsmooth": "best", "hovertemplate": "%{z:.3g}"}
     scale = dict(zip(("zmin", "zmax"), numbers(reach), strict=True)) if reach is not None else {}

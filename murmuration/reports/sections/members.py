@@ -40,7 +40,7 @@ COUPLING_READING = (
 
 
 def recipes(report: Report) -> Markup:
-    """The settings of every recipe, and its cost."""
+    """Return the settings of every recipe, and its cost."""
     settings = [
         (evaluation.name, [answers_of(evaluation.ensemble).get(question, MISSING) for question in QUESTIONS])
         for evaluation in report.evaluations
@@ -53,7 +53,7 @@ def recipes(report: Report) -> Markup:
 
 
 def _selections(report: Report) -> Markup:
-    """The weights of the parts of every mixed ensemble, and the validation NLL by which they were selected."""
+    """Return the weights of the parts of every mixed ensemble, and the validation NLL by which they were selected."""
     tables = []
     for evaluation in report.evaluations:
         selection = evaluation.manifest.get("selection")
@@ -69,7 +69,7 @@ def _selections(report: Report) -> Markup:
 
 
 def answers_of(ensemble: Ensemble) -> dict[str, str]:
-    """The answers of the recipe, where there are networks."""
+    """Return the answers of the recipe, where there are networks."""
     return ensemble.recipe.answers() if ensemble.groups else {}
 
 
@@ -141,13 +141,13 @@ def _pairs(evaluation: Evaluation) -> NDArray[Any]:
 
 
 def pairs_differ(evaluation: Evaluation) -> bool:
-    """Whether some pairs of members agree more than others: a map of equal values shows nothing."""
+    """Return whether some pairs of members agree more than others: a map of equal values shows nothing."""
     pairs = _pairs(evaluation)
     return len(pairs) > 2 and float(pairs.max() - pairs.min()) >= ALIKE
 
 
 def _agreement_text(evaluation: Evaluation, named: Words) -> Markup:
-    """The agreement of members and of draws in words."""
+    """Return the agreement of members and of draws in words."""
     pairs, words = _pairs(evaluation), []
     if len(pairs):
         relation = f"agree on {{0}} of the {named.examples}" if evaluation.classes else "have a correlation of {0}"
@@ -207,7 +207,7 @@ def history_of(evaluation: Evaluation, measure: str) -> tuple[list[Any], dict[in
 
 
 def _at(row: Mapping[str, Any], measure: str, member: int) -> float:
-    """The value of a member in an epoch; NaN for the training loss of one that did not train in it."""
+    """Return the value of a member in an epoch; NaN for the training loss of one that did not train in it."""
     values = np.atleast_1d(np.asarray(row[measure], dtype=float))
     active: Sequence[bool] = row.get("active", ())
     stopped = measure == "train_loss" and member < len(active) and not active[member]
@@ -215,7 +215,7 @@ def _at(row: Mapping[str, Any], measure: str, member: int) -> float:
 
 
 def training_figure(evaluation: Evaluation, measure: str, place: int, name: str) -> Figure | None:
-    """A measure over the epochs: thin lines for members, dotted for failed ones, thick for the ensemble."""
+    """Return a measure over the epochs: thin lines for members, dotted for failed ones, thick for the ensemble."""
     epochs, series, together = history_of(evaluation, measure)
     if not series:
         return None
@@ -238,7 +238,7 @@ def training_figure(evaluation: Evaluation, measure: str, place: int, name: str)
 
 
 def _member_lines(epochs: list[Any], series: dict[int, list[float]], title: str, style: str) -> dict[str, Any]:
-    """All members as one trace, with a gap after each: one legend line, and a file that stays small."""
+    """Return all members as one trace, with a gap after each: one legend line, and a file that stays small."""
     soft = "var(--member)" if style == "solid" else "var(--bad)"
     x = itertools.chain.from_iterable([*epochs, None] for _ in series)
     y = itertools.chain.from_iterable([*values, None] for values in series.values())
@@ -260,7 +260,7 @@ def coupling(report: Report) -> Markup:
 
 
 def coupling_figure(report: Report, measure: str, name: str) -> Figure | None:
-    """One statistic of the coupling over the epochs, a line for every recipe that has it."""
+    """Return one statistic of the coupling over the epochs, a line for every recipe that has it."""
     data, all_values = [], []
     for place, evaluation in enumerate(report.evaluations):
         history = evaluation.ensemble.history if evaluation.ensemble is not None else ()
@@ -311,7 +311,7 @@ def _sweeps(report: Report) -> Markup:
 
 
 def provenance(report: Report) -> Markup:
-    """The exact command, the data, the seeds and the versions."""
+    """Return the exact command, the data, the seeds and the versions."""
     eval_set, parts = report.eval_set, []
     if report.command:
         parts.append(

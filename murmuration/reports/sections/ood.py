@@ -29,7 +29,7 @@ def out_of_distribution(report: Report) -> Markup:
 
 
 def found_sets(report: Report) -> dict[str, Found]:
-    """The results of every recipe by OOD set, in the order the sets came."""
+    """Return the results of every recipe by OOD set, in the order the sets came."""
     sets: dict[str, Found] = {}
     for place, evaluation in enumerate(report.evaluations):
         for result in evaluation.ood:
@@ -71,7 +71,7 @@ def _part(found: Found, name: str, several: bool) -> Markup:
 
 
 def detection_figure(found: Found, name: str) -> Figure:
-    """The AUROC of every uncertainty of several recipes."""
+    """Return the AUROC of every uncertainty of several recipes."""
     rows = list(dict.fromkeys(key for _, _, result in found for key in result.detections))
     labels = {key: describe(key).label for key in rows}
     series = [
@@ -82,7 +82,7 @@ def detection_figure(found: Found, name: str) -> Figure:
 
 
 def histogram_figure(place: int, recipe: str, found: OodResult, key: str, name: str) -> Figure:
-    """An uncertainty of the test examples and of the OOD inputs."""
+    """Return an uncertainty of the test examples and of the OOD inputs."""
     edges, reference, ood = found.histograms[key]
     description = describe(key)
     title = f"{recipe}: {description.label.lower()}"

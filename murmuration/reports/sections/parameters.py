@@ -12,7 +12,7 @@ READING = (
 
 
 def parameters(report: Report) -> Markup:
-    """A summary and a table for every recipe."""
+    """Return a summary and a table for every recipe."""
     roles_by_name = {
         evaluation.name: ParameterRoles.from_json(evaluation.manifest["parameters"])
         for evaluation in report.evaluations

@@ -14,7 +14,7 @@ MOST_NUMBERS = 15  # classes whose counts are written into the cells
 
 
 def scores(report: Report) -> Markup:
-    """The table of scores by recipes."""
+    """Return the table of scores by recipes."""
     members = max(evaluation.predictions for evaluation in report.evaluations)
     names = [
         name
@@ -61,7 +61,7 @@ def by_class(report: Report) -> Markup:
 
 
 def confusion(evaluation: Evaluation, name: str) -> Figure:
-    """The confusion matrix as a heat map of recall, with counts."""
+    """Return the confusion matrix as a heat map of recall, with counts."""
     classes, matrix = evaluation.classes, evaluation.confusion
     rates = matrix / matrix.sum(1, keepdims=True).clip(min=1)
     labels = [plot_text(shorten(label, 12)) for label in classes]

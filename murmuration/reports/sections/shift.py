@@ -51,7 +51,7 @@ SHEET = 960, 1200  # small sheets are enlarged to fit into so many pixels, width
 
 
 def shift(report: Report) -> Markup:
-    """Scores by severity as boxes and lines, all together in a table, one by one on demand."""
+    """Return scores by severity as boxes and lines, all together in a table, one by one on demand."""
     shifts = shifts_of(report)
     if not shifts:
         return NOTHING
@@ -75,23 +75,23 @@ def shift(report: Report) -> Markup:
 
 
 def shifts_of(report: Report) -> dict[str, ShiftResult]:
-    """The results under shift by recipe."""
+    """Return the results under shift by recipe."""
     return {evaluation.name: evaluation.shift for evaluation in report.evaluations if evaluation.shift is not None}
 
 
 def shift_scores(report: Report) -> list[str]:
-    """The scores that were measured under shift and are drawn."""
+    """Return the scores that were measured under shift and are drawn."""
     shifts = shifts_of(report).values()
     return [name for name in shown_in("shift", report.task) if any(by_severity(result, name) for result in shifts)]
 
 
 def corruptions_of(found: ShiftResult) -> list[str]:
-    """The corruptions in the order they came."""
+    """Return the corruptions in the order they came."""
     return list(dict.fromkeys([*(point.corruption for point in found.cells), *found.by_type]))
 
 
 def spaced(corruption: str) -> str:
-    """A corruption's name for a reader.
+    """Return a corruption's name for a reader.
 
     >>> spaced("approximate_motion_blur")
     'approximate motion blur'
@@ -100,7 +100,7 @@ def spaced(corruption: str) -> str:
 
 
 def _pooled_table(report: Report) -> Markup:
-    """Means over all corruptions and severities, each over its clean value."""
+    """Return means over all corruptions and severities, each over its clean value."""
     shifts = shifts_of(report)
     names = list(
         dict.fromkeys(name for result in shifts.values() for name in result.pooled if not name.startswith("set_"))
@@ -136,7 +136,7 @@ def _pooled_table(report: Report) -> Markup:
 
 
 def applies(evaluation: Evaluation, name: str) -> bool:
-    """Whether a score means something for an evaluation: one member cannot disagree."""
+    """Return whether a score means something for an evaluation: one member cannot disagree."""
     measure = MEASURES[evaluation.task].get(name)
     return evaluation.predictions > 1 or measure is None or not measure.needs_members
 
@@ -151,7 +151,7 @@ def _pooled_cell(evaluation: Evaluation, name: str, wins: bool) -> Markup:
 
 
 def _left_out(report: Report, names: list[str]) -> Markup:
-    """Notes on numbers that cannot be drawn, and on corruptions that are not the published ones."""
+    """Return notes on numbers that cannot be drawn, and on corruptions that are not the published ones."""
     results = list(shifts_of(report).values())
     values = [
         float(point.scores[n]) for result in results for point in result.cells for n in names if n in point.scores
@@ -166,7 +166,7 @@ def _left_out(report: Report, names: list[str]) -> Markup:
 
 
 def unlike_cifar(report: Report) -> str:
-    """The kind of images that generated corruptions were not made for; empty for those of CIFAR, and for tables."""
+    """Name the kind of images that corruptions were not designed for; "" for CIFAR images and tables."""
     preparation = before_features(report.eval_set.preparation)
     official = any(result.suite.official is not None for result in shifts_of(report).values())
     if official or not isinstance(preparation, ImagePreparation) or preparation.shape == (3, 32, 32):
@@ -176,14 +176,14 @@ def unlike_cifar(report: Report) -> str:
 
 
 def _by_corruption(report: Report, entry: str, names: list[str]) -> Markup:
-    """Every number of one entry, to open on demand."""
+    """Return every number of one entry, to open on demand."""
     result = shifts_of(report)[entry]
     tables = html.join(_score_table(report, entry, result, name) for name in names)
     return html.details(f"By corruption and severity: {entry}", html.tag("div", tables, "shaded"))
 
 
 def _score_table(report: Report, entry: str, found: ShiftResult, name: str) -> Markup:
-    """One score by corruption and severity, with means; colour grows with the distance from the clean value."""
+    """Return one score by corruption and severity, with means; colour grows with the distance from the clean value."""
     cells = {(p.corruption, p.severity): p.scores[name] for p in found.cells if name in p.scores}
     if not cells:
         return NOTHING
@@ -210,7 +210,7 @@ def _shade(score: Score | None, start: float, furthest: float) -> Markup:
 
 
 def sheet_of(evaluation: Evaluation) -> np.ndarray | None:
-    """One example under the corruptions (H, W, 3); None where inputs are not images, or came corrupted."""
+    """Return one example under the corruptions (H, W, 3); None where inputs are not images, or came corrupted."""
     eval_set, shift = evaluation.eval_set, evaluation.shift
     if shift is None or shift.suite.official is not None:
         return None
@@ -237,7 +237,7 @@ def _sheet(report: Report) -> Markup:
 
 
 def by_severity(shift: ShiftResult, score: str) -> dict[int, NDArray[np.float64]]:
-    """The finite values of a score over the corruptions, by severity; severity 0 is the clean value alone."""
+    """Return the finite values of a score over the corruptions, by severity; severity 0 is the clean value alone."""
     by_level = {0: [float(shift.clean[score])] if score in shift.clean else []}
     for cell in sorted(shift.cells, key=lambda each: each.severity):
         if score in cell.scores:
@@ -256,7 +256,7 @@ def quartiles(values: NDArray[np.float64]) -> dict[str, float]:
 
 
 def shift_curves(report: Report, score: str, name: str) -> Figure | None:
-    """A score by severity: boxes of quartiles over the corruptions (Ovadia et al. 2019), a line through the means.
+    """Draw a score by severity: boxes over the corruptions (Ovadia et al. 2019), a line through the means.
 
     Whiskers reach to the smallest and the largest. Entries stand side by side around their severity.
     """
@@ -287,7 +287,7 @@ def shift_curves(report: Report, score: str, name: str) -> Figure | None:
 
 
 def _boxes(values: dict[int, NDArray[np.float64]], aside: float, step: float, place: int) -> dict[str, Any]:
-    """Boxes of the severities above 0, from quartiles worked out here."""
+    """Return boxes of the severities above 0, from quartiles worked out here."""
     boxes = {severity: quartiles(sample) for severity, sample in values.items() if severity}
     return {
         "type": "box",

@@ -18,7 +18,7 @@ OPEN = 4  # findings that are shown at once
 
 
 def summary(report: Report) -> Markup:
-    """The verdict, what was evaluated, headline scores and findings."""
+    """Return the verdict, what was evaluated, headline scores and findings."""
     first, *more = report.verdict
     lead = join([tag("p", first, "verdict"), tag("p", " ".join(more), "lead")])
     leader = report.leader
@@ -29,7 +29,7 @@ def summary(report: Report) -> Markup:
 
 
 def _about(report: Report) -> str:
-    """What was evaluated on which data, and whose scores the cards hold."""
+    """Return what was evaluated on which data, and whose scores the cards hold."""
     eval_set, compared = report.eval_set, len(report.evaluations)
     kind = f"{len(report.classes)} classes" if report.classes else report.target or report.task
     sizes = ", ".join(f"{count(size)} {part}" for part, size in eval_set.sizes.items())
@@ -47,7 +47,7 @@ def _about(report: Report) -> str:
 
 
 def _training(report: Report) -> str:
-    """The network by name and the settings it was trained with; nothing where there is no run or no name."""
+    """Return the network by name and the settings it was trained with; nothing where there is no run or no name."""
     ensemble = report.leader.ensemble
     manifest = {} if ensemble is None else ensemble.manifest or {}
     net, plan = manifest.get("net") or {}, manifest.get("plan") or {}
@@ -63,7 +63,7 @@ def _training(report: Report) -> str:
 
 
 def _rows_of_numbers(report: Report) -> str:
-    """Which rows of an audited file the numbers of the page are of."""
+    """Return which rows of an audited file the numbers of the page are of."""
     before = report.leader.before
     if before is None:
         return "All numbers are of all rows."

@@ -26,7 +26,7 @@ SUMS = {"classification": "They add up to the total.", "regression": "Their vari
 
 
 def uncertainty(report: Report) -> Markup:
-    """Histograms of the total uncertainty, and its decomposition."""
+    """Return histograms of the total uncertainty, and its decomposition."""
     plots = [
         html.figure(uncertainty_figure(evaluation, f"uncertainty-{place}"))
         for place, evaluation in enumerate(report.evaluations)
@@ -49,7 +49,7 @@ def uncertainty(report: Report) -> Markup:
 
 
 def uncertainty_figure(evaluation: Evaluation, name: str) -> Figure:
-    """The total uncertainty of right and of wrong predictions."""
+    """Return the total uncertainty of right and of wrong predictions."""
     columns, classes = evaluation.examples.columns, evaluation.task == "classification"
     kind = "entropy" if classes else "total_std"
     good = columns["correct"] if classes else columns["inside_90"] >= 1

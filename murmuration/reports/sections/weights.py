@@ -32,7 +32,7 @@ COLUMNS = (
 
 
 def weights(report: Report) -> Markup:
-    """The finding and a row for every recipe, then by layer."""
+    """Return the finding and a row for every recipe, then by layer."""
     diagnoses = {diagnosis.name: diagnosis.weights for diagnosis in report.evaluations if diagnosis.weights is not None}
     many_recipes = len(diagnoses) > 1
     sentences = [
@@ -74,7 +74,7 @@ def _cells(found: Diagnosis) -> list[str]:
 
 
 def snr_figure(name: str, found: Diagnosis, plot: str) -> Figure:
-    """How many weights have which signal-to-noise ratio, a colour for each of the largest tensors."""
+    """Return how many weights have which signal-to-noise ratio, a colour for each of the largest tensors."""
     centres = (SNR_EDGES[:-1] + SNR_EDGES[1:]) / 2
     ranked = sorted(found.layers, key=lambda layer: -layer.weights)
     groups = {layer.name: np.asarray(layer.snr_counts) for layer in ranked[:DRAWN]}
